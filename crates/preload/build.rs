@@ -1,13 +1,15 @@
-//! Asks the linker to have this library initialised before all others, and to keep its calls of its own functions.
+//! Options for the linker: this library is initialised before all others, and keeps its calls of its own functions.
 //!
-//! The constructors of other libraries allocate. Ours has to come first: what is allocated before it runs stays
-//! unmanaged for good.
+//! The constructors of other libraries allocate. Ours has to come first: memory that is allocated before it runs
+//! stays unmanaged for good.
 //!
 //! A program that defines `malloc` itself comes before this library wherever a name is looked up. Without the second
-//! option what the standard library takes for the system's allocator (thread handles) would be the program's: memory
-//! that may be out when it is wanted to bring memory in, behind locks that are held over a fork.
+//! option the allocations that the standard library makes from the system's allocator (thread handles) would come
+//! from the program's. That is memory that may be out when it is needed to bring memory in, behind locks that are
+//! held over a fork.
 //!
-//! The third does the same for `getenv`, which programs define, too: `settings.rs` says what became of that.
+//! The third option does the same for `getenv`, which programs define, too: `settings.rs` describes what happened
+//! without it.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -1,17 +1,16 @@
-//! `msync` and `mincore`: questions about mappings, answered for what the program has unmapped.
+//! `msync` and `mincore`: questions about mappings, answered also for addresses that the program has unmapped.
 //!
-//! Programs ask by them whether an address is mapped at all (unwinders and collectors do before they read). Addresses
-//! of
-//! the space that the program has given back are still a mapping to the kernel, so it would say yes, and the program
-//! would read where it must not. So the account is asked first, and a hole in it is `ENOMEM` as the kernel has it.
-//! Everything else is the kernel's answer: of `mincore`, pages that are out are not in memory.
+//! Programs ask by these calls whether an address is mapped at all (unwinders and collectors do before they read).
+//! Addresses of the space that the program has given back are still a mapping to the kernel, so it would say yes, and
+//! the program would read where it must not. So the account is asked first, and a hole in it is `ENOMEM` as in the
+//! kernel. Everything else is the kernel's answer: to `mincore`, pages that are out are not in memory.
 
 use crate::vma::{self, PAGE};
 use crate::{raw, space};
 use core::ffi::{c_int, c_uchar, c_void};
 use rustix::io::Errno;
 
-/// Whether a part of the range lies in the space and is nobody's.
+/// Whether a part of the range lies in the space and is not mapped by the program.
 fn has_hole(addr: usize, len: usize) -> bool {
     let end = len
         .checked_next_multiple_of(PAGE)
@@ -37,10 +36,10 @@ fn has_hole(addr: usize, len: usize) -> bool {
     hole == Some(true)
 }
 
-/// As `msync` of the C library. What comes before a hole is synchronised, as by the kernel.
+/// Replaces the C library's `msync`. The part before a hole is synchronised, as by the kernel.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn msync(addr: *mut c_void, len: usize, flags: c_int) -> c_int {
     let result = raw::msync(addr as usize, len, flags);
@@ -48,16 +47,16 @@ pub unsafe extern "C" fn msync(addr: *mut c_void, len: usize, flags: c_int) -> c
     crate::c_result(if hole { Err(Errno::NOMEM) } else { result })
 }
 
-/// As `mincore` of the C library.
+/// Replaces the C library's `mincore`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn mincore(addr: *mut c_void, len: usize, vector: *mut c_uchar) -> c_int {
     if has_hole(addr as usize, len) {
         return crate::c_result(Err(Errno::NOMEM));
     }
     let args = [addr as usize, len, vector as usize, 0, 0, 0];
-    // SAFETY: the kernel writes to the vector, which the caller promises.
+    // SAFETY: the kernel writes to the vector, which the caller guarantees.
     crate::c_result(unsafe { raw::syscall(libc::SYS_mincore, args) }.map(drop))
 }

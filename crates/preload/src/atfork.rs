@@ -1,13 +1,14 @@
-//! Fork handlers: ours are registered before anybody's.
+//! Fork handlers: ours are registered before all others.
 //!
-//! Handlers run in reverse order of registration before a fork. Whatever runs behind ours would touch managed memory
-//! while the forking thread holds every lock that serves it, and wait for itself. So ours must be the last to run, that
-//! is the first to be registered. To be the first constructor (`build.rs`) is not enough for that. The dynamic linker
-//! calls the program's `malloc` before any constructor, and a program that brings an allocator of its own, as rustc and
-//! Firefox do, registers its handlers there; so does what stands in the executable's `.preinit_array`.
+//! Handlers run in reverse order of registration before a fork. A handler that ran after ours would touch managed
+//! memory while the forking thread holds every lock that serves it, and wait for itself. So ours must be the last to
+//! run, that is the first to be registered. To be the first constructor (`build.rs`) is not enough for that. The
+//! dynamic linker calls the program's `malloc` before any constructor, and a program that brings an allocator of its
+//! own, as rustc and Firefox do, registers its handlers there. So does code in the executable's `.preinit_array`.
 //!
-//! So the call by which all registrations go is ours: `pthread_atfork` is a few instructions in each library that end
-//! in it. The first one registers ours before it goes on. They do nothing until there is a space.
+//! So the function through which all registrations go is ours: `pthread_atfork` is a few instructions in each library
+//! that end in it. The first registration registers our handlers before it goes on. They do nothing until there is a
+//! space.
 
 use crate::dlopen::find_next;
 use crate::fork;
@@ -17,10 +18,11 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 type Handler = Option<unsafe extern "C" fn()>;
 type Register = unsafe extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int;
 
-/// Set by whoever registers ours. There is one thread before our constructor, which makes sure that they are.
+/// Is set by the thread that registers our handlers. Before our constructor there is one thread; the constructor
+/// makes sure that they are registered.
 static IS_DONE: AtomicBool = AtomicBool::new(false);
 
-/// Registers ours, if nobody's registration has done so.
+/// Registers our handlers, if no earlier registration has done so.
 ///
 /// # Errors
 /// The C library's error number.
@@ -36,10 +38,10 @@ pub fn register() -> Result<(), c_int> {
     }
 }
 
-/// As the C library's, behind ours.
+/// Replaces the C library's `__register_atfork`, and registers handlers behind ours.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn __register_atfork(
     prepare: Handler,
@@ -50,10 +52,10 @@ pub unsafe extern "C" fn __register_atfork(
     if let Err(error) = register() {
         return error;
     }
-    // The linker's lock, if one is held, is this thread's, and allows a look.
+    // If the linker's lock is held, it is held by this thread, which may look symbols up.
     let Some(real) = find_next(c"__register_atfork") else {
         return libc::ENOSYS;
     };
-    // SAFETY: the C library's function of this name has this type; the rest is as the caller promised.
+    // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
     unsafe { core::mem::transmute::<usize, Register>(real)(prepare, parent, child, library) }
 }

@@ -1,8 +1,8 @@
 //! `brk` and `sbrk`: a heap that grows inside the space.
 //!
-//! Only programs that call these themselves see it (the C library's `malloc`, which would, is replaced). The addresses
-//! are set aside at the first call, so the heap stays contiguous; what is above the break is a reservation and costs
-//! nothing.
+//! Only programs that call these themselves see this heap (the C library's `malloc`, which would call them, is
+//! replaced). The addresses are set aside at the first call, so the heap stays contiguous. The part above the break
+//! is a reservation and costs nothing.
 
 use crate::dlopen::find_next;
 use crate::vma::{self, Kind, PAGE, Vmas};
@@ -10,10 +10,10 @@ use crate::{raw, space};
 use core::ffi::{c_int, c_void};
 use rustix::io::Errno;
 
-/// Addresses set aside for the heap, at most; a small space gives an eighth of itself.
+/// The most addresses that are set aside for the heap; a small space gives an eighth of itself.
 const ROOM: usize = 16 << 30;
 
-/// The emulated data segment. All zero until first used.
+/// The emulated data segment. All fields are zero until it is first used.
 #[derive(Clone, Copy, Default)]
 pub struct Heap {
     start: usize,
@@ -66,7 +66,8 @@ impl Vmas {
     }
 }
 
-/// As the system call, whose answer is where the break stands afterwards, moved or not. It is asked so where it stands.
+/// Does the system call `brk`. The answer is the break afterwards, whether it moved or not; a program also asks for
+/// the present break by this call.
 pub fn system_call(wanted: usize) -> usize {
     let moved = vma::locked(move |vmas| {
         let _ = vmas.set_break(wanted);
@@ -74,15 +75,15 @@ pub fn system_call(wanted: usize) -> usize {
     });
     match moved {
         Some(result) => result.unwrap_or(0),
-        // SAFETY: the program's own break, as it asked for it; there is no space to move it to.
+        // SAFETY: this moves the program's own break, as it asked for; there is no space to move it to.
         None => unsafe { raw::syscall(libc::SYS_brk, [wanted, 0, 0, 0, 0, 0]) }.unwrap_or(0),
     }
 }
 
-/// As `brk` of the C library.
+/// Replaces the C library's `brk`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn brk(addr: *mut c_void) -> c_int {
     let wanted = addr as usize;
@@ -92,16 +93,16 @@ pub unsafe extern "C" fn brk(addr: *mut c_void) -> c_int {
         };
         // SAFETY: the C library's function of this name has this type.
         let real: unsafe extern "C" fn(usize) -> c_int = unsafe { core::mem::transmute(real) };
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller guarantees what this call needs.
         return unsafe { real(wanted) };
     }
     crate::c_result(vma::locked(move |vmas| vmas.set_break(wanted)).unwrap_or(Err(Errno::NOMEM)))
 }
 
-/// As `sbrk` of the C library.
+/// Replaces the C library's `sbrk`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sbrk(by: isize) -> *mut c_void {
     if space::get().is_none()
@@ -110,7 +111,7 @@ pub unsafe extern "C" fn sbrk(by: isize) -> *mut c_void {
         // SAFETY: the C library's function of this name has this type.
         let real: unsafe extern "C" fn(isize) -> *mut c_void =
             unsafe { core::mem::transmute(real) };
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller guarantees what this call needs.
         return unsafe { real(by) };
     }
     let old = vma::locked(move |vmas| vmas.shift_break(by)).unwrap_or(Err(Errno::NOMEM));

@@ -1,13 +1,13 @@
-//! `clone`: a child that begins in a function of the program's, on a stack that it is given.
+//! `clone`: a child that begins in a function of the program's, on a stack that the program gives it.
 //!
-//! Sandboxes make their children so, to give them namespaces of their own. Such a child runs no fork handlers, and what
-//! it finds of managed memory nobody would bring back. So where it gets a copy of the memory it is made as `fork` makes
-//! one, and begins in a function of ours, which sets it up first. Its stack may be managed: the top of it is in memory
-//! then.
+//! Sandboxes make their children by this call, to give them namespaces of their own. Such a child runs no fork
+//! handlers, and nothing would bring back the managed memory that it inherits. So where it gets a copy of the memory
+//! it is made as `fork` makes one, and begins in a function of ours, which sets it up first. Its stack may be
+//! managed: then the top of the stack is brought into memory.
 //!
-//! A child that shares the memory is served by its parent's threads. One that has a copy of the memory but shares the
-//! table of descriptors cannot be served: it would close its parent's where it closes what it does not need. It is left
-//! alone, and dies at its first touch of managed memory.
+//! A child that shares the memory is served by its parent's threads. A child that has a copy of the memory but shares
+//! the table of descriptors cannot be served: it would close its parent's descriptors when it closes those that it
+//! does not need. It is left alone, and dies at its first touch of managed memory.
 
 use crate::dlopen::find_next;
 use crate::stack_switch::on_safe_stack;
@@ -27,23 +27,23 @@ type Clone = unsafe extern "C" fn(
     *mut c_void,
 ) -> c_int;
 
-/// What shares something with the parent that our handlers could not tell apart.
+/// The flags of children that share something with the parent that our handlers could not separate.
 pub const SHARING: c_int = libc::CLONE_VM | libc::CLONE_THREAD | libc::CLONE_FILES;
 
 static REAL: AtomicUsize = AtomicUsize::new(0);
 
-/// Looks the C library's function up. Before the program calls it.
+/// Looks the C library's function up. This must be done before the program calls it.
 pub fn find() {
     REAL.store(find_next(c"clone").unwrap_or(0), Relaxed);
 }
 
-/// Whether a child with these flags has memory that is served: a copy of the program's.
+/// Whether a child with these flags has memory that we serve: a copy of the program's.
 fn is_served(flags: u64) -> bool {
     let is_ours = init::is_starting() || threads::is_service();
     space::get().is_some() && !is_ours && flags & SHARING as u64 == 0
 }
 
-/// Where the child begins for its program.
+/// The program's function in which the child begins, and its argument.
 struct Beginning {
     start: Start,
     argument: *mut c_void,
@@ -52,18 +52,18 @@ struct Beginning {
 extern "C" fn begin(beginning: *mut c_void) -> c_int {
     fork::begin_in_child();
     let beginning = beginning.cast::<Beginning>();
-    // SAFETY: the child's copy of the box, which is nobody else's.
+    // SAFETY: this is the child's copy of the box, which no one else has.
     let Beginning { start, argument } = *unsafe { Box::from_raw(beginning) };
     let status = start(argument);
-    // The C library would end this thread alone, and ours would keep the process for ever. Threads that the child may
-    // have made end with it.
+    // The C library would end this thread alone, and our threads would keep the process for ever. Threads that the
+    // child may have made end with it.
     exit::_exit(status)
 }
 
-/// As `clone` of the C library. The last three are there when the flags ask for them.
+/// Replaces the C library's `clone`. The last three arguments are there when the flags ask for them.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn clone(
     start: Option<Start>,
@@ -83,7 +83,7 @@ pub unsafe extern "C" fn clone(
     let real = unsafe { core::mem::transmute::<usize, Clone>(real) };
     let is_served = !stack.is_null() && is_served(flags as u64);
     let Some(function) = start.filter(|_| is_served) else {
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller guarantees what this call needs.
         return unsafe { real(start, stack, flags, argument, parent_tid, tls, child_tid) };
     };
     let beginning = on_safe_stack(move || {
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn clone(
     });
     let pid = fork::made_by(Some(stack as usize), || {
         let argument = beginning as *mut c_void;
-        // SAFETY: as the caller promised, of a function that calls the one it was given.
+        // SAFETY: the caller guarantees it, of a function that calls the one it was given.
         unsafe {
             real(
                 Some(begin),
@@ -107,22 +107,23 @@ pub unsafe extern "C" fn clone(
             )
         }
     });
-    // SAFETY: the parent's own copy of the box.
+    // SAFETY: this is the parent's own copy of the box.
     on_safe_stack(move || drop(unsafe { Box::from_raw(beginning as *mut Beginning) }));
     pid
 }
 
-/// A child by the number of the call, which returns from it as its parent does. `None` where the call is to be made as
-/// it is: it shares memory or descriptors, or the child is to begin elsewhere.
+/// Makes a child by the number of a system call, which returns from it as its parent does. The answer is `None` where
+/// the call is to be made as it is: the child shares memory or descriptors, or is to begin elsewhere.
 ///
 /// # Safety
-/// As the system call.
+/// The conditions are those of the system call.
 pub unsafe fn by_number(number: i64, args: [usize; 6]) -> Option<Result<usize, Errno>> {
     let (flags, stack) = match number {
         libc::SYS_clone => (args[0] as u64, args[1] as u64),
         libc::SYS_clone3 if args[1] >= size_of::<[u64; 8]>() => {
             let words = args[0] as *const u64;
-            // SAFETY: the caller promises a structure of that length, which has the flags first and the stack sixth.
+            // SAFETY: the caller guarantees a structure of that length, which has the flags first and the stack
+            // sixth.
             unsafe { (words.read_unaligned(), words.add(5).read_unaligned()) }
         }
         #[cfg(target_arch = "x86_64")]
@@ -134,7 +135,7 @@ pub unsafe fn by_number(number: i64, args: [usize; 6]) -> Option<Result<usize, E
     }
     let mut result = Ok(0);
     fork::made_by(None, || {
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller guarantees what this call needs.
         result = unsafe { raw::syscall(number, args) };
         result.map_or(-1, |pid| pid as libc::pid_t)
     });

@@ -1,12 +1,14 @@
-//! How long memory that the program gave back stays *dirty*: kept by jemalloc without anybody's knowledge.
+//! How long memory that the program gave back stays *dirty*: jemalloc keeps it, and the manager does not know.
 //!
-//! Using a dirty page again costs nothing, and a program that allocates and frees all day lives on them. Under pressure
-//! the same page is worse than none. Nobody knows that it is worthless, so it is written to the store; used again, it
-//! is read back to be overwritten. Purged, it would have been dropped, and its slot with it.
+//! Using a dirty page again costs nothing, and a program that allocates and frees all day lives on such pages. Under
+//! pressure the same page is worse than none. The manager does not know that it is worthless, so it is written to the
+//! store; when it is used again, it is read back to be overwritten. A purge would have dropped the page, and its slot
+//! with it.
 //!
-//! No fixed time is right for both. Measured are the store's traffic (out and in) of two Python jobs at a quarter of
-//! their peak memory, `demo/group_sort.py` with 128 MiB and `groups` of `cli/tests/programs/work.py`, and records a
-//! second of processor time of `bench lazyfree`'s allocating program, which fits its budget. Medians of three runs:
+//! No fixed time is right for both. The table has the store's traffic (out and in) of two Python jobs at a quarter of
+//! their peak memory, `demo/group_sort.py` with 128 MiB and `groups` of `cli/tests/programs/work.py`. It also has the
+//! records a second of processor time of `bench lazyfree`'s allocating program, which fits its budget. The figures
+//! are medians of three runs:
 //!
 //! | dirty for | `group_sort.py` in 40 MiB | `groups` in 64 MiB | allocating program |
 //! | --- | --- | --- | --- |
@@ -15,12 +17,13 @@
 //! | purged at once | 1452 MiB | 1124 MiB | 18,000 |
 //! | as here | 1514 MiB | 1156 MiB | as 2 s |
 //!
-//! The middle is no compromise: what does harm is memory that is out when it is freed and used again right after. So
-//! pages are purged at once while anything goes to the store, and stay dirty for [`CALM_MS`] otherwise.
+//! A time in the middle is no compromise: the harm comes from memory that is out when it is freed and used again
+//! right after. So pages are purged at once while anything goes to the store, and stay dirty for [`CALM_MS`]
+//! otherwise.
 //!
-//! The manager's tick sees which it is. Its thread must not enter jemalloc, whose bookkeeping is managed memory, so the
-//! next thread of the program that frees something passes it on. An arena whose time the program has set itself is left
-//! alone.
+//! The manager's tick notices the pressure. Its thread must not enter jemalloc, whose bookkeeping is managed memory,
+//! so the next thread of the program that frees something tells jemalloc. An arena whose time the program has set
+//! itself is left alone.
 
 use crate::threads;
 use core::ffi::CStr;
@@ -29,31 +32,31 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use std::io::Write;
 use tikv_jemalloc_sys as je;
 
-/// For how long pages stay dirty without pressure, in milliseconds.
+/// The time for which pages stay dirty without pressure, in milliseconds.
 pub const CALM_MS: isize = 2000;
-/// And under pressure.
+/// The time for which pages stay dirty under pressure, in milliseconds.
 const PRESSED_MS: isize = 0;
-/// Ticks without traffic after which there is no pressure any more.
+/// Number of ticks without traffic after which there is no pressure any more.
 const PATIENCE: u32 = 10;
 
 /// Whether there is pressure, as the ticks see it.
 static PRESSED: AtomicBool = AtomicBool::new(false);
-/// Whether that has changed since jemalloc was told.
+/// Whether the pressure has changed since jemalloc was told.
 static CHANGED: AtomicBool = AtomicBool::new(false);
-/// Arenas to tell; none before jemalloc has its memory from the space.
+/// Number of arenas to tell; none before jemalloc has its memory from the space.
 static ARENAS: AtomicU32 = AtomicU32::new(0);
 
-/// Arenas that are looked after at most.
+/// The most arenas that are told.
 const MAX_ARENAS: u32 = 1024;
-/// A bit for each arena that purges at once because of us: others may do so because the program wants it.
+/// One bit for each arena that purges at once because of us. Other arenas may do so because the program wants it.
 static HURRIED: [AtomicU64; MAX_ARENAS as usize / 64] = [const { AtomicU64::new(0) }; 16];
 
-/// Says how many arenas there are.
+/// Sets how many arenas there are.
 pub fn begin(arenas: u32) {
     ARENAS.store(arenas, Relaxed);
 }
 
-/// For the manager's tick: `evicted` pages have left memory so far.
+/// Is called by the manager's tick: `evicted` pages have left memory so far.
 pub fn tick(evicted: u64) {
     static BEFORE: AtomicU64 = AtomicU64::new(0);
     static QUIET: AtomicU32 = AtomicU32::new(PATIENCE);
@@ -69,7 +72,7 @@ pub fn tick(evicted: u64) {
     }
 }
 
-/// For a thread of the program that is about to free something, and holds no lock.
+/// Is called by a thread of the program that is about to free something, and holds no lock.
 #[inline]
 pub fn follow() {
     if CHANGED.load(Relaxed) {
@@ -86,7 +89,7 @@ fn tell() {
     for arena in 0..ARENAS.load(Relaxed).min(MAX_ARENAS) {
         let (word, bit) = (&HURRIED[arena as usize / 64], 1u64 << (arena % 64));
         let hurried = word.load(Relaxed) & bit != 0;
-        // One that cannot be told keeps its time, which is right in one of the two states.
+        // An arena that cannot be told keeps its time, which is right in one of the two states.
         if pressed && !hurried && set(arena, CALM_MS, PRESSED_MS).is_some() {
             word.fetch_or(bit, Relaxed);
         } else if !pressed && hurried {
@@ -103,7 +106,7 @@ fn set(arena: u32, from: isize, to: isize) -> Option<()> {
     let name = CStr::from_bytes_until_nul(&name).ok()?;
     let mut now = 0isize;
     let mut len = size_of_val(&now);
-    // SAFETY: this control gives and takes an `ssize_t`.
+    // SAFETY: this control reads and writes an `ssize_t`.
     let read = unsafe {
         je::mallctl(
             name.as_ptr(),
@@ -117,7 +120,7 @@ fn set(arena: u32, from: isize, to: isize) -> Option<()> {
         return None;
     }
     let mut to = to;
-    // SAFETY: as above.
+    // SAFETY: this control reads and writes an `ssize_t`.
     let written = unsafe {
         je::mallctl(
             name.as_ptr(),

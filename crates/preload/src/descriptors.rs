@@ -1,16 +1,17 @@
 //! The manager's descriptors, kept where the program cannot close them by accident.
 //!
-//! Programs close descriptors that they did not open: daemons, and children between fork and exec, close all they can
-//! count to. Service threads have a table of their own (`millpond_mmu::isolate_descriptors`), so no page turns into
-//! zeros whatever the program closes. But the program's own threads work on memory too, when they free or unmap it, and
-//! they have no other table than the program's. So for `close` and its relatives our numbers do not exist: closing one
-//! fails with `EBADF`, a range leaves them out, and nothing can be duplicated onto one. What a program does by raw
-//! system calls is beyond this; then its next discard that needs a descriptor stops the process with a line.
+//! Programs close descriptors that they did not open: daemons, and children between fork and exec, close all that
+//! they can count to. Service threads have a table of their own (`millpond_mmu::isolate_descriptors`), so no page
+//! turns into zeros whatever the program closes. But the program's own threads work on memory too, when they free or
+//! unmap it, and they have no other table than the program's. So for `close` and its relatives our numbers do not
+//! exist: closing one fails with `EBADF`, a range leaves them out, and nothing can be duplicated onto one. Raw system
+//! calls of a program are beyond this; after one that closes a descriptor, the next discard that needs it stops the
+//! process with a line.
 //!
-//! For a fork the parent opens a pipe, and the child a store and a fault handler of its own before it can let go of its
-//! parent's; and a server may fork with every descriptor in use. So some are kept in reserve, name nothing of use, are
-//! closed for a fork and taken anew when it is done. A program that has few descriptors to begin with has fewer in
-//! reserve, or none; then its child ends with a line where it would have needed them.
+//! For a fork the parent opens a pipe, and the child opens a store and a fault handler of its own before it can let
+//! go of its parent's; and a server may fork with every descriptor in use. So some descriptors are kept in reserve.
+//! They name nothing of use, are closed for a fork and taken anew when it is done. A program that has few descriptors
+//! to begin with has fewer in reserve, or none; then its child ends with a line where it would have needed them.
 
 use crate::raw;
 use core::ffi::{c_int, c_uint};
@@ -18,20 +19,22 @@ use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use millpond::space::Space;
 use rustix::io::Errno;
 
-/// More than a space has.
+/// A number above that of the space's descriptors.
 const MOST: usize = 32;
 const NONE: i32 = -1;
 
 static OURS: [AtomicI32; MOST] = [const { AtomicI32::new(NONE) }; MOST];
 
-/// What a child opens before it closes what it got, what its parent opens for it, and some more.
+/// Number of descriptors in reserve: for those that a child opens before it closes the inherited ones and those that
+/// its parent opens for it, and some more.
 const IN_RESERVE: usize = 16;
-/// The reserve is out of the way of programs that count the low ones, as the space's own are.
+/// The lowest number of the reserve: like the space's own descriptors, it is out of the way of programs that count
+/// the low ones.
 const HIGH: usize = 512;
 
 static RESERVE: [AtomicI32; IN_RESERVE] = [const { AtomicI32::new(NONE) }; IN_RESERVE];
 
-/// From now on these are the space's.
+/// Notes the descriptors of the space, which are protected from now on, and fills the reserve.
 pub fn learn(space: &Space) {
     forget();
     for (place, fd) in OURS.iter().zip(space.descriptors()) {
@@ -40,7 +43,7 @@ pub fn learn(space: &Space) {
     keep_reserve();
 }
 
-/// Nothing is protected: the space is about to close its own.
+/// Ends the protection of all descriptors, because the space is about to close its own.
 pub fn forget() {
     for place in &OURS {
         place.store(NONE, Relaxed);
@@ -49,7 +52,7 @@ pub fn forget() {
 
 /// Takes descriptors for the next fork, as far as there are any.
 pub fn keep_reserve() {
-    // An object of its own, which holds on to no file, directory or other process.
+    // The object is one that holds on to no file, directory or other process.
     let flags = libc::EFD_CLOEXEC as usize;
     let Ok(first) = call(libc::SYS_eventfd2, [0, flags, 0]) else {
         return;
@@ -64,7 +67,7 @@ pub fn keep_reserve() {
     let _ = call(libc::SYS_close, [first, 0, 0]);
 }
 
-/// Closes the reserve, for a fork to have its descriptors.
+/// Closes the reserve, so that a fork can have its descriptors.
 pub fn lend_reserve() {
     for place in &RESERVE {
         let fd = place.swap(NONE, Relaxed);
@@ -95,7 +98,7 @@ fn is_taken(fd: c_int) -> bool {
     is_ours(fd)
 }
 
-/// The lowest of ours in `first..=last`.
+/// The lowest of our descriptors in `first..=last`.
 fn next_ours(first: u32, last: u32) -> Option<u32> {
     let all = all_of_ours().map(|fd| fd as u32);
     all.filter(|fd| (first..=last).contains(fd)).min()
@@ -106,11 +109,11 @@ fn answer(result: Result<usize, Errno>) -> c_int {
 }
 
 fn call(number: i64, args: [usize; 3]) -> Result<usize, Errno> {
-    // SAFETY: these calls touch no memory, and descriptors of ours are kept out by the callers.
+    // SAFETY: these calls touch no memory, and the callers keep our descriptors out.
     unsafe { raw::syscall(number, [args[0], args[1], args[2], 0, 0, 0]) }
 }
 
-/// As `close` of the C library.
+/// Replaces the C library's `close`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn close(fd: c_int) -> c_int {
     if is_ours(fd) {
@@ -119,27 +122,27 @@ pub extern "C" fn close(fd: c_int) -> c_int {
     answer(call(libc::SYS_close, [fd as usize, 0, 0]))
 }
 
-/// As `close_range` of the C library.
+/// Replaces the C library's `close_range`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     answer(close_around(first, last, flags as usize))
 }
 
-/// As `closefrom` of the C library.
+/// Replaces the C library's `closefrom`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn closefrom(first: c_int) {
-    // What can fail there cannot here: the kernel closes what it finds.
+    // Failures that are possible there cannot happen here: the kernel closes the descriptors that it finds.
     let _ = close_around(first.max(0) as u32, u32::MAX, 0);
 }
 
-/// As `dup2` of the C library.
+/// Replaces the C library's `dup2`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
     if is_taken(new) {
         return answer(Err(Errno::BUSY));
     }
     if old == new {
-        // `dup3` refuses this; the C library asks whether the descriptor is open.
+        // `dup3` refuses equal numbers; the C library asks whether the descriptor is open.
         return answer(
             call(libc::SYS_fcntl, [old as usize, libc::F_GETFD as usize, 0]).map(|_| new as usize),
         );
@@ -147,7 +150,7 @@ pub extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
     answer(call(libc::SYS_dup3, [old as usize, new as usize, 0]))
 }
 
-/// As `dup3` of the C library.
+/// Replaces the C library's `dup3`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
     if is_taken(new) {
@@ -173,7 +176,7 @@ fn close_around(first: u32, last: u32, mut flags: usize) -> Result<usize, Errno>
         };
         if let Some(to) = to {
             call(libc::SYS_close_range, [from as usize, to as usize, flags])?;
-            // The table is the caller's own after the first call.
+            // After the first call the table is the caller's own.
             flags &= !(libc::CLOSE_RANGE_UNSHARE as usize);
         }
         match ours {

@@ -1,32 +1,32 @@
 //! `dlopen` and `dlmopen` without `RTLD_DEEPBIND`.
 //!
-//! A library that is loaded with that flag looks its symbols up in itself and in the libraries that it needs before it
-//! looks where everybody else does. The C library is one of those, so its `malloc` and `free` become the C library's
-//! own, and ours see half of the traffic: such a library frees blocks that it was given by the program, which the C
-//! library does not know, and the process is aborted for it (PHP loads its extensions so). No address tells the C
-//! library better, and it cannot be told which blocks are whose. So the flag is taken away, as address sanitizers and
-//! other allocators that are preloaded have it: the program then loads its libraries as it would without the flag, and
-//! all of the process has one `malloc`. What is lost is what the flag is for, namely that a library which brings a
-//! symbol of its own prefers it to one of the same name in the program.
+//! A library that is loaded with that flag looks its symbols up in itself and in the libraries that it needs before
+//! it looks anywhere else. The C library is one of those, so the library's `malloc` and `free` become the C library's
+//! own, and ours see half of the traffic. Such a library frees blocks that it was given by the program, which the C
+//! library does not know, and the process is aborted for it (PHP loads its extensions so). No choice of addresses
+//! helps against that, and the C library cannot be told which blocks are whose. So the flag is taken away, as address
+//! sanitizers and other preloaded allocators do. The program then loads its libraries as it would without the flag,
+//! and all of the process has one `malloc`. What is lost is the purpose of the flag: a library which brings a symbol
+//! of its own no longer prefers it to one of the same name in the program.
 //!
 //! `dlopen` looks at the address that it returns to: the caller's search path (`$ORIGIN`, `DT_RUNPATH`) and its
 //! namespace are used. A wrapper in Rust would make this library the caller. So each export here is a few instructions
 //! that clear the flag in its register and jump: the real function finds the stack as the program left it.
 //!
-//! In a namespace of its own (`dlmopen`) a library gets a C library of its own as well, whose memory is the kernel's;
-//! nothing of it may be freed outside with or without us.
+//! In a namespace of its own (`dlmopen`) a library gets a C library of its own as well, whose memory is the kernel's.
+//! Nothing of that memory may be freed outside, with or without us.
 
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// The functions that are jumped to. Written before anything else of this library runs.
+/// The addresses of the functions to jump to. They are written before any other code of this library runs.
 static REAL_DLOPEN: AtomicUsize = AtomicUsize::new(0);
 static REAL_DLMOPEN: AtomicUsize = AtomicUsize::new(0);
 
 const DEEPBIND: c_int = libc::RTLD_DEEPBIND;
 
-/// Looks the real functions up. No library's constructor runs before ours, so nobody can have called one yet.
+/// Looks the real functions up. No library's constructor runs before ours, so no code can have called one yet.
 ///
 /// # Errors
 /// A line for the user.
@@ -37,14 +37,15 @@ pub fn find() -> Result<(), String> {
     Ok(())
 }
 
-/// What has this name behind this library in the search order, mostly the C library's own. `None`: there is none.
+/// The address of the symbol of this name behind this library in the search order, mostly the C library's own. The
+/// answer is `None` when there is none.
 pub fn find_next(name: &CStr) -> Option<usize> {
     // SAFETY: the name is a C string.
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
     (found != 0).then_some(found)
 }
 
-/// The same, of what there must be.
+/// The address of a symbol as [`find_next`] finds it, for symbols that must be there.
 ///
 /// # Errors
 /// A line for the user.
@@ -55,10 +56,10 @@ pub fn next(name: &CStr) -> Result<usize, String> {
     })
 }
 
-/// As `dlopen` of the C library, without `RTLD_DEEPBIND`.
+/// Replaces the C library's `dlopen`, without `RTLD_DEEPBIND`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[unsafe(naked)]
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn dlopen(_file: *const c_char, _flags: c_int) -> *mut c_void {
@@ -80,10 +81,10 @@ pub unsafe extern "C" fn dlopen(_file: *const c_char, _flags: c_int) -> *mut c_v
     );
 }
 
-/// As `dlmopen` of the C library, without `RTLD_DEEPBIND`.
+/// Replaces the C library's `dlmopen`, without `RTLD_DEEPBIND`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[unsafe(naked)]
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn dlmopen(

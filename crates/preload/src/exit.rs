@@ -1,15 +1,16 @@
 //! The ends of a process: by itself, by `_exit`, and because the library cannot go on.
 //!
-//! `_exit` runs no exit handlers, and is how most children of a fork end; it is interposed so that their last counters
-//! are seen. In the child of a `vfork`, which borrows our memory, nothing may be written: the report knows its process.
+//! `_exit` runs no exit handlers, and is how most children of a fork end. It is replaced so that their last counters
+//! are seen. In the child of a `vfork`, which borrows our memory, nothing may be written: the report knows its
+//! process.
 
 use crate::{filters, raw, report};
 use core::ffi::c_int;
 use millpond_board::State;
 
-/// Exit status when the manager cannot be built, as `env` and `nice` have it.
+/// The exit status when the manager cannot be built, the same as that of `env` and `nice`.
 const CANNOT_START: i32 = 125;
-/// Exit status when a child cannot go on after a fork (`EX_OSERR`).
+/// The exit status when a child cannot go on after a fork (`EX_OSERR`).
 pub const CANNOT_FORK: i32 = 71;
 
 /// Ends the process with one line that says why.
@@ -27,7 +28,7 @@ pub fn fail_with(text: &str, status: i32) -> ! {
 }
 
 /// Ends the process where the manager, as it starts, gets no memory for its tables. Rust would abort, as if by a bug,
-/// where a limit of the user's is what is in the way. Allocates nothing.
+/// where the cause is a limit of the user's. This function allocates nothing.
 #[cold]
 pub fn fail_without_memory(bytes: usize) -> ! {
     millpond_mmu::report::line(format_args!(
@@ -35,7 +36,7 @@ pub fn fail_without_memory(bytes: usize) -> ! {
          vm.overcommit_memory to 0 or 1"
     ));
     report::publish(State::Failed);
-    // A process that had a space before it starts one is the child of a fork.
+    // A process that already had a space before it starts one is the child of a fork.
     let is_child = crate::space::get().is_some();
     raw::exit_group(if is_child { CANNOT_FORK } else { CANNOT_START })
 }
@@ -48,13 +49,13 @@ extern "C" fn at_exit() {
     report::publish(State::Exited);
 }
 
-/// Has the last counters published at `exit` and `quick_exit`.
+/// Registers a handler that publishes the last counters at `exit` and `quick_exit`.
 pub fn register() {
     // SAFETY: the function stays in memory as long as the process.
     unsafe { libc::atexit(at_exit) };
 }
 
-/// As `_exit` of the C library.
+/// Replaces the C library's `_exit`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn _exit(status: c_int) -> ! {
     if !filters::are_set() {
@@ -63,7 +64,7 @@ pub extern "C" fn _exit(status: c_int) -> ! {
     raw::exit_group(status)
 }
 
-/// As `_Exit` of the C library.
+/// Replaces the C library's `_Exit`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 #[allow(non_snake_case, reason = "C's name")]
 pub extern "C" fn _Exit(status: c_int) -> ! {

@@ -1,24 +1,25 @@
-//! fork: right in the child, or no child at all.
+//! Forking: the child gets memory that is right, or there is no child at all.
 //!
-//! A child inherits the mapped pages of the space and nothing that serves the missing ones, until its fork handler has
-//! built that anew. Whatever is touched before reads as zeros, silently. So all that the C library touches in the child
-//! between the system call and our handler must be mapped when the child is made:
+//! A child inherits the mapped pages of the space and nothing that serves the missing ones, until its fork handler
+//! has built that anew. A missing page that is touched before reads as zeros, silently. So all the memory that the C
+//! library touches in the child between the system call and our handler must be mapped when the child is made:
 //!
 //! - its stream objects (it resets their locks), found by walking its list;
-//! - what its own variables point to (name service state, for one), found by scanning its writable segments for
-//!   pointers into the space, as a conservative garbage collector does;
+//! - the objects that its own variables point to (name service state, for one), found by scanning its writable
+//!   segments for pointers into the space, as a conservative garbage collector does;
 //! - the stack around the stack pointer and the thread's table of thread-local blocks, if they are in the space;
-//! - the second levels of thread-specific data, and all that the dynamic linker allocates (what it knows of libraries,
-//!   tables and blocks of thread-local storage), which `malloc` keeps out of the space.
+//! - the second levels of thread-specific data, and all that the dynamic linker allocates (what it knows of
+//!   libraries, tables and blocks of thread-local storage), which `malloc` keeps out of the space.
 //!
-//! Handlers run in reverse order of registration before the fork and in order in the child. Ours are registered before
-//! anybody else's (`atfork.rs`), so they are the innermost: nothing of others runs between them and the fork.
+//! Handlers run in reverse order of registration before the fork and in order in the child. Ours are registered
+//! before all others (`atfork.rs`), so they are the innermost: no other handler runs between them and the fork.
 //!
-//! Locks, in order: the C library's list of streams, moves, the VMA lock, the space, the internal allocator.
-//! `vfork` and `posix_spawn` share our memory, are served by our threads, and need nothing of this. Nor do other
-//! children by `clone` that share it; those that have a copy are served (`clone.rs`). A child made by an instruction of
-//! the program's own inherits nothing of the space and dies by SIGSEGV at its first touch of it: nobody here is asked,
-//! and what would be there for it to tell would be there for its parent's copies of pages, too.
+//! Locks are taken in this order: the C library's list of streams, moves, the VMA lock, the space, the internal
+//! allocator. `vfork` and `posix_spawn` share our memory, are served by our threads, and need nothing of this. Nor do
+//! other children by `clone` that share it; those that have a copy are served (`clone.rs`). A child made by an
+//! instruction of the program's own inherits nothing of the space and dies by SIGSEGV at its first touch of it. No
+//! code here is called for it, and if it inherited memory so that a line could be written, it would also inherit its
+//! parent's copies of pages.
 
 use crate::dlopen::find_next;
 use crate::signals::Blocked;
@@ -32,13 +33,13 @@ use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_int, c_void};
 use std::sync::OnceLock;
 
-/// Bytes of stack to either side of the stack pointer.
+/// Number of bytes of stack to either side of the stack pointer.
 const STACK_REACH: usize = 32 << 10;
-/// Bytes of a stream object with its lock.
+/// Number of bytes of a stream object with its lock.
 const STREAM: usize = 1024;
-/// Bytes of an object that a variable of the C library points to.
+/// Number of bytes of an object that a variable of the C library points to.
 const OBJECT: usize = 1024;
-/// Bytes of a thread's table of thread-local blocks.
+/// Number of bytes of a thread's table of thread-local blocks.
 const TLS_TABLE: usize = 2048;
 
 type IterStep = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
@@ -46,7 +47,7 @@ type IterEdge = unsafe extern "C" fn() -> *mut c_void;
 type ListLock = unsafe extern "C" fn();
 type Fork = unsafe extern "C" fn() -> libc::pid_t;
 
-/// The C library's list of streams, as it exports it.
+/// The functions for the C library's list of streams, which it exports.
 #[derive(Clone, Copy)]
 struct Streams {
     lock: ListLock,
@@ -57,7 +58,7 @@ struct Streams {
     file: IterStep,
 }
 
-/// What was found out when the process started.
+/// Facts about the process that were found out when it started.
 struct Surroundings {
     streams: Option<Streams>,
     real_fork: Option<Fork>,
@@ -66,19 +67,19 @@ struct Surroundings {
 
 static SURROUNDINGS: OnceLock<Surroundings> = OnceLock::new();
 
-/// The signal mask while a fork is under way, by the thread that holds all locks.
+/// The signal mask while a fork is under way. It belongs to the thread that holds all locks.
 struct Underway(UnsafeCell<Option<Blocked>>);
 
-// SAFETY: used only by the thread that holds the VMA lock.
+// SAFETY: only the thread that holds the VMA lock uses it.
 unsafe impl Sync for Underway {}
 
 static UNDERWAY: Underway = Underway(UnsafeCell::new(None));
 
-/// Our handlers: before the fork, then in the parent and in the child. They do nothing until there is a space.
+/// Our handlers: one before the fork, one in the parent and one in the child. They do nothing until there is a space.
 pub const HANDLERS: (Handler, Handler, Handler) = (prepare, in_parent, in_child);
 type Handler = unsafe extern "C" fn();
 
-/// Looks up what is needed and registers the handlers, if that has not been done.
+/// Looks up the facts about the process and registers the handlers, if that has not been done.
 ///
 /// # Errors
 /// A line for the user.
@@ -109,7 +110,7 @@ fn find_streams() -> Option<Streams> {
     }
 }
 
-/// The writable segments of the C library and the dynamic linker. Notes where the latter's code lies.
+/// The writable segments of the C library and the dynamic linker. Also notes where the linker's code lies.
 fn find_segments() -> Vec<(usize, usize)> {
     unsafe extern "C" fn visit(
         object: *mut libc::dl_phdr_info,
@@ -148,7 +149,7 @@ fn find_segments() -> Vec<(usize, usize)> {
     found
 }
 
-/// Ranges around pointers into the space, in whole pages.
+/// Ranges around pointers into the space, as whole pages.
 struct Needed(Vec<(usize, usize)>);
 
 impl Needed {
@@ -159,7 +160,7 @@ impl Needed {
         }
     }
 
-    /// The same pages as few ranges, without those that are not mapped.
+    /// The needed pages as few ranges, without those that are not mapped.
     fn mapped(mut self, map: &vma::map::Map) -> Vec<(usize, usize)> {
         self.0.sort_unstable();
         self.0.dedup_by(|next, last| {
@@ -183,7 +184,7 @@ impl Needed {
     }
 }
 
-/// The streams; touches managed memory, so before any lock but the list's own.
+/// Adds the streams. This touches managed memory, so it is done before any lock but the list's own is taken.
 fn add_streams(needed: &mut Needed, streams: Streams) {
     // SAFETY: the list's lock is held, so the entries stay.
     unsafe {
@@ -200,8 +201,8 @@ fn add_pointers(needed: &mut Needed, segments: &[(usize, usize)]) {
     for &(start, end) in segments {
         let first = start.next_multiple_of(size_of::<usize>());
         for at in (first..end & !7).step_by(size_of::<usize>()) {
-            // SAFETY: inside a mapped segment of a library that is never unloaded. Others may write it meanwhile; a
-            // torn value is one page too many.
+            // SAFETY: the word is inside a mapped segment of a library that is never unloaded. Other threads may
+            // write it meanwhile; a torn value is one page too many.
             let word = unsafe { (at as *const usize).read_volatile() };
             needed.add(word, OBJECT);
         }
@@ -226,7 +227,7 @@ extern "C" fn prepare() {
     prepare_with(None);
 }
 
-/// `child_stack` is where the child begins, if not where its parent is.
+/// Prepares a fork. `child_stack` is where the child begins, if not where its parent is.
 fn prepare_with(child_stack: Option<usize>) {
     if space::get().is_none() {
         return;
@@ -240,7 +241,7 @@ fn prepare_on_safe_stack(stack: usize, child_stack: Option<usize>) {
     let surroundings = SURROUNDINGS.get();
     let mut needed = Needed(Vec::new());
     if let Some(streams) = surroundings.and_then(|found| found.streams) {
-        // SAFETY: unlocked in the parent below, reset by the C library in the child.
+        // SAFETY: the lock is released in the parent below, and reset by the C library in the child.
         unsafe { (streams.lock)() };
         add_streams(&mut needed, streams);
     }
@@ -269,12 +270,12 @@ fn prepare_on_safe_stack(stack: usize, child_stack: Option<usize>) {
 }
 
 fn release(unlock_streams: bool) {
-    // SAFETY: the VMA lock is held, by this thread or the one it was in the parent.
+    // SAFETY: the VMA lock is held, by this thread or by the thread that it was in the parent.
     let blocked = unsafe { (*UNDERWAY.0.get()).take() };
     vma::unlock_after_fork();
     mremap::unlock_after_fork();
     if unlock_streams && let Some(streams) = SURROUNDINGS.get().and_then(|found| found.streams) {
-        // SAFETY: locked in `prepare`.
+        // SAFETY: the lock was taken in `prepare`.
         unsafe { (streams.unlock)() };
     }
     drop(blocked);
@@ -324,10 +325,10 @@ fn child(unlock_streams: bool) {
     });
 }
 
-/// As `_Fork` of the C library, which runs no handlers: ours run all the same.
+/// Replaces the C library's `_Fork`, which runs no handlers. Ours run all the same.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 #[allow(non_snake_case, reason = "the C library's name")]
 pub unsafe extern "C" fn _Fork() -> libc::pid_t {
@@ -335,12 +336,13 @@ pub unsafe extern "C" fn _Fork() -> libc::pid_t {
         raw::set_errno(rustix::io::Errno::NOSYS);
         return -1;
     };
-    // SAFETY: as the caller promised.
+    // SAFETY: the caller guarantees what this call needs.
     made_by(None, || unsafe { real() })
 }
 
-/// What `make` answers, which makes a child with memory of its own and runs no handlers: ours run all the same. The
-/// child that returns from it, or begins on `child_stack` and calls [`begin_in_child`], is served.
+/// Runs `make`, which makes a child with memory of its own and runs no handlers, and answers its result. Our handlers
+/// run all the same. A child that returns from `make`, or begins on `child_stack` and calls [`begin_in_child`], is
+/// served.
 pub fn made_by(child_stack: Option<usize>, make: impl FnOnce() -> libc::pid_t) -> libc::pid_t {
     prepare_with(child_stack);
     let pid = make();
@@ -352,7 +354,7 @@ pub fn made_by(child_stack: Option<usize>, make: impl FnOnce() -> libc::pid_t) -
     pid
 }
 
-/// In a child that begins elsewhere than where its parent was.
+/// Sets a child up that begins elsewhere than where its parent was.
 pub fn begin_in_child() {
     child(true);
 }

@@ -14,29 +14,31 @@ use millpond::space::SpaceOptions;
 use millpond::{BuildError, OnStoreFull, Order, OrderPolicy, StoreKind};
 use std::path::{Path, PathBuf};
 
-/// Addresses to manage; they cost nothing until used. With what lies behind them they are few enough for 29 bits of a
-/// page's entry.
+/// Length of the address space to manage. Addresses cost nothing until used. With the addresses that lie behind them
+/// they are few enough for 29 bits of a page's entry.
 const SPACE: usize = 1792 << 30;
-/// Where the machine has too little memory for its tables, or a limit on addresses: fewer.
+/// Length of the space where the machine has too little memory for the longer one's tables, or there is a limit on
+/// addresses.
 const SHORT_SPACE: usize = 256 << 30;
-/// Fewer make no sense.
+/// The shortest space that makes sense.
 const MIN_SPACE: usize = 64 << 20;
-/// Where the space begins: low, so that it covers the addresses that programs ask for by number (`vma/zones.rs`). Below
-/// 1 GiB is the executable of a program that is not position-independent, and the kernel's heap behind it.
+/// The addresses at which the space may begin. They are low, so that it covers the addresses that programs ask for by
+/// number (`vma/zones.rs`). Below 1 GiB is the executable of a program that is not position-independent, and the
+/// kernel's heap behind it.
 const BASES: [usize; 4] = [1 << 30, 2 << 30, 4 << 30, 8 << 30];
 
-/// Folios as the program's own accesses ask for them unless the user says otherwise, as the help of `millpond run` has
-/// it. Programs fill and read long stretches, and look at single pages: with 16 KiB for all, six programs over four
+/// The default order policy: folios are as large as the program's own accesses ask for, as the help of `millpond run`
+/// says. Programs fill and read long stretches, and look at single pages: with 16 KiB for all, six programs over four
 /// times their memory took 1.2 to 2.2 times as long.
 const ORDER: OrderPolicy = OrderPolicy::Adaptive { max: Order::MAX };
 
-/// Nothing is up yet.
+/// The phase before anything is up.
 const EARLY: u8 = 0;
-/// The manager is starting its threads.
+/// The phase in which the manager is starting its threads.
 const STARTING: u8 = 1;
-/// The program allocates from the space.
+/// The phase in which the program allocates from the space.
 const READY: u8 = 2;
-/// No budget was given; the program allocates as if we were any allocator.
+/// The phase of a process without a budget: the program allocates as with an ordinary allocator.
 const PASSIVE: u8 = 3;
 
 static PHASE: AtomicU8 = AtomicU8::new(EARLY);
@@ -70,7 +72,7 @@ pub fn starting<R>(work: impl FnOnce() -> R) -> R {
 static CONSTRUCTOR: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = construct;
 
 extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
-    // This library has a standard library to itself, so that whatever panics in it is ours.
+    // This library has a standard library to itself, so every panic in it is ours.
     millpond_mmu::panics::hook_all();
     // SAFETY: the dynamic linker passes the environment block to constructors.
     let settings = Settings::parse(unsafe { strings(environment) });
@@ -103,7 +105,7 @@ fn start(settings: &Settings, ram: u64, environment: *const *const c_char) -> Re
     let space = match starting(|| create(settings, ram)) {
         Ok(space) => space,
         Err(error) if unmanaged::is_below(settings, &error) => {
-            // SAFETY: the block that the dynamic linker passed, in a process of one thread.
+            // SAFETY: this is the block that the dynamic linker passed, in a process of one thread.
             unsafe { unmanaged::leave_library_out(environment.cast_mut()) };
             return start_passive(&unmanaged::explanation(&program_name(), &error));
         }
@@ -144,9 +146,10 @@ fn program_name() -> String {
         .into_owned()
 }
 
-/// As many addresses as a limit on them allows, leaving half to everything else: the space reserves up to a quarter
-/// more for itself. Tables are a hundredth of it, which the kernel gives on credit as long as a table is no longer than
-/// the machine's memory; where it gives none, or counts it as data that is limited, there are fewer.
+/// The length of the space: as many addresses as a limit on them allows, leaving half to everything else, because the
+/// space reserves up to a quarter more for itself. Its tables are a hundredth of it. The kernel gives a table on
+/// credit as long as it is no longer than the machine's memory; where it gives none, or counts it as data that is
+/// limited, the space is shorter.
 fn space_len() -> usize {
     use rustix::process::{Resource, getrlimit};
     let limit = getrlimit(Resource::As).current;
@@ -174,7 +177,8 @@ fn create(settings: &Settings, ram: u64) -> Result<&'static space::Space, BuildE
     let options = options(settings, ram, usual);
     let created = space::Space::create(options.clone());
     let (created, options) = match created {
-        // Nobody has said that the store belongs where temporary files do, which is often RAM or somebody else's.
+        // The user has not said that the store belongs with temporary files, whose directory is often RAM or somebody
+        // else's.
         Err(BuildError::Store(_)) if usual.is_some() => {
             let options = self::options(settings, ram, None);
             (space::Space::create(options.clone()), options)
@@ -194,7 +198,7 @@ fn create(settings: &Settings, ram: u64) -> Result<&'static space::Space, BuildE
     }
 }
 
-/// What the space is made from. A store's file is in the directory `usual` unless the user has named another place.
+/// The options of the space. A store's file is in the directory `usual` unless the user has named another place.
 fn options(settings: &Settings, ram: u64, usual: Option<&Path>) -> SpaceOptions {
     let address_space = space_len();
     SpaceOptions {
@@ -232,7 +236,8 @@ fn store(settings: &Settings, usual: Option<&Path>) -> StoreKind {
     }
 }
 
-/// Whether the machine, or what it lets this user do, is what a start has failed by: then `millpond doctor` has more.
+/// Whether a start has failed because of the machine, or because of what it lets this user do. Then `millpond doctor`
+/// has more.
 fn is_of_the_machine(error: &BuildError) -> bool {
     use millpond_mmu::MmuError::{MissingFeature, NoUserfaultfd};
     matches!(
@@ -241,7 +246,8 @@ fn is_of_the_machine(error: &BuildError) -> bool {
     )
 }
 
-/// Each process of a tree needs a file of its own, so a path that is no directory says only where that is to be.
+/// The directory for a store's file. Each process of a tree needs a file of its own, so a path that is no directory
+/// only names the directory that it is in.
 fn directory_of(path: &Path) -> PathBuf {
     let parent = || {
         path.parent()
@@ -258,7 +264,8 @@ fn directory_of(path: &Path) -> PathBuf {
 mod tests {
     use super::*;
 
-    /// A directory that was not there, and a limit on addresses, were once followed by a word about the machine.
+    /// Covers failures that were once followed by a hint about the machine: a directory that was not there, and a
+    /// limit on addresses.
     #[test]
     fn a_failed_start_names_the_doctor_where_the_machine_lacks_something() {
         let lacking = millpond_mmu::MmuError::MissingFeature {

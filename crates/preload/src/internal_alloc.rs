@@ -1,14 +1,15 @@
 //! The allocator of this library itself, apart from the program's.
 //!
-//! Bookkeeping about managed memory must not live in managed memory: to bring back a page one would first have to bring
-//! back the page that says where it is. So everything that the manager allocates comes from here: `dlmalloc` over one
-//! range of addresses that is reserved once, and the kernel directly for requests of 256 KiB and more (the manager
-//! sizes its tables by the arena and touches them sparsely, so these must not be filled with zeros by hand).
+//! Bookkeeping about managed memory must not live in managed memory: to bring back a page one would first have to
+//! bring back the page that says where it is. So everything that the manager allocates comes from here: from
+//! `dlmalloc` over one range of addresses that is reserved once, and from the kernel directly for requests of 256 KiB
+//! and more (the manager sizes its tables by the arena and touches them sparsely, so these must not be filled with
+//! zeros by hand).
 //!
 //! Three kinds of program allocations end here too: those made before the manager is up (the dynamic linker's), those
 //! of the manager's own threads (the C library allocates on behalf of any thread), and the few that the C library
-//! writes to in a child process before a fork handler can run. They carry a header with their size, as C's `free` names
-//! none. That range is one, so an address tells whose a pointer is.
+//! writes to in a child process before a fork handler can run. They carry a header with their size, because C's
+//! `free` does not name one. The range is a single one, so an address tells whose a pointer is.
 
 use crate::lock::RawLock;
 use crate::raw;
@@ -19,19 +20,19 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 use dlmalloc::Dlmalloc;
 
-/// Requests of this size or more are mappings of their own.
+/// Requests of this many bytes or more are mappings of their own.
 const DIRECT: usize = 256 << 10;
-/// Range lengths to try, as some programs run under a tight `RLIMIT_AS`.
+/// Lengths of the range to try, because some programs run under a tight `RLIMIT_AS`.
 const RANGE_LENS: [usize; 4] = [4 << 30, 1 << 30, 256 << 20, 32 << 20];
 const PAGE: usize = 4096;
-/// Before each block that C code gets: where the block really starts, and its size.
+/// Number of bytes before each block that C code gets: the block's real start, and its size.
 const HEADER: usize = 16;
 
 static RANGE_BASE: AtomicUsize = AtomicUsize::new(0);
 static RANGE_END: AtomicUsize = AtomicUsize::new(0);
 static RANGE_USED: AtomicUsize = AtomicUsize::new(0);
 
-/// Hands out the reserved range from its bottom, never takes anything back.
+/// The source of dlmalloc's memory: it hands out the reserved range from its bottom, and never takes anything back.
 struct Range;
 
 // SAFETY: every part of the range is handed out once, is mapped readable and writable, and stays so.
@@ -46,7 +47,7 @@ unsafe impl dlmalloc::Allocator for Range {
             return (null_mut(), 0, 0);
         }
         RANGE_USED.store(start + size, Relaxed);
-        // SAFETY: advice about our own mapping, which changes what a core dump has.
+        // SAFETY: this is advice about our own mapping, which changes the contents of core dumps only.
         let _ = unsafe { raw::madvise(start, size, libc::MADV_DODUMP) };
         (start as *mut u8, size, 0)
     }
@@ -76,13 +77,15 @@ unsafe impl dlmalloc::Allocator for Range {
     }
 }
 
-/// The first call happens in the dynamic linker, with one thread.
+/// Reserves the range. The first call happens in the dynamic linker, with one thread.
 fn reserve() -> bool {
     for len in RANGE_LENS {
         if let Ok(base) = raw::map_anonymous(len) {
-            // SAFETY: advice about our own new mapping. Huge pages would make a small program look like a big one.
+            // SAFETY: this is advice about our own new mapping. Huge pages would make a small program look like a big
+            // one.
             let _ = unsafe { raw::madvise(base, len, libc::MADV_NOHUGEPAGE) };
-            // SAFETY: as above. A core dump has of the range what was handed out.
+            // SAFETY: this is advice about our own new mapping. A core dump has the parts of the range that were
+            // handed out.
             let _ = unsafe { raw::madvise(base, len, libc::MADV_DONTDUMP) };
             RANGE_USED.store(base, Relaxed);
             RANGE_END.store(base + len, Relaxed);
@@ -109,7 +112,7 @@ static INTERNAL: Internal = Internal {
 };
 
 impl Internal {
-    /// `None` for a thread that panics, when somebody holds the heap for long.
+    /// Runs `work` on the heap. The answer is `None` for a thread that panics, when another holds the heap for long.
     fn with<R>(&self, work: impl FnOnce(&mut Dlmalloc<Range>) -> R) -> Option<R> {
         if !std::thread::panicking() {
             self.lock.lock();
@@ -123,9 +126,10 @@ impl Internal {
     }
 }
 
-/// What a panicking thread writes its message to when it cannot have the heap. The standard library allocates for the
-/// message before anybody hears of the panic, and whoever holds the heap may wait for the very fault that panicked, or
-/// be the thread itself. The process ends next, and nothing of this is given back.
+/// The memory in which a panicking thread writes its message when it cannot have the heap. The standard library
+/// allocates for the message before any hook hears of the panic, and the thread that holds the heap may wait for the
+/// very fault that panicked, or be the panicking thread itself. The process ends next, and no part of this memory is
+/// given back.
 struct LastWords(UnsafeCell<[u8; 32 << 10]>);
 
 // SAFETY: each part is handed out once.
@@ -136,7 +140,7 @@ static LAST_WORDS_USED: AtomicUsize = AtomicUsize::new(0);
 
 impl LastWords {
     fn block(&self, layout: Layout) -> *mut u8 {
-        // Room for any alignment that is asked for.
+        // The request is widened, so that any alignment fits.
         let Some(wanted) = layout.size().checked_add(layout.align()) else {
             return null_mut();
         };
@@ -153,14 +157,13 @@ impl LastWords {
     }
 }
 
-/// A mapping for one block. It holds the manager's tables, which are long, nearly empty and nothing of the program's,
-/// so
-/// a core dump does without.
+/// Makes a mapping for one block. It holds the manager's tables, which are long, nearly empty and not the program's,
+/// so a core dump does without it.
 fn map_direct(len: usize) -> *mut u8 {
     let Ok(block) = raw::map_anonymous(len) else {
         return null_mut();
     };
-    // SAFETY: advice about our own new mapping, which changes what a core dump has.
+    // SAFETY: this is advice about our own new mapping, which changes the contents of core dumps only.
     let _ = unsafe { raw::madvise(block, len, libc::MADV_DONTDUMP) };
     block as *mut u8
 }
@@ -187,7 +190,7 @@ unsafe impl GlobalAlloc for Internal {
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         if is_direct(layout) {
-            // SAFETY: as the caller promised; new mappings are zeros already.
+            // SAFETY: the caller guarantees what this call needs; new mappings are zeros already.
             return unsafe { self.alloc(layout) };
         }
         // SAFETY: dlmalloc takes any size and any power of two.
@@ -204,16 +207,16 @@ unsafe impl GlobalAlloc for Internal {
             let _ = unsafe { raw::munmap(block as usize, layout.size()) };
             return;
         }
-        // SAFETY: the block is from this heap, by the caller's promise, and was not direct.
+        // SAFETY: the caller guarantees that the block is from this heap, and it was not direct.
         let _ = self.with(|heap| unsafe { heap.free(block, layout.size(), layout.align()) });
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the caller promises that `size` rounds up to the alignment without overflow.
+        // SAFETY: the caller guarantees that `size` rounds up to the alignment without overflow.
         let wanted = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
         match (is_direct(layout), is_direct(wanted)) {
             (true, true) => {
-                // SAFETY: the mapping is this block's alone; whoever held its address gets the new one.
+                // SAFETY: the mapping belongs to this block alone; the owner of its address gets the new one.
                 let moved = unsafe {
                     raw::mremap(block as usize, layout.size(), size, libc::MREMAP_MAYMOVE, 0)
                 };
@@ -246,7 +249,7 @@ pub fn owns(pointer: usize) -> bool {
     pointer >= RANGE_BASE.load(Relaxed) && pointer < RANGE_END.load(Relaxed)
 }
 
-/// A block for C code, aligned to `align` (a power of two); null when there is no memory.
+/// Allocates a block for C code, aligned to `align` (a power of two). The answer is null when there is no memory.
 pub fn allocate(size: usize, align: usize) -> *mut u8 {
     let align = align.max(HEADER);
     let Some(total) = size.checked_add(align).and_then(|n| n.checked_add(HEADER)) else {
@@ -271,7 +274,7 @@ pub fn allocate(size: usize, align: usize) -> *mut u8 {
     block
 }
 
-/// Like [`allocate`], filled with zeros.
+/// Allocates a block like [`allocate`], filled with zeros.
 pub fn allocate_zeroed(size: usize) -> *mut u8 {
     let block = allocate(size, HEADER);
     if !block.is_null() {
@@ -298,11 +301,11 @@ pub unsafe fn release(block: *mut u8) {
     // SAFETY: `allocate` wrote a header before every block.
     let start = unsafe { block.cast::<[usize; 2]>().sub(1).read()[0] } as *mut u8;
     let _blocked = Blocked::new();
-    // SAFETY: `start` is what dlmalloc gave.
+    // SAFETY: `start` is the address that dlmalloc gave.
     let _ = INTERNAL.with(|heap| unsafe { heap.c_free(start) });
 }
 
-/// Keeps everybody else out until [`unlock_after_fork`], so that a child inherits a heap at rest.
+/// Keeps all other threads out until [`unlock_after_fork`], so that a child inherits a heap at rest.
 pub fn lock_for_fork() {
     INTERNAL.lock.lock();
 }
@@ -322,7 +325,7 @@ mod tests {
             let block = allocate(size, align);
             assert!(owns(block as usize));
             assert_eq!(block as usize % align, 0);
-            // SAFETY: a live block of `allocate`.
+            // SAFETY: this is a live block of `allocate`.
             unsafe {
                 block.write_bytes(0xa5, size);
                 assert_eq!(size_of_block(block), size);
@@ -359,9 +362,9 @@ mod tests {
         assert_eq!(block[12_345], 0);
     }
 
-    /// A panic in the middle of a fault, whose thread or another holds the heap: its message is formatted by the
-    /// standard library, which allocates, and the process hung. The test runs itself once more as the child that
-    /// panics.
+    /// Covers a panic in the middle of a fault, while its thread or another holds the heap. The standard library
+    /// formats the message and allocates for that, and the process hung. The test runs itself once more as the child
+    /// that panics.
     #[test]
     fn a_panic_is_told_while_the_heap_is_held() {
         use std::os::unix::process::ExitStatusExt;

@@ -1,25 +1,28 @@
 //! The program's allocator: jemalloc, with its extents from the space.
 //!
-//! jemalloc asks for memory in extents through hooks. What it no longer needs it keeps as address space, so the space's
-//! areas stay few and large. Its own bookkeeping comes by `mmap`, which is ours too and gives managed memory: it counts
-//! against the budget like the rest. There are as many arenas as processors, because each keeps free pages of its own.
+//! jemalloc asks for memory in extents through hooks. It keeps the addresses of extents that it no longer needs, so
+//! the space's areas stay few and large. Its own bookkeeping comes by `mmap`, which is ours too and gives managed
+//! memory: it counts against the budget like the rest. There are as many arenas as processors, because each keeps
+//! free pages of its own.
 //!
 //! # What the hooks promise, and when they are called
-//! Read in jemalloc 5.3.1 (`extent.c`, `pac.c`, `ehooks.h`). A hook answers `false` when it has done its work. An
-//! extent that the program gave back is *dirty*: nobody was told. Dirty extents are used again first. What was not used
-//! again for `dirty_decay_ms` (which passes as the program allocates and frees, there is no thread) is purged:
+//! This was read in jemalloc 5.3.1 (`extent.c`, `pac.c`, `ehooks.h`). A hook answers `false` when it has done its
+//! work. An extent that the program gave back is *dirty*: no hook was called. Dirty extents are used again first. An
+//! extent that was not used again for `dirty_decay_ms` (which passes as the program allocates and frees, there is no
+//! thread) is purged:
 //!
-//! - with `muzzy_decay_ms` above 0 by `purge_lazy`, after which any contents are right, and the extent is *muzzy*: used
-//!   again before fresh memory, and purged once more when the muzzy time is over;
-//! - otherwise, and then: `dalloc` is asked to take the addresses as well; if it will not, `decommit`; if that will
-//!   not, `purge_forced`; if that fails, `purge_lazy` at last. The extent is *retained*.
+//! - with `muzzy_decay_ms` above 0 by `purge_lazy`, after which any contents are right, and the extent is *muzzy*: it
+//!   is used again before fresh memory, and purged once more when the muzzy time is over;
+//! - otherwise, and once the muzzy time is over: `dalloc` is asked to take the addresses as well; if it will not,
+//!   `decommit`; if that will not, `purge_forced`; if that fails, `purge_lazy` at last. The extent is *retained*.
 //!
 //! A successful `decommit` or `purge_forced` makes the extent *zeroed*: `calloc` gives it out as it is, however much
-//! later, so it must read as zeros until somebody writes. After `decommit` it is not touched before `commit` succeeded.
-//! Extents from the oversize arena (8 MiB and more) are purged as soon as they are freed. `split` and `merge` are asked
-//! before extents are divided or joined; both halves are pages of one area to us, so the answer is always yes.
+//! later, so it must read as zeros until it is written to. After `decommit` the extent is not touched before `commit`
+//! succeeded. Extents from the oversize arena (8 MiB and more) are purged as soon as they are freed. `split` and
+//! `merge` are asked before extents are divided or joined. Both halves are pages of one area to us, so the answer is
+//! always yes.
 //!
-//! # What they do here
+//! # What the hooks do here
 //! | hook | lazy purging | without |
 //! | --- | --- | --- |
 //! | `purge_lazy` | lazily freed | refused |
@@ -29,22 +32,22 @@
 //! | `dalloc` of a long extent | given up | given up |
 //! | `dalloc` | refused | refused |
 //!
-//! Lazily freed memory keeps its frames until there is pressure, then they go without a write. A folio up to 64 KiB is
-//! cleared where it is, so that using it again is no fault; it is zeros from then on and satisfies both purges.
-//! jemalloc owns the extent while it purges it, which is what clearing in place asks for. `decommit` would do the same
-//! work as `purge_forced`, and extents of which one is committed and the other is not are never joined: fresh ones are
-//! committed. So it is refused. `commit` is called for extents alone that jemalloc mapped before it had our hooks:
-//! where memory may not be promised twice (`vm.overcommit_memory` of 2, or no word about it because `/proc` or
-//! descriptors are missing) it maps them without access.
+//! Lazily freed memory keeps its frames until there is pressure; then they go without a write. A folio up to 64 KiB
+//! is cleared where it is, so that using it again is no fault. It is zeros from then on and satisfies both purges.
+//! jemalloc owns the extent while it purges it, which clearing in place requires. `decommit` is refused: it would do
+//! the same work as `purge_forced`, and extents of which one is committed (as fresh ones are) and the other is not
+//! are never joined. `commit` is called only for extents that jemalloc mapped before it had our hooks. It maps them
+//! without access where memory may not be promised twice (`vm.overcommit_memory` of 2, or unknown because `/proc` or
+//! descriptors are missing).
 //!
-//! *Long extents* end: their addresses go back to the space, and their frames in the background, as after a `munmap`.
-//! Clearing takes 23 ms a GiB, in whichever thread frees something next; giving up takes 0.2 ms. But what is cleared in
-//! place is used again for nothing, where new memory is a fault for each folio. So with lazy purges only an extent that
-//! is a quarter of the budget is given up, as it would hardly be left alone until it is used again; at least 64 MiB
-//! (1.5 ms of clearing) and at most 256 (6 ms). Where purging discards, nothing is lost by it, and all are given up
-//! that the space frees in the background.
+//! *Long extents* are given up: their addresses go back to the space, and their frames in the background, as after a
+//! `munmap`. Clearing takes 23 ms a GiB, in the thread that frees something next; giving up takes 0.2 ms. But memory
+//! that is cleared in place is used again at no cost, where new memory is a fault for each folio. So with lazy purges
+//! only an extent that is a quarter of the budget is given up, as it would hardly be left alone until it is used
+//! again; the limit is at least 64 MiB (1.5 ms of clearing) and at most 256 (6 ms). Where purging discards, nothing
+//! is lost by giving up, and all extents that the space frees in the background are given up.
 //!
-//! How long pages stay dirty is decided in [`crate::decay`].
+//! [`crate::decay`] decides how long pages stay dirty.
 
 use crate::decay::{self, CALM_MS};
 use crate::stack_switch::on_safe_stack;
@@ -60,19 +63,20 @@ use tikv_jemalloc_sys as je;
 /// jemalloc's own default for allocations that get an arena of their own.
 const OVERSIZE: usize = 8 << 20;
 
-/// For how long pages stay muzzy: where clearing in place serves both purges, the second is work for nothing.
+/// The time for which pages stay muzzy: where clearing in place serves both purges, the second is work for nothing.
 const MUZZY_MS: u32 = 0;
 
-/// Read by jemalloc when it starts. It would read an environment variable of this name as well, but the C library has
-/// no environment yet.
+/// The configuration that jemalloc reads when it starts. It would read an environment variable of this name as well,
+/// but the C library has no environment yet.
 #[cfg_attr(not(test), unsafe(export_name = "_rjem_malloc_conf"))]
 pub static CONF: Conf = Conf(UnsafeCell::new(core::ptr::null()));
 
-/// A pointer to a C string that is written once, before jemalloc looks.
+/// A pointer to a C string that is written once, before jemalloc reads it.
 #[repr(transparent)]
 pub struct Conf(UnsafeCell<*const c_char>);
 
-// SAFETY: written in the constructor while there is one program thread, read by jemalloc afterwards.
+// SAFETY: the pointer is written in the constructor while there is one program thread, and read by jemalloc
+// afterwards.
 unsafe impl Sync for Conf {}
 
 static HOOKS: je::extent_hooks_t = je::extent_hooks_s {
@@ -90,7 +94,7 @@ static HOOKS: je::extent_hooks_t = je::extent_hooks_s {
 /// The shortest extent that is given up when jemalloc does without it, in bytes.
 static LONG: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-/// From which length on extents are given up, under this budget.
+/// The length from which on extents are given up, under this budget.
 fn long_extent(ram: u64, is_lazy: bool) -> usize {
     if !is_lazy {
         return Space::ASIDE;
@@ -100,10 +104,10 @@ fn long_extent(ram: u64, is_lazy: bool) -> usize {
         .clamp(64 << 20, 256 << 20)
 }
 
-/// Starts jemalloc. With a budget, all its arenas take theirs from the space.
+/// Starts jemalloc. With a budget, all its arenas take their extents from the space.
 ///
 /// # Errors
-/// What jemalloc did not accept.
+/// The line names the setting that jemalloc did not accept.
 pub fn start(arenas: usize, budget: Option<u64>) -> Result<(), String> {
     let conf = format!(
         "narenas:{arenas},dss:disabled,retain:true,thp:never,metadata_thp:disabled,\
@@ -119,8 +123,8 @@ pub fn start(arenas: usize, budget: Option<u64>) -> Result<(), String> {
     for arena in 0..count {
         set_hooks(arena)?;
     }
-    // The arena for large allocations comes into being with the first of them, and takes hooks only then.
-    // SAFETY: a block of this size, given back at once.
+    // The arena for large allocations is made with the first of them, and takes hooks only then.
+    // SAFETY: this is a block of the size, given back at once.
     unsafe { je::free(je::malloc(OVERSIZE)) };
     set_hooks(count)?;
     decay::begin(count);
@@ -133,7 +137,7 @@ fn set_hooks(arena: c_uint) -> Result<(), String> {
     write!(rest, "arena.{arena}.extent_hooks").map_err(|error| error.to_string())?;
     let name = CStr::from_bytes_until_nul(&name).map_err(|error| error.to_string())?;
     let mut hooks = &raw const HOOKS;
-    // SAFETY: this control takes a pointer to a pointer to hooks that live for ever.
+    // SAFETY: this control takes a pointer to a pointer to hooks, which are static.
     let result = unsafe {
         je::mallctl(
             name.as_ptr(),
@@ -193,7 +197,7 @@ unsafe extern "C" fn alloc(
     });
     match place.flatten() {
         Some(start) => {
-            // SAFETY: jemalloc passes pointers to two flags of its own; new memory is zeros and usable.
+            // SAFETY: jemalloc passes pointers to two flags of its own; the new memory is zeros and usable.
             unsafe {
                 *zero = true;
                 *commit = true;
@@ -204,7 +208,7 @@ unsafe extern "C" fn alloc(
     }
 }
 
-/// A long extent is given up. Others stay with jemalloc: it has them purged instead, and uses them again.
+/// Gives up a long extent. Other extents stay with jemalloc: it has them purged instead, and uses them again.
 unsafe extern "C" fn dalloc(
     _: *mut je::extent_hooks_t,
     at: *mut c_void,
@@ -213,11 +217,11 @@ unsafe extern "C" fn dalloc(
     _: c_uint,
 ) -> bool {
     let start = at as usize;
-    // What the program has protected in part is purged as ever.
+    // An extent that the program has protected in part is purged like a short one.
     if size < LONG.load(Relaxed) || !is_plain(start, size) {
         return true;
     }
-    // If only a part could be closed, none of it may be used again: the rest costs addresses.
+    // If only a part could be closed, no part may be used again. The rest then only costs addresses.
     let _ = vma::locked(move |vmas| vmas.clear(start..start + size));
     false
 }
@@ -293,7 +297,7 @@ unsafe extern "C" fn purge_forced(
     {
         return false;
     }
-    // Eagerly, or it was a stack and stays in memory: then it is zeroed by hand.
+    // Either purging is eager, or a part was a stack and stays in memory: then it is zeroed by hand.
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     vma::locked(move |vmas| vmas.discard(start..start + len, prot).is_err()).unwrap_or(true)
 }

@@ -1,14 +1,16 @@
 //! The end of a program whose last thread ended by the bare system call.
 //!
-//! `exit` of a thread, the system call, is what a program is left with under the kernel's strict seccomp mode, and what
-//! some runtimes end their threads by. The C library does not hear of it, so that its count of threads
-//! ([`threads`](crate::threads)) says nothing. Natively the process ends with its last thread, with the status of that
-//! or, on older kernels, of the first, which alone can be known here. Here our threads were left, and the process with
-//! them: for ever, and deaf to SIGTERM, as ours block all signals.
+//! `exit` of a thread, the system call, is what a program is left with under the kernel's strict seccomp mode, and
+//! some runtimes end their threads by it. The C library does not hear of it, so its count of threads
+//! ([`threads`](crate::threads)) says nothing. Natively the process ends with its last thread. Its status is that of
+//! the last thread or, on older kernels, of the first, which alone can be known here. Under Millpond our threads were
+//! left, and the process with them: for ever, and deaf to SIGTERM, as our threads block all signals.
 //!
-//! So the manager's tick looks once a second whether the first thread has ended, which one file of `/proc` says. Then
-//! it looks at the names of all others. Ours have names that begin alike; when there are only ours, nobody can ever run
-//! the program's code again, and the process ends. A program's thread of such a name would only keep it as it is.
+//! So the manager's tick checks once a second whether the first thread has ended, which one file of `/proc` says. If
+//! so, it reads the names of all others. The names of our threads begin alike; when only our threads are left, no
+//! thread can ever run the program's code again, and the process ends. A thread of the program with such a name
+//! counts as ours.
+//! hide the end of the others from nobody but us.
 
 use crate::{filters, raw, report};
 use core::ffi::CStr;
@@ -18,14 +20,14 @@ use millpond_board::State;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags, RawDir};
 
-/// Ticks from one look to the next.
+/// Number of ticks from one check to the next.
 const EVERY: u32 = 10;
-/// How the names of our threads begin.
+/// The beginning of the names of our threads.
 const OURS: &[u8] = b"millpond-";
-/// Where the status that a thread ended with is in its line, counted from its state.
+/// The place of a thread's exit status in its line, counted in fields from its state.
 const EXIT_CODE: usize = 49;
 
-/// For the manager's tick.
+/// Is called by the manager's tick.
 pub fn tick() {
     static TICKS: AtomicU32 = AtomicU32::new(0);
     if TICKS.fetch_add(1, Relaxed) % EVERY != EVERY - 1 || filters::are_for_all() {
@@ -46,9 +48,9 @@ fn ended_with() -> Option<i32> {
     status_of(line)
 }
 
-/// The same by the line that the kernel writes about a process.
+/// The status of the first thread, if it has ended, from the line that the kernel writes about a process.
 fn status_of(line: &[u8]) -> Option<i32> {
-    // The name, in brackets, may hold anything.
+    // The name, in brackets, may hold any bytes.
     let behind_name = line.iter().rposition(|&byte| byte == b')')? + 2;
     let mut fields = line.get(behind_name..)?.split(|&byte| byte == b' ');
     if !matches!(fields.next()?, b"Z" | b"X") {
@@ -59,7 +61,7 @@ fn status_of(line: &[u8]) -> Option<i32> {
     Some(code >> 8 & 0xff)
 }
 
-/// Whether all threads but the first, which has ended, are ours. Nothing when that cannot be told.
+/// Whether all threads but the first, which has ended, are ours. The answer is `None` when that cannot be told.
 fn only_ours_are_left() -> Option<bool> {
     let directory = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECTORY;
     let tasks = open(CWD, c"/proc/self/task", directory)?;
@@ -108,7 +110,7 @@ mod tests {
     use super::*;
 
     fn line(state: &str, code: u32) -> String {
-        // Fields 3 to 52 of proc(5): the state, 48 numbers, the code.
+        // These are fields 3 to 52 of proc(5): the state, 48 numbers, the code.
         format!("7 (a ) Z 1) {state} {}{code}\n", "1 ".repeat(48))
     }
 

@@ -1,8 +1,8 @@
 //! The library that `millpond run` loads into a program by `LD_PRELOAD`.
 //!
-//! The program is not rebuilt and does not know. Its `malloc` becomes jemalloc over a managed address space, its
-//! private anonymous `mmap`s and its `brk` come from that space too, and what does not fit in the budget is brought
-//! back when it is touched. Everything else that the program maps passes through untouched.
+//! The program is not rebuilt and does not know of Millpond. Its `malloc` becomes jemalloc over a managed address
+//! space. Its private anonymous `mmap`s and its `brk` come from that space too, and memory that does not fit in the
+//! budget is brought back when it is touched. Everything else that the program maps passes through untouched.
 //!
 //! | concern | file |
 //! | --- | --- |
@@ -74,12 +74,13 @@ mod threads;
 mod unmanaged;
 mod vma;
 
-/// Zero, or -1 with `errno` set.
+/// Turns a result into a C answer: zero, or -1 with `errno` set.
 fn c_result(result: Result<(), rustix::io::Errno>) -> core::ffi::c_int {
     c_answer(result.map(|()| 0)) as core::ffi::c_int
 }
 
-/// What was answered (of an address, `MAP_FAILED` is the same as -1), or -1 with `errno` set.
+/// Turns a result into a C answer: the value, or -1 with `errno` set. (Of an address, `MAP_FAILED` is the same as
+/// -1.)
 fn c_answer(result: Result<usize, rustix::io::Errno>) -> isize {
     match result {
         Ok(value) => value as isize,

@@ -1,17 +1,17 @@
-//! Where the dynamic linker's code lies, so that its own allocations are known by the address that they come from.
+//! The place of the dynamic linker's code, by which its own allocations are known: they come from an address there.
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 static START: AtomicUsize = AtomicUsize::new(0);
 static LEN: AtomicUsize = AtomicUsize::new(0);
 
-/// From now on the linker lies at these addresses.
+/// Notes the addresses of the linker's code.
 pub fn set(start: usize, end: usize) {
     START.store(start, Relaxed);
     LEN.store(end - start, Relaxed);
 }
 
-/// Whether the address is the linker's; it is nobody's as long as the place is not known.
+/// Whether the address is in the linker's code. The answer is no as long as the place is not known.
 #[inline]
 pub fn contains(addr: usize) -> bool {
     addr.wrapping_sub(START.load(Relaxed)) < LEN.load(Relaxed)

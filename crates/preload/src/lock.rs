@@ -1,4 +1,4 @@
-//! A lock for threads that may have nothing: no thread-local storage, no allocator, no signals.
+//! A lock for threads that may use nothing else: no thread-local storage, no allocator, no signals.
 //!
 //! The standard library's mutex keeps a poison flag and asks a thread-local counter whether the thread panics. Ours is
 //! one word and a futex. It is also the kind of lock that can be held across `fork`: the child's only thread is the one
@@ -9,13 +9,13 @@ use core::sync::atomic::{AtomicU32, Ordering::*};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
-/// Held, and somebody sleeps.
+/// The lock is held, and a thread sleeps until it is free.
 const AWAITED: u32 = 2;
 
-/// Rounds of looking before going to sleep; most holders are done within a microsecond.
+/// Number of attempts before going to sleep; most holders are done within a microsecond.
 const SPINS: u32 = 100;
 
-/// Whoever changes the word from free has the lock.
+/// A lock of one word. The thread that changes the word from free has the lock.
 pub struct RawLock(AtomicU32);
 
 impl RawLock {
@@ -39,7 +39,7 @@ impl RawLock {
         }
     }
 
-    /// Takes the lock if it can be had within a moment (a tenth of a second, more on a busy machine).
+    /// Takes the lock if it becomes free within a moment (a tenth of a second, more on a busy machine).
     pub fn lock_soon(&self) -> bool {
         let is_mine = || {
             self.0
@@ -57,12 +57,12 @@ impl RawLock {
         })
     }
 
-    /// Makes the lock free, in a new child that does not have the thread that may hold it.
+    /// Frees the lock in a new child, in which the thread that may hold it does not exist.
     pub fn reset(&self) {
         self.0.store(FREE, Release);
     }
 
-    /// Releases the lock. Only the holder may call this, or, in a new child process, the thread that held it when it
+    /// Releases the lock. Only the holder may call this or, in a new child process, the thread that held it when it
     /// was forked.
     pub fn unlock(&self) {
         if self.0.swap(FREE, Release) == AWAITED {

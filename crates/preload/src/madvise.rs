@@ -1,13 +1,14 @@
-//! `madvise`: what the program says about its memory, done, passed on, or refused; never pretended.
+//! `madvise`: the program's advice about its memory is followed, passed on, or refused, but never pretended.
 //!
 //! Advice that changes what the program reads (`MADV_DONTNEED`, `MADV_FREE`, `MADV_REMOVE`, `MADV_WIPEONFORK` and so
-//! on) has to be done or refused. The kernel's own `MADV_DONTNEED` on managed memory would drop the mapped pages only:
-//! what was taken out would come back later. Hints may be taken as said and done nothing about.
+//! on) has to be followed or refused. The kernel's own `MADV_DONTNEED` on managed memory would drop the mapped pages
+//! only: pages that were taken out would come back later. Hints may be accepted without any effect.
 //!
-//! The answer is Linux's, in Linux's order: an unknown advice, an unaligned address or a range that wraps is refused
-//! before anything is done (all three by the kernel itself); then the range is gone through from its start, mapping by
-//! mapping. A hole is noted, what lies behind it is done all the same, and `ENOMEM` comes at the end. Any other error
-//! stops there, with everything before it done. Locked memory is such an error to all advice that takes pages away.
+//! The answer is Linux's, in Linux's order. An unknown advice, an unaligned address or a range that wraps is refused
+//! before anything is done (all three by the kernel itself). Then the range is gone through from its start, mapping
+//! by mapping. A hole is noted, the part behind it is handled all the same, and `ENOMEM` comes at the end. Any other
+//! error stops there, with everything before it done. Locked memory is such an error to all advice that takes pages
+//! away.
 //!
 //! | advice | on managed memory |
 //! | --- | --- |
@@ -21,40 +22,41 @@
 //! | `MERGEABLE`, `UNMERGEABLE` | refused with `EINVAL`, as by a kernel without KSM ([`crate::ksm`]) |
 //! | `GUARD_INSTALL`, `GUARD_REMOVE`, `COLLAPSE`, `REMOVE` | refused with `EINVAL`. That is what the kernel says to the last (there is no file), and what kernels without the others say, so that callers have another way |
 //!
-//! Calls by `syscall` lead here as well ([`crate::syscall`]); those by an instruction of the program's own go past us,
-//! here and in [`crate::process_madvise`]. Hints do no harm then, but a `MADV_DONTNEED` of that kind about managed
-//! memory is done by half: pages that were in memory read as zeros (`driver/src/vanished.rs`), and those that
-//! had left it come back as they were. Go's runtime gives pages back so and takes them for empty; `millpond run` has it
-//! say `MADV_FREE` instead (`GODEBUG=madvdontneed=0`), after which what comes back is right.
+//! Calls by `syscall` lead here as well ([`crate::syscall`]). Calls by an instruction of the program's own go past
+//! us, here and in [`crate::process_madvise`]. Hints do no harm then, but a `MADV_DONTNEED` of that kind about
+//! managed memory is done by half: pages that were in memory read as zeros (`driver/src/vanished.rs`), and those that
+//! had left it come back as they were. Go's runtime gives pages back in that way and takes them for empty. `millpond
+//! run` makes it use `MADV_FREE` instead (`GODEBUG=madvdontneed=0`), after which the contents that come back are
+//! right.
 
 use crate::vma::{self, AtFork, Kind, PAGE, Range, Vmas};
 use crate::{raw, space};
 use core::ffi::{c_int, c_void};
 use rustix::io::Errno;
 
-/// What `WILLNEED` reads in at most: the budget over this.
+/// The most that `WILLNEED` reads in: the budget divided by this.
 const WILLNEED_SHARE: u64 = 4;
 
-/// What to do about advice on managed memory.
+/// The treatment of an advice on managed memory.
 #[derive(Clone, Copy)]
 enum Treatment {
-    /// Zeros at the next touch.
+    /// The memory reads as zeros at the next touch.
     Discard,
-    /// The same, locked or not.
+    /// The memory reads as zeros at the next touch, whether it is locked or not.
     DiscardLocked,
-    /// Zeros or the old bytes at the next touch.
+    /// The memory reads as zeros or the old bytes at the next touch.
     Free,
     PageOut,
     Cold,
-    /// What the child of a fork gets.
+    /// The advice changes what the child of a fork gets.
     Fork(fn(&mut AtFork)),
-    /// A hint, or what is so anyway.
+    /// The advice is a hint, or describes what is the case anyway.
     Accept,
-    /// About the kernel's mapping: right as it is.
+    /// The advice is about the kernel's mapping, and is passed to the kernel.
     Pass,
-    /// Done with page faults, so without our lock.
+    /// The advice is followed with page faults, so without our lock.
     Populate,
-    /// The same, as far as it is worth it, and whether or not it succeeds.
+    /// The pages are faulted in, up to a share of the budget; a failure is ignored.
     WillNeed,
     Refuse,
 }
@@ -82,8 +84,8 @@ fn treatment(advice: i32) -> Treatment {
     }
 }
 
-/// Advice after which the old contents are gone, here or in a child: sealed memory that cannot be written keeps its
-/// own.
+/// Whether the advice makes the old contents disappear, here or in a child. Sealed memory that cannot be written
+/// keeps its contents.
 fn discards(advice: i32) -> bool {
     matches!(
         advice,
@@ -96,7 +98,7 @@ fn discards(advice: i32) -> bool {
 }
 
 impl Treatment {
-    /// Whether Linux refuses it for locked memory.
+    /// Whether Linux refuses the advice for locked memory.
     fn takes_away(self) -> bool {
         matches!(
             self,
@@ -108,24 +110,24 @@ impl Treatment {
 /// A part of the range.
 struct Part {
     range: Range,
-    /// `None` for what is not the space's: the kernel knows what is there.
+    /// The kind of a part of the space; `None` for a part outside it, which the kernel knows.
     kind: Option<Option<Kind>>,
 }
 
-/// As the system call.
+/// Does the system call `madvise`.
 ///
 /// # Errors
-/// Those of the system call.
+/// The errors are those of the system call.
 pub fn advise(addr: usize, len: usize, advice: i32) -> Result<(), Errno> {
     let end = len
         .checked_next_multiple_of(PAGE)
         .and_then(|len| addr.checked_add(len));
     let bad = len == 0 || !addr.is_multiple_of(PAGE);
     let Some(end) = end.filter(|&end| !bad && space::overlaps(addr, end - addr)) else {
-        // SAFETY: not the space's, or refused by the kernel.
+        // SAFETY: the range is not the space's, or the kernel refuses the call.
         return unsafe { raw::madvise(addr, len, advice) };
     };
-    // SAFETY: no bytes. The kernel says whether it knows the advice, and nothing else happens.
+    // SAFETY: the range has no bytes. The kernel says whether it knows the advice, and nothing else happens.
     unsafe { raw::madvise(addr, 0, advice) }?;
     match treatment(advice) {
         Treatment::Populate => populate(addr..end, advice),
@@ -136,7 +138,7 @@ pub fn advise(addr: usize, len: usize, advice: i32) -> Result<(), Errno> {
     }
 }
 
-/// Faults pages in by the kernel, part by part. Unlike other advice it ends at the first hole.
+/// Faults pages in by the kernel, part by part. Unlike other advice, this one ends at the first hole.
 fn populate(range: Range, advice: i32) -> Result<(), Errno> {
     let Range { start: mut at, end } = range;
     while at < end {
@@ -173,14 +175,15 @@ fn will_need(range: Range) -> Result<(), Errno> {
                     if let Some(space) = space::get() {
                         space.advise_willneed(start, len);
                     }
-                    // It is a hint: what cannot be read in now is read in, or found lost, when it is touched.
+                    // The advice is a hint: a page that cannot be read in now is read in, or found lost, when it is
+                    // touched.
                     // SAFETY: populating changes no contents.
                     let _ = unsafe { raw::madvise(start, len, libc::MADV_POPULATE_READ) };
                 }
             }
             // SAFETY: reading ahead changes no contents.
             Some(Some(Kind::Foreign)) => unsafe { raw::madvise(start, len, libc::MADV_WILLNEED) }?,
-            // SAFETY: as above.
+            // SAFETY: reading ahead changes no contents.
             None => match unsafe { raw::madvise(start, len, libc::MADV_WILLNEED) } {
                 Err(Errno::NOMEM) => holes = Err(Errno::NOMEM),
                 result => result?,
@@ -191,7 +194,7 @@ fn will_need(range: Range) -> Result<(), Errno> {
 }
 
 impl Vmas {
-    /// What `range`, which is not empty, begins with.
+    /// The first part of `range`, which is not empty.
     fn first_part(&self, range: Range) -> Part {
         let (before, inside, _) = self.split(&range);
         if !before.is_empty() || inside.is_empty() {
@@ -213,17 +216,18 @@ impl Vmas {
             at = part.range.end;
             let (start, len) = (part.range.start, part.range.len());
             match part.kind {
-                // SAFETY: the program's own mapping outside the space.
+                // SAFETY: this is the program's own mapping outside the space.
                 None => match unsafe { raw::madvise(start, len, advice) } {
                     Err(Errno::NOMEM) => holes = Err(Errno::NOMEM),
                     result => result?,
                 },
                 Some(None) => holes = Err(Errno::NOMEM),
-                // SAFETY: the program's own file or shared mapping.
+                // SAFETY: this is the program's own file or shared mapping.
                 Some(Some(Kind::Foreign)) => unsafe { raw::madvise(start, len, advice) }?,
                 Some(Some(kind)) => self
                     .advise_managed(part.range, kind, advice, treatment)
-                    // No records: to the caller that is a lack which passes, and not a hole.
+                    // The error means that records are lacking. To the caller that is a lack which passes, and not a
+                    // hole.
                     .map_err(|error| match error {
                         Errno::NOMEM => Errno::AGAIN,
                         error => error,
@@ -279,7 +283,7 @@ impl Vmas {
                 };
                 self.map.insert(range, kind);
             }
-            // SAFETY: changes no contents.
+            // SAFETY: the advice changes no contents.
             Treatment::Pass => unsafe { raw::madvise(start, len, advice) }?,
             Treatment::Refuse => return Err(Errno::INVAL),
             _ => {}
@@ -292,19 +296,19 @@ impl Vmas {
     }
 }
 
-/// As `madvise` of the C library.
+/// Replaces the C library's `madvise`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn madvise(addr: *mut c_void, len: usize, advice: c_int) -> c_int {
     crate::c_result(self::advise(addr as usize, len, advice))
 }
 
-/// As `posix_madvise` of the C library: the error is the result, and `POSIX_MADV_DONTNEED` drops nothing.
+/// Replaces the C library's `posix_madvise`: the error is the result, and `POSIX_MADV_DONTNEED` drops nothing.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn posix_madvise(addr: *mut c_void, len: usize, advice: c_int) -> c_int {
     if advice == libc::POSIX_MADV_DONTNEED {

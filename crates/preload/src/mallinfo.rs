@@ -1,15 +1,14 @@
 //! `mallinfo` and `mallinfo2`: how much the program has allocated, by jemalloc's count.
 //!
-//! Programs print these figures, or wait until one of them is small. Those of the C library's own `malloc` would be 0,
-//! as nobody uses it. What has no meaning in jemalloc (bins, the block at the top) is 0 here. jemalloc sums its
-//! counters
-//! up when it is told to, which takes its locks, as an allocation may.
+//! Programs print these figures, or wait until one of them is small. Those of the C library's own `malloc` would be
+//! 0, as nobody uses it. Figures that have no meaning in jemalloc (bins, the block at the top) are 0 here. jemalloc
+//! sums its counters up when it is told to, which takes its locks, as an allocation may.
 
 use crate::init;
 use core::ffi::{CStr, c_int};
 use tikv_jemalloc_sys as je;
 
-/// The figures, as the C library's `mallinfo2` has them and in its order.
+/// The figures as in the C library's `mallinfo2`, in its order.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub struct Mallinfo2 {
@@ -25,7 +24,7 @@ pub struct Mallinfo2 {
     keepcost: usize,
 }
 
-/// The same in the older form, whose numbers are too small for large programs: these stop at the largest `int`.
+/// The figures in the older form, whose numbers are too small for large programs: they stop at the largest `int`.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub struct Mallinfo([c_int; 10]);
@@ -48,7 +47,7 @@ fn read(name: &CStr) -> usize {
 
 fn refresh() {
     let mut epoch = 1u64;
-    // SAFETY: the epoch is a `uint64_t`, and it is read from ours.
+    // SAFETY: the epoch is a `uint64_t`, and it is read from our variable.
     let _ = unsafe {
         je::mallctl(
             c"epoch".as_ptr(),
@@ -60,7 +59,7 @@ fn refresh() {
     };
 }
 
-/// As `mallinfo2` of the C library (2.33 and later).
+/// Replaces the C library's `mallinfo2` (2.33 and later).
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn mallinfo2() -> Mallinfo2 {
     if !init::is_ready() {
@@ -76,7 +75,7 @@ pub extern "C" fn mallinfo2() -> Mallinfo2 {
     }
 }
 
-/// As `mallinfo` of the C library.
+/// Replaces the C library's `mallinfo`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn mallinfo() -> Mallinfo {
     let info = mallinfo2();

@@ -1,13 +1,14 @@
 //! `malloc` and its relatives, as the C library specifies them.
 //!
-//! Each is a choice between two allocators: jemalloc for the program, the internal one for whoever must not have
-//! managed memory (see [`crate::internal_alloc`]). Both the choice at allocation and the one at `free` are a few loads
-//! and compares.
+//! Each function chooses between two allocators: jemalloc for the program, the internal one for callers that must not
+//! have managed memory (see [`crate::internal_alloc`]). Both the choice at allocation and the one at `free` are a few
+//! loads and compares.
 //!
-//! Among those who must not is the dynamic linker, which is known by the address that it calls from. It keeps there
-//! what describes the loaded libraries, and each thread's table of thread-local blocks; making a thread reads and
-//! writes all of these. The child of a fork makes threads before anybody serves its faults, and must find them there.
-//! So `malloc`, `calloc` and `realloc` begin with one instruction that reads where the call came from.
+//! One of these callers is the dynamic linker, which is known by the address that it calls from. It keeps in its
+//! blocks the descriptions of the loaded libraries, and each thread's table of thread-local blocks; making a thread
+//! reads and writes all of these. The child of a fork makes threads before anything serves its faults, and must find
+//! the blocks there. So `malloc`, `calloc` and `realloc` begin with one instruction that reads the address of the
+//! caller.
 
 use crate::owner::{Owner, of};
 use crate::threads::{internal_block, wants_internal};
@@ -19,17 +20,18 @@ use rustix::io::Errno;
 use tikv_jemalloc_sys as je;
 
 const PAGE: usize = 4096;
-/// What any block is aligned to.
+/// The alignment of every block.
 const NATURAL: usize = 16;
 
-/// The C library's second level of thread-specific data is `calloc(32, 16)`. In a child process it clears those of
-/// threads that are gone before any fork handler runs, so they must be ordinary memory.
+/// The size by which the C library's second level of thread-specific data is known: `calloc(32, 16)`. In a child
+/// process the C library clears the second levels of threads that are gone before any fork handler runs, so they must
+/// be ordinary memory.
 const KEY_LEVEL: (usize, usize) = (32, 16);
 
-/// As `malloc` of the C library.
+/// Replaces the C library's `malloc`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 #[unsafe(naked)]
 pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
@@ -50,10 +52,10 @@ unsafe extern "C" fn malloc_for(size: usize, caller: usize) -> *mut c_void {
     unsafe { je::malloc(size) }
 }
 
-/// As `calloc` of the C library.
+/// Replaces the C library's `calloc`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 #[unsafe(naked)]
 pub unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
@@ -80,10 +82,10 @@ unsafe extern "C" fn calloc_for(count: usize, size: usize, caller: usize) -> *mu
     }
 }
 
-/// As `free` of the C library.
+/// Replaces the C library's `free`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn free(block: *mut c_void) {
     if block.is_null() {
@@ -92,21 +94,21 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
     match of(block, "free") {
         Owner::Program => {
             decay::follow();
-            // SAFETY: jemalloc gave it, and the program gives it back.
+            // SAFETY: jemalloc gave the block, and the program gives it back.
             unsafe { je::free(block) }
         }
-        // A program that ends has the C library free its table of exit handlers, and may have forbidden itself the
-        // calls by which we block signals.
+        // When a program ends, the C library frees its table of exit handlers. The program may have forbidden itself
+        // the calls by which we block signals, so the block is not freed.
         Owner::Internal if filters::are_set() => {}
-        // SAFETY: the internal allocator gave it, and the program gives it back.
+        // SAFETY: the internal allocator gave the block, and the program gives it back.
         Owner::Internal => unsafe { internal_alloc::release(block.cast()) },
     }
 }
 
-/// As `realloc` of the C library.
+/// Replaces the C library's `realloc`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 #[unsafe(naked)]
 pub unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void {
@@ -124,10 +126,10 @@ unsafe extern "C" fn realloc_for(block: *mut c_void, size: usize, caller: usize)
     if of(block, "realloc") == Owner::Program {
         decay::follow();
         if realloc::is_large(size) {
-            // SAFETY: jemalloc gave it, and it is live.
+            // SAFETY: jemalloc gave the block, and it is live.
             return unsafe { realloc::reallocate(block, size) };
         }
-        // SAFETY: jemalloc gave it, and the program gives it back.
+        // SAFETY: jemalloc gave the block, and the program gives it back.
         return unsafe { je::realloc(block, size) };
     }
     let allocate = |size| match linker::contains(caller) {
@@ -135,16 +137,16 @@ unsafe extern "C" fn realloc_for(block: *mut c_void, size: usize, caller: usize)
         // SAFETY: any size may be asked for.
         false => unsafe { memalign(NATURAL, size) },
     };
-    // SAFETY: as the caller promised for an internal block.
+    // SAFETY: the caller guarantees this for an internal block.
     unsafe { move_to(block, size, allocate) }
 }
 
-/// Gives a block of the internal allocator another size, and from then on the owner that a new block would have.
+/// Gives a block of the internal allocator another size, and also the owner that a new block would have.
 ///
 /// # Safety
 /// The internal allocator owns the live block.
 pub unsafe fn move_internal(block: *mut c_void, size: usize, align: usize) -> *mut c_void {
-    // SAFETY: as the caller promised; `align` is a power of two.
+    // SAFETY: the caller guarantees it; `align` is a power of two.
     unsafe { move_to(block, size, |size| memalign(align, size)) }
 }
 
@@ -154,7 +156,7 @@ unsafe fn move_to(
     allocate: impl FnOnce(usize) -> *mut c_void,
 ) -> *mut c_void {
     if size == 0 {
-        // SAFETY: the program gives it back.
+        // SAFETY: the program gives the block back.
         unsafe { internal_alloc::release(block.cast()) };
         return null_mut();
     }
@@ -172,10 +174,10 @@ unsafe fn move_to(
     new
 }
 
-/// As `reallocarray` of the C library.
+/// Replaces the C library's `reallocarray`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn reallocarray(
     block: *mut c_void,
@@ -183,7 +185,7 @@ pub unsafe extern "C" fn reallocarray(
     size: usize,
 ) -> *mut c_void {
     match count.checked_mul(size) {
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller guarantees what this call needs.
         Some(total) => unsafe { realloc(block, total) },
         None => {
             raw::set_errno(Errno::NOMEM);
@@ -192,10 +194,10 @@ pub unsafe extern "C" fn reallocarray(
     }
 }
 
-/// As `memalign` of the C library: an alignment that is no power of two is rounded up.
+/// Replaces the C library's `memalign`: an alignment that is not a power of two is rounded up.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
     let Some(align) = align.max(NATURAL).checked_next_power_of_two() else {
@@ -213,21 +215,21 @@ pub unsafe extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
     unsafe { je::aligned_alloc(align, size) }
 }
 
-/// As `aligned_alloc` of the C library, which is its `memalign`: an alignment that is no power of two is rounded up (as
-/// glibc has it until 2.37; what later ones refuse is served).
+/// Replaces the C library's `aligned_alloc` by `memalign`: an alignment that is not a power of two is rounded up, as
+/// in glibc until 2.37. Later versions of glibc refuse it.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
-    // SAFETY: as the caller promised.
+    // SAFETY: the caller guarantees what this call needs.
     unsafe { memalign(align, size) }
 }
 
-/// As `posix_memalign` of the C library.
+/// Replaces the C library's `posix_memalign`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn posix_memalign(
     result: *mut *mut c_void,
@@ -238,7 +240,7 @@ pub unsafe extern "C" fn posix_memalign(
         return libc::EINVAL;
     }
     if !wants_internal() {
-        // SAFETY: as the caller promised; `errno` is left alone by jemalloc.
+        // SAFETY: the caller guarantees what this call needs; jemalloc leaves `errno` alone.
         return unsafe { je::posix_memalign(result, align, size) };
     }
     let block = internal_alloc::allocate(size, align);
@@ -250,20 +252,20 @@ pub unsafe extern "C" fn posix_memalign(
     0
 }
 
-/// As `valloc` of the C library.
+/// Replaces the C library's `valloc`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn valloc(size: usize) -> *mut c_void {
     // SAFETY: the alignment is a power of two.
     unsafe { memalign(PAGE, size) }
 }
 
-/// As `pvalloc` of the C library.
+/// Replaces the C library's `pvalloc`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pvalloc(size: usize) -> *mut c_void {
     match size.max(1).checked_next_multiple_of(PAGE) {
@@ -276,19 +278,19 @@ pub unsafe extern "C" fn pvalloc(size: usize) -> *mut c_void {
     }
 }
 
-/// As `malloc_usable_size` of the C library.
+/// Replaces the C library's `malloc_usable_size`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> usize {
     if block.is_null() {
         return 0;
     }
     match of(block, "malloc_usable_size") {
-        // SAFETY: jemalloc gave it, and it is live.
+        // SAFETY: jemalloc gave the block, and it is live.
         Owner::Program => unsafe { je::malloc_usable_size(block) },
-        // SAFETY: the internal allocator gave it, and it is live.
+        // SAFETY: the internal allocator gave the block, and it is live.
         Owner::Internal => unsafe { internal_alloc::size_of_block(block.cast()) },
     }
 }

@@ -1,7 +1,7 @@
 //! jemalloc's own interface, for programs that link its shared library.
 //!
-//! Debian's `redis-server` is one. Its calls bind to this library like those of `malloc`, and have to, because blocks
-//! of one interface are freed by the other.
+//! Debian's `redis-server` is such a program. Its calls bind to this library like those of `malloc`, and have to,
+//! because blocks of one interface are freed by the other.
 
 use crate::internal_alloc;
 use crate::malloc::{calloc, free, malloc_usable_size, memalign, move_internal};
@@ -17,14 +17,14 @@ fn align_of(flags: c_int) -> usize {
     1 << (flags & LG_ALIGN)
 }
 
-/// As `mallocx` of jemalloc.
+/// Replaces jemalloc's `mallocx`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn mallocx(size: usize, flags: c_int) -> *mut c_void {
     if !wants_internal() {
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller guarantees what this call needs.
         return unsafe { je::mallocx(size, flags) };
     }
     if flags & ZERO != 0 && align_of(flags) <= 16 {
@@ -40,14 +40,14 @@ pub unsafe extern "C" fn mallocx(size: usize, flags: c_int) -> *mut c_void {
     block
 }
 
-/// As `rallocx` of jemalloc.
+/// Replaces jemalloc's `rallocx`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn rallocx(block: *mut c_void, size: usize, flags: c_int) -> *mut c_void {
     if of(block, "rallocx") == Owner::Program {
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller guarantees what this call needs.
         return unsafe { je::rallocx(block, size, flags) };
     }
     // SAFETY: the block is internal and live.
@@ -61,10 +61,10 @@ pub unsafe extern "C" fn rallocx(block: *mut c_void, size: usize, flags: c_int) 
     }
 }
 
-/// As `xallocx` of jemalloc.
+/// Replaces jemalloc's `xallocx`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn xallocx(
     block: *mut c_void,
@@ -73,65 +73,65 @@ pub unsafe extern "C" fn xallocx(
     flags: c_int,
 ) -> usize {
     match of(block, "xallocx") {
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller guarantees what this call needs.
         Owner::Program => unsafe { je::xallocx(block, size, extra, flags) },
-        // SAFETY: the block is internal and live; it keeps its size, which is an answer.
+        // SAFETY: the block is internal and live. It keeps its size, which is a valid answer.
         Owner::Internal => unsafe { internal_alloc::size_of_block(block.cast()) },
     }
 }
 
-/// As `sallocx` of jemalloc.
+/// Replaces jemalloc's `sallocx`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sallocx(block: *const c_void, _: c_int) -> usize {
-    // SAFETY: as the caller promised.
+    // SAFETY: the caller guarantees what this call needs.
     unsafe { malloc_usable_size(block.cast_mut()) }
 }
 
-/// As `dallocx` of jemalloc.
+/// Replaces jemalloc's `dallocx`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn dallocx(block: *mut c_void, flags: c_int) {
     match of(block, "dallocx") {
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller guarantees what this call needs.
         Owner::Program => unsafe { je::dallocx(block, flags) },
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller guarantees what this call needs.
         Owner::Internal => unsafe { free(block) },
     }
 }
 
-/// As `sdallocx` of jemalloc.
+/// Replaces jemalloc's `sdallocx`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sdallocx(block: *mut c_void, size: usize, flags: c_int) {
     match of(block, "sdallocx") {
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller guarantees what this call needs.
         Owner::Program => unsafe { je::sdallocx(block, size, flags) },
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller guarantees what this call needs.
         Owner::Internal => unsafe { free(block) },
     }
 }
 
-/// As `nallocx` of jemalloc.
+/// Replaces jemalloc's `nallocx`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nallocx(size: usize, flags: c_int) -> usize {
-    // SAFETY: as the caller promised.
+    // SAFETY: the caller guarantees what this call needs.
     unsafe { je::nallocx(size, flags) }
 }
 
-/// As `mallctl` of jemalloc.
+/// Replaces jemalloc's `mallctl`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn mallctl(
     name: *const c_char,
@@ -140,28 +140,28 @@ pub unsafe extern "C" fn mallctl(
     new: *mut c_void,
     new_len: usize,
 ) -> c_int {
-    // SAFETY: as the caller promised.
+    // SAFETY: the caller guarantees what this call needs.
     unsafe { je::mallctl(name, old, old_len, new, new_len) }
 }
 
-/// As `mallctlnametomib` of jemalloc.
+/// Replaces jemalloc's `mallctlnametomib`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn mallctlnametomib(
     name: *const c_char,
     mib: *mut usize,
     mib_len: *mut usize,
 ) -> c_int {
-    // SAFETY: as the caller promised.
+    // SAFETY: the caller guarantees what this call needs.
     unsafe { je::mallctlnametomib(name, mib, mib_len) }
 }
 
-/// As `mallctlbymib` of jemalloc.
+/// Replaces jemalloc's `mallctlbymib`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn mallctlbymib(
     mib: *const usize,
@@ -171,20 +171,20 @@ pub unsafe extern "C" fn mallctlbymib(
     new: *mut c_void,
     new_len: usize,
 ) -> c_int {
-    // SAFETY: as the caller promised.
+    // SAFETY: the caller guarantees what this call needs.
     unsafe { je::mallctlbymib(mib, mib_len, old, old_len, new, new_len) }
 }
 
-/// As `malloc_stats_print` of jemalloc.
+/// Replaces jemalloc's `malloc_stats_print`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn malloc_stats_print(
     write: Option<unsafe extern "C" fn(*mut c_void, *const c_char)>,
     argument: *mut c_void,
     options: *const c_char,
 ) {
-    // SAFETY: as the caller promised.
+    // SAFETY: the caller guarantees what this call needs.
     unsafe { je::malloc_stats_print(write, argument, options) }
 }

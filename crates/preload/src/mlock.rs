@@ -1,21 +1,21 @@
 //! `mlock` and its relatives: managed memory is kept in memory by the manager, and not by the kernel.
 //!
 //! A lock of the kernel's on managed memory would fill the budget with pages that cannot leave, and a program that
-//! locked more than the budget never ended. So the manager brings the pages in and pins them, up to half of
-//! the budget; what is more than that is `ENOMEM`, as with too low a limit. Locks do not
-//! nest, and unmapping unlocks (`vma/locked.rs`). Memory that is not managed is the kernel's to lock.
+//! locked more than the budget never ended. So the manager brings the pages in and pins them, up to half of the
+//! budget; a lock beyond that is `ENOMEM`, as with too low a limit. Locks do not nest, and unmapping unlocks
+//! (`vma/locked.rs`). Memory that is not managed is locked by the kernel.
 //!
 //! `mlockall` must never reach the kernel: it would touch every page of arena and pool, also those that hold nothing.
-//! It is `ENOMEM`: what is mapped later cannot be promised a place in the budget.
+//! It is `ENOMEM`: memory that is mapped later cannot be promised a place in the budget.
 //!
-//! `MLOCK_ONFAULT` is taken for a lock at once.
+//! `MLOCK_ONFAULT` is treated as an immediate lock.
 
 use crate::vma::{self, Kind, PAGE, Range, Vmas};
 use crate::{raw, space};
 use core::ffi::{c_int, c_uint, c_void};
 use rustix::io::Errno;
 
-/// The whole pages that the call is about.
+/// The whole pages that the call covers.
 fn pages(addr: usize, len: usize) -> Result<Range, Errno> {
     let start = addr & !(PAGE - 1);
     let end = addr
@@ -28,7 +28,7 @@ fn kernel(number: i64, range: &Range, flags: usize) -> Result<(), Errno> {
     if range.is_empty() {
         return Ok(());
     }
-    // SAFETY: changes what stays in memory, not contents; the caller leaves managed memory out.
+    // SAFETY: the call changes what stays in memory, not contents; the caller leaves managed memory out.
     unsafe { raw::syscall(number, [range.start, range.len(), flags, 0, 0, 0]) }.map(drop)
 }
 
@@ -52,7 +52,8 @@ fn unlock(addr: usize, len: usize) -> Result<(), Errno> {
 }
 
 impl Vmas {
-    /// What lies before a hole, or before what does not fit, is locked then, as in the kernel.
+    /// Locks a range. As in the kernel, the part before a hole, or before memory that does not fit, is locked when
+    /// this fails.
     fn lock(&mut self, range: Range, flags: usize) -> Result<(), Errno> {
         let (before, inside, after) = self.split(&range);
         kernel(libc::SYS_mlock2, &before, flags)?;
@@ -84,37 +85,37 @@ impl Vmas {
     }
 }
 
-/// As `mlock` of the C library.
+/// Replaces the C library's `mlock`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn mlock(addr: *const c_void, len: usize) -> c_int {
     crate::c_result(lock(addr as usize, len, 0))
 }
 
-/// As `mlock2` of the C library.
+/// Replaces the C library's `mlock2`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn mlock2(addr: *const c_void, len: usize, flags: c_uint) -> c_int {
     crate::c_result(lock(addr as usize, len, flags))
 }
 
-/// As `munlock` of the C library.
+/// Replaces the C library's `munlock`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn munlock(addr: *const c_void, len: usize) -> c_int {
     crate::c_result(unlock(addr as usize, len))
 }
 
-/// As `mlockall` of the C library.
+/// Replaces the C library's `mlockall`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     let known = libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT;
@@ -122,19 +123,19 @@ pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     if space::get().is_some() {
         return crate::c_result(Err(if bad { Errno::INVAL } else { Errno::NOMEM }));
     }
-    // SAFETY: there is no managed memory that it could touch.
+    // SAFETY: there is no managed memory that the call could touch.
     let done = unsafe { raw::syscall(libc::SYS_mlockall, [flags as usize, 0, 0, 0, 0, 0]) };
     crate::c_result(done.map(drop))
 }
 
-/// As `munlockall` of the C library.
+/// Replaces the C library's `munlockall`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn munlockall() -> c_int {
     vma::locked(|vmas| vmas.unlock_managed(&vmas.map.bounds()));
-    // SAFETY: changes what stays in memory, not contents.
+    // SAFETY: the call changes what stays in memory, not contents.
     let done = unsafe { raw::syscall(libc::SYS_munlockall, [0; 6]) };
     crate::c_result(done.map(drop))
 }

@@ -1,4 +1,4 @@
-//! `mprotect`: also the way in which a reservation becomes memory.
+//! `mprotect`: a change of protection, and also the way in which a reservation becomes memory.
 //!
 //! Memory that was mapped without access has cost nothing so far; the first `mprotect` that allows access opens it.
 //! After that a change of protection is the kernel's work, and the space is told, because pages that cannot be written
@@ -20,7 +20,7 @@ pub fn protect(addr: usize, len: usize, prot: i32, key: Option<i32>) -> Result<(
         if prot & !PROTECTIONS != 0 && space::contains(addr) {
             return Err(Errno::INVAL);
         }
-        // SAFETY: not the space's, or refused by the kernel.
+        // SAFETY: the range is not the space's, or the kernel refuses the call.
         return unsafe { raw::mprotect(addr, len, prot, key) };
     };
     let range = addr..end;
@@ -32,7 +32,7 @@ impl Vmas {
         let (before, inside, after) = self.split(&range);
         for outside in [before, after] {
             if !outside.is_empty() {
-                // SAFETY: the program's own mapping outside the space.
+                // SAFETY: this is the program's own mapping outside the space.
                 unsafe { raw::mprotect(outside.start, outside.len(), prot, key) }?;
             }
         }
@@ -45,9 +45,9 @@ impl Vmas {
         for piece in self.map.pieces(inside.start..sealed.unwrap_or(inside.end)) {
             let (start, len) = (piece.range.start, piece.range.len());
             match piece.kind {
-                // As in the kernel, what lies before the hole has changed by then.
+                // As in the kernel, the part before the hole has changed by then.
                 None => return Err(Errno::NOMEM),
-                // SAFETY: the program's own file or shared mapping.
+                // SAFETY: this is the program's own file or shared mapping.
                 Some(Kind::Foreign) => unsafe { raw::mprotect(start, len, prot, key) }?,
                 Some(Kind::Managed { opened: false, .. }) if prot == libc::PROT_NONE => {}
                 Some(Kind::Managed {
@@ -76,19 +76,19 @@ impl Vmas {
     }
 }
 
-/// As `mprotect` of the C library.
+/// Replaces the C library's `mprotect`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn mprotect(addr: *mut c_void, len: usize, prot: c_int) -> c_int {
     crate::c_result(protect(addr as usize, len, prot, None))
 }
 
-/// As `pkey_mprotect` of the C library.
+/// Replaces the C library's `pkey_mprotect`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pkey_mprotect(
     addr: *mut c_void,

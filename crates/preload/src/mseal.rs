@@ -1,9 +1,9 @@
-//! `mseal`: what the program has mapped stays mapped as it is ([`crate::vma::sealed`]).
+//! `mseal`: memory that the program has sealed stays mapped as it is ([`crate::vma::sealed`]).
 //!
-//! The C library has a function for it since 2.42; before, programs make the system call by `syscall`, which leads here
-//! as well. Whether the kernel knows the call, and what is wrong with the arguments alone, it is asked with no length:
-//! where it has none, nothing is sealed here either. Everything else is its own order: a hole anywhere is `ENOMEM`, and
-//! nothing is sealed then.
+//! The C library has a function for it since 2.42. Before that, programs make the system call by `syscall`, which
+//! leads here as well. The kernel is first asked with no length: it answers whether it knows the call, and refuses
+//! wrong arguments. Where it does not know the call, nothing is sealed here either. For the rest the kernel's order
+//! is followed: a hole anywhere is `ENOMEM`, and nothing is sealed then.
 
 use crate::vma::{self, Kind, PAGE, Range, Vmas};
 use crate::{raw, space};
@@ -11,7 +11,7 @@ use core::ffi::{c_int, c_ulong, c_void};
 use rustix::io::Errno;
 
 fn kernel(start: usize, len: usize, flags: usize) -> Result<(), Errno> {
-    // SAFETY: changes no contents; the caller leaves managed memory out.
+    // SAFETY: the call changes no contents; the caller leaves managed memory out.
     unsafe { raw::syscall(libc::SYS_mseal, [start, len, flags, 0, 0, 0]) }.map(drop)
 }
 
@@ -38,7 +38,7 @@ impl Vmas {
                 kernel(outside.start, outside.len(), 0)?;
             }
         }
-        // The program's own mapping here is the kernel's to seal as well: it is replaced by nobody then.
+        // The program's own mappings here are sealed by the kernel as well, so that nothing can replace them.
         let foreign = pieces
             .iter()
             .filter(|piece| piece.kind == Some(Kind::Foreign));
@@ -50,10 +50,10 @@ impl Vmas {
     }
 }
 
-/// As `mseal` of the C library.
+/// Replaces the C library's `mseal`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn mseal(addr: *mut c_void, len: usize, flags: c_ulong) -> c_int {
     crate::c_result(seal(addr as usize, len, flags as usize))

@@ -1,7 +1,7 @@
-//! `munmap`: what lies in the space goes back to it, the rest to the kernel.
+//! `munmap`: addresses in the space go back to the space, others to the kernel.
 //!
 //! The kernel must never see a `munmap` of the space: it would tear a hole into the reservation, and the next mapping
-//! of anybody could land there.
+//! of any thread could land there.
 
 use crate::vma::{self, PAGE, Range};
 use crate::{raw, space};
@@ -14,7 +14,7 @@ fn unmap(addr: usize, len: usize) -> Result<(), Errno> {
         .and_then(|len| addr.checked_add(len));
     let bad = len == 0 || !addr.is_multiple_of(PAGE);
     let Some(end) = end.filter(|&end| !bad && space::overlaps(addr, end - addr)) else {
-        // SAFETY: not the space's; the program says that it does not need it.
+        // SAFETY: the range is not the space's; the program says that it does not need it.
         return unsafe { raw::munmap(addr, len) };
     };
     let range = addr..end;
@@ -34,14 +34,14 @@ fn unmap_outside(range: Range) -> Result<(), Errno> {
     if range.is_empty() {
         return Ok(());
     }
-    // SAFETY: not the space's; the program says that it does not need it.
+    // SAFETY: the range is not the space's; the program says that it does not need it.
     unsafe { raw::munmap(range.start, range.len()) }
 }
 
-/// As `munmap` of the C library.
+/// Replaces the C library's `munmap`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn munmap(addr: *mut c_void, len: usize) -> c_int {
     crate::c_result(unmap(addr as usize, len))

@@ -1,8 +1,8 @@
 //! `unshare` and `setns` with a user namespace, which the kernel refuses to a process of several threads.
 //!
-//! A program of one thread has several under Millpond. That cannot be changed by stopping ours for the moment without
-//! leaving memory unserved, and whoever makes a namespace for a child can do so by `clone`, which the kernel allows. So
-//! the refusal stays, and a line says why, as EINVAL tells nobody.
+//! A program of one thread has several under Millpond. Stopping ours for the moment would leave memory unserved, and
+//! a program that makes a namespace for a child can do so by `clone`, which the kernel allows. So the refusal stays,
+//! and a line says why, because EINVAL does not explain it.
 
 use crate::raw;
 use core::ffi::c_int;
@@ -21,19 +21,19 @@ fn answer(result: Result<usize, Errno>, is_about_users: bool) -> c_int {
     crate::c_result(result.map(drop))
 }
 
-/// As `unshare` of the C library.
+/// Replaces the C library's `unshare`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn unshare(flags: c_int) -> c_int {
-    // SAFETY: takes a number, and changes what the calling thread shares with others.
+    // SAFETY: the call takes a number, and changes what the calling thread shares with others.
     let result = unsafe { raw::syscall(libc::SYS_unshare, [flags as usize, 0, 0, 0, 0, 0]) };
     answer(result, flags & libc::CLONE_NEWUSER != 0)
 }
 
-/// As `setns` of the C library.
+/// Replaces the C library's `setns`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
     let args = [fd as usize, kind as usize, 0, 0, 0, 0];
-    // SAFETY: takes numbers, and changes which namespaces the calling thread is in.
+    // SAFETY: the call takes numbers, and changes which namespaces the calling thread is in.
     let result = unsafe { raw::syscall(libc::SYS_setns, args) };
     answer(result, kind & libc::CLONE_NEWUSER != 0)
 }

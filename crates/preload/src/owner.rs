@@ -1,16 +1,16 @@
-//! Whose a pointer is, by its address alone.
+//! The owner of a pointer, known by its address alone.
 //!
 //! Blocks from before the manager was up and blocks of its own threads live in the internal allocator's range, the
-//! program's in the space; a pointer to neither was never given out.
+//! program's in the space. A pointer to neither was never given out.
 
 use crate::{init, internal_alloc, raw, space};
 
-/// Who gave a block out.
+/// The allocator that gave a block out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Owner {
-    /// The internal allocator.
+    /// The internal allocator gave the block out.
     Internal,
-    /// jemalloc.
+    /// jemalloc gave the block out.
     Program,
 }
 
@@ -33,6 +33,6 @@ pub fn of(pointer: *const core::ffi::c_void, call: &str) -> Owner {
 #[cold]
 fn stop(addr: usize, call: &str) -> ! {
     raw::complain(&format!("millpond: {call}({addr:#x}): invalid pointer\n"));
-    // SAFETY: ends the process by SIGABRT, as the C library does for such a pointer.
+    // SAFETY: the call ends the process by SIGABRT, as the C library does for such a pointer.
     unsafe { libc::abort() }
 }

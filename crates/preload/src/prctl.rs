@@ -1,6 +1,7 @@
-//! `prctl`: two of its options are of interest here, and all others are the C library's.
+//! `prctl`: two of its options are handled here, and all others by the C library.
 //!
-//! The function has as many arguments as the option, so what nobody serves is jumped to as the program called it.
+//! The number of the function's arguments depends on the option. So for an option that is not handled here the C
+//! library's function is jumped to, with registers and stack as the program left them.
 //!
 //! | option | what is done | file |
 //! | --- | --- | --- |
@@ -13,7 +14,7 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use rustix::io::Errno;
 
-/// The C library's own. Written before anything else of this library runs.
+/// The address of the C library's function. It is written before any other code of this library runs.
 static REAL: AtomicUsize = AtomicUsize::new(0);
 
 /// Looks the real function up.
@@ -25,17 +26,17 @@ pub fn find() -> Result<(), String> {
     Ok(())
 }
 
-/// The system call.
+/// Makes the system call `prctl`.
 pub fn kernel(args: [usize; 5]) -> Result<usize, Errno> {
     let [a, b, c, d, e] = args;
-    // SAFETY: the program asked for it, or it says that pages are not to be merged.
+    // SAFETY: the program asked for it, or it is our call that pages are not to be merged.
     unsafe { raw::syscall(libc::SYS_prctl, [a, b, c, d, e, 0]) }
 }
 
-/// As `prctl` of the C library.
+/// Replaces the C library's `prctl`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[unsafe(naked)]
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn prctl(_option: c_int) -> c_int {
@@ -77,7 +78,7 @@ extern "C" fn serve(option: c_int, b: usize, c: usize, d: usize, e: usize) -> c_
     by_number([option as usize, b, c, d, e])
 }
 
-/// As `prctl` of the C library, for a call by its number.
+/// Handles `prctl` for a call by its number.
 pub fn by_number(args: [usize; 5]) -> c_int {
     let result = match ksm::refuses(args) {
         true => Err(Errno::INVAL),

@@ -1,16 +1,16 @@
 //! `process_madvise`: advice about many ranges in one call.
 //!
-//! About another process it is the kernel's business, and so it is about this one as long as no range lies in the
-//! space. Otherwise the ranges are taken one after the other like calls of [`crate::madvise`], and the answer is the
-//! kernel's: the bytes of all ranges before the first that failed, or its error when that was the first.
+//! Advice about another process is passed to the kernel, and so is advice about this one as long as no range lies in
+//! the space. Otherwise the ranges are taken one after the other like calls of [`crate::madvise`], and the answer is
+//! the kernel's: the bytes of all ranges before the first that failed, or its error when that was the first.
 //!
-//! What is wrong with the arguments themselves is left to the kernel. It looks at flags, count, vector, descriptor and
-//! advice in this order, and the advice only when there is a byte to advise about. So a first call with an advice that
-//! nobody knows has no effect, and fails with `EINVAL` when all the rest is right.
+//! Errors of the arguments themselves are left to the kernel. It looks at flags, count, vector, descriptor and advice
+//! in this order, and at the advice only when there is a byte to advise about. So a first call with an advice that no
+//! kernel knows has no effect, and fails with `EINVAL` when all other arguments are right.
 //!
-//! Whether a descriptor means this process is answered by the kernel as well: about its own memory a process may give
-//! any advice, about another's only hints, and a call without ranges says which it is. Before Linux 6.13 there were
-//! only hints; then `/proc` names the process.
+//! The kernel is also asked whether a descriptor means this process. About its own memory a process may give any
+//! advice, about another's only hints, and a call without ranges shows which it is. Before Linux 6.13 only hints were
+//! allowed; then `/proc` names the process.
 
 use crate::madvise::advise;
 use crate::raw::{Entry, MAX_RANGES};
@@ -21,9 +21,9 @@ use core::ffi::{CStr, c_int, c_uint, c_void};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-/// No kernel knows it.
+/// An advice that no kernel knows.
 const NO_ADVICE: i32 = -1;
-/// Bytes that the kernel takes in one call (`MAX_RW_COUNT`): the rest of a longer vector is not looked at.
+/// The most bytes that the kernel takes in one call (`MAX_RW_COUNT`). The rest of a longer vector is not looked at.
 const MAX_BYTES: usize = i32::MAX as usize & !(crate::vma::PAGE - 1);
 
 /// The arguments of one call.
@@ -46,7 +46,8 @@ impl Request {
             self.flags as usize,
             0,
         ];
-        // SAFETY: the program asked for it, and no managed page is concerned (or the advice is none).
+        // SAFETY: the program asked for it, and no managed page is concerned (or the advice is one that no kernel
+        // knows).
         unsafe { raw::syscall(libc::SYS_process_madvise, args) }
     }
 
@@ -65,14 +66,14 @@ impl Request {
         takes(libc::MADV_DONTNEED) || names_us(self.pidfd) && takes(self.advice)
     }
 
-    /// The vector, cut where the kernel cuts it. Nothing behind a negative length is read.
+    /// The entries of the vector, cut where the kernel cuts it. Nothing behind a negative length is read.
     ///
     /// # Safety
-    /// The kernel has read the vector, or as far as a negative length.
+    /// The kernel has read the vector, all of it or as far as a negative length.
     unsafe fn entries(self) -> impl Iterator<Item = Result<Entry, Errno>> {
         let mut room = MAX_BYTES;
         (0..self.count).map(move |n| {
-            // SAFETY: one of the entries that the caller speaks for.
+            // SAFETY: this is one of the entries that the caller vouches for.
             let Entry { base, len } =
                 unsafe { (self.vector as *const Entry).add(n).read_unaligned() };
             if len > isize::MAX as usize {
@@ -108,9 +109,9 @@ fn process_advise(request: Request) -> Result<usize, Errno> {
         return request.to_kernel();
     }
     on_safe_stack(move || {
-        // The vector may lie in the memory that the advice is about.
+        // The entries are copied, because the vector may lie in the memory that the advice is about.
         let _blocked = Blocked::new();
-        // SAFETY: as above.
+        // SAFETY: the kernel has read the vector.
         let entries: Vec<Entry> = unsafe { request.entries() }.collect::<Result<_, _>>()?;
         let mut done = 0;
         for entry in &entries {
@@ -143,10 +144,10 @@ fn names_us(pidfd: i32) -> bool {
     pid.and_then(|pid| pid.trim().parse().ok()) == Some(own)
 }
 
-/// As `process_madvise` of the C library (2.36 and later).
+/// Replaces the C library's `process_madvise` (2.36 and later).
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn process_madvise(
     pidfd: c_int,
@@ -190,7 +191,7 @@ mod tests {
             advice: 0,
             flags: 0,
         };
-        // SAFETY: the vector is there.
+        // SAFETY: the vector is a live array.
         let lens: Vec<usize> = unsafe { request.entries() }
             .map(|entry| entry.unwrap().len)
             .collect();

@@ -1,17 +1,17 @@
 //! System calls with nothing between the caller and the kernel.
 //!
 //! Most calls of this library happen inside functions that the program believes to be the C library's `mmap` or
-//! `malloc`. Calling the C library from there would lead back to our own exports (its `mmap` *is* ours), and would set
-//! `errno` and use thread-local storage in threads that have none of their own yet. Flags are passed on as the program
-//! gave them, also those that no Rust crate has a name for.
+//! `malloc`. Calling the C library from there would lead back to our own exports (its `mmap` *is* ours), and would
+//! set `errno` and use thread-local storage in threads that have none of their own yet. Flags are passed on as the
+//! program gave them, also those that no Rust crate has a name for.
 
 use core::arch::asm;
 use rustix::io::Errno;
 
-/// Ranges that the kernel takes in one call (`IOV_MAX`).
+/// The most ranges that the kernel takes in one call (`IOV_MAX`).
 pub const MAX_RANGES: usize = 1024;
 
-/// One entry of a vector of ranges, as the C library has it.
+/// One entry of a vector of ranges, laid out as in the C library.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub struct Entry {
@@ -22,11 +22,13 @@ pub struct Entry {
 /// Makes system call `number`.
 ///
 /// # Safety
-/// As the system call itself: it must not take away or change memory that Rust code relies on.
+/// The conditions are those of the system call itself: it must not take away or change memory that Rust code relies
+/// on.
 #[cfg(target_arch = "x86_64")]
 pub unsafe fn syscall(number: i64, args: [usize; 6]) -> Result<usize, Errno> {
     let result: isize;
-    // SAFETY: the kernel keeps all registers but rax, rcx and r11; what it does to memory is the caller's promise.
+    // SAFETY: the kernel keeps all registers but rax, rcx and r11; the caller guarantees what the call does to
+    // memory.
     unsafe {
         asm!(
             "syscall",
@@ -48,11 +50,12 @@ pub unsafe fn syscall(number: i64, args: [usize; 6]) -> Result<usize, Errno> {
 /// Makes system call `number`.
 ///
 /// # Safety
-/// As the system call itself: it must not take away or change memory that Rust code relies on.
+/// The conditions are those of the system call itself: it must not take away or change memory that Rust code relies
+/// on.
 #[cfg(target_arch = "aarch64")]
 pub unsafe fn syscall(number: i64, args: [usize; 6]) -> Result<usize, Errno> {
     let result: isize;
-    // SAFETY: the kernel keeps all registers but x0; what it does to memory is the caller's promise.
+    // SAFETY: the kernel keeps all registers but x0; the caller guarantees what the call does to memory.
     unsafe {
         asm!(
             "svc 0",
@@ -81,7 +84,7 @@ fn check(result: isize) -> Result<usize, Errno> {
 #[inline]
 pub fn thread_pointer() -> usize {
     let pointer: usize;
-    // SAFETY: reads a register (the first word that fs points to is its own address, by the ABI).
+    // SAFETY: this reads a register (the first word that fs points to is its own address, by the ABI).
     unsafe {
         #[cfg(target_arch = "x86_64")]
         asm!("mov {}, fs:0", out(reg) pointer, options(nostack, readonly, preserves_flags));
@@ -91,10 +94,10 @@ pub fn thread_pointer() -> usize {
     pointer
 }
 
-/// `mmap`, any arguments.
+/// Makes the system call `mmap`, with any arguments.
 ///
 /// # Safety
-/// With `MAP_FIXED`, nothing may rely on what is mapped there.
+/// With `MAP_FIXED`, nothing may rely on the mapping that is there.
 pub unsafe fn mmap(
     addr: usize,
     len: usize,
@@ -111,27 +114,27 @@ pub unsafe fn mmap(
         fd as usize,
         offset as usize,
     ];
-    // SAFETY: passed on to the caller.
+    // SAFETY: the conditions are passed on to the caller.
     unsafe { syscall(libc::SYS_mmap, args) }
 }
 
-/// New private memory of zeros, readable and writable, that counts against no commit limit.
+/// Maps new private memory of zeros, readable and writable, that counts against no commit limit.
 pub fn map_anonymous(len: usize) -> Result<usize, Errno> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: the kernel chooses the place, so nothing is replaced.
     unsafe { mmap(0, len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) }
 }
 
-/// `munmap`.
+/// Makes the system call `munmap`.
 ///
 /// # Safety
 /// Nothing may rely on the range.
 pub unsafe fn munmap(addr: usize, len: usize) -> Result<(), Errno> {
-    // SAFETY: passed on to the caller.
+    // SAFETY: the conditions are passed on to the caller.
     unsafe { syscall(libc::SYS_munmap, [addr, len, 0, 0, 0, 0]) }.map(drop)
 }
 
-/// `mprotect`, or `pkey_mprotect` with a key.
+/// Makes the system call `mprotect`, or `pkey_mprotect` with a key.
 ///
 /// # Safety
 /// Nothing may rely on the range's protection.
@@ -140,27 +143,27 @@ pub unsafe fn mprotect(addr: usize, len: usize, prot: i32, key: Option<i32>) -> 
         Some(key) => (libc::SYS_pkey_mprotect, key as usize),
         None => (libc::SYS_mprotect, 0),
     };
-    // SAFETY: passed on to the caller.
+    // SAFETY: the conditions are passed on to the caller.
     unsafe { syscall(number, [addr, len, prot as usize, key, 0, 0]) }.map(drop)
 }
 
-/// `madvise`, any advice.
+/// Makes the system call `madvise`, with any advice.
 ///
 /// # Safety
 /// Advice that drops contents needs a caller who may drop them.
 pub unsafe fn madvise(addr: usize, len: usize, advice: i32) -> Result<(), Errno> {
-    // SAFETY: passed on to the caller.
+    // SAFETY: the conditions are passed on to the caller.
     unsafe { syscall(libc::SYS_madvise, [addr, len, advice as usize, 0, 0, 0]) }.map(drop)
 }
 
-/// `msync`: with no more than [`MS_ASYNC`](libc::MS_ASYNC) and [`MS_INVALIDATE`](libc::MS_INVALIDATE) it changes
-/// nothing.
+/// Makes the system call `msync`. With no more than [`MS_ASYNC`](libc::MS_ASYNC) and
+/// [`MS_INVALIDATE`](libc::MS_INVALIDATE) it changes nothing.
 pub fn msync(addr: usize, len: usize, flags: i32) -> Result<(), Errno> {
-    // SAFETY: writes pages of files back at most.
+    // SAFETY: at most the call writes pages of files back.
     unsafe { syscall(libc::SYS_msync, [addr, len, flags as usize, 0, 0, 0]) }.map(drop)
 }
 
-/// `mremap`, any flags.
+/// Makes the system call `mremap`, with any flags.
 ///
 /// # Safety
 /// Nothing may rely on the old range, nor on the new one when it is fixed.
@@ -171,7 +174,7 @@ pub unsafe fn mremap(
     flags: i32,
     new: usize,
 ) -> Result<usize, Errno> {
-    // SAFETY: passed on to the caller.
+    // SAFETY: the conditions are passed on to the caller.
     unsafe {
         syscall(
             libc::SYS_mremap,
@@ -180,7 +183,7 @@ pub unsafe fn mremap(
     }
 }
 
-/// Waits until `word` is no longer `value`, or for no reason.
+/// Waits until `word` is no longer `value`. It may also return for no reason.
 pub fn futex_wait(word: &core::sync::atomic::AtomicU32, value: u32) {
     let op = (libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG) as usize;
     // SAFETY: the kernel reads one aligned word that lives as long as the borrow.
@@ -202,7 +205,7 @@ pub fn futex_wake(word: &core::sync::atomic::AtomicU32) {
 /// Ends the process at once.
 pub fn exit_group(status: i32) -> ! {
     loop {
-        // SAFETY: does not return.
+        // SAFETY: the call does not return.
         let _ = unsafe { syscall(libc::SYS_exit_group, [status as usize, 0, 0, 0, 0, 0]) };
     }
 }

@@ -1,9 +1,9 @@
 //! `realloc` of large blocks: the pages move, the bytes are not copied.
 //!
-//! jemalloc grows a large block where it is when the addresses behind it are free; else it allocates, copies and frees,
-//! and copying a block of which half is in the store brings all of it back, while its other half goes out. So blocks of
-//! 2 MiB and more begin on a 2 MiB boundary (any two of them lie alike) and are moved by their tables
-//! ([`Space::remap`]). Time in `realloc`, ms:
+//! jemalloc grows a large block where it is when the addresses behind it are free. Otherwise it allocates, copies and
+//! frees, and copying a block of which half is in the store brings all of it back, while its other half goes out. So
+//! blocks of 2 MiB and more begin on a 2 MiB boundary (any two of them lie alike) and are moved by their tables
+//! ([`Space::remap`]). The table has the time in `realloc`, in ms:
 //!
 //! | | copied | moved | C library alone |
 //! | --- | --- | --- | --- |
@@ -12,9 +12,9 @@
 //! | two blocks in turns by 16 MiB to 256 MiB each, in memory | 1528 | 13 | 3.5 |
 //! | the same in 128 MiB | 13092 | 249 | |
 //!
-//! To jemalloc this is an allocation, a copy by somebody, and a free. The old block's addresses stay its own, and are
-//! mapped anew at once, so only live blocks lie in mappings that came from elsewhere, and what is purged later is
-//! mapped anew as well ([`renew`]): the kernel's mappings do not become ever more.
+//! To jemalloc this is an allocation, a copy by other code, and a free. The old block's addresses stay its own, and
+//! are mapped anew at once, so only live blocks lie in mappings that came from elsewhere. Memory that is purged later
+//! is mapped anew as well ([`renew`]), so the kernel's mappings do not become ever more.
 //!
 //! [`Space::remap`]: crate::space::Space::remap
 
@@ -37,9 +37,9 @@ pub fn is_large(size: usize) -> bool {
     size >= LEAF
 }
 
-/// A block of at least 2 MiB.
+/// Allocates a block of at least 2 MiB.
 pub fn allocate(size: usize, zeroed: bool) -> *mut c_void {
-    // SAFETY: any size but none may be asked for.
+    // SAFETY: any size but 0 may be asked for.
     let block = unsafe { je::mallocx(size, if zeroed { ALIGNED | ZERO } else { ALIGNED }) };
     if block.is_null() {
         raw::set_errno(Errno::NOMEM);
@@ -47,16 +47,16 @@ pub fn allocate(size: usize, zeroed: bool) -> *mut c_void {
     block
 }
 
-/// `realloc` to a size of at least 2 MiB.
+/// Changes the size of a block to at least 2 MiB.
 ///
 /// # Safety
 /// jemalloc owns the live block.
 pub unsafe fn reallocate(block: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: the block is live.
     let old_size = unsafe { je::malloc_usable_size(block) };
-    // SAFETY: as the caller promised.
+    // SAFETY: the caller guarantees what this call needs.
     if size <= old_size || unsafe { je::xallocx(block, size, 0, 0) } >= size {
-        // SAFETY: as the caller promised. It is cut off, or has the size already.
+        // SAFETY: the caller guarantees it. The block is shortened, or has the size already.
         return unsafe { je::realloc(block, size) };
     }
     let new = allocate(size, false);
@@ -71,13 +71,13 @@ pub unsafe fn reallocate(block: *mut c_void, size: usize) -> *mut c_void {
                 .copy_from_nonoverlapping(block.cast(), old_size)
         };
     }
-    // SAFETY: as the caller promised; its contents are in the new block.
+    // SAFETY: the caller guarantees it; the contents are in the new block.
     unsafe { je::free(block) };
     new
 }
 
-/// Moves the pages of a block to the beginning of another one, whose contents do not matter. The block's own pages are
-/// zeros afterwards. False when that cannot be; nothing has changed then.
+/// Moves the pages of a block to the beginning of another one, whose contents do not matter. The block's own pages
+/// are zeros afterwards. The answer is false when that is not possible; nothing has changed then.
 fn move_pages(old: Range, new: usize) -> bool {
     if space::get().is_none() || !old.start.is_multiple_of(LEAF) || !new.is_multiple_of(LEAF) {
         return false;
@@ -97,7 +97,7 @@ fn move_pages(old: Range, new: usize) -> bool {
     .unwrap_or(false)
 }
 
-/// Maps those parts of free memory anew that were moved there. What they hold is forgotten.
+/// Maps those parts of free memory anew that were moved there. Their contents are forgotten.
 pub fn renew(range: Range) {
     vma::locked(move |vmas| {
         let parts = vmas.moved.parts(range);
@@ -109,7 +109,7 @@ pub fn renew(range: Range) {
     });
 }
 
-/// jemalloc believes that it can use the memory.
+/// Opens the memory again, because jemalloc believes that it can use it.
 fn reopen(vmas: &Vmas, range: &Range) {
     if vmas.space.open(range.start, range.len()).is_err() {
         exit::fail("millpond: the kernel has no more mappings for this process (vm.max_map_count)");
@@ -117,8 +117,8 @@ fn reopen(vmas: &Vmas, range: &Range) {
 }
 
 impl Vmas {
-    /// Whether all of the range is readable and writable as far as we know: a program that changes the protection of a
-    /// part of a block may free it so, and what cannot be written cannot be cleared.
+    /// Whether all of the range is readable and writable as far as we know. A program that changes the protection of
+    /// a part of a block may free it so, and memory that cannot be written cannot be cleared.
     pub fn is_plain(&self, range: &Range) -> bool {
         let piece = self.map.first_piece(range.clone());
         piece.range.end == range.end

@@ -1,8 +1,8 @@
 //! This process's tape of the pages that it touches, under `millpond record`.
 //!
-//! The manager's fault handler tells of each page that comes in (`millpond::space::Recording`); it goes to the tape,
-//! and the recording process takes it from there. A child of a fork takes a tape of its own before its own fault
-//! handler starts, so that no tape ever has two writers.
+//! The manager's fault handler reports each page that comes in (`millpond::space::Recording`). The page goes to the
+//! tape, and the recording process takes it from there. A child of a fork takes a tape of its own before its own
+//! fault handler starts, so that no tape ever has two writers.
 
 use core::sync::atomic::{AtomicPtr, Ordering::*};
 use millpond::space::Recording;
@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 static TAPES: OnceLock<(Tapes, String)> = OnceLock::new();
 static TAPE: AtomicPtr<TapeWriter> = AtomicPtr::new(core::ptr::null_mut());
 
-/// What the manager is asked for.
+/// The recording that the manager is asked for.
 pub fn recording(window: u32) -> Recording {
     Recording { window, enters }
 }
@@ -43,7 +43,7 @@ pub fn begin_in_child() {
     }
 }
 
-/// Without a free tape the process is not recorded, which the recorder counts.
+/// Takes a tape. Without a free one the process is not recorded, which the recorder counts.
 fn take((tapes, name): &(Tapes, String)) {
     let pid = rustix::process::getpid().as_raw_nonzero().get();
     if let Ok(tape) = tapes.claim(pid as u32, name) {

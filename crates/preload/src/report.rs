@@ -1,7 +1,8 @@
 //! This process's slot on the report board.
 //!
-//! Counters go there on every tick of the manager and at the end. A child inherits the counters of its parent along
-//! with its memory; what was counted before the fork is taken off, so that the sum over all processes is right.
+//! The counters are written there on every tick of the manager and at the end. A child inherits the counters of its
+//! parent along with its memory; what was counted before the fork is subtracted, so that the sum over all processes
+//! is right.
 
 use crate::stack_switch::on_safe_stack;
 use crate::{decay, last_thread, space};
@@ -11,7 +12,7 @@ use millpond::publish::{self, StorePeaks};
 use millpond_board::{Board, Field, Fields, SlotWriter, State, now_ns};
 use std::path::Path;
 
-/// Counters that only grow.
+/// The counters that only grow.
 const CUMULATIVE: [Field; 36] = [
     Field::MinorFaults,
     Field::MajorFaults,
@@ -51,7 +52,7 @@ const CUMULATIVE: [Field; 36] = [
     Field::FreeTime,
 ];
 
-/// Where and since when this process reports.
+/// This process's place on the board, and the time since when it reports.
 struct Reporter {
     board: Board,
     slot: SlotWriter,
@@ -73,7 +74,7 @@ fn set(reporter: Reporter) {
 }
 
 fn own_pid() -> i32 {
-    // Not the C library's: a child of `vfork` has its own number and our memory.
+    // The number is not asked from the C library: a child of `vfork` has its own number and our memory.
     rustix::process::getpid().as_raw_nonzero().get()
 }
 
@@ -93,7 +94,8 @@ pub fn begin(path: &Path, name: &str) {
     }
 }
 
-/// The supervisor says them when the program has ended, also when its standard error is closed.
+/// Keeps last words on the board. The supervisor prints them when the program has ended, also when its standard error
+/// is closed.
 fn keep_last_words(line: &[u8]) {
     if let Some(reporter) = reporter() {
         reporter.board.set_last_words(own_pid() as u32, line);
@@ -142,15 +144,15 @@ pub fn publish(state: State) {
     reporter.slot.publish(state, &fields);
 }
 
-/// Looks whether lazily freed memory was used again, which its bytes tell. That takes too long for every tick, and for
-/// the child of a fork, which ends by `_exit` and has written to little.
+/// Checks whether lazily freed memory was used again, which its bytes tell. That takes too long for every tick, and
+/// for the child of a fork, which ends by `_exit` and has written to little.
 pub fn recount() {
     if let (Some(_), Some(space)) = (reporter(), space::get()) {
         on_safe_stack(move || space.recount_lazyfree());
     }
 }
 
-/// What the manager calls about ten times a second.
+/// Is called by the manager about ten times a second.
 pub fn tick() {
     if let Some(space) = space::get() {
         let vm = space.snapshot().vm;

@@ -1,20 +1,21 @@
-//! Changes of user and group, which the C library has every thread of the process make.
+//! Changes of user and group, which the C library makes in every thread of the process.
 //!
-//! To the kernel each thread has rights of its own. `setuid` and its relatives therefore signal all other threads, ours
-//! among them, and each makes the same system call, from the arguments that the caller left *on its stack*. Then the
-//! answers are compared, and a thread to whom the kernel answers otherwise has the C library abort the process.
+//! To the kernel each thread has rights of its own. `setuid` and its relatives therefore signal all other threads,
+//! ours among them, and each makes the same system call, from the arguments that the caller left *on its stack*. Then
+//! the answers are compared. If one thread gets another answer, the C library aborts the process.
 //!
-//! Two things follow for threads that the program does not know of:
+//! Two things follow for threads that the program does not know of.
 //!
-//! - The caller's stack, or the list of groups that `setgroups` is given, may lie in managed memory and have been taken
-//!   out. The thread that serves faults would then wait for itself. So the call is made on a stack of ours, with a copy
-//!   of the list.
+//! - The caller's stack, or the list of groups that `setgroups` is given, may lie in managed memory and have been
+//!   taken out. The thread that serves faults would then wait for itself. So the call is made on a stack of ours,
+//!   with a copy of the list.
 //! - A program of one thread may change what that thread may do by calls that are for one thread only: `prctl` with
-//!   `PR_SET_KEEPCAPS` or `PR_SET_SECUREBITS`, `capset`, the bare system calls (`setpriv`, and whatever uses libcap-ng,
-//!   was aborted so). So before such a call the caller notes its rights, and a thread of ours that is signalled
-//!   takes those first, where they differ; it does so in front of the C library's own handler.
+//!   `PR_SET_KEEPCAPS` or `PR_SET_SECUREBITS`, `capset`, the bare system calls. (`setpriv`, and programs that use
+//!   libcap-ng, were aborted because of that.) So before such a change of user the caller notes its rights, and a
+//!   thread of ours that is signalled takes those first, where they differ. It does so before the C library's own
+//!   handler runs.
 //!
-//! Rights that are given up are given up by our threads as well: nothing in the process keeps them.
+//! Rights that the program gives up are given up by our threads as well: nothing in the process keeps them.
 
 use crate::dlopen::find_next;
 use crate::lock::RawLock;
@@ -25,14 +26,15 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 use rustix::io::Errno;
 
-/// By this signal the C library has threads change (`SIGSETXID`).
+/// The signal by which the C library has threads change (`SIGSETXID`).
 const SIGNAL: usize = 33;
-/// Groups that a process can have.
+/// The most groups that a process can have.
 const MAX_GROUPS: usize = 65536;
-/// In the securebits: rights outlive a change of user. Unlike the other bits, anybody may set it.
+/// The bit of the securebits that makes rights outlive a change of user. Unlike the other bits, it may be set without
+/// any rights.
 const KEEP: u64 = 1 << 4;
 
-/// The C library's functions, as [`Change`] numbers them.
+/// The names of the C library's functions, in the order of [`Change`].
 const NAMES: [&CStr; 9] = [
     c"setuid",
     c"setgid",
@@ -59,23 +61,23 @@ enum Change {
     Groups,
 }
 
-/// Looks the C library's functions up. Before the program calls one.
+/// Looks the C library's functions up. This must be done before the program calls one.
 pub fn find() {
     for (name, place) in NAMES.iter().zip(&REAL) {
         place.store(find_next(name).unwrap_or(0), Relaxed);
     }
 }
 
-/// One change at a time, from the caller's note to the answer of the last thread.
+/// The lock that lets one change happen at a time, from the caller's note to the answer of the last thread.
 static TURN: RawLock = RawLock::new();
 
-/// In a new child: whoever was changing something is not there.
+/// Frees the lock in a new child, where a thread that was changing something does not exist.
 pub fn after_fork_in_child() {
     TURN.reset();
 }
 
-/// What decides about the answer to a change: the three user ids, the three group ids, the securebits and the sets of
-/// capabilities (effective, permitted, inheritable).
+/// The rights that decide about the answer to a change: the three user ids, the three group ids, the securebits and
+/// the sets of capabilities (effective, permitted, inheritable).
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Rights {
     uids: [u32; 3],
@@ -84,11 +86,11 @@ struct Rights {
     capabilities: [u64; 3],
 }
 
-/// The caller's, as words that a signal handler may read.
+/// The caller's rights, as words that a signal handler may read.
 static NOTED: [AtomicU64; 10] = [const { AtomicU64::new(0) }; 10];
 
 fn call(number: i64, args: [usize; 3]) -> Result<usize, Errno> {
-    // SAFETY: used for calls about the calling thread's rights, whose pointers are borrowed by the caller.
+    // SAFETY: the calls are about the calling thread's rights, and the callers borrow what the pointers refer to.
     unsafe { raw::syscall(number, [args[0], args[1], args[2], 0, 0, 0]) }
 }
 
@@ -96,7 +98,7 @@ fn prctl(option: i32, argument: u64) -> Result<usize, Errno> {
     call(libc::SYS_prctl, [option as usize, argument as usize, 0])
 }
 
-/// What the kernel takes for the sets of the calling thread: version 3, and no other thread's number.
+/// The header by which the kernel is asked about the calling thread's sets: version 3, and no other thread's number.
 const SETS: [u32; 2] = [0x2008_0522, 0];
 
 impl Rights {
@@ -144,8 +146,8 @@ impl Rights {
         }
     }
 
-    /// Gives the calling thread these, as far as the kernel lets it: capabilities last, since what comes before needs
-    /// those that are given up.
+    /// Gives the calling thread these rights, as far as the kernel lets it. Capabilities come last, since the other
+    /// changes need those that are given up.
     fn take(&self, present: &Self) {
         let _ = prctl(libc::PR_SET_KEEPCAPS, 1);
         let numbers = [libc::SYS_setresgid, libc::SYS_setresuid];
@@ -175,7 +177,7 @@ impl Rights {
 
 type Handler = extern "C" fn(c_int, *mut c_void, *mut c_void);
 
-/// The C library's own handler of the signal.
+/// The address of the C library's own handler of the signal.
 static OF_C_LIBRARY: AtomicUsize = AtomicUsize::new(0);
 
 extern "C" fn follow(signal: c_int, info: *mut c_void, context: *mut c_void) {
@@ -190,10 +192,10 @@ extern "C" fn follow(signal: c_int, info: *mut c_void, context: *mut c_void) {
     handler(signal, info, context);
 }
 
-/// Stands before the C library's handler of its signal, which is there once it has made a thread. By bare system calls:
-/// to its own functions this signal does not exist.
+/// Puts our handler before the C library's handler of its signal, which is there once it has made a thread. This
+/// needs bare system calls, because the C library's functions do not accept this signal.
 pub fn follow_program() {
-    // What the kernel takes for a `sigaction`, in words: the handler comes first.
+    // These words are a `sigaction` of the kernel's: the handler comes first.
     let mut action = [0usize; 4];
     let act = |new: usize, old: usize| {
         let args = [SIGNAL, new, old, size_of::<u64>(), 0, 0];
@@ -216,7 +218,7 @@ fn change(which: Change, args: [usize; 3]) -> c_int {
         raw::set_errno(Errno::NOSYS);
         return -1;
     }
-    // SAFETY: the C library's function of this name takes so many words or fewer.
+    // SAFETY: the C library's function of this name takes as many words or fewer.
     let real = unsafe { core::mem::transmute::<usize, Real>(real) };
     if space::get().is_none() || init::is_starting() {
         return real(args[0], args[1], args[2]);
@@ -231,7 +233,7 @@ fn change(which: Change, args: [usize; 3]) -> c_int {
     })
 }
 
-/// Has `work` use `count` group ids in memory that is never taken out.
+/// Calls `work` with room for `count` group ids, in memory that is never taken out.
 fn with_list(count: usize, work: impl FnOnce(*mut libc::gid_t) -> c_int) -> c_int {
     let bytes = count.max(1) * size_of::<libc::gid_t>();
     let list = on_safe_stack(move || internal_alloc::allocate(bytes, 16));
@@ -240,48 +242,48 @@ fn with_list(count: usize, work: impl FnOnce(*mut libc::gid_t) -> c_int) -> c_in
         return -1;
     }
     let result = work(list.cast());
-    // SAFETY: the block came from there, and nobody uses it any more.
+    // SAFETY: the block came from there, and no one uses it any more.
     on_safe_stack(move || unsafe { internal_alloc::release(list) });
     result
 }
 
-/// As `setuid` of the C library.
+/// Replaces the C library's `setuid`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn setuid(uid: libc::uid_t) -> c_int {
     change(Change::Uid, [uid as usize, 0, 0])
 }
 
-/// As `setgid` of the C library.
+/// Replaces the C library's `setgid`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn setgid(gid: libc::gid_t) -> c_int {
     change(Change::Gid, [gid as usize, 0, 0])
 }
 
-/// As `seteuid` of the C library.
+/// Replaces the C library's `seteuid`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn seteuid(uid: libc::uid_t) -> c_int {
     change(Change::EffectiveUid, [uid as usize, 0, 0])
 }
 
-/// As `setegid` of the C library.
+/// Replaces the C library's `setegid`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn setegid(gid: libc::gid_t) -> c_int {
     change(Change::EffectiveGid, [gid as usize, 0, 0])
 }
 
-/// As `setreuid` of the C library.
+/// Replaces the C library's `setreuid`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn setreuid(real: libc::uid_t, effective: libc::uid_t) -> c_int {
     change(Change::BothUids, [real as usize, effective as usize, 0])
 }
 
-/// As `setregid` of the C library.
+/// Replaces the C library's `setregid`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn setregid(real: libc::gid_t, effective: libc::gid_t) -> c_int {
     change(Change::BothGids, [real as usize, effective as usize, 0])
 }
 
-/// As `setresuid` of the C library.
+/// Replaces the C library's `setresuid`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn setresuid(
     real: libc::uid_t,
@@ -294,7 +296,7 @@ pub extern "C" fn setresuid(
     )
 }
 
-/// As `setresgid` of the C library.
+/// Replaces the C library's `setresgid`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn setresgid(
     real: libc::gid_t,
@@ -307,29 +309,30 @@ pub extern "C" fn setresgid(
     )
 }
 
-/// As `setgroups` of the C library.
+/// Replaces the C library's `setgroups`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn setgroups(count: usize, list: *const libc::gid_t) -> c_int {
-    // A list that is too long is refused without being read. A bad pointer is SIGSEGV here and EFAULT there.
+    // A list that is too long is refused without being read. A bad pointer is SIGSEGV here, and EFAULT in the C
+    // library.
     if space::get().is_none() || count > MAX_GROUPS {
         return change(Change::Groups, [count, list as usize, 0]);
     }
     with_list(count, |copy| {
         if count > 0 {
-            // SAFETY: the caller promises so many ids, and the copy has room for them.
+            // SAFETY: the caller guarantees so many ids, and the copy has room for them.
             unsafe { core::ptr::copy_nonoverlapping(list, copy, count) };
         }
         change(Change::Groups, [count, copy as usize, 0])
     })
 }
 
-/// As `initgroups` of the C library, which calls a `setgroups` of its own.
+/// Replaces the C library's `initgroups`, which calls a `setgroups` of its own.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn initgroups(user: *const c_char, group: libc::gid_t) -> c_int {
     let mut room = 64;
@@ -337,7 +340,7 @@ pub unsafe extern "C" fn initgroups(user: *const c_char, group: libc::gid_t) -> 
         let mut count = room as c_int;
         let mut fits = false;
         let result = with_list(room, |list| {
-            // SAFETY: the caller promises a name, and there is room for so many ids.
+            // SAFETY: the caller guarantees a name, and there is room for so many ids.
             fits = unsafe { libc::getgrouplist(user, group, list, &mut count) } >= 0;
             match fits || room == MAX_GROUPS {
                 true => change(

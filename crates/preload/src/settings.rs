@@ -3,12 +3,12 @@
 //! They are read from the environment block that the dynamic linker passes to constructors: the C library's own
 //! `environ` is not set yet when this library, the first of all, is initialised.
 //!
-//! For the same reason nobody here may call `getenv`. The standard library does, for the directory of temporary files
-//! and for the size of each thread's stack, and was told that nothing is set: `TMPDIR` was never followed. Worse, a
-//! program may have a `getenv` of its own, as sudo and bash do, which comes before the C library's wherever the name is
-//! looked up. That of sudo ended it by SIGSEGV before its first instruction; and who knows what one does, and which
-//! locks and memory it touches, when a thread of ours begins, or in the child of a fork. So what is linked into this
-//! library asks [`__wrap_getenv`] instead.
+//! For the same reason no code here may call `getenv`. The standard library does, for the directory of temporary
+//! files and for the size of each thread's stack, and was told that nothing is set: `TMPDIR` was never followed.
+//! Worse, a program may have a `getenv` of its own, as sudo and bash do, which comes before the C library's wherever
+//! the name is looked up. That of sudo ended the process by SIGSEGV before the program's first instruction. Nobody
+//! knows what such a function does, and which locks and memory it touches, when a thread of ours begins, or in the
+//! child of a fork. So the code that is linked into this library calls [`__wrap_getenv`] instead.
 
 use core::ffi::{CStr, c_char};
 use millpond::OrderPolicy;
@@ -16,57 +16,57 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// Where evicted bytes go.
+/// The place for evicted bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Store {
-    /// Compressed RAM, or whatever the manager thinks best.
+    /// The manager chooses: compressed RAM, or another store that it thinks best.
     Auto,
-    /// Compressed RAM.
+    /// The store is compressed RAM.
     CompressedRam,
-    /// A file: the given one, or an unlinked temporary one.
+    /// The store is a file: the given one, or an unlinked temporary one.
     File(Option<PathBuf>),
 }
 
-/// What to do when the store takes no more.
+/// The action when the store takes no more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnStoreFull {
-    /// Go over the budget.
+    /// The program goes over the budget.
     Exceed,
-    /// Stop the program.
+    /// The program is stopped.
     Abort,
 }
 
-/// That the pages that the program touches are to be recorded.
+/// The settings of a recording of the pages that the program touches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// Pages that stay mapped.
+    /// Number of pages that stay mapped.
     pub window: u32,
-    /// Where they are told.
+    /// The file of the tapes, to which the touched pages are written.
     pub tapes: PathBuf,
 }
 
-/// All of it.
+/// All settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
     /// The budget in bytes; `None` means that nothing is to be managed.
     pub ram: Option<u64>,
-    /// Where evicted bytes go.
+    /// The place for evicted bytes.
     pub store: Store,
-    /// What to do when it is full.
+    /// The action when the store is full.
     pub on_store_full: OnStoreFull,
-    /// The report board.
+    /// The path of the report board.
     pub board: Option<PathBuf>,
-    /// Take a store's file on tmpfs.
+    /// Whether a store's file may lie on tmpfs.
     pub force_tmpfs: bool,
     /// The directory of temporary files, `TMPDIR`.
     pub temporary: Option<PathBuf>,
-    /// Encrypt what goes to a file.
+    /// Whether bytes that go to a file are encrypted.
     pub encrypt: bool,
-    /// Orders of folios, when they were chosen.
+    /// The orders of folios, if the user has chosen them.
     pub order: Option<OrderPolicy>,
-    /// Memory that the program frees is kept until it is wanted.
+    /// Whether memory that the program frees is kept until it is wanted.
     pub lazy_purge: bool,
-    /// Whether and where a trace is recorded.
+    /// The settings of the recording, if a trace is recorded.
     pub record: Option<Record>,
 }
 
@@ -139,7 +139,7 @@ impl Settings {
             b"ENCRYPT" => match value {
                 b"on" => self.encrypt = true,
                 b"off" => self.encrypt = false,
-                // Nobody's memory goes out readable for a misspelt word.
+                // No memory may go out unencrypted because of a misspelt word.
                 _ => return bad("ENCRYPT", "on or off"),
             },
             b"ORDER" => match text.parse() {
@@ -161,7 +161,7 @@ impl Settings {
     }
 }
 
-/// The window and the place of the tapes, `WINDOW:PATH`.
+/// The window and the path of the tapes, from `WINDOW:PATH`.
 fn record(value: &[u8]) -> Option<Record> {
     let colon = value.iter().position(|&byte| byte == b':')?;
     let window = std::str::from_utf8(&value[..colon]).ok()?.parse().ok()?;
@@ -172,7 +172,8 @@ fn record(value: &[u8]) -> Option<Record> {
     })
 }
 
-/// What is linked into this library calls this for `getenv` (`build.rs`). Nothing is set.
+/// The code that is linked into this library calls this function for `getenv` (`build.rs`). It answers that nothing
+/// is set.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn __wrap_getenv(_: *const c_char) -> *mut c_char {
     core::ptr::null_mut()
@@ -181,7 +182,7 @@ pub extern "C" fn __wrap_getenv(_: *const c_char) -> *mut c_char {
 /// The strings of a null-terminated array of C strings.
 ///
 /// # Safety
-/// `array` is one, and lives and stays as it is for `'a`.
+/// `array` is such an array, and it lives and is not changed for `'a`.
 pub unsafe fn strings<'a>(array: *const *const c_char) -> impl Iterator<Item = &'a [u8]> {
     (0..).map_while(move |n| {
         if array.is_null() {

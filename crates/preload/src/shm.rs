@@ -1,15 +1,15 @@
 //! `shmat` and `shmdt`: shared memory of System V at an address in the space.
 //!
 //! Databases attach a segment at an address that all of their processes know. The kernel would find the reservation
-//! there. So the segment is attached elsewhere and moved over its place, as a file is that is mapped at a fixed address
-//! ([`mmap`](crate::mmap)); and when it is detached, the reservation is made whole again.
+//! there. So the segment is attached elsewhere and moved over its place, like a file that is mapped at a fixed
+//! address ([`mmap`](crate::mmap)). When it is detached, the reservation is made whole again.
 
 use crate::vma::{self, PAGE, Range, Vmas};
 use crate::{raw, space};
 use core::ffi::{c_int, c_void};
 use rustix::io::Errno;
 
-/// What the kernel rounds an address to.
+/// The multiple to which the kernel rounds an address.
 const SHMLBA: usize = PAGE;
 
 fn attach(id: c_int, addr: usize, flags: c_int) -> Result<usize, Errno> {
@@ -32,14 +32,14 @@ fn attach(id: c_int, addr: usize, flags: c_int) -> Result<usize, Errno> {
     vma::locked(move |vmas| {
         let (before, inside, after) = vmas.split(&range);
         let replaces = flags & libc::SHM_REMAP != 0;
-        // What lies outside the space is for the kernel to judge, which it can for a segment as a whole only.
+        // A part outside the space is for the kernel to judge, which it can do for a segment as a whole only.
         if !before.is_empty() || !after.is_empty() || !replaces && !vmas.map.is_free(&inside) {
             return Err(Errno::INVAL);
         }
         let made = kernel(0, flags & !(libc::SHM_RND | libc::SHM_REMAP))?;
         vmas.move_over(made, range.len(), range.clone(), inside)
             .inspect_err(|_| {
-                // SAFETY: attached in this call, and nobody knows of it.
+                // SAFETY: the segment was attached in this call, and no one knows of it.
                 let _ = unsafe { raw::syscall(libc::SYS_shmdt, [made, 0, 0, 0, 0, 0]) };
             })?;
         vmas.attached.retain(|one| one.start != range.start);
@@ -51,7 +51,7 @@ fn attach(id: c_int, addr: usize, flags: c_int) -> Result<usize, Errno> {
 
 /// The length of a segment in whole pages.
 fn len_of(id: c_int) -> Option<usize> {
-    // SAFETY: all zeros is a value of this structure.
+    // SAFETY: all zeros is a valid value of this structure.
     let mut about: libc::shmid_ds = unsafe { core::mem::zeroed() };
     // SAFETY: the kernel writes the structure.
     let asked = unsafe { libc::shmctl(id, libc::IPC_STAT, &raw mut about) };
@@ -59,7 +59,7 @@ fn len_of(id: c_int) -> Option<usize> {
 }
 
 impl Vmas {
-    /// `None` when nothing is attached there.
+    /// Detaches the segment at `addr`. The answer is `None` when nothing is attached there.
     fn detach(&mut self, addr: usize) -> Option<Result<(), Errno>> {
         let at = self.attached.iter().position(|one| one.start == addr)?;
         let range: Range = self.attached.swap_remove(at);
@@ -67,19 +67,19 @@ impl Vmas {
     }
 }
 
-/// As `shmat` of the C library.
+/// Replaces the C library's `shmat`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> *mut c_void {
     crate::c_answer(attach(id, addr as usize, flags)) as *mut c_void
 }
 
-/// As `shmdt` of the C library.
+/// Replaces the C library's `shmdt`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn shmdt(addr: *const c_void) -> c_int {
     let at = addr as usize;
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn shmdt(addr: *const c_void) -> c_int {
         .flatten();
     let result = match in_space {
         Some(detached) => detached.unwrap_or(Err(Errno::INVAL)),
-        // SAFETY: not in the space; the program says that it does not need it.
+        // SAFETY: the address is not in the space; the program says that it does not need the segment.
         None => unsafe { raw::syscall(libc::SYS_shmdt, [at, 0, 0, 0, 0, 0]) }.map(drop),
     };
     crate::c_result(result)

@@ -1,19 +1,21 @@
-//! No signal handler while one of our locks is held.
+//! Blocked signals: no signal handler runs while one of our locks is held.
 //!
-//! A signal handler is the program's code and may touch managed memory. Were it to run while the interrupted thread
-//! holds the VMA lock, the internal allocator's lock or one of the space's, its page fault could need that very lock,
-//! or a thread that waits for it: a deadlock that shows once a month. So all signals are blocked for the time.
+//! A signal handler is the program's code and may touch managed memory. If it ran while the interrupted thread holds
+//! the VMA lock, the internal allocator's lock or one of the space's, its page fault could need that very lock, or a
+//! thread that waits for it: a deadlock that shows once a month. So all signals are blocked while such a lock is
+//! held.
 //!
-//! All but the two that the C library keeps for itself. By one it cancels threads, by the other it has every thread
-//! change its user and group with the caller of `setuid`, and waits until each has. A thread of ours that was made with
-//! that signal blocked never would: su, nginx and every daemon that gives its rights up hung there.
+//! The two signals that the C library keeps for itself are not blocked. By one it cancels threads. By the other it
+//! has every thread change its user and group with the caller of `setuid`, and waits until each has done so. A thread
+//! of ours that was made with that signal blocked would never answer: su, nginx and every daemon that gives its
+//! rights up hung there.
 
 use crate::raw;
 
-/// The C library's own: cancellation (32), and the change of user and group in all threads (33).
+/// The C library's own signals: cancellation (32), and the change of user and group in all threads (33).
 const OF_C_LIBRARY: u64 = 0b11 << 31;
 
-/// Signals are blocked while this lives.
+/// Blocks signals in the calling thread while this value lives.
 pub struct Blocked {
     before: u64,
 }

@@ -15,22 +15,22 @@ pub fn is_lazy() -> bool {
     LAZY.load(Relaxed)
 }
 
-/// Says whether memory that the program frees is kept until it is wanted.
+/// Sets whether memory that the program frees is kept until it is wanted.
 pub fn set_lazy(lazy: bool) {
     LAZY.store(lazy, Relaxed);
 }
 
-/// Makes `space` the process's.
+/// Makes `space` the one of this process.
 pub fn set(space: &'static Space) {
     BASE.store(space.base(), Relaxed);
     LEN.store(space.len(), Relaxed);
     SPACE.store(core::ptr::from_ref(space).cast_mut(), Release);
 }
 
-/// The space; `None` before the constructor has made it, and in a program without a budget.
+/// The space. It is `None` before the constructor has made it, and in a program without a budget.
 #[inline]
 pub fn get() -> Option<&'static Space> {
-    // SAFETY: the pointer is null or came from a reference for ever.
+    // SAFETY: the pointer is null or came from a static reference.
     unsafe { SPACE.load(Acquire).as_ref() }
 }
 

@@ -11,18 +11,18 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 const STACK: usize = 256 << 10;
 const STACKS: usize = 16;
 
-/// One bit for each stack in use.
+/// One bit for each stack that is in use.
 static IN_USE: AtomicU64 = AtomicU64::new(0);
 static PLACES: [AtomicUsize; STACKS] = [const { AtomicUsize::new(0) }; STACKS];
 
-/// Runs `work` on an unmanaged stack. What it uses must not be borrowed from the caller's frame when it takes locks.
+/// Runs `work` on an unmanaged stack. If `work` takes locks, it must not borrow from the caller's frame.
 pub fn on_safe_stack<R>(work: impl FnOnce() -> R) -> R {
     if !space::contains(psm::stack_pointer() as usize) {
         return work();
     }
     let (number, base) = claim();
-    // SAFETY: the stack is a mapping of `STACK` bytes, page-aligned, and nobody else's while the bit is set. A panic
-    // in `work` ends the process at the `extern "C"` boundary inside psm.
+    // SAFETY: the stack is a mapping of `STACK` bytes, page-aligned, and belongs to this thread alone while the bit
+    // is set. A panic in `work` ends the process at the `extern "C"` boundary inside psm.
     let result = unsafe { psm::on_stack(base as *mut u8, STACK, work) };
     IN_USE.fetch_and(!(1 << number), Release);
     result
@@ -33,7 +33,7 @@ fn claim() -> (usize, usize) {
         let used = IN_USE.load(Relaxed);
         let number = (!used).trailing_zeros() as usize;
         if number >= STACKS {
-            // More threads than stacks at the same moment: each is done within microseconds.
+            // There are more threads than stacks at this moment; each is done within microseconds.
             core::hint::spin_loop();
             continue;
         }
@@ -55,7 +55,7 @@ fn claim() -> (usize, usize) {
     }
 }
 
-/// In a new child: the other threads' claims are gone with them.
+/// Frees, in a new child, the stacks of other threads, which do not exist there.
 pub fn after_fork_in_child() {
     let own = psm::stack_pointer() as usize;
     let mut used = 0;

@@ -1,11 +1,11 @@
-//! `syscall`: the calls that this library serves are served by number as well.
+//! `syscall`: calls by number are served like calls of the functions in this library.
 //!
-//! Allocators and runtimes make some of their calls by the C library's `syscall`, since it has no function for a new
-//! one, or to stay below anybody who replaces the function: `syscall(SYS_madvise, ...)` gives memory back, and a
-//! `syscall(SYS_munmap, ...)` past us would tear a hole into the space, where the kernel puts the next mapping of
-//! anybody. So each call that has a function here leads to that function. Everything else is the C library's, which is
-//! jumped to as the program left registers and stack: `syscall` has as many arguments as the call, and a `clone` of
-//! its kind returns twice.
+//! Allocators and runtimes make some of their calls by the C library's `syscall`, because it has no function for a
+//! new one, or because they want to avoid functions that may be replaced: `syscall(SYS_madvise, ...)` gives memory
+//! back, and a `syscall(SYS_munmap, ...)` past us would tear a hole into the space, where the kernel puts the next
+//! mapping of any thread. So each call that has a function here leads to that function. For all others the C
+//! library's function is jumped to, with registers and stack as the program left them: `syscall` has as many
+//! arguments as the call, and a `clone` of its kind returns twice.
 //!
 //! | calls | lead to |
 //! | --- | --- |
@@ -16,8 +16,8 @@
 //! | `prctl`, `seccomp` | [`crate::prctl`], [`crate::filters`] |
 //! | `fork`, and `clone` and `clone3` where the child gets a copy of the memory and goes on from there (x86-64) | [`crate::clone`] |
 //!
-//! The manager's own threads are not served: they close and map for themselves. What a program does by an instruction
-//! of its own nobody but the kernel sees, and [`crate::madvise`] says what comes of it.
+//! The manager's own threads are not served: they close and map for themselves. Calls by an instruction of the
+//! program's own are seen by the kernel alone, and [`crate::madvise`] describes the consequences.
 
 use crate::dlopen;
 use crate::{
@@ -31,12 +31,12 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 #[cfg(target_arch = "x86_64")]
 const DUP2: &[i64] = &[libc::SYS_dup2];
-// Processors whose system calls are younger never had it.
+// Newer architectures never had this system call.
 #[cfg(not(target_arch = "x86_64"))]
 const DUP2: &[i64] = &[];
 
-/// Children by number. Which of them are served the stub itself has to know: one that shares the memory, or begins on
-/// a stack of its own, would return into a function of ours that is not there.
+/// The numbers of the calls that make children. The stub itself has to know which children are served: one that
+/// shares the memory, or begins on a stack of its own, would return into a function of ours that is not there.
 #[cfg(target_arch = "x86_64")]
 const CHILDREN: &[i64] = &[libc::SYS_fork, libc::SYS_clone, libc::SYS_clone3];
 #[cfg(not(target_arch = "x86_64"))]
@@ -72,11 +72,11 @@ const SERVED: &[i64] = &[
     libc::SYS_seccomp,
 ];
 
-/// Numbers that are looked up; what is not below is nobody's here.
+/// The numbers below this are looked up; no others are served.
 const NUMBERS: usize = 512;
 const WORDS: usize = NUMBERS / 64;
 
-/// A bit for each number that is served.
+/// One bit for each number that is served.
 static IS_SERVED: [u64; WORDS] = with(with(with([0; WORDS], SERVED), DUP2), CHILDREN);
 
 const fn with(mut bits: [u64; WORDS], numbers: &[i64]) -> [u64; WORDS] {
@@ -89,7 +89,7 @@ const fn with(mut bits: [u64; WORDS], numbers: &[i64]) -> [u64; WORDS] {
     bits
 }
 
-/// The C library's own. Written before anything else of this library runs.
+/// The address of the C library's function. It is written before any other code of this library runs.
 static REAL: AtomicUsize = AtomicUsize::new(0);
 
 /// Looks the real function up.
@@ -101,10 +101,10 @@ pub fn find() -> Result<(), String> {
     Ok(())
 }
 
-/// As `syscall` of the C library.
+/// Replaces the C library's `syscall`.
 ///
 /// # Safety
-/// As the system call.
+/// The conditions are those of the system call.
 #[unsafe(naked)]
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn syscall(_number: c_long) -> c_long {
@@ -114,7 +114,8 @@ pub unsafe extern "C" fn syscall(_number: c_long) -> c_long {
         "jae 2f",
         "bt qword ptr [rip + {is_served}], rdi",
         "jnc 2f",
-        // Of a child: its flags to rax, its stack to r11. What is shorter than the first `clone3` the kernel refuses.
+        // For calls that make a child, its flags go to rax and its stack to r11. The kernel refuses a structure that
+        // is shorter than that of the first `clone3`.
         "cmp edi, {clone}",
         "je 3f",
         "cmp edi, {clone3}",
@@ -169,7 +170,8 @@ pub unsafe extern "C" fn syscall(_number: c_long) -> c_long {
     );
 }
 
-/// Six arguments, whether or not the call has them: those that it has not are left alone.
+/// Serves a call. Six arguments are passed, whether or not the call has them; those that it does not have are
+/// ignored.
 unsafe extern "C" fn serve(
     number: c_long,
     a: usize,
@@ -181,16 +183,16 @@ unsafe extern "C" fn serve(
 ) -> c_long {
     let args = [a, b, c, d, e, f];
     if threads::is_service() {
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller guarantees what this call needs.
         return answer(unsafe { raw::syscall(number, args) });
     }
-    // SAFETY: as the caller promised. Of children only those come here that have a copy of this stack.
+    // SAFETY: the caller guarantees it. Only children that have a copy of this stack come here.
     if let Some(result) = unsafe { clone::by_number(number, args) } {
         return answer(result);
     }
-    // SAFETY: as the caller promised.
+    // SAFETY: the caller guarantees what this call needs.
     unsafe { served(number, args).or_else(|| about_descriptors(number, args)) }
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller guarantees what this call needs.
         .unwrap_or_else(|| answer(unsafe { raw::syscall(number, args) }))
 }
 
@@ -198,10 +200,10 @@ fn answer(result: Result<usize, rustix::io::Errno>) -> c_long {
     crate::c_answer(result) as c_long
 }
 
-/// Calls about memory, and those that would have the kernel refer to it.
+/// Serves calls about memory, and those that would have the kernel refer to it.
 unsafe fn served(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long> {
     let word = |result: c_int| c_long::from(result);
-    // SAFETY: as the caller promised, of the same call by its function.
+    // SAFETY: the caller guarantees it, for the same call by its function.
     Some(unsafe {
         match number {
             libc::SYS_mbind | libc::SYS_set_mempolicy_home_node => {
@@ -253,7 +255,7 @@ unsafe fn served(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_lon
     })
 }
 
-/// Calls that could close a descriptor of ours.
+/// Serves calls that could close a descriptor of ours.
 fn about_descriptors(number: c_long, [a, b, c, ..]: [usize; 6]) -> Option<c_long> {
     let result = match number {
         libc::SYS_close => descriptors::close(a as c_int),
@@ -278,14 +280,15 @@ mod tests {
         }
     }
 
-    /// Six arguments arrive, the last of them by the stack, and errors as the C library has them.
+    /// Checks that six arguments arrive, the last of them by the stack, and that errors are reported as by the C
+    /// library.
     #[test]
     fn a_call_that_nobody_serves_is_the_kernels() {
         type Variadic =
             unsafe extern "C" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
         // SAFETY: the arguments are in the same places as for a variadic function.
         let call: Variadic = unsafe { core::mem::transmute(syscall as *const ()) };
-        // SAFETY: these ask only.
+        // SAFETY: these calls only ask.
         unsafe {
             assert_eq!(
                 call(libc::SYS_getpid, 0, 0, 0, 0, 0, 0),
@@ -295,7 +298,7 @@ mod tests {
             assert_eq!(*libc::__errno_location(), libc::ENOSYS);
             assert_eq!(call(-1, 0, 0, 0, 0, 0, 0), -1);
             let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as usize;
-            // An offset that is no multiple of a page is refused, so it has arrived.
+            // An offset that is not a multiple of a page is refused, which shows that it has arrived.
             let bad = call(libc::SYS_mmap, 0, 4096, 0, flags, usize::MAX, 1);
             assert_eq!((bad, *libc::__errno_location()), (-1, libc::EINVAL));
         }

@@ -1,8 +1,8 @@
-//! What is to be done at the end of a thread: nothing, for ours.
+//! Destructors at the end of a thread: our own threads register none.
 //!
 //! The C library keeps the list of a thread's destructors in blocks from `malloc`. Where the program brings an
-//! allocator of its own, that is the program's, whose locks the forking thread holds until the program's fork handlers
-//! have run in the child. They come behind ours, which start the threads that serve the child: such a thread,
+//! allocator of its own, that allocator serves them, and the forking thread holds its locks until the program's fork
+//! handlers have run in the child. They come after ours, which start the threads that serve the child. Such a thread,
 //! registering the destructors of Rust's thread-local values, waited for the allocator, and the child for the thread.
 //! Our threads end with the process, so that nothing is lost where they have no destructors.
 
@@ -14,10 +14,10 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 type Destructor = unsafe extern "C" fn(*mut c_void);
 type Register = unsafe extern "C" fn(Destructor, *mut c_void, *mut c_void) -> c_int;
 
-/// As the C library's, for threads of the program.
+/// Replaces the C library's `__cxa_thread_atexit_impl`, and serves threads of the program only.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn __cxa_thread_atexit_impl(
     destructor: Destructor,
@@ -36,6 +36,6 @@ pub unsafe extern "C" fn __cxa_thread_atexit_impl(
         real = found;
         REAL.store(real, Relaxed);
     }
-    // SAFETY: the C library's function of this name has this type; the rest is as the caller promised.
+    // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
     unsafe { core::mem::transmute::<usize, Register>(real)(destructor, object, library) }
 }

@@ -1,28 +1,28 @@
-//! Which threads are the manager's own, and the program's threads on stacks in managed memory.
+//! The manager's own threads, and the program's threads on stacks in managed memory.
 //!
 //! The C library allocates for any thread: the table of its thread-local storage when it is created, destructor
-//! records later. If such a block of the thread that serves page faults lay in managed memory, a fault on it would wait
-//! for the very thread that faulted. All threads that are created while the manager starts up, or by one of its
-//! threads, are its own; they are known by their thread pointer, and `malloc` gives them unmanaged memory.
+//! records later. If such a block of the thread that serves page faults lay in managed memory, a fault on it would
+//! wait for the very thread that faulted. All threads that are created while the manager starts up, or by one of its
+//! threads, are its own. They are known by their thread pointer, and `malloc` gives them unmanaged memory.
 //!
-//! A program may give a thread a stack from `malloc`. Its thread control block and static thread-local storage, at the
-//! top, are read by code that holds the manager's locks, where a fault would wait for the very thread that faulted. So
-//! these pages are made resident for good. The rest of the stack comes and goes like any other memory: whoever takes a
-//! lock has left it (`stack_switch.rs`), and the kernel's own accesses are served.
+//! A program may give a thread a stack from `malloc`. Its thread control block and static thread-local storage, at
+//! the top, are read by code that holds the manager's locks, where a fault would wait for the very thread that
+//! faulted. So these pages are made resident for good. The rest of the stack comes and goes like any other memory: a
+//! thread that takes a lock has left its stack (`stack_switch.rs`), and the kernel's own accesses are served.
 //!
 //! A program may end its first thread by `pthread_exit`; the last of its threads to end then ends the process with
-//! status 0. The C library counts threads for that, ours among them, which never end: the process would stay for ever,
-//! deaf to SIGTERM too, as ours block all signals. So each of ours takes itself off the C library's count when it
-//! begins, and puts itself back on when it returns. Where the count is not to be found such a process stays until
-//! the manager's tick notices ([`last_thread`](crate::last_thread)), as one does whose last thread ends by the bare
-//! system call, which the C library does not hear of.
+//! status 0. The C library counts threads for that, ours among them, which never end: the process would stay for
+//! ever, deaf to SIGTERM too, as ours block all signals. So each of our threads takes itself off the C library's
+//! count when it begins, and puts itself back on when it returns. Where the count cannot be found, such a process
+//! stays until the manager's tick notices ([`last_thread`](crate::last_thread)). So does a process whose last thread
+//! ends by the bare system call, which the C library does not hear of.
 
 use crate::dlopen::find_next;
 use crate::{init, internal_alloc, raw, signals, space};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 
-/// Threads of its own that the manager may have.
+/// The most threads of its own that the manager may have.
 const MAX_SERVICE: usize = 16;
 
 static SERVICE_COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -46,7 +46,7 @@ fn register() {
     SERVICE[number].store(raw::thread_pointer(), Relaxed);
 }
 
-/// In a new child: the manager's threads are not there any more.
+/// Forgets the manager's threads in a new child, where they do not exist.
 pub fn forget_service() {
     SERVICE_COUNT.store(0, Release);
     for thread in &SERVICE {
@@ -62,8 +62,9 @@ type PthreadCreate = unsafe extern "C" fn(
     *mut c_void,
 ) -> c_int;
 
-/// What a service thread needs to start; given over in unmanaged memory, so that its maker need not wait for it. (It
-/// did, awake: a forked child that makes several on a busy machine took ten times as long.)
+/// The values that a service thread needs to start. They are handed over in unmanaged memory, so that its maker need
+/// not wait for it. (The maker once waited, awake: a forked child that makes several threads on a busy machine took
+/// ten times as long.)
 struct Beginning {
     start: Start,
     argument: *mut c_void,
@@ -76,8 +77,8 @@ extern "C" fn begin(beginning: *mut c_void) -> *mut c_void {
     let counted = counted();
     let is_last = counted.is_some_and(|count| count.fetch_sub(1, AcqRel) == 1);
     if is_last {
-        // The program's last thread ended while this one, made by another of ours, was still counted.
-        // SAFETY: what the C library does when its count comes to nothing.
+        // The program's last thread ended while this thread, made by another of ours, was still counted.
+        // SAFETY: the C library does this when its count comes to nothing.
         unsafe { libc::exit(0) };
     }
     let result = start(argument);
@@ -87,10 +88,10 @@ extern "C" fn begin(beginning: *mut c_void) -> *mut c_void {
     result
 }
 
-/// The C library's count of threads that are not to outlive the program.
+/// The C library's count of threads that should not outlive the program.
 fn counted() -> Option<&'static AtomicU32> {
     let found = find_next(c"__nptl_nthreads")?;
-    // SAFETY: the C library's variable of this name is an unsigned int that stays, and that it changes by atomic
+    // SAFETY: the C library's variable of this name is an unsigned int that stays. The C library changes it by atomic
     // operations alone once there are several threads.
     unsafe { (found as *const AtomicU32).as_ref() }
 }
@@ -108,10 +109,10 @@ fn real() -> PthreadCreate {
     unsafe { core::mem::transmute::<usize, PthreadCreate>(found) }
 }
 
-/// As `pthread_create` of the C library.
+/// Replaces the C library's `pthread_create`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pthread_create(
     thread: *mut libc::pthread_t,
@@ -121,12 +122,12 @@ pub unsafe extern "C" fn pthread_create(
 ) -> c_int {
     if init::is_starting() || is_service() {
         let beginning = Box::into_raw(Box::new(Beginning { start, argument }));
-        // Signals are the program's: its handlers must not run on our threads.
+        // The program's signal handlers must not run on our threads.
         let _blocked = signals::Blocked::new();
-        // SAFETY: as the caller promised; the box is the thread's.
+        // SAFETY: the caller guarantees it; the box belongs to the new thread.
         let result = unsafe { real()(thread, attributes, begin, beginning.cast()) };
         if result != 0 {
-            // SAFETY: there is no thread that took it.
+            // SAFETY: no thread was made that could have taken the box.
             drop(unsafe { Box::from_raw(beginning) });
         }
         return result;
@@ -135,11 +136,11 @@ pub unsafe extern "C" fn pthread_create(
         // SAFETY: the caller promises valid attributes.
         unsafe { pin_stack(attributes) };
     }
-    // SAFETY: as the caller promised.
+    // SAFETY: the caller guarantees what this call needs.
     unsafe { real()(thread, attributes, start, argument) }
 }
 
-/// Bytes that the C library takes off a stack's top at most, for control block and static thread-local storage.
+/// The most bytes that the C library takes off a stack's top, for control block and static thread-local storage.
 fn static_storage() -> usize {
     type Info = unsafe extern "C" fn(*mut usize, *mut usize);
     static BYTES: AtomicUsize = AtomicUsize::new(0);
@@ -173,7 +174,7 @@ unsafe fn pin_stack(attributes: *const libc::pthread_attr_t) {
     let end = end.next_multiple_of(4096);
     let top = (end - static_storage()) & !(4096 - 1);
     let start = top.max(base & !(4096 - 1));
-    // There is nothing better to do when it fails: the thread may run for long without a fault in these pages.
+    // If this fails, nothing better can be done: the thread may run for long without a fault in these pages.
     let _ = crate::vma::locked(move |vmas| vmas.pin(start..end));
 }
 
@@ -183,7 +184,7 @@ pub fn wants_internal() -> bool {
     !init::is_ready() || is_service()
 }
 
-/// A block for the calling thread from the internal allocator, with `errno` set when there is none.
+/// Allocates a block for the calling thread from the internal allocator, and sets `errno` when there is no memory.
 pub fn internal_block(size: usize, align: usize) -> *mut c_void {
     let block = internal_alloc::allocate(size, align);
     if block.is_null() {

@@ -1,13 +1,14 @@
-//! Programs below a run that may not have their memory managed.
+//! Programs that a run's program starts and that may not have their memory managed.
 //!
-//! What the user started is refused before it starts when it cannot be managed. What that starts in turn is another
-//! matter: `su`, `runuser`, `setpriv` and daemons become somebody else and then run a program, as whom the kernel
-//! refuses userfaultfd, and `/dev/userfaultfd` is closed. To end such a program would break a script that works without
-//! us. So it runs as it would natively, with one line that says that it has no budget; the programs that *it* starts
-//! could not be managed either, so the library takes itself out of their environment, and they do not say it again.
+//! The program that the user started is refused before it starts when it cannot be managed. Programs that it starts
+//! in turn are another matter. `su`, `runuser`, `setpriv` and daemons become another user and then run a program, and
+//! as that user the kernel refuses userfaultfd, and `/dev/userfaultfd` is closed. Ending such a program would break a
+//! script that works without us. So it runs as it would natively, with one line that says that it has no budget. The
+//! programs that *it* starts could not be managed either, so the library takes itself out of their environment, and
+//! they do not say it again.
 //!
-//! Handing the device on to them instead would work, and is not done: whoever was to have fewer rights would get one
-//! that the administrator keeps from him.
+//! Handing the device on to them would work, and is not done: a program that was to have fewer rights would get one
+//! that the administrator keeps from its user.
 
 use crate::settings::Settings;
 use core::ffi::{CStr, c_char};
@@ -23,17 +24,17 @@ fn is_refusal(errno: Errno) -> bool {
     matches!(errno, Errno::PERM | Errno::ACCESS)
 }
 
-/// Whether a start failed for rights that the one who started the run had, and this program does not have.
+/// Whether a start failed for rights that the user who started the run had, and this program does not have.
 pub fn is_below(settings: &Settings, error: &BuildError) -> bool {
     let Some(board) = &settings.board else {
         return false;
     };
     match error {
-        // The run asked the same of the kernel before it started anything.
+        // The run asked the kernel for the same before it started anything.
         BuildError::Memory(
             MmuError::NoUserfaultfd { errno, .. } | MmuError::Open { errno, .. },
         ) => is_refusal(*errno),
-        // The directory may be one of the other user's, as the board is.
+        // The directory may be closed to this user, as the board is.
         BuildError::Store(_) => {
             matches!(Board::open(board), Err(BoardError::System { errno, .. }) if is_refusal(errno))
         }
@@ -52,20 +53,20 @@ pub fn explanation(program: &str, error: &BuildError) -> String {
     )
 }
 
-/// Takes this library out of the list of those that are to be loaded, in the block that the program and its children
-/// find.
+/// Takes this library out of the list of those that are to be loaded, in the block of variables that the program and
+/// its children find.
 ///
 /// # Safety
-/// `environment` is null or the process's block of variables, which nobody else uses meanwhile.
+/// `environment` is null or the process's block of variables, which no one else uses meanwhile.
 pub unsafe fn leave_library_out(environment: *mut *const c_char) {
     if environment.is_null() {
         return;
     }
     let mut n = 0;
     loop {
-        // SAFETY: up to the null that ends the block.
+        // SAFETY: the place is in the block, up to the null that ends it.
         let place = unsafe { environment.add(n) };
-        // SAFETY: as above.
+        // SAFETY: the place is in the block.
         let variable = unsafe { *place };
         if variable.is_null() {
             return;
@@ -85,18 +86,20 @@ pub unsafe fn leave_library_out(environment: *mut *const c_char) {
             remove(place);
             continue;
         }
-        // The name of the variable moves to just before what is left of the list, over the name of the library.
-        // SAFETY: inside the entry, whose bytes are the process's own and writable.
+        // The name of the variable moves to just before the rest of the list, over the name of the library.
+        // SAFETY: the place is inside the entry, whose bytes are the process's own and writable.
         let start = unsafe { variable.add(kept).cast_mut() };
-        // SAFETY: as above; the two do not overlap, as the library's name is longer than the variable's.
+        // SAFETY: the bytes are inside the entry; the two names do not overlap, as the library's is longer than the
+        // variable's.
         unsafe { core::ptr::copy_nonoverlapping(VARIABLE.as_ptr().cast(), start, VARIABLE.len()) };
-        // SAFETY: as above.
+        // SAFETY: the place is in the block, which is writable.
         unsafe { *place = start };
         n += 1;
     }
 }
 
-/// How many bytes of a list are left behind this library, which `millpond run` puts first; `None` when it is not there.
+/// The number of bytes of a list that are left behind this library, which `millpond run` puts first. The answer is
+/// `None` when the library is not there.
 fn without_library(list: &[u8]) -> Option<usize> {
     let end = list
         .iter()
@@ -112,12 +115,12 @@ fn remove(mut place: *mut *const c_char) {
     loop {
         // SAFETY: the caller's place is in the block, and the null that ends it is the last that is read.
         let next = unsafe { *place.add(1) };
-        // SAFETY: as above.
+        // SAFETY: the place is in the block, which is writable.
         unsafe { *place = next };
         if next.is_null() {
             return;
         }
-        // SAFETY: as above.
+        // SAFETY: the next place is in the block, up to the null that ends it.
         place = unsafe { place.add(1) };
     }
 }
@@ -134,9 +137,9 @@ mod tests {
             .collect();
         let mut block: Vec<*const c_char> = own.iter().map(|text| text.cast_const()).collect();
         block.push(core::ptr::null());
-        // SAFETY: the block ends with a null, and nobody else has it.
+        // SAFETY: the block ends with a null, and no one else has it.
         unsafe { leave_library_out(block.as_mut_ptr()) };
-        // SAFETY: what is left are parts of the strings, which were never freed.
+        // SAFETY: the entries that are left are parts of the strings, which were never freed.
         let strings = unsafe { crate::settings::strings(block.as_ptr()) };
         strings
             .map(|text| String::from_utf8_lossy(text).into_owned())
@@ -156,7 +159,7 @@ mod tests {
         );
         assert_eq!(left(&["LD_PRELOAD=other.so"]), ["LD_PRELOAD=other.so"]);
         assert_eq!(left(&["LD_PRELOAD=/x/libmillpond_preload.so:"]), [""; 0]);
-        // A path that the list cannot name; `millpond run` does not start from there.
+        // The list cannot name such a path; `millpond run` does not start from there.
         assert_eq!(left(&[ours]), [ours]);
         assert_eq!(left(&[]), [""; 0]);
     }

@@ -1,14 +1,13 @@
 //! `mmap`: private anonymous memory comes from the space, everything else from the kernel.
 //!
-//! What the space cannot give, the kernel gives: executable, locked and huge-page memory, files and shared memory pass
-//! through as they are. Bad arguments pass through too, so that the error is the kernel's own. Where it goes when its
-//! place is not fixed is in [`unfixed`].
+//! Mappings that the space cannot give come from the kernel: executable, locked and huge-page memory, files and
+//! shared memory pass through as they are. Bad arguments pass through too, so that the error is the kernel's own.
+//! [`unfixed`] decides where a mapping goes when its place is not fixed.
 //!
 //! A growing mapping (`MAP_GROWSDOWN`) at a fixed place in the space cannot be the kernel's: the kernel grows it into
-//! addresses where nothing is mapped, and our reservation is there. So it is managed memory that has grown already, as
-//! far as the addresses below are free and at most as far as a stack does: nobody but a question about the mapping
-//! tells
-//! the difference, and what is not touched costs nothing.
+//! addresses where nothing is mapped, and our reservation is there. So it is managed memory that has grown already,
+//! as far as the addresses below are free and at most as far as a stack does. Only a question about the mapping shows
+//! the difference, and memory that is not touched costs nothing.
 //!
 //! The one difficult case is `MAP_FIXED` over the space: the program may put a file on top of memory that it got from
 //! us (loaders and shared-memory runtimes reserve first and map pieces later). The kernel's rule is that nothing is
@@ -25,10 +24,10 @@ use libc::{
 };
 use rustix::io::Errno;
 
-/// How far a growing mapping may grow: what a stack may by default.
+/// The most that a growing mapping may grow: as much as a stack may by default.
 const GROWTH: usize = 8 << 20;
 
-/// Executable memory of this length is a heap with code among its data, as Lisp has it.
+/// Executable memory of this length or more is a heap with code among its data, as Lisp has it.
 const EXECUTABLE_HEAP: usize = 256 << 20;
 
 /// The arguments of one call.
@@ -57,12 +56,12 @@ impl Request {
         }
     }
 
-    /// Whether the space can give what is asked for.
+    /// Whether the space can give the memory that is asked for.
     fn is_ours(self) -> bool {
         self.is_ours_but_for(0)
     }
 
-    /// A growing mapping that the space can give otherwise.
+    /// Whether this is a growing mapping that the space can otherwise give.
     fn grows(self) -> bool {
         self.flags & MAP_GROWSDOWN != 0 && self.is_ours_but_for(MAP_GROWSDOWN | MAP_STACK)
     }
@@ -75,8 +74,9 @@ impl Request {
             && self.prot & !self.possible() == 0
     }
 
-    /// Protections that managed memory may be mapped with. What is executable moves by copies, ten times as slow as
-    /// other memory, and compilers at run time want it in small pieces. A piece as long as a heap is one.
+    /// The protections that managed memory may be mapped with. Executable memory moves by copies, ten times as slow
+    /// as other memory, and compilers at run time want it in small pieces. So only a piece as long as a heap may be
+    /// executable.
     fn possible(self) -> i32 {
         match self.len >= EXECUTABLE_HEAP {
             true => PROT_READ | PROT_WRITE | PROT_EXEC,
@@ -88,7 +88,7 @@ impl Request {
         self.flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) != 0
     }
 
-    /// The pages asked for, if the length and (for fixed ones) the address make sense.
+    /// The pages that are asked for, if the length and (for fixed ones) the address make sense.
     fn range(self) -> Option<Range> {
         let len = self
             .len
@@ -156,7 +156,8 @@ impl Vmas {
         Ok(range.start)
     }
 
-    /// The range with the free addresses below it that it may grow into. The lowest page stays free, as a guard.
+    /// The range together with the free addresses below it that it may grow into. The lowest page stays free, as a
+    /// guard.
     fn grown(&self, range: Range) -> Range {
         let lowest = range
             .start
@@ -184,14 +185,14 @@ impl Vmas {
         let made = elsewhere.to_kernel()?;
         self.move_over(made, range.len(), range.clone(), inside)
             .inspect_err(|_| {
-                // SAFETY: the mapping was made in this call and nobody knows of it.
+                // SAFETY: the mapping was made in this call and no one knows of it.
                 let _ = unsafe { raw::munmap(made, range.len()) };
             })?;
         Ok(range.start)
     }
 
-    /// Unmaps what there is in `inside`, of which the kernel gets the addresses.
-    /// [`Space::restore`](space::Space::restore) takes them back.
+    /// Unmaps everything in `inside` and gives the addresses to the kernel. [`Space::restore`](space::Space::restore)
+    /// takes them back.
     pub fn make_way(&mut self, inside: &Range) -> Result<(), Errno> {
         self.clear(inside.clone())?;
         if inside.is_empty() {
@@ -232,10 +233,10 @@ impl Vmas {
     }
 }
 
-/// As `mmap` of the C library.
+/// Replaces the C library's `mmap`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn mmap(
     addr: *mut c_void,
@@ -255,10 +256,10 @@ pub unsafe extern "C" fn mmap(
     })) as *mut c_void
 }
 
-/// As `mmap64` of the C library.
+/// Replaces the C library's `mmap64`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn mmap64(
     addr: *mut c_void,
@@ -268,6 +269,6 @@ pub unsafe extern "C" fn mmap64(
     fd: i32,
     offset: i64,
 ) -> *mut c_void {
-    // SAFETY: as the caller promised.
+    // SAFETY: the caller guarantees what this call needs.
     unsafe { mmap(addr, len, prot, flags, fd, offset) }
 }

@@ -1,14 +1,17 @@
-//! Where a mapping goes that may go anywhere, or that the program would like to have at an address (a *hint*).
+//! The place of a mapping that may go anywhere, or that the program would like to have at an address (a *hint*).
 //!
-//! Natively a hint is honoured where nothing is mapped. So it is here where it lies in the space, for managed memory as
-//! for a file or executable memory, which then stands in the space as if its place had been fixed: the kernel by itself
-//! would find our reservation there and choose another place. `MAP_32BIT` is the same with an address to be found.
+//! Natively a hint is honoured where nothing is mapped. In the space it is honoured, too, for managed memory as well
+//! as for a file or executable memory, which then lies in the space as if its place had been fixed. The kernel by
+//! itself would find our reservation there and choose another place. `MAP_32BIT` is treated in this way, with an
+//! address that is chosen here.
 //!
-//! A hint outside the space would be a mapping outside the budget. What can be managed comes from the space all the
-//! same, as long as the program does not mind ([`Hints`](crate::vma::hints::Hints)); below 4 GiB it always does.
+//! A hint outside the space would be a mapping outside the budget. Memory that can be managed comes from the space
+//! all the same, as long as the program does not mind ([`Hints`](crate::vma::hints::Hints)). Below 4 GiB it always
+//! minds.
 //!
-//! What is longer than any gap of the space is the kernel's: sanitizers and databases reserve terabytes, readable and
-//! writable, of which they touch little. The report of a run names what became of that outside the budget.
+//! A mapping that is longer than any gap of the space is the kernel's: sanitizers and databases reserve terabytes,
+//! readable and writable, of which they touch little. The report of a run says how much of such memory was used
+//! outside the budget.
 
 use super::Request;
 use crate::space;
@@ -21,13 +24,13 @@ pub const MAP_32BIT: i32 = libc::MAP_32BIT;
 #[cfg(not(target_arch = "x86_64"))]
 pub const MAP_32BIT: i32 = 0;
 
-/// `MAP_32BIT` ends here: the kernel's rule.
+/// The end of the addresses for `MAP_32BIT`, by the kernel's rule.
 const END_OF_32BIT: usize = 2 << 30;
-/// Below this, an address is asked for because it must be low.
+/// An address below this is asked for because it must be low.
 const LOW: usize = 4 << 30;
 
 impl Request {
-    /// Where the program would like to have it; empty if it does not say.
+    /// The addresses that the program would like to have; empty if it names none.
     fn hint(self, len: usize) -> Range {
         match self.addr & !(PAGE - 1) {
             0 => 0..0,
@@ -51,7 +54,7 @@ pub fn map(request: Request, len: usize) -> Result<usize, Errno> {
         return request.to_kernel();
     }
     if !hint.is_empty() && hint.start < LOW && !inside {
-        // Below the space the kernel has addresses of its own, and as long as these last.
+        // Below the space the kernel has addresses of its own, which are used as long as they last.
         let result = request.to_kernel();
         if result.is_ok() || !request.is_32bit() {
             return result;
@@ -63,18 +66,18 @@ pub fn map(request: Request, len: usize) -> Result<usize, Errno> {
 }
 
 impl Vmas {
-    /// `None` when it is the kernel's.
+    /// Maps a request in the space. The answer is `None` when it is for the kernel.
     fn map_unfixed(&mut self, request: Request, len: usize) -> Option<Result<usize, Errno>> {
         let range = self.place_for(request, len)?;
         let start = range.start;
         if request.is_ours() {
             return Some(self.place(range, request.prot).map(|()| start));
         }
-        // What cannot be made, or not be moved, is told by the kernel's own answer.
+        // A mapping that cannot be made or moved gets the kernel's own answer.
         self.put_foreign(request, range.clone(), range).ok().map(Ok)
     }
 
-    /// A free place in the space.
+    /// Chooses a free place in the space.
     fn place_for(&mut self, request: Request, len: usize) -> Option<Range> {
         let hint = request.hint(len);
         let is_low_enough = !request.is_32bit() || hint.end <= END_OF_32BIT;

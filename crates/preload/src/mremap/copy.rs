@@ -1,22 +1,22 @@
-//! Carrying contents by copying, where tables cannot be moved: to a place that lies otherwise in its 2 MiB or (partly)
-//! outside the space, or when pages are pinned.
+//! Carrying contents by copying, where tables cannot be moved: to a place that lies otherwise in its 2 MiB or
+//! (partly) outside the space, or when pages are pinned.
 //!
-//! *Threads that touch the area meanwhile* must lose nothing, and a write to a page that has been copied already would
-//! be lost. So nothing is copied where the program can reach it. The contents step aside by their tables, to addresses
-//! that nobody knows, are copied there, and go to their new place by tables again:
+//! *Threads that touch the area meanwhile* must lose nothing, and a write to a page that has been copied already
+//! would be lost. So nothing is copied where the program can reach it. The contents step aside by their tables, to
+//! addresses that the program does not know, are copied there, and go to their new place by tables again:
 //!
 //! ```text
 //! from ──tables──▶ aside, like from ──copy──▶ aside, like to ──tables──▶ to
 //! ```
 //!
 //! A touch of the old place finds the page until the first step and is SIGSEGV from then on (zeros, with
-//! `MREMAP_DONTUNMAP`); one of the new place is SIGSEGV until the last step and finds the page from then on. Two things
-//! have no such protection: a new place outside of the space is written to directly, so that a touch there may read
-//! zeros before the call returns; and of an area with pinned pages, which is a thread's stack, a write during the call
-//! may be lost.
+//! `MREMAP_DONTUNMAP`). A touch of the new place is SIGSEGV until the last step and finds the page from then on. Two
+//! cases have no such protection. A new place outside the space is written to directly, so that a touch there may
+//! read zeros before the call returns. And an area with pinned pages, which is a thread's stack, may lose a write
+//! that is made during the call.
 //!
-//! A mebibyte at a time, and what has been copied is discarded at once: the move needs no more memory than it had.
-//! Pages that are zero are not written at the new place, so a sparse area stays sparse.
+//! One mebibyte is copied at a time, and its source is discarded at once: the move needs no more memory than the area
+//! had. Pages that are zero are not written at the new place, so a sparse area stays sparse.
 //!
 //! Copying touches managed memory, so the VMA lock cannot be held meanwhile. A fork in the middle would show the child
 //! an area of which a part is in neither place, so moves and forks exclude each other by a lock of their own
@@ -28,30 +28,30 @@ use libc::{MAP_ANONYMOUS, MAP_FIXED, MAP_PRIVATE, PROT_READ, PROT_WRITE};
 use millpond::space::Aside;
 use rustix::io::Errno;
 
-/// Bytes that are copied before their source is discarded.
+/// Number of bytes that are copied before their source is discarded.
 const CHUNK: usize = 1 << 20;
 const READ_WRITE: i32 = PROT_READ | PROT_WRITE;
 
-/// What is to be carried.
+/// The contents that are to be carried, and where to.
 #[derive(Clone)]
 pub struct Carry {
     pub from: Range,
     pub to: Range,
-    /// What the new place becomes.
+    /// The kind of the new place.
     pub kind: Kind,
     pub keep_source: bool,
-    /// The parts of `from` that the program had locked. They are not while this is under way.
+    /// The parts of `from` that the program had locked. They are not locked while the carrying is under way.
     pub locked: Vec<Range>,
 }
 
-/// Contents on their way.
+/// Contents that are being carried.
 pub struct Underway {
     carry: Carry,
-    /// Where the contents are while they are copied, if not where they were.
+    /// The place of the contents while they are copied, if they have stepped aside.
     source: Option<Aside>,
-    /// Where they are copied to, if not where they belong.
+    /// The place that they are copied to, if that is not their final place.
     target: Option<Aside>,
-    /// The kernel was told to keep the area in memory.
+    /// Whether the kernel was told to keep the area in memory.
     is_locked: bool,
 }
 
@@ -64,7 +64,7 @@ impl Underway {
         (self.source.as_ref()).map_or_else(|| self.carry.from.clone(), range_of)
     }
 
-    /// Copies. The VMA lock is not held.
+    /// Copies the contents. The VMA lock is not held meanwhile.
     pub fn copy(&self) {
         let space = space::get();
         let (source, len) = (self.source(), self.carry.from.len());
@@ -77,11 +77,12 @@ impl Underway {
             let chunk = CHUNK.min(len - done);
             let (from, to) = (source.start + done, target + done);
             for page in (0..chunk).step_by(PAGE) {
-                // SAFETY: both pages are mapped, the source readable and the target writable, and they are apart.
+                // SAFETY: both pages are mapped, the source is readable and the target writable, and they do not
+                // overlap.
                 unsafe { copy_page((from + page) as *const u64, (to + page) as *mut u64) };
             }
             if let Some(space) = space {
-                // A refusal leaves the source to be dropped with the whole area.
+                // If the space refuses, the source is dropped later with the whole area.
                 let _ = space.discard(from, chunk);
             }
             done += chunk;
@@ -89,7 +90,7 @@ impl Underway {
     }
 }
 
-/// What has stepped aside cannot go on.
+/// Ends the process because contents that have stepped aside cannot be put anywhere.
 fn lost(error: Errno) -> ! {
     let text = format!(
         "millpond: an area that mremap has taken out cannot be put back ({error}): stopped, to lose nothing silently"
@@ -98,19 +99,19 @@ fn lost(error: Errno) -> ! {
 }
 
 /// # Safety
-/// Both are pages, apart, readable and writable.
+/// Both addresses are pages, which do not overlap; the first is readable, the second writable.
 unsafe fn copy_page(from: *const u64, to: *mut u64) {
     const WORDS: usize = PAGE / 8;
-    // SAFETY: inside the source page.
+    // SAFETY: the word is inside the source page.
     let is_zero = (0..WORDS).all(|n| unsafe { from.add(n).read_volatile() } == 0);
     if !is_zero {
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller guarantees what this call needs.
         unsafe { to.copy_from_nonoverlapping(from, WORDS) };
     }
 }
 
 impl Vmas {
-    /// Carries a reservation, which holds nothing; or prepares that contents are copied.
+    /// Carries a reservation, which holds nothing, or prepares a copy of contents.
     pub fn prepare_copy(&mut self, carry: Carry) -> Result<Option<Underway>, Errno> {
         let Kind::Managed { prot, opened, .. } = carry.kind else {
             return Ok(None);
@@ -132,7 +133,7 @@ impl Vmas {
             underway.target = self.space.lend_aside(to.len(), to.start);
         }
         let prepared = match &underway.target {
-            // Nobody else is given the place meanwhile.
+            // The place is kept, so that it is given to no other mapping meanwhile.
             Some(aside) => self
                 .prepare_target(to, false)
                 .and_then(|()| self.space.open(aside.start, aside.len)),
@@ -156,7 +157,7 @@ impl Vmas {
         Ok(Some(underway))
     }
 
-    /// Takes the contents out of reach, if that can be.
+    /// Takes the contents out of the program's reach, if that is possible.
     fn step_aside(&mut self, underway: &mut Underway) -> Result<(), Errno> {
         let Carry {
             from, keep_source, ..
@@ -166,7 +167,7 @@ impl Vmas {
         };
         match (self.space).remap(from.start, from.len(), aside.start, keep_source) {
             Ok(()) => {}
-            // Out of mappings, or of store: nothing has changed.
+            // The process has no more mappings, or the store failed: nothing has changed.
             Err(error) => {
                 self.space.return_aside(aside);
                 return match error {
@@ -184,13 +185,13 @@ impl Vmas {
         Ok(())
     }
 
-    /// Puts zeros where `MREMAP_FIXED` wants the contents, in and outside the space.
+    /// Puts zeros where `MREMAP_FIXED` wants the contents, inside and outside the space.
     fn prepare_target(&mut self, target: Range, opened: bool) -> Result<(), Errno> {
         let (before, inside, after) = self.split(&target);
         let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
         for outside in [before, after] {
             if !outside.is_empty() {
-                // SAFETY: the program wants what is mapped here replaced.
+                // SAFETY: the program wants the mapping here replaced.
                 unsafe { raw::mmap(outside.start, outside.len(), READ_WRITE, flags, -1, 0) }?;
             }
         }
@@ -202,7 +203,7 @@ impl Vmas {
         self.place_as(inside, prot, opened)
     }
 
-    /// The contents have been copied.
+    /// Finishes the carrying when the contents have been copied.
     pub fn arrived(&mut self, underway: Underway) -> Result<(), Errno> {
         let Underway {
             carry,
@@ -225,7 +226,7 @@ impl Vmas {
             None => self.dress(&to, kind)?,
         }
         if is_locked {
-            // What cannot be locked is there all the same.
+            // An area that cannot be locked is there all the same.
             let _ = locked::lock(&to);
         }
         self.lock_again(&parts, &from, &to);
@@ -247,7 +248,7 @@ impl Vmas {
         Ok(())
     }
 
-    /// Gives the new place, which the contents were copied to directly, its protection.
+    /// Gives the new place its protection, when the contents were copied to it directly.
     fn dress(&mut self, to: &Range, kind: Kind) -> Result<(), Errno> {
         let Kind::Managed { prot, .. } = kind else {
             return Ok(());
@@ -255,7 +256,7 @@ impl Vmas {
         let (before, inside, after) = self.split(to);
         for outside in [before, after] {
             if !outside.is_empty() && prot != READ_WRITE {
-                // SAFETY: mapped by `prepare_target` for this.
+                // SAFETY: `prepare_target` mapped it for this.
                 unsafe { raw::mprotect(outside.start, outside.len(), prot, None) }?;
             }
         }
@@ -270,7 +271,7 @@ impl Vmas {
         Ok(())
     }
 
-    /// Moves the copy to where it belongs.
+    /// Moves the copy to its final place.
     fn come_out(&mut self, aside: Aside, to: &Range, kind: Kind) {
         let Kind::Managed { prot, .. } = kind else {
             return;

@@ -1,4 +1,4 @@
-//! Mappings of the kernel's that lie in the space, or are to lie there.
+//! Moves of the kernel's mappings that lie in the space, or are to lie there.
 
 use super::Request;
 use crate::raw;
@@ -45,8 +45,8 @@ impl Vmas {
         Ok(place)
     }
 
-    /// A second mapping of shared memory, over a part of the space. It is made elsewhere first: nothing is lost when
-    /// the kernel refuses.
+    /// Makes a second mapping of shared memory, over a part of the space. It is made elsewhere first, so that nothing
+    /// is lost when the kernel refuses.
     fn duplicate(&mut self, request: Request, inside: Range) -> Result<usize, Errno> {
         let elsewhere = Request {
             flags: request.flags & !MREMAP_FIXED,
@@ -57,7 +57,7 @@ impl Vmas {
         let target = request.new_range();
         self.move_over(made, target.len(), target.clone(), inside)
             .inspect_err(|_| {
-                // SAFETY: the mapping was made in this call and nobody knows of it.
+                // SAFETY: the mapping was made in this call and no one knows of it.
                 let _ = unsafe { raw::munmap(made, target.len()) };
             })?;
         Ok(target.start)

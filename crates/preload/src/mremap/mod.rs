@@ -1,17 +1,17 @@
-//! `mremap`: shrink and grow where the area is, else move it.
+//! `mremap`: an area shrinks and grows where it is if possible; otherwise it is moved.
 //!
 //! A move is a move of tables ([`Space::remap`](crate::space::Space::remap)), the space's and the kernel's, whatever
 //! part of the area is in the store. It needs source and target to lie alike in their 2 MiB, which a target that we
-//! choose does; and if the area is to grow, one with room behind it is chosen, so that the next growth need not move
-//! it. Only where `MREMAP_FIXED` names a place that lies otherwise the contents are copied, out of everybody's reach
-//! ([`copy`]).
+//! choose does. If the area is to grow, a target with room behind it is chosen, so that the next growth need not move
+//! it. Only where `MREMAP_FIXED` names a place that lies otherwise, the contents are copied, out of the program's
+//! reach ([`copy`]).
 //!
 //! *Threads that touch the area meanwhile* find the page before the move, or get SIGSEGV after it (zeros, with
-//! `MREMAP_DONTUNMAP`), as with the kernel: `millpond_mmu`'s `hand_over.rs` has how.
+//! `MREMAP_DONTUNMAP`), as with the kernel. `millpond_mmu`'s `hand_over.rs` explains how.
 //!
-//! *Errors* are the kernel's, in its order (tests/c/mremap_table.c compares). What is wrong with the arguments alone is
-//! left to the kernel itself. Several areas at once can be moved by `MREMAP_FIXED` without a change of length where the
-//! kernel can (Linux 6.17), which is asked once.
+//! *Errors* are the kernel's, in its order (tests/c/mremap_table.c compares them). Errors of the arguments alone are
+//! left to the kernel itself. Several areas at once can be moved by `MREMAP_FIXED` without a change of length where
+//! the kernel can do that (Linux 6.17), which is asked once.
 
 mod copy;
 mod foreign;
@@ -26,11 +26,11 @@ use libc::{MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE};
 use rustix::io::Errno;
 use std::sync::OnceLock;
 
-/// Room that a growing area gets behind it, at most.
+/// The most room that a growing area gets behind it.
 const MOST_ROOM: usize = 1 << 30;
 
-/// No area is longer, or ends above. Whether to ask for more is a bad argument or a lack of memory depends on the
-/// kernel.
+/// No area is longer than this, or ends above. Whether a request for more is a bad argument or a lack of memory
+/// depends on the kernel.
 const LONGEST: usize = 1 << 48;
 
 static MOVING: RawLock = RawLock::new();
@@ -54,10 +54,10 @@ struct Request {
     new: usize,
 }
 
-/// What is left to do when the VMA lock has been let go.
+/// The rest of the work when the VMA lock has been released.
 enum Next {
     Done(usize),
-    /// Contents to be copied, and the request's own result.
+    /// Contents have to be copied; the number is the request's own result.
     Copy(Vec<Underway>, usize),
 }
 
@@ -71,7 +71,8 @@ impl Request {
         unsafe { raw::mremap(self.old, self.old_len, self.new_len, self.flags, self.new) }
     }
 
-    /// With lengths in whole pages; `None` when the kernel refuses such arguments whatever is mapped.
+    /// The request with lengths in whole pages. The answer is `None` when the kernel refuses such arguments whatever
+    /// is mapped.
     fn normal(self) -> Option<Self> {
         let old_len = self.old_len.checked_next_multiple_of(PAGE)?;
         let new_len = self.new_len.checked_next_multiple_of(PAGE)?;
@@ -103,12 +104,12 @@ impl Request {
         self.new..self.new + self.new_len
     }
 
-    /// Whether it leaves the area where it is if that can be.
+    /// Whether the request leaves the area where it is, if that is possible.
     fn stays(self) -> bool {
         !self.has(MREMAP_FIXED) && !self.has(MREMAP_DONTUNMAP)
     }
 
-    /// The same for a part of the old range, to the corresponding part of the new one.
+    /// The request for a part of the old range, to the corresponding part of the new one.
     fn part(self, range: &Range) -> Self {
         Self {
             old: range.start,
@@ -122,7 +123,7 @@ impl Request {
 
 fn remap(request: Request) -> Result<usize, Errno> {
     let Some(normal) = request.normal() else {
-        // The kernel may have emptied the target before it finds out.
+        // The kernel may have emptied the target before it finds the error.
         let emptied = request.has(MREMAP_FIXED) && space::overlaps(request.new, request.new_len);
         return if emptied {
             Err(Errno::INVAL)
@@ -171,7 +172,7 @@ fn kernel_moves_several() -> bool {
             return false;
         };
         let flags = MREMAP_MAYMOVE | MREMAP_FIXED;
-        // SAFETY: four pages of our own, of which the second becomes a mapping of its own, and the first two replace
+        // SAFETY: these are four pages of our own. The second becomes a mapping of its own, and the first two replace
         // the others.
         unsafe {
             let several = raw::mprotect(place + PAGE, PAGE, libc::PROT_READ, None)
@@ -196,7 +197,7 @@ impl Vmas {
             Some(Kind::Foreign) if first.range.end >= old.end => {
                 self.remap_foreign(request).map(Next::Done)
             }
-            // Only shared mappings can be had twice.
+            // Only shared mappings can be mapped a second time.
             Some(Kind::Managed { .. }) if request.old_len == 0 => Err(Errno::INVAL),
             Some(_) if request.stays() && request.new_len <= request.old_len => {
                 if request.new_len < request.old_len {
@@ -204,7 +205,7 @@ impl Vmas {
                 }
                 Ok(Next::Done(old.start))
             }
-            // What is not kept may be anything.
+            // The part that is not kept may be of any kind.
             Some(kind)
                 if first.range.end >= kept.end
                     && request.new_len < request.old_len
@@ -229,7 +230,8 @@ impl Vmas {
         }
     }
 
-    /// What lies at the first address may not move, what is to go may not go, and what lies at the target stays.
+    /// Checks seals: the first page may not move if it is sealed, a part that is to go may not go, and a sealed
+    /// target may not be replaced.
     fn unless_remap_meets_seal(&self, request: Request) -> Result<(), Errno> {
         let old = request.old_range();
         let first = old.start..old.end.min(old.start + PAGE);
@@ -242,7 +244,7 @@ impl Vmas {
         }
     }
 
-    /// Moves one area after the other; holes stay holes, and what is mapped where they come to lie stays as well.
+    /// Moves one area after the other. Holes stay holes, and mappings at the places of holes stay as well.
     fn remap_several(&mut self, request: Request) -> Result<Next, Errno> {
         let mut copies = Vec::new();
         for piece in self.map.pieces(request.old_range()) {
@@ -298,8 +300,8 @@ impl Vmas {
         })
     }
 
-    /// Moves tables, or prepares that contents are copied. What was locked is locked again where it has come to, or
-    /// where it has stayed.
+    /// Moves tables, or prepares a copy of contents. Parts that were locked are locked again at the new place or, on
+    /// failure, at the old one.
     fn carry(&mut self, carry: Carry) -> Result<Next, Errno> {
         let Carry {
             from, to, locked, ..
@@ -323,11 +325,11 @@ impl Vmas {
     fn is_several(&self, kind: Kind, range: &Range) -> bool {
         let is_partly_locked =
             matches!(kind, Kind::Managed { opened: true, .. }) && self.is_partly_locked(range);
-        // What begins with a seal has been refused.
+        // A range that begins with a seal has been refused before.
         is_partly_locked || self.first_sealed(range).is_some()
     }
 
-    /// Grows an area where it is, if nothing is in the way.
+    /// Grows an area where it is, if nothing is in the way. The answer is whether it grew.
     fn grow_in_place(&mut self, request: Request, kind: Kind) -> Result<bool, Errno> {
         let old = request.old_range();
         let end = old.start.checked_add(request.new_len).ok_or(Errno::NOMEM)?;
@@ -339,7 +341,7 @@ impl Vmas {
         Ok(true)
     }
 
-    /// Maps a free range like the area `old` that it continues, locked if that is.
+    /// Maps a free range like the area `old` that it continues, and locks it if `old` is locked.
     fn extend(&mut self, range: Range, kind: Kind, old: &Range) -> Result<(), Errno> {
         let Kind::Managed { prot, opened, .. } = kind else {
             return Err(Errno::FAULT);
@@ -353,7 +355,7 @@ impl Vmas {
         Ok(())
     }
 
-    /// Maps zeros in a free range. Unlike in [`Vmas::place`] pages without access may be opened all the same.
+    /// Maps zeros in a free range. Unlike in [`Vmas::place`], pages without access may be opened all the same.
     fn place_as(&mut self, range: Range, prot: i32, opened: bool) -> Result<(), Errno> {
         if opened && prot == libc::PROT_NONE {
             // The space learns of the protection afterwards.
@@ -369,8 +371,8 @@ impl Vmas {
         Ok(())
     }
 
-    /// Moves the tables of an opened area. False when that cannot be; nothing has changed then, but that nothing is
-    /// mapped at the target.
+    /// Moves the tables of an opened area. The answer is false when that is not possible; then nothing has changed,
+    /// but that nothing is mapped at the target.
     fn move_tables(&mut self, carry: &Carry) -> Result<bool, Errno> {
         let Carry { from, to, .. } = carry;
         let (before, inside, after) = self.split(to);
@@ -388,7 +390,8 @@ impl Vmas {
             .remap(from.start, from.len(), to.start, carry.keep_source)
         {
             Ok(()) => {}
-            // Out of mappings: a copy needs as many. Out of store: a copy would find out by SIGBUS.
+            // When the process has no more mappings, a copy would need as many. When the store failed, a copy would
+            // find that out by SIGBUS.
             Err(error @ (Errno::NOMEM | Errno::IO)) => {
                 self.clear(moved.end..to.end)?;
                 return Err(error);
@@ -408,10 +411,10 @@ impl Vmas {
     }
 }
 
-/// As `mremap` of the C library, where the last argument is optional.
+/// Replaces the C library's `mremap`, where the last argument is optional.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn mremap(
     old: *mut c_void,

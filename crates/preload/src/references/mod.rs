@@ -1,12 +1,12 @@
-//! No page leaves while the kernel refers to it.
+//! References of the kernel: no page may leave while the kernel refers to it.
 //!
 //! A page is taken out by `UFFDIO_MOVE`: the page itself goes to the pool, is saved from there, and then holds other
-//! data. The kernel refuses to move a page that is *pinned*, as one is under direct I/O. It does not refuse a page that
-//! is only *referred to*: what `vmsplice` put in a pipe, or `MSG_ZEROCOPY` in the queue of a socket. Such a page left,
-//! was used for other data, and the reader at the far end got that: wrong bytes, and no error anywhere.
+//! data. The kernel refuses to move a page that is *pinned*, as one is under direct I/O. It does not refuse a page
+//! that is only *referred to*: by a pipe after `vmsplice`, or by the queue of a socket after `MSG_ZEROCOPY`. Such a
+//! page left, was used for other data, and the reader at the far end got that: wrong bytes, and no error anywhere.
 //!
-//! User space cannot ask whether the kernel holds such a reference, nor when it ends (`docs/REFERENCES.md` has what was
-//! looked at). So no reference comes to be in the first place:
+//! User space cannot ask whether the kernel holds such a reference, nor when it ends (`docs/REFERENCES.md` lists what
+//! was tried). So such references are prevented:
 //!
 //! | call | what is done instead | file |
 //! | --- | --- | --- |
@@ -14,8 +14,8 @@
 //! | `setsockopt` with `SO_ZEROCOPY` | refused as by a protocol without it; the program then sends copies | `socket` |
 //! | `setsockopt` that makes the kernel encrypt TLS | refused as by a kernel without it | `socket` |
 //!
-//! Only calls through the C library are seen here, not system call instructions of the program's own.
-//! What else refers to pages, and why it needs nothing or is not served yet, is in the same document.
+//! Only calls through the C library are seen here, not system call instructions of the program's own. The same
+//! document lists the other references to pages, and says why they need nothing or are not served yet.
 
 mod pipe;
 mod socket;
@@ -26,11 +26,12 @@ pub use socket::setsockopt;
 use crate::raw;
 use rustix::io::Errno;
 
-/// Bytes that one call copies. The kernel pins them meanwhile, and what is pinned cannot make room for what is absent.
+/// The most bytes that one call copies. The kernel pins them meanwhile, and pinned pages cannot make room for absent
+/// ones.
 const PIECE: usize = 64 << 10;
 
-/// Copies memory that the program named, up to the first byte that cannot be read. The kernel copies, as a bad address
-/// is the program's and must not be a fault of ours.
+/// Copies memory that the program named, up to the first byte that cannot be read. The kernel makes the copy, because
+/// a bad address is the program's and must not be a fault of ours.
 ///
 /// # Errors
 /// The first byte cannot be read.
@@ -56,7 +57,7 @@ fn copy_from_program(from: usize, to: &mut [u8]) -> Result<usize, Errno> {
 fn copy_piece(from: usize, to: &mut [u8]) -> Result<usize, Errno> {
     let local = [to.as_mut_ptr() as usize, to.len()];
     let remote = [from, to.len()];
-    // The thread and not the process: the first thread may have ended, and the process's number is that thread's.
+    // The thread's number is used, not the process's: that is the number of the first thread, which may have ended.
     let thread = rustix::thread::gettid().as_raw_nonzero().get() as usize;
     let vectors = [&local, &remote].map(|vector| vector.as_ptr() as usize);
     // SAFETY: the kernel writes to `to`, which is borrowed for it.
@@ -69,7 +70,8 @@ fn copy_piece(from: usize, to: &mut [u8]) -> Result<usize, Errno> {
     match copied {
         Ok(0) => Err(Errno::FAULT),
         Err(Errno::PERM | Errno::NOSYS) => {
-            // A filter of system calls forbids the careful way: then a bad address is SIGSEGV instead of EFAULT.
+            // A filter of system calls forbids the careful way. Then a bad address is SIGSEGV, where it should be
+            // EFAULT.
             // SAFETY: the program hands the bytes to the kernel, so it says that they can be read; `to` is ours.
             unsafe { core::ptr::copy(from as *const u8, to.as_mut_ptr(), to.len()) };
             Ok(to.len())
@@ -85,7 +87,7 @@ mod tests {
     #[test]
     fn what_cannot_be_read_ends_a_copy() {
         let at = raw::map_anonymous(2 * PIECE).unwrap();
-        // SAFETY: our own mapping, which nobody else uses.
+        // SAFETY: this is our own mapping, which no one else uses.
         unsafe {
             core::ptr::write_bytes(at as *mut u8, 7, PIECE);
             raw::mprotect(at + PIECE, PIECE, libc::PROT_NONE, None).unwrap();
@@ -95,7 +97,7 @@ mod tests {
         assert!(copy[..PIECE - 1].iter().all(|&byte| byte == 7));
         assert_eq!(copy_from_program(at + PIECE, &mut copy), Err(Errno::FAULT));
         assert_eq!(copy_from_program(at, &mut []), Ok(0));
-        // SAFETY: as above.
+        // SAFETY: this is our own mapping, which no one else uses.
         unsafe { raw::munmap(at, 2 * PIECE).unwrap() };
     }
 }

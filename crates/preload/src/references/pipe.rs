@@ -1,17 +1,18 @@
 //! `vmsplice`: the pipe gets copies of managed memory.
 //!
-//! The copy is private memory of ours that is unmapped after the call: the pipe's references are then the last, and the
-//! pages go when they have been read. Everything that the call means stays the kernel's, as it is still a `vmsplice`:
-//! it waits for a first free place in the pipe or answers `EAGAIN`, takes what fits, can be interrupted and restarted,
-//! and raises SIGPIPE. `write` would cost one copy less of what `vmsplice` costs, but waits until all is written, and
-//! follows `O_NONBLOCK` of the descriptor where `vmsplice` follows its own flag.
+//! The copy is private memory of ours that is unmapped after the call: the pipe's references are then the last, and
+//! the pages go when they have been read. The meaning of the call stays the kernel's, as it is still a `vmsplice`: it
+//! waits for a first free place in the pipe or answers `EAGAIN`, takes what fits, can be interrupted and restarted,
+//! and raises SIGPIPE. `write` would need one copy less than `vmsplice` does here, but waits until all is written,
+//! and follows `O_NONBLOCK` of the descriptor where `vmsplice` follows its own flag.
 //!
 //! No more is copied than the whole pipe could hold. A range that cannot be read ends the copy where the kernel would
-//! have ended, and is `EFAULT` when it is the first. Two things differ: the reader gets the bytes as they were at the
-//! call, also where the program changes them before they are read, which it must not; and small ranges share a page, so
-//! that more of them fit.
+//! have ended, and is `EFAULT` when it is the first. Two things differ. The reader gets the bytes as they were at the
+//! call, also where the program changes them before they are read, which it must not do. And small ranges share a
+//! page, so that more of them fit.
 //!
-//! Out of a pipe `vmsplice` copies by itself, and memory that is not managed stays where it is: the kernel does both.
+//! A `vmsplice` out of a pipe copies by itself, and memory that is not managed stays where it is. Both are left to
+//! the kernel.
 
 use super::copy_from_program;
 use crate::raw::{Entry, MAX_RANGES};
@@ -19,7 +20,7 @@ use crate::{raw, space};
 use core::ffi::{c_int, c_uint, c_void};
 use rustix::io::Errno;
 
-/// Ranges that are read at a time: a thread's stack may be small.
+/// Number of ranges that are read at a time: a thread's stack may be small.
 const BLOCK: usize = 32;
 
 /// The arguments of one call.
@@ -41,11 +42,11 @@ impl Request {
             0,
             0,
         ];
-        // SAFETY: what is read is the program's or a copy of ours; what is written, the program asked for.
+        // SAFETY: the call reads memory of the program's or a copy of ours, and writes what the program asked for.
         unsafe { raw::syscall(libc::SYS_vmsplice, args) }
     }
 
-    /// Shows each range, until `visit` has seen enough.
+    /// Calls `visit` with each range, until it has seen enough.
     ///
     /// # Errors
     /// The vector cannot be read.
@@ -53,7 +54,7 @@ impl Request {
         let mut block = [Entry::default(); BLOCK];
         for first in (0..self.count).step_by(BLOCK) {
             let entries = &mut block[..BLOCK.min(self.count - first)];
-            // SAFETY: entries are words without gaps, and any bytes are words.
+            // SAFETY: entries are words without gaps, and any bytes are valid words.
             let bytes = unsafe {
                 core::slice::from_raw_parts_mut(
                     entries.as_mut_ptr().cast::<u8>(),
@@ -73,7 +74,8 @@ impl Request {
         Ok(())
     }
 
-    /// How many bytes the vector names, when some of them are managed and no length is one that the kernel refuses.
+    /// The number of bytes that the vector names, when some of them are managed and no length is one that the kernel
+    /// refuses.
     fn managed_bytes(self) -> Option<usize> {
         let (mut bytes, mut managed, mut good) = (0usize, false, true);
         self.ranges(|Entry { base, len }| {
@@ -86,7 +88,7 @@ impl Request {
         (managed && good).then_some(bytes)
     }
 
-    /// Copies what the vector names until `to` is full or something cannot be read.
+    /// Copies the ranges of the vector until `to` is full or a byte cannot be read.
     fn gather(self, to: &mut [u8]) -> Result<usize, Errno> {
         let mut done = 0;
         let mut refused = None;
@@ -111,18 +113,18 @@ impl Request {
     }
 }
 
-/// How many bytes a pipe holds, if `fd` is one that may be written to.
+/// The number of bytes that a pipe holds, if `fd` is one that may be written to.
 fn capacity(fd: i32) -> Option<usize> {
     let ask = |what: i32| {
         let args = [fd as usize, what as usize, 0, 0, 0, 0];
-        // SAFETY: asks about a descriptor.
+        // SAFETY: the call asks about a descriptor.
         unsafe { raw::syscall(libc::SYS_fcntl, args) }.ok()
     };
     let access = ask(libc::F_GETFL)? as i32 & libc::O_ACCMODE;
     (access != libc::O_RDONLY).then(|| ask(libc::F_GETPIPE_SZ))?
 }
 
-/// Memory of ours for one call.
+/// Memory of ours for the copy of one call.
 struct Copy {
     at: usize,
     len: usize,
@@ -131,21 +133,22 @@ struct Copy {
 impl Copy {
     fn new(len: usize) -> Result<Self, Errno> {
         let at = raw::map_anonymous(len)?;
-        // A child has no use for it, and nobody there would unmap it.
-        // SAFETY: our own mapping.
+        // A child has no use for the copy, and nothing there would unmap it.
+        // SAFETY: this is our own mapping.
         let _ = unsafe { raw::madvise(at, len, libc::MADV_DONTFORK) };
         Ok(Self { at, len })
     }
 
     fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: mapped readable and writable, and nobody else's.
+        // SAFETY: the memory is mapped readable and writable, and belongs to this value alone.
         unsafe { core::slice::from_raw_parts_mut(self.at as *mut u8, self.len) }
     }
 }
 
 impl Drop for Copy {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, whose borrows have ended. What a pipe refers to stays until it has been read.
+        // SAFETY: this is our own mapping, whose borrows have ended. Pages that a pipe refers to stay until they have
+        // been read.
         let _ = unsafe { raw::munmap(self.at, self.len) };
     }
 }
@@ -171,10 +174,10 @@ fn splice(request: Request) -> Result<usize, Errno> {
     .to_kernel()
 }
 
-/// As `vmsplice` of the C library.
+/// Replaces the C library's `vmsplice`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn vmsplice(
     fd: c_int,

@@ -1,26 +1,26 @@
-//! `setsockopt`: what would let a socket refer to the program's pages is refused.
+//! `setsockopt`: options that would let a socket refer to the program's pages are refused.
 //!
 //! *Sending without a copy.* `MSG_ZEROCOPY` does something only on a socket whose `SO_ZEROCOPY` is set; on all others
 //! the kernel ignores the flag and copies. So the option is refused with `EOPNOTSUPP`, the answer for protocols that
-//! cannot do it, and programs send copies then. To copy here instead would need to know when the copies may go: the
-//! kernel says so in the socket's error queue, and that is the program's to read.
+//! cannot do it, and programs send copies then. Making copies here would require knowing when the copies may go: the
+//! kernel says so in the socket's error queue, and that is for the program to read.
 //!
 //! *TLS in the kernel.* With the protocol `tls` above TCP the kernel encrypts out of the program's pages and decrypts
-//! into them, and refers to them meanwhile without a pin. It is refused with `ENOENT`, the answer of a kernel without
-//! it, and TLS libraries then encrypt by themselves.
+//! into them, and refers to them meanwhile without a pin. The protocol is refused with `ENOENT`, the answer of a
+//! kernel without it, and TLS libraries then encrypt by themselves.
 //!
 //! Everything else about the arguments is the kernel's: before a refusal it is asked for something harmless with the
-//! same option, so that a bad descriptor, or a socket that never had it, is answered as ever. What remains is a socket
-//! from a process that is not under Millpond, handed over with the option already set.
+//! same option, so that a bad descriptor, or a socket that never had the option, gets the usual answer. One case
+//! remains: a socket from a process that is not under Millpond, handed over with the option already set.
 
 use super::copy_from_program;
 use crate::{raw, space};
 use core::ffi::{c_int, c_void};
 use rustix::io::Errno;
 
-/// In `asm-generic/socket.h`.
+/// The option's number in `asm-generic/socket.h`.
 const SO_ZEROCOPY: i32 = 60;
-/// In `linux/tcp.h`.
+/// The option's number in `linux/tcp.h`.
 const TCP_ULP: i32 = 31;
 const TLS: &[u8; 3] = b"tls";
 
@@ -44,7 +44,7 @@ impl Request {
             self.len as usize,
             0,
         ];
-        // SAFETY: sets what the program asked for, or clears an option.
+        // SAFETY: the call sets what the program asked for, or clears an option.
         unsafe { raw::syscall(libc::SYS_setsockopt, args) }.map(drop)
     }
 
@@ -79,7 +79,7 @@ fn set(request: Request) -> Result<(), Errno> {
         return Err(Errno::OPNOTSUPP);
     }
     if protocol && request.is_tls() {
-        // A name of no bytes is invalid, on sockets that may have one.
+        // A name of no bytes is invalid on sockets that may have a protocol above them.
         return match (Request { len: 0, ..request }).to_kernel() {
             Ok(()) | Err(Errno::INVAL) => Err(Errno::NOENT),
             result => result,
@@ -88,10 +88,10 @@ fn set(request: Request) -> Result<(), Errno> {
     request.to_kernel()
 }
 
-/// As `setsockopt` of the C library.
+/// Replaces the C library's `setsockopt`.
 ///
 /// # Safety
-/// As there.
+/// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn setsockopt(
     fd: c_int,

@@ -7,7 +7,8 @@ use super::{AtFork, Kind, Vmas};
 use rustix::io::Errno;
 
 impl Vmas {
-    /// In a new child, whose space serves it already. Answers why that failed, if it did.
+    /// Drops, in a new child, whose space serves it already, the areas that it should not have. The answer is the
+    /// error, if there was one.
     pub fn become_a_child(&mut self) -> Option<Errno> {
         // Locks are not inherited.
         self.unlock_managed(&self.map.bounds());

@@ -1,14 +1,14 @@
-//! Where there is room: the free addresses, by place and by length.
+//! The free addresses, by place and by length.
 //!
-//! Small requests take the shortest gap that fits, so that they pack into the holes that others left and long gaps stay
-//! long. Requests of 2 MiB and more begin on a 2 MiB boundary: the space keeps its tables by 2 MiB leaves, and two big
-//! areas that share one make each other slower. Those of 1 GiB and more begin on a 1 GiB boundary if there is one: the
-//! kernel moves such an area by a pointer for each GiB.
+//! Small requests take the shortest gap that fits, so that they pack into the holes that others left and long gaps
+//! stay long. Requests of 2 MiB and more begin on a 2 MiB boundary: the space keeps its tables by 2 MiB leaves, and
+//! two big areas that share one make each other slower. Requests of 1 GiB and more begin on a 1 GiB boundary if one
+//! is free: the kernel moves such an area by a pointer for each GiB.
 
 use super::{GIGABYTE, LEAF, PAGE, Range};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Free ranges; neighbours are always joined.
+/// The free ranges; neighbours are always joined.
 #[derive(Default)]
 pub struct Gaps {
     ends: BTreeMap<usize, usize>,
@@ -71,16 +71,16 @@ impl Gaps {
             .map(|(&start, &end)| (start, end))
     }
 
-    /// A place for `len` bytes (whole pages) at a multiple of `align` (a power of two, a page or more), and of 2 MiB or
-    /// 1 GiB if it is as long.
+    /// A place for `len` bytes (whole pages) at a multiple of `align` (a power of two, a page or more). If `len` is
+    /// as long as 2 MiB or 1 GiB, the place is at a multiple of that as well, of 1 GiB if there is one.
     pub fn find(&self, len: usize, align: usize) -> Option<usize> {
         let align = align.max(if len >= LEAF { LEAF } else { PAGE });
         let highest = (len >= GIGABYTE).then(|| self.find_at(len, align.max(GIGABYTE), 0));
         highest.flatten().or_else(|| self.find_at(len, align, 0))
     }
 
-    /// A place for `len` bytes (whole pages) that lies in its 2 MiB as `addr` does, from 1 GiB on in its 1 GiB, or
-    /// anywhere if there is none: what is there moves between the two by its tables.
+    /// A place for `len` bytes (whole pages) that lies in its 2 MiB as `addr` does (from 1 GiB on in its 1 GiB), or
+    /// anywhere if there is none. Pages move between two such places by their tables.
     pub fn find_like(&self, len: usize, addr: usize) -> Option<usize> {
         let highest = (len >= GIGABYTE).then(|| self.find_at(len, GIGABYTE, addr));
         highest
@@ -98,7 +98,7 @@ impl Gaps {
             })?;
             (place.checked_add(len)? <= start + gap).then_some(place)
         };
-        // A gap this long has a fitting place wherever it begins; up to a few shorter ones may have one too.
+        // A gap of this length has a fitting place wherever it begins; some shorter ones may have one too.
         let certain = len.checked_add(align - PAGE)?;
         let shorter = self
             .by_len
@@ -110,7 +110,7 @@ impl Gaps {
             .or_else(|| self.by_len.range((len, 0)..(certain, 0)).find_map(fits))
     }
 
-    /// Bytes that are free.
+    /// Number of bytes that are free.
     #[cfg(test)]
     pub fn total(&self) -> usize {
         self.by_len.iter().map(|gap| gap.0).sum()

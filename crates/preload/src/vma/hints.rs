@@ -1,37 +1,38 @@
-//! Hints that are meant.
+//! Hints: addresses that a program names for a mapping, and how to tell whether it insists on them.
 //!
 //! A program may name an address for a mapping without insisting on it. Addresses outside the space are not ours to
-//! give, and what the kernel maps there is outside the budget. Most programs that name them do not mind where they are:
-//! V8 and mimalloc draw them at random. They get memory from the space. But a few do nothing without the very address,
-//! as its bits have a meaning: ZGC maps its heap at 4, 8 and 16 TiB.
+//! give, and memory that the kernel maps there is outside the budget. Most programs that name such addresses do not
+//! mind where their memory is: V8 and mimalloc draw them at random. They get memory from the space. But a few can use
+//! no other address, as its bits have a meaning: ZGC maps its heap at 4, 8 and 16 TiB.
 //!
-//! One can tell them by what they do next: they unmap at once what they have got, and name another address for the same
-//! length, time and again. After [`IN_A_ROW`] such refusals hints outside the space are the kernel's, from then on. ZGC
-//! tries 8192 times. An allocator that wants an aligned place asks without an address after the first try; Go, whose
-//! heap begins at an address drawn at random since 1.26, after 128. What these then get is managed.
+//! Such programs are known by what they do next: they unmap at once what they have got, and name another address for
+//! the same length, time and again. After [`IN_A_ROW`] such refusals hints outside the space go to the kernel, from
+//! then on. ZGC tries 8192 times. Other programs give up sooner, and the memory that they get is managed: an
+//! allocator that wants an aligned place asks without an address after the first try; Go, whose heap begins at an
+//! address drawn at random since 1.26, after 128 tries.
 
 use super::Range;
 
-/// So many refused addresses are a program that means them.
+/// A program that refuses so many addresses in a row insists on its own.
 const IN_A_ROW: u32 = 256;
 
-/// What became of hints outside the space.
+/// The history of hints outside the space.
 #[derive(Default)]
 pub struct Hints {
-    /// What the program got where it had named another address, until it unmaps that.
+    /// The range that the program got where it had named another address, until it unmaps that.
     instead: Option<Range>,
-    /// How long that was.
+    /// The length of the last such range.
     len: usize,
     in_a_row: u32,
 }
 
 impl Hints {
-    /// Whether the program minds.
+    /// Whether the program insists on its addresses.
     pub fn are_meant(&self) -> bool {
         self.in_a_row >= IN_A_ROW
     }
 
-    /// A hint was passed over, and `instead` mapped.
+    /// Notes that a hint was passed over, and `instead` mapped.
     pub fn passed_over(&mut self, instead: Range) {
         if self.instead.is_some() || self.len != instead.len() {
             self.in_a_row = 0;
@@ -40,14 +41,14 @@ impl Hints {
         self.instead = Some(instead);
     }
 
-    /// Something was mapped without a hint.
+    /// Notes that memory was mapped without a hint.
     pub fn asked_without(&mut self) {
         if !self.are_meant() {
             *self = Self::default();
         }
     }
 
-    /// The program has unmapped `range`.
+    /// Notes that the program has unmapped `range`.
     pub fn unmapped(&mut self, range: &Range) {
         if self.instead.as_ref() == Some(range) {
             self.in_a_row += 1;

@@ -1,17 +1,17 @@
-//! How much managed memory is locked, as the kernel counts it.
+//! The account of locked managed memory, as the kernel counts it.
 //!
-//! What the program locks here is kept in memory by the manager, and the kernel hears of no lock. But the limit on
-//! locked memory (`ulimit -l`) is the kernel's, and so are the right to lock beyond it and the figure `VmLck`. So the
-//! kernel is asked with addresses that hold nothing: as many bytes are locked there as are locked in the space, to be
-//! brought in when they are touched, which nobody does. Its answer is the program's, for memory of either kind
-//! together.
+//! Memory that the program locks here is kept in memory by the manager, and the kernel hears of no lock. But the
+//! limit on locked memory (`ulimit -l`) is the kernel's, and so are the right to lock beyond it and the figure
+//! `VmLck`. So the kernel is asked with addresses that hold nothing: as many bytes are locked there as are locked in
+//! the space, to be brought in when they are touched, which never happens. Its answer goes to the program, for memory
+//! of either kind together.
 //!
-//! Locks are not inherited, by a child's account either.
+//! Locks are not inherited: a child's account begins empty.
 
 use crate::raw;
 use rustix::io::Errno;
 
-/// The addresses, and how many of their bytes are locked. All zero until first used.
+/// The addresses, and how many of their bytes are locked. All fields are zero until first used.
 #[derive(Default)]
 pub(super) struct LockAccount {
     start: usize,
@@ -20,10 +20,10 @@ pub(super) struct LockAccount {
 }
 
 impl LockAccount {
-    /// `bytes` more, of `most` that there may ever be.
+    /// Locks `bytes` more, of `most` that there may ever be.
     ///
     /// # Errors
-    /// The kernel's, for a lock of so many bytes.
+    /// The error is the kernel's, for a lock of so many bytes.
     pub(super) fn add(&mut self, bytes: usize, most: usize) -> Result<(), Errno> {
         if bytes == 0 {
             return Ok(());
@@ -34,7 +34,7 @@ impl LockAccount {
             self.start = unsafe { raw::mmap(0, most, libc::PROT_NONE, flags, -1, 0) }?;
             self.len = most;
         }
-        // A budget that was raised since: what is beyond is the manager's to answer for.
+        // The budget may have been raised since. For bytes beyond the range the manager alone is responsible.
         let end = (self.locked + bytes).min(self.len);
         if end > self.locked {
             let flags = libc::MLOCK_ONFAULT as usize;
@@ -44,23 +44,23 @@ impl LockAccount {
         Ok(())
     }
 
-    /// `bytes` fewer.
+    /// Unlocks `bytes`.
     pub(super) fn remove(&mut self, bytes: usize) {
         self.set(self.locked.saturating_sub(bytes));
     }
 
-    /// Lets go of all but `bytes`.
+    /// Unlocks all but `bytes`.
     pub(super) fn set(&mut self, bytes: usize) {
         let before = self.locked.min(self.len);
         if bytes < before {
-            // It changes what is counted alone, and that the range is there is known.
+            // The call cannot fail: the range is known to be there, and only the count changes.
             let _ = self.call(libc::SYS_munlock, bytes, before, 0);
         }
         self.locked = self.locked.min(bytes);
     }
 
     fn call(&self, number: i64, from: usize, to: usize, flags: usize) -> Result<(), Errno> {
-        // SAFETY: a part of our own mapping, of which nobody uses a byte.
+        // SAFETY: this is a part of our own mapping, of which no byte is used.
         let done = unsafe { raw::syscall(number, [self.start + from, to - from, flags, 0, 0, 0]) };
         done.map(drop)
     }
@@ -88,7 +88,7 @@ mod tests {
     fn the_kernel_counts_what_is_locked_and_what_is_not_any_more() {
         let before = counted();
         let mut account = LockAccount::default();
-        // As much as an ordinary user may lock.
+        // An ordinary user may lock this much.
         account.add(32 << 10, 1 << 20).unwrap();
         account.add(8 << 10, 1 << 20).unwrap();
         assert_eq!(counted() - before, 40 << 10);

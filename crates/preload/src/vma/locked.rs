@@ -1,10 +1,10 @@
 //! Memory that the program locked (`mlock`).
 //!
-//! What is locked by the C library's functions ([`crate::mlock`]) is pinned in the space, once however often it is
-//! locked, and kept account of here. Locking by an instruction of the program's own is the kernel's: it brings the
-//! pages in, and the space finds that it cannot take them out. Locked memory of either kind may not be discarded, so
-//! the kernel is asked too: `msync(MS_INVALIDATE)` looks at mappings only, does nothing to anonymous ones, and answers
-//! `EBUSY` when one of them is locked.
+//! Memory that is locked by the C library's functions ([`crate::mlock`]) is pinned in the space, once however often
+//! it is locked, and recorded here. Memory that is locked by an instruction of the program's own is locked by the
+//! kernel: it brings the pages in, and the space finds that it cannot take them out. Locked memory of either kind may
+//! not be discarded, so the kernel is asked too: `msync(MS_INVALIDATE)` looks at mappings only, does nothing to
+//! anonymous ones, and answers `EBUSY` when one of them is locked.
 
 use super::{PAGE, Range, Vmas};
 use crate::raw;
@@ -20,12 +20,12 @@ fn is_locked(range: &Range) -> bool {
         ) == Err(Errno::BUSY)
 }
 
-/// The first locked page of `range`, of which all is managed memory.
+/// The first locked page of `range`, all of which is managed memory.
 pub fn first(range: &Range) -> Option<usize> {
     if !is_locked(range) {
         return None;
     }
-    // All before `low` is not locked, something before `high` is.
+    // No page before `low` is locked, and some page before `high` is.
     let (mut low, mut high) = (range.start, range.end);
     while high - low > PAGE {
         let middle = low + (high - low) / PAGE / 2 * PAGE;
@@ -38,18 +38,19 @@ pub fn first(range: &Range) -> Option<usize> {
     Some(low)
 }
 
-/// Locks what continues a locked area: its pages stay once they are touched.
+/// Locks a range that continues a locked area: its pages stay once they are touched.
 pub fn lock(range: &Range) -> Result<(), Errno> {
     let flags = libc::MLOCK_ONFAULT as usize;
-    // SAFETY: changes no contents.
+    // SAFETY: the call changes no contents.
     unsafe { raw::syscall(libc::SYS_mlock2, [range.start, range.len(), flags, 0, 0, 0]) }.map(drop)
 }
 
-/// Ends the lock on memory that is being unmapped: the kernel's mapping stays and would keep it. Whether there was one.
+/// Ends the lock on memory that is being unmapped: the kernel's mapping stays and would keep it. The answer is
+/// whether there was a lock.
 pub fn unlock(range: &Range) -> bool {
     let was_locked = is_locked(range);
     if was_locked {
-        // SAFETY: changes no contents.
+        // SAFETY: the call changes no contents.
         let _ = unsafe { raw::syscall(libc::SYS_munlock, [range.start, range.len(), 0, 0, 0, 0]) };
     }
     was_locked
@@ -58,8 +59,9 @@ pub fn unlock(range: &Range) -> bool {
 /// Whether the program has ever locked managed memory.
 static EVER: AtomicBool = AtomicBool::new(false);
 
-/// The allocator has no use for `range` for now. What the program locked and freed there is not locked any more: in the
-/// C library's allocator a large block is unmapped when it is freed, and few programs unlock it before.
+/// Unlocks `range`, for which the allocator has no use for now. Memory that the program locked and freed there is not
+/// locked any more: in the C library's allocator a large block is unmapped when it is freed, and few programs unlock
+/// it before.
 pub fn forget(range: Range) {
     if EVER.load(Relaxed) {
         let _ = super::locked(move |vmas| drop(vmas.unlock_managed(&range)));
@@ -67,7 +69,7 @@ pub fn forget(range: Range) {
 }
 
 impl Vmas {
-    /// The first page of `range`, of which all is managed memory, that is locked in either way.
+    /// The first page of `range`, all of which is managed memory, that is locked in either way.
     pub fn first_locked(&self, range: &Range) -> Option<usize> {
         let ours = self.mlocked.parts(range.clone()).into_iter();
         let ours = ours
@@ -77,9 +79,9 @@ impl Vmas {
         first(&(range.start..ours.unwrap_or(range.end))).or(ours)
     }
 
-    /// Brings opened pages in and keeps them until they are unlocked. `ENOMEM` when the budget has no room for it, with
-    /// nothing locked that was not before. It goes piece by piece: a long range at once would push its own beginning
-    /// out before its end is in.
+    /// Brings opened pages in and keeps them until they are unlocked. The error is `ENOMEM` when the budget has no
+    /// room for them; then nothing is locked that was not locked before. It goes piece by piece: a long range at once
+    /// would push its own beginning out before its end is in.
     pub fn lock_managed(&mut self, range: Range) -> Result<(), Errno> {
         const PIECE: usize = 16 * PAGE;
         let parts = self.mlocked.parts(range).into_iter();
@@ -87,7 +89,7 @@ impl Vmas {
         let bounds = self.mlocked.parts(self.map.bounds()).into_iter();
         let before: usize = bounds.filter(|part| part.1).map(|part| part.0.len()).sum();
         let more: usize = new.iter().map(Range::len).sum();
-        // The other half is for the program's other memory, for tables and for what is on its way.
+        // The other half is for the program's other memory, for tables and for pages on their way.
         let most = usize::try_from(self.space.snapshot().ram / 2).unwrap_or(usize::MAX);
         if before + more > most {
             return Err(Errno::NOMEM);
@@ -108,14 +110,14 @@ impl Vmas {
         Ok(())
     }
 
-    /// Whether the kernel would see several areas in `range`, of which all is managed memory, because a part of it is
+    /// Whether the kernel would see several areas in `range`, all of which is managed memory, because a part of it is
     /// locked.
     pub fn is_partly_locked(&self, range: &Range) -> bool {
         self.mlocked.parts(range.clone()).len() > 1
             || first(range).is_some_and(|page| page > range.start)
     }
 
-    /// Locks `range`, which an area grew by, if the `last` page before it is locked.
+    /// Locks `range`, by which an area grew, if the `last` page before it is locked.
     pub fn lock_like(&mut self, range: Range, last: Range) -> Result<(), Errno> {
         if first(&last).is_some() {
             return lock(&range);
@@ -126,8 +128,8 @@ impl Vmas {
         }
     }
 
-    /// Locks at `to`, where an area went, the parts that were locked while it was at `from`, and what it grew by if its
-    /// end was. What cannot be locked is there all the same.
+    /// Locks at `to`, where an area went, the parts that were locked while it was at `from`, and the part by which it
+    /// grew if its end was locked. Parts that cannot be locked are there all the same.
     pub fn lock_again(&mut self, parts: &[Range], from: &Range, to: &Range) {
         for part in parts {
             let start = to.start + (part.start - from.start);
@@ -145,7 +147,7 @@ impl Vmas {
         }
     }
 
-    /// Lets go of what is locked in `range`; answers it.
+    /// Unlocks all locked parts of `range`. The answer is these parts.
     pub fn unlock_managed(&mut self, range: &Range) -> Vec<Range> {
         let parts = self.mlocked.parts(range.clone()).into_iter();
         let locked: Vec<Range> = parts.filter(|part| part.1).map(|part| part.0).collect();

@@ -1,8 +1,8 @@
-//! What the program has mapped in the space: areas by address, like the kernel's list of VMAs.
+//! The program's mappings in the space: areas by address, like the kernel's list of VMAs.
 //!
-//! The kernel sees one big mapping with a few protections and the program's own file mappings on top; which pages of it
-//! the program believes to have, and how, is only known here. Areas never overlap, neighbours of one kind are joined,
-//! and what is in no area is in the gaps.
+//! The kernel sees one big mapping with a few protections and the program's own file mappings on top. Only this map
+//! knows which pages of it the program believes to have, and how. Areas never overlap, neighbours of one kind are
+//! joined, and addresses that are in no area are in the gaps.
 
 use super::zones::Zones;
 use super::{Kind, PAGE, Range};
@@ -21,17 +21,17 @@ pub struct Map {
     gaps: Zones,
 }
 
-/// A part of a range that is one area's, or nobody's.
+/// A part of a range that belongs to one area, or to none.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Piece {
-    /// Its addresses.
+    /// The addresses of the piece.
     pub range: Range,
-    /// What is mapped there; `None` for nothing.
+    /// The kind of the area there; `None` if nothing is mapped.
     pub kind: Option<Kind>,
 }
 
 impl Map {
-    /// A map of `bounds` with nothing in it.
+    /// Makes a map of `bounds` with nothing in it.
     pub fn new(bounds: Range) -> Self {
         Self {
             gaps: Zones::new(bounds.clone()),
@@ -102,7 +102,7 @@ impl Map {
         }
     }
 
-    /// What there is in `range`, cut to it, in order and without holes.
+    /// The pieces of `range`, cut to it, in order and without holes.
     pub fn pieces(&self, range: Range) -> Vec<Piece> {
         let mut pieces = Vec::new();
         let mut at = range.start;
@@ -131,7 +131,7 @@ impl Map {
         }
     }
 
-    /// Address and length of what is the kernel's in the space, in order.
+    /// Address and length of the kernel's mappings in the space, in order.
     pub fn foreign(&self) -> Vec<(usize, usize)> {
         let areas = self.areas.iter();
         let foreign = areas.filter(|(_, area)| area.kind == Kind::Foreign);
@@ -145,22 +145,22 @@ impl Map {
         self.gaps.holds(range)
     }
 
-    /// A free place for `len` bytes at a multiple of `align`; see [`Zones::find`].
+    /// A free place for `len` bytes at a multiple of `align`. [`Zones::find`] chooses it.
     pub fn find(&self, len: usize, align: usize) -> Option<usize> {
         self.gaps.find(len, align)
     }
 
-    /// A free place for `len` bytes that lies like `addr`; see [`Zones::find_like`].
+    /// A free place for `len` bytes that lies like `addr`. [`Zones::find_like`] chooses it.
     pub fn find_like(&self, len: usize, addr: usize) -> Option<usize> {
         self.gaps.find_like(len, addr)
     }
 
-    /// A free place for `len` bytes as `MAP_32BIT` wants it.
+    /// A free place for `len` bytes that fits `MAP_32BIT`.
     pub fn find_32bit(&self, len: usize) -> Option<usize> {
         self.gaps.find_32bit(len, PAGE)
     }
 
-    /// The addresses that are kept account of.
+    /// The addresses that this map covers.
     pub fn bounds(&self) -> Range {
         self.bounds.clone()
     }

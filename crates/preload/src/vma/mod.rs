@@ -1,9 +1,9 @@
 //! The program's view of the space's addresses, and the lock around it.
 //!
-//! Every operation that changes a mapping takes the VMA lock, changes the areas and the space together, and lets go.
-//! While it is held nothing touches managed memory (a page fault may need threads that are themselves about to take a
-//! lock of the space), no signal handler runs ([`crate::signals`]), and the thread stands on an unmanaged stack
-//! ([`crate::stack_switch`]). Order: jemalloc's locks, then this one, then those of the space.
+//! Every operation that changes a mapping takes the VMA lock, changes the areas and the space together, and releases
+//! it. While the lock is held nothing touches managed memory (a page fault may need threads that are themselves about
+//! to take a lock of the space), no signal handler runs ([`crate::signals`]), and the thread stands on an unmanaged
+//! stack ([`crate::stack_switch`]). The order of locks is: jemalloc's locks, then this one, then those of the space.
 
 mod at_fork;
 pub mod gap;
@@ -27,45 +27,45 @@ use core::cell::UnsafeCell;
 use map::Map;
 use rustix::io::Errno;
 
-/// Bytes in a page.
+/// Number of bytes in a page.
 pub const PAGE: usize = 4096;
-/// Bytes under one leaf of the space's tables.
+/// Number of bytes under one leaf of the space's tables.
 pub const LEAF: usize = 2 << 20;
 
-/// Bytes under one entry of the table above the leaves' in the kernel.
+/// Number of bytes under one entry of the kernel's table above the leaves' tables.
 pub const GIGABYTE: usize = 1 << 30;
 
-/// Addresses, both page-aligned.
+/// A range of addresses, both ends page-aligned.
 pub type Range = core::ops::Range<usize>;
 
-/// What the child of a fork gets of an area other than a copy: Linux's `VM_DONTCOPY` and `VM_WIPEONFORK`.
+/// The part of an area that the child of a fork gets other than as a copy: Linux's `VM_DONTCOPY` and `VM_WIPEONFORK`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AtFork {
-    /// Nothing.
+    /// The child gets nothing of the area.
     pub dont_copy: bool,
-    /// Zeros.
+    /// The child gets zeros.
     pub wipe: bool,
 }
 
-/// What an area is.
+/// The kind of an area.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Private anonymous memory under the budget.
+    /// The area is private anonymous memory under the budget.
     Managed {
-        /// Protection as the program set it (`PROT_READ` and so on).
+        /// The protection as the program set it (`PROT_READ` and so on).
         prot: i32,
-        /// The space was told to open the pages: they may hold something. A reservation that was never accessible
-        /// costs the space nothing.
+        /// Whether the space was told to open the pages, so that they may hold something. A reservation that was
+        /// never accessible costs the space nothing.
         opened: bool,
-        /// What a child gets of it.
+        /// What a child of a fork gets of the area.
         at_fork: AtFork,
     },
-    /// A file, shared or special mapping that the program placed here with `MAP_FIXED`: the kernel's.
+    /// The area is the kernel's: a file, shared or special mapping that the program placed here with `MAP_FIXED`.
     Foreign,
 }
 
 impl Kind {
-    /// Managed memory of which a child gets a copy.
+    /// The kind of managed memory of which a child gets a copy.
     pub fn managed(prot: i32, opened: bool) -> Self {
         Self::Managed {
             prot,
@@ -75,26 +75,27 @@ impl Kind {
     }
 }
 
-/// What the VMA lock guards.
+/// The state that the VMA lock guards.
 pub struct Vmas {
-    /// The areas.
+    /// The areas of the space.
     pub map: Map,
-    /// Where the emulated program break stands.
+    /// The emulated program break.
     pub heap: crate::brk::Heap,
-    /// What stays in memory for good.
+    /// The ranges that stay in memory for good.
     pinned: ranges::Ranges,
-    /// What the program locked (`locked.rs`).
+    /// The ranges that the program locked (`locked.rs`).
     mlocked: ranges::Ranges,
-    /// How much that is, for the kernel (`lock_account.rs`).
+    /// The account of locked bytes for the kernel (`lock_account.rs`).
     locked_bytes: lock_account::LockAccount,
-    /// What the program sealed (`sealed.rs`).
+    /// The ranges that the program sealed (`sealed.rs`).
     sealed: ranges::Ranges,
-    /// What was moved here by its tables, or marked ([`marked`]). The kernel's mapping there came from elsewhere, or is
-    /// of another kind, and never joins its neighbours, so it is replaced when the program gives the addresses back.
+    /// The ranges that were moved here by their tables, or marked ([`marked`]). The kernel's mapping there came from
+    /// elsewhere, or is of another kind, and never joins its neighbours, so it is replaced when the program gives the
+    /// addresses back.
     pub moved: ranges::Ranges,
-    /// Where segments of System V shared memory were attached in the space.
+    /// The places in the space where segments of System V shared memory were attached.
     pub attached: Vec<Range>,
-    /// What became of addresses that the program named and did not get.
+    /// The history of addresses that the program named and did not get.
     pub hints: hints::Hints,
     /// The space that the areas lie in.
     pub space: &'static Space,
@@ -113,7 +114,7 @@ static VMAS: Guarded = Guarded {
     vmas: UnsafeCell::new(None),
 };
 
-/// Begins the account of `space`. Called once, from the constructor, while there is only one program thread.
+/// Begins the account of `space`. This is called once, from the constructor, while there is only one program thread.
 pub fn begin(space: &'static Space) {
     let map = Map::new(space.base()..space.base() + space.len());
     let vmas = Vmas {
@@ -147,9 +148,9 @@ pub fn locked<R>(work: impl FnOnce(&mut Vmas) -> R) -> Option<R> {
     })
 }
 
-/// The kernel has noted something of these mappings that is the program's wish and stays with the addresses, as a node
-/// to take memory from. What is mapped there when the program has unmapped its own is somebody else's: so these are
-/// mapped anew then.
+/// Notes that the program had the kernel mark these mappings, for example with a node to take memory from, and that
+/// the mark stays with the addresses. When the program has unmapped its memory, the addresses are used for something
+/// else. So they are mapped anew then.
 pub fn marked(addr: usize, len: usize) {
     let end = len
         .checked_next_multiple_of(PAGE)
@@ -177,7 +178,7 @@ pub fn lock_for_fork() {
 /// # Safety
 /// The calling thread holds the lock.
 pub unsafe fn held_for_fork<R: Default>(work: impl FnOnce(&mut Vmas) -> R) -> R {
-    // SAFETY: the lock is held, by the caller's promise.
+    // SAFETY: the caller guarantees that the lock is held.
     let vmas = unsafe { &mut *VMAS.vmas.get() };
     vmas.as_mut().map(work).unwrap_or_default()
 }
@@ -225,7 +226,7 @@ impl Vmas {
         result
     }
 
-    /// Unmaps whatever there is in `range`.
+    /// Unmaps everything in `range`.
     pub fn clear(&mut self, range: Range) -> Result<(), Errno> {
         for piece in self.map.pieces(range) {
             let (start, len) = (piece.range.start, piece.range.len());

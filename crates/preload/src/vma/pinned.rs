@@ -1,8 +1,8 @@
-//! Memory that stays resident for good, and how it is given back all the same.
+//! Memory that stays resident for good, and how the program gives it back all the same.
 //!
 //! The tops of stacks that a program brought for its threads are pinned ([`crate::threads`]). The space refuses to
-//! forget pinned pages, but the program may unmap its stack when the thread is gone, or discard it, and must find zeros
-//! at the next use of the addresses. As the pages are in memory, zeroing them here by hand cannot fault.
+//! forget pinned pages, but the program may unmap its stack when the thread is gone, or discard it, and must find
+//! zeros at the next use of the addresses. As the pages are in memory, zeroing them here by hand cannot fault.
 
 use super::{Range, Vmas};
 use crate::space;
@@ -32,16 +32,16 @@ impl Vmas {
                 self.space.discard(part.start, part.len())?;
             }
         }
-        // What was locked stays so, by `MADV_DONTNEED_LOCKED`.
+        // Parts that were locked stay so, as after `MADV_DONTNEED_LOCKED`.
         locked
             .into_iter()
             .try_for_each(|part| self.lock_managed(part))
     }
 
-    /// Makes opened pages read as zeros or as before, which is the kernel's promise about `MADV_FREE`.
+    /// Makes opened pages read as zeros or as before, as the kernel promises for `MADV_FREE`.
     pub fn free_lazily(&self, range: Range) -> Result<(), Errno> {
         for (part, pinned) in self.pinned.parts(range) {
-            // What stays in memory for good gains nothing by being free.
+            // Memory that stays resident for good gains nothing by being free.
             if pinned {
                 continue;
             }
@@ -70,12 +70,12 @@ impl Vmas {
         Ok(())
     }
 
-    /// Maps what came here by a move of tables anew, now that it is closed.
+    /// Maps the parts anew that came here by a move of tables, now that they are closed.
     fn join_neighbours(&mut self, closed: Range) -> Result<(), Errno> {
         for (part, moved) in self.moved.parts(closed) {
             if moved {
                 self.space.restore(part.start, part.len())?;
-                // Something may have come in by a stray touch since it was closed; it is not mapped any more.
+                // A stray touch may have brought a page in since the range was closed; it is not mapped any more.
                 self.space.discard(part.start, part.len())?;
                 self.moved.remove(&part);
             }
@@ -85,8 +85,8 @@ impl Vmas {
 
     fn zero(&self, pinned: &Range) -> Result<(), Errno> {
         self.reprotect(pinned, PROT_READ | PROT_WRITE, None)?;
-        // SAFETY: the pages belong to the program, which has asked for zeros in them; they are writable, and in memory,
-        // so that nothing here waits for the space.
+        // SAFETY: the pages belong to the program, which has asked for zeros in them. They are writable, and in
+        // memory, so that nothing here waits for the space.
         unsafe { (pinned.start as *mut u8).write_bytes(0, pinned.len()) };
         Ok(())
     }

@@ -1,13 +1,13 @@
-//! A few ranges of addresses that something is special about.
+//! Small sets of address ranges that have a property in common.
 
 use super::Range;
 
-/// In order and apart.
+/// A set of ranges, in order and apart.
 #[derive(Default)]
 pub struct Ranges(Vec<Range>);
 
 impl Ranges {
-    /// Adds a range, which may overlap what is there.
+    /// Adds a range, which may overlap ranges of the set.
     pub fn add(&mut self, range: Range) {
         let mut whole = range;
         self.0.retain(|old| {
@@ -21,7 +21,7 @@ impl Ranges {
         self.0.insert(place, whole);
     }
 
-    /// `range` in parts, each with whether it is in one of them.
+    /// `range` in parts, each with whether it is in the set.
     pub fn parts(&self, range: Range) -> Vec<(Range, bool)> {
         let mut parts = Vec::new();
         let mut at = range.start;
@@ -42,7 +42,7 @@ impl Ranges {
         parts
     }
 
-    /// Takes a range out, whether it is there or not.
+    /// Removes a range from the set, whether it is there or not.
     pub fn remove(&mut self, range: &Range) {
         let touched = |one: &Range| one.start < range.end && range.start < one.end;
         if !self.0.iter().any(touched) {

@@ -1,18 +1,18 @@
 //! Memory that the program sealed (`mseal`).
 //!
-//! A seal says that what is mapped stays as it is: it can be neither unmapped, moved, replaced nor given another
-//! protection, and where it cannot be written its contents cannot be dropped. What a page holds may still leave memory
-//! and come back. So nothing of a seal is the kernel's to keep here: its seal would be on our mapping, and would forbid
-//! us to bring pages in. The account has it, for the whole life of the process and of its children, and each call asks.
-//!
-//! As by the kernel, a call that meets a seal is `EPERM`. `munmap` and `mmap` have done nothing then; `mprotect` and
-//! `madvise` have done what lies before it.
+//! A seal says that a mapping stays as it is: it can be neither unmapped, moved, replaced nor given another
+//! protection, and where it cannot be written its contents cannot be dropped. The contents of a page may still leave
+//! memory and come back. So the kernel keeps no seal of managed memory: its seal would be on our mapping, and would
+//! forbid us to bring pages in. The account keeps it, for the whole life of the process and of its children, and each
+//! call asks.
+//! As in the kernel, a call that meets a seal is `EPERM`. `munmap` and `mmap` have done nothing then; `mprotect` and
+//! `madvise` have handled the part before it.
 
 use super::{Range, Vmas};
 use rustix::io::Errno;
 
 impl Vmas {
-    /// Seals a part of the space, of which all is mapped.
+    /// Seals a part of the space, all of which is mapped.
     pub fn seal_inside(&mut self, inside: Range) {
         if !inside.is_empty() {
             self.sealed.add(inside);
@@ -28,10 +28,10 @@ impl Vmas {
             .next()
     }
 
-    /// Says that nothing of `range` is sealed.
+    /// Checks that no part of `range` is sealed.
     ///
     /// # Errors
-    /// `EPERM`, when something is.
+    /// `EPERM`, when a part is sealed.
     pub fn unless_sealed(&self, range: &Range) -> Result<(), Errno> {
         self.first_sealed(range)
             .map_or(Ok(()), |_| Err(Errno::PERM))

@@ -1,9 +1,9 @@
-//! Which of the free addresses are given to whom.
+//! Zones of free addresses: they decide which requests get which addresses.
 //!
-//! A space that begins low covers addresses that programs ask for by number, because a pointer has to fit into 32 bits
-//! or because a runtime's design says where its heap is. Natively these are free, as the kernel gives addresses from
-//! the other end. If the space gave them to whoever asks for no address in particular, who asks for them would come too
-//! late. Measured natively:
+//! A space that begins low covers addresses that programs ask for by number, because a pointer has to fit into 32
+//! bits or because a runtime's design says where its heap is. Natively these are free, as the kernel gives addresses
+//! from the other end. If the space gave them to requests that name no address, a program that names one would come
+//! too late. These were measured natively:
 //!
 //! | who | wants |
 //! | --- | --- |
@@ -14,33 +14,34 @@
 //! | ghc's heap | a reservation of 1 TiB from 264 GiB on |
 //! | Go's heap | from 768 GiB on |
 //!
-//! So the free addresses are in zones, each with gaps of its own. Who names an address gets it where it is free; who
-//! names none gets one from the last zone, or from the one before that when the last is full. What is below 4 GiB is
-//! given by name only, and by `MAP_32BIT`.
+//! So the free addresses are in zones, each with gaps of its own. A request that names an address gets it where it is
+//! free. A request that names none gets one from the last zone, or from the one before that when the last is full.
+//! Addresses below 4 GiB are given by name only, and by `MAP_32BIT`.
 
 use super::gap::Gaps;
 use super::{GIGABYTE, Range};
 
-/// Where `MAP_32BIT` ends: the kernel's rule.
+/// The end of the addresses for `MAP_32BIT`, by the kernel's rule.
 const END_OF_32BIT: usize = 2 << 30;
-/// Where addresses end that are low by name.
+/// The end of the low addresses, which are given by name only.
 const LOW: usize = 4 << 30;
-/// Where those end that runtimes ask for by number: behind ghc's.
+/// The end of the addresses that runtimes ask for by number: behind ghc's.
 const NAMED: usize = 1344 << 30;
-/// A space that begins above this has none of them.
+/// A space that begins at this address or above has none of these addresses.
 const LOWEST: usize = 64 << 30;
-/// One that is shorter than this is better off where the kernel likes: what it has low, nobody else has.
+/// A space that is shorter than this had better lie where the kernel likes: low addresses that it has are lost to
+/// others.
 pub const LEAST: usize = 16 << 30;
 
-/// Free addresses by zone, lowest first.
+/// The free addresses by zone, lowest first.
 pub struct Zones(Vec<(Range, Gaps)>);
 
 impl Zones {
-    /// All of `bounds` is free.
+    /// Makes zones of `bounds` in which everything is free.
     pub fn new(bounds: Range) -> Self {
         let mut borders = Vec::new();
         if bounds.start < LOWEST && bounds.len() >= LEAST {
-            // A short space keeps a quarter for those who do not name an address.
+            // A short space keeps a quarter for requests that do not name an address.
             let most = bounds.start + (bounds.len() / 4 * 3).next_multiple_of(GIGABYTE);
             borders.extend([END_OF_32BIT, LOW, NAMED.min(most)]);
             borders.retain(|&border| bounds.start < border);
@@ -91,7 +92,7 @@ impl Zones {
         at >= range.end
     }
 
-    /// The gaps for whoever names no address, best first.
+    /// The gaps for requests that name no address, best first.
     fn unnamed(&self) -> impl Iterator<Item = &Gaps> {
         let last = self.0.len() - 1;
         let usable = self.0.iter().enumerate().rev();
@@ -99,24 +100,24 @@ impl Zones {
         usable.map(|(_, (_, gaps))| gaps)
     }
 
-    /// A place for whoever names none; see [`Gaps::find`].
+    /// A place for a request that names none. [`Gaps::find`] chooses it within a zone.
     pub fn find(&self, len: usize, align: usize) -> Option<usize> {
         self.unnamed().find_map(|gaps| gaps.find(len, align))
     }
 
-    /// The same; see [`Gaps::find_like`].
+    /// A place that lies like `addr`, for a request that names none. [`Gaps::find_like`] chooses it within a zone.
     pub fn find_like(&self, len: usize, addr: usize) -> Option<usize> {
         self.unnamed().find_map(|gaps| gaps.find_like(len, addr))
     }
 
-    /// A place for `len` bytes as `MAP_32BIT` wants it.
+    /// A place for `len` bytes that fits `MAP_32BIT`.
     pub fn find_32bit(&self, len: usize, align: usize) -> Option<usize> {
         let zones = self.0.iter();
         let mut low = zones.take_while(|(zone, _)| zone.end <= END_OF_32BIT);
         low.find_map(|(_, gaps)| gaps.find(len, align))
     }
 
-    /// Bytes that are free.
+    /// Number of bytes that are free.
     #[cfg(test)]
     pub fn total(&self) -> usize {
         self.0.iter().map(|(_, gaps)| gaps.total()).sum()
@@ -136,7 +137,7 @@ mod tests {
         assert_eq!(zones.find(PAGE, PAGE), Some(NAMED));
         assert_eq!(zones.find_like(PAGE, 5 * PAGE), Some(NAMED + 5 * PAGE));
         assert_eq!(zones.find_32bit(PAGE, PAGE), Some(GIGABYTE));
-        // When these are all in use, and for what is longer, those that only runtimes name.
+        // When these are all in use, and for longer requests, the addresses that only runtimes name are given.
         assert_eq!(zones.find(1024 * GIGABYTE, PAGE), Some(LOW));
         zones.take(NAMED..SPACE.end);
         assert_eq!(zones.find(PAGE, PAGE), Some(LOW));

@@ -1,5 +1,5 @@
-//! Zeroing pages where they are, and looking whether they are zeros: what lazy free of exclusively used memory rests
-//! on.
+//! Tests of zeroing pages where they are, and of checking whether they are zeros. Lazy free of exclusively used
+//! memory rests on both.
 
 mod common;
 
@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 fn bytes(tiny: &Tiny, range: PageRange) -> &'static mut [u8] {
     let at = tiny.uffd.addr_of(range.start);
-    // SAFETY: inside the arena, which outlives the test's use of it; one slice at a time.
+    // SAFETY: the address is inside the arena, which outlives the test's use of it; one slice exists at a time.
     unsafe { std::slice::from_raw_parts_mut(at, range.len.bytes() as usize) }
 }
 
-/// All pages of the first `folios` folios, mapped and filled.
+/// The pages of the first `folios` folios, all mapped and filled.
 fn filled(tiny: &Tiny, folios: usize) -> PageRange {
     let last = tiny.range(folios - 1).end();
     let range = PageRange::new(PageIndex(0), PageCount(last.0));
@@ -46,13 +46,14 @@ fn clearing_zeroes_every_byte_of_the_range_and_no_other() {
     });
 }
 
-/// What was cleared is mapped, so writing to it again faults not once: neither for us nor for the kernel.
+/// Checks that cleared pages stay mapped, so that writing to them again never faults: neither for us nor for the
+/// kernel.
 #[test]
 fn cleared_pages_are_written_without_a_fault() {
     each_kind(|delivery, method| {
         let tiny = Tiny::new(delivery, method, 1, 4);
         let all = filled(&tiny, tiny.folios());
-        // SAFETY: zeros are a `rusage`, which the call writes.
+        // SAFETY: zeros are a valid `rusage`, which the call writes.
         let faults = || unsafe {
             let mut usage: libc::rusage = std::mem::zeroed();
             assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &mut usage), 0);
@@ -65,7 +66,8 @@ fn cleared_pages_are_written_without_a_fault() {
             assert!(!tiny.uffd.is_blank(all, false));
             (faults() - before.0, tiny.faults.load(Relaxed) - before.1)
         };
-        // Another test that forks at this moment makes this thread's stack pages shared ones, which costs a fault each.
+        // Another test that forks at this moment makes this thread's stack pages shared ones, which costs a fault
+        // each.
         let least = (0..8).map(|_| round()).min();
         assert_eq!(least, Some((0, 0)), "{delivery:?} {method:?}");
         tiny.end();
@@ -86,14 +88,14 @@ fn a_look_finds_a_single_byte_wherever_it_is_and_a_glance_the_first_ones_of_each
         for place in places.chain((0..200).map(|_| random.below(len))) {
             bytes(&tiny, at)[place] = 1 << (place % 8);
             assert!(!tiny.uffd.is_blank(at, false), "byte {place}");
-            // A glance may miss what is further in, and must not miss what programs write first.
+            // A glance may miss bytes further in, and must not miss those that programs write first.
             if place % PAGE_SIZE < 16 {
                 assert!(!tiny.uffd.is_blank(at, true), "byte {place}");
             }
             bytes(&tiny, at)[place] = 0;
             assert!(tiny.uffd.is_blank(at, false), "byte {place}");
         }
-        // A page alone, between others that are not blank.
+        // This is a page alone, between others that are not blank.
         bytes(&tiny, at).fill(1);
         let page = PageRange::new(at.start.plus(7), PageCount(1));
         tiny.uffd.clear(page);
@@ -102,8 +104,8 @@ fn a_look_finds_a_single_byte_wherever_it_is_and_a_glance_the_first_ones_of_each
     });
 }
 
-/// Zeroing without asking: all of it where everything is mapped; where a page is missing the answer is no, and nobody
-/// hears of a fault.
+/// Checks zeroing without asking: all is zeroed where everything is mapped; where a page is missing the answer is no,
+/// and no fault is reported.
 #[test]
 fn zeroing_what_may_be_missing_faults_not_once() {
     each_kind(|delivery, method| {
@@ -111,7 +113,7 @@ fn zeroing_what_may_be_missing_faults_not_once() {
         let all = filled(&tiny, 32);
         let at = PageRange::new(PageIndex(8), PageCount(16));
         let here = delivery == Delivery::InThread && cfg!(target_arch = "x86_64");
-        // SAFETY: inside the arena, and no reference to it is in use.
+        // SAFETY: the range is inside the arena, and no reference to it is in use.
         let zero = |at| unsafe { tiny.uffd.zero_if_mapped(at) };
         assert_eq!(zero(at), here, "{delivery:?}");
         if !here {
@@ -140,7 +142,8 @@ fn zeroing_what_may_be_missing_faults_not_once() {
     });
 }
 
-/// A program may write while somebody looks: the answer is that of before or after, and what it writes stays.
+/// Checks a program that writes while a thread looks: the answer is that of before or after the write, and the
+/// written bytes stay.
 #[test]
 fn looking_beside_a_writer_disturbs_nobody() {
     each_kind(|delivery, method| {
@@ -175,7 +178,7 @@ fn looking_beside_a_writer_disturbs_nobody() {
     });
 }
 
-/// Clearing does what the program's own writes would do: a child that shares the pages keeps what it had.
+/// Checks that clearing acts like the program's own writes: a child that shares the pages keeps its contents.
 #[test]
 fn clearing_leaves_a_childs_pages_alone() {
     each_kind(|delivery, method| {
@@ -194,8 +197,8 @@ fn clearing_leaves_a_childs_pages_alone() {
                 unsafe { libc::close(say_so) };
             },
             || {
-                // Until the parent has closed the other end, and so has cleared its pages.
-                // SAFETY: as above; one byte has room.
+                // The child waits until the parent has closed the other end, and so has cleared its pages.
+                // SAFETY: these descriptors are the test's own; there is room for one byte.
                 let end = unsafe {
                     libc::close(say_so);
                     libc::read(cleared, [0u8].as_mut_ptr().cast(), 1)
@@ -204,7 +207,7 @@ fn clearing_leaves_a_childs_pages_alone() {
                 i32::from(end != 0 || !kept)
             },
         );
-        // SAFETY: as above.
+        // SAFETY: this descriptor is the test's own.
         unsafe { libc::close(cleared) };
         assert_eq!(status, 0, "{delivery:?} {method:?}");
         assert!(tiny.uffd.is_blank(all, false));

@@ -1,4 +1,4 @@
-//! fork, with and without being told.
+//! Tests of forking, with and without an announcement.
 
 mod common;
 
@@ -31,7 +31,7 @@ fn parent_and_child_go_on_apart_from_the_same_memory() {
                 }
                 tiny.counter(folio, 0).fetch_add(1000, Relaxed);
             }
-            // What was never touched reads as zeros, by way of the child's own delivery.
+            // A folio that was never touched reads as zeros, by way of the child's own delivery.
             if tiny.counter(20, 0).load(Relaxed) != 0 || tiny.faults.load(Relaxed) != 8 + 4 + 1 {
                 return 20;
             }
@@ -79,7 +79,7 @@ fn pages_are_taken_out_while_a_child_still_shares_them() {
         let pid = unsafe { libc::fork() };
         if pid == 0 {
             let mut byte = 0u8;
-            // SAFETY: one byte is read into one byte; the page is mapped, and the parent's copy of it is its own.
+            // SAFETY: one byte is read into one byte; the page is mapped, and the child's copy of it is its own.
             unsafe {
                 libc::read(pipe[0], (&raw mut byte).cast(), 1);
                 libc::_exit(i32::from(tiny.counter(0, 0).load(Relaxed) != 5));
@@ -132,7 +132,7 @@ fn lost_pages_raise_sigbus_until_they_are_dropped() {
                 child,
             )
         };
-        // Found lost at the touch, and marked as lost ahead of it.
+        // The page is first found lost at the touch, then marked as lost before it.
         for marked in [false, true] {
             if marked {
                 millpond_core::Mmu::poison(&*tiny.uffd, range);
@@ -155,7 +155,7 @@ fn a_foreign_bus_error_reaches_the_handler_that_was_there() {
     let tiny = Tiny::new(Delivery::InThread, TakeOutMethod::Auto, 1, 0);
     tiny.counter(0, 0).store(1, Relaxed);
     let child = || {
-        // SAFETY: a mapped file without bytes behind it raises SIGBUS when touched, which is the point.
+        // SAFETY: a mapped file without bytes behind it raises SIGBUS when touched, which is the purpose.
         unsafe {
             let fd = libc::memfd_create(c"empty".as_ptr(), 0);
             let at = libc::mmap(
@@ -175,10 +175,10 @@ fn a_foreign_bus_error_reaches_the_handler_that_was_there() {
         libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGBUS,
         "{status:#x}"
     );
-    // A signal that somebody sent is no fault. The standard library's handler answers the first by going back to the
+    // A signal that a process sent is no fault. The standard library's handler answers the first by going back to the
     // default, so the second ends the process, as it would without us.
     let sent = || {
-        // SAFETY: sends signals to this very thread.
+        // SAFETY: the calls send signals to this very thread.
         unsafe {
             libc::raise(libc::SIGBUS);
             libc::raise(libc::SIGBUS)

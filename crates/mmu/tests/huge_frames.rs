@@ -1,4 +1,4 @@
-//! Folios of 2 MiB as huge pages: that they are, and that they stay it on every way in and out.
+//! Tests of folios of 2 MiB as huge pages: they are huge pages, and stay so on every way in and out.
 
 mod common;
 
@@ -11,7 +11,7 @@ use common::{Tiny, each_kind};
 use millpond_core::{InstallError, Mmu, PageCount, PageIndex, PageRange, Placed};
 use millpond_mmu::{Delivery, TakeOutMethod, capabilities};
 
-/// Set for a process that runs one test alone.
+/// The variable that is set for a process that runs one test alone.
 const ALONE: &str = "MILLPOND_TEST_ALONE";
 
 #[test]
@@ -52,7 +52,7 @@ fn used_frames_and_loaded_ones_are_mapped_as_huge_pages() {
     uffd.take_out(leaf(0), huge_frame(0)).unwrap();
     assert_eq!(present(&uffd, leaf(0)), 0);
 
-    // What was taken out is cleared and used elsewhere.
+    // The frame that was taken out is cleared and used elsewhere.
     assert_eq!(
         uffd.install_zero(leaf(1), Some(huge_frame(0))),
         Ok(Placed::Moved)
@@ -72,7 +72,7 @@ fn used_frames_and_loaded_ones_are_mapped_as_huge_pages() {
     // SAFETY: the page was just mapped.
     assert_eq!(unsafe { uffd.addr_of(PageIndex(3 * 512 - 1)).read() }, 7);
 
-    // Dropped and touched for the first time again.
+    // The leaves are dropped and touched for the first time again.
     uffd.zap(&[leaf(1), leaf(2)]);
     assert_eq!(present(&uffd, leaf(1)) + present(&uffd, leaf(2)), 0);
     uffd.install_zero(leaf(2), None).unwrap();
@@ -80,8 +80,8 @@ fn used_frames_and_loaded_ones_are_mapped_as_huge_pages() {
     assert!(all_zero(&uffd, leaf(2)));
 }
 
-/// A stream's next leaves come with one fault. One of them has held small pages before, and one in the middle is served
-/// from elsewhere.
+/// Checks a stream whose next leaves come with one fault. One of them has held small pages before, and one in the
+/// middle is served from elsewhere.
 #[test]
 fn neighbouring_leaves_become_huge_pages_by_one_call() {
     let Some(uffd) = memory(8) else { return };
@@ -119,8 +119,8 @@ fn neighbouring_leaves_become_huge_pages_by_one_call() {
     }
 }
 
-/// Folios of 64 KiB that fill a leaf, new or from frames that fill a block of the pool, are one huge page, as long as
-/// they travel together.
+/// Checks that folios of 64 KiB that fill a leaf, new or from frames that fill a block of the pool, are one huge page
+/// as long as they travel together.
 #[test]
 fn small_folios_that_fill_a_leaf_are_a_huge_page_together() {
     let Some(uffd) = memory(3) else { return };
@@ -148,7 +148,7 @@ fn small_folios_that_fill_a_leaf_are_a_huge_page_together() {
     assert_huge(&uffd, leaf(2));
     assert!(all_zero(&uffd, leaf(2)));
 
-    // One comes back alone: the rest stays what it was, in small pages.
+    // One folio comes back alone: the rest keeps its contents, in small pages.
     write(&uffd, leaf(2), 6 << 32);
     let out: Vec<_> = folios(leaf(2), 0).collect();
     uffd.take_out_all(&out, &mut taken);
@@ -219,7 +219,7 @@ fn a_leaf_that_held_small_folios_gets_a_huge_page() {
             uffd.free_frames(&frames);
         }
         assert_eq!(present(&uffd, leaf(0)), 0);
-        // Then one folio comes for all of it, each of the three ways.
+        // Then one folio comes for all of the leaf, in each of the three ways.
         match round / 2 {
             0 => assert!(uffd.install_zero(leaf(0), None).is_ok()),
             1 => {
@@ -229,7 +229,7 @@ fn a_leaf_that_held_small_folios_gets_a_huge_page() {
                 })
                 .unwrap();
                 assert_eq!(uffd.install(huge_frame(0), leaf(0)), Ok(Placed::Moved));
-                // For the next round.
+                // This prepares the next round.
                 uffd.take_out(leaf(0), huge_frame(0)).unwrap();
                 assert_eq!(uffd.install(huge_frame(0), leaf(0)), Ok(Placed::Moved));
             }
@@ -251,7 +251,7 @@ fn a_leaf_that_held_small_folios_gets_a_huge_page() {
 #[test]
 fn a_frame_that_held_small_pages_takes_a_huge_page() {
     let Some(uffd) = memory(1) else { return };
-    // 512 single pages go out as one folio: the frame's place has a table now.
+    // The 512 single pages go out as one folio: the frame's place has a table now.
     for page in leaf(0).pages() {
         uffd.install_zero(PageRange::new(page, PageCount(1)), None)
             .unwrap();
@@ -315,7 +315,7 @@ fn alone(test: &str, forbidden: bool) {
         .args(["--exact", test, "--nocapture"])
         .env(ALONE, "1");
     if forbidden {
-        // SAFETY: one system call between fork and exec.
+        // SAFETY: the call between fork and exec is a single system call.
         unsafe {
             command.pre_exec(|| {
                 forbid_huge_pages(true);
@@ -368,7 +368,7 @@ fn without_huge_pages_small_ones_serve_and_huge_ones_come_back() {
         uffd.zap(&[leaf(0), leaf(1)]);
     }
     forbid_huge_pages(false);
-    // The rest after the last failure is 255 folios long at most.
+    // The rest after the last failure is at most 255 folios long.
     let huge_again = (0..=255).any(|_| {
         uffd.install_zero(leaf(0), None).unwrap();
         let huge = uffd.huge_pages(leaf(0)).0 == 512;

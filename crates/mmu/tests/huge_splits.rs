@@ -1,5 +1,5 @@
-//! What breaks a huge page up: its parts go out, are discarded, protected or held, and children share it. None of that
-//! may lose a byte.
+//! Tests of events that break a huge page up: its parts go out, are discarded, protected or held, and children share
+//! it. None of them may lose a byte.
 
 mod common;
 
@@ -12,8 +12,8 @@ use millpond_core::{
     InstallError, LEAF_PAGES, Mmu, PAGE_SIZE, PageCount, PageIndex, PageRange, Placed, TakeOutError,
 };
 
-/// Tests that fork go one after the other: a child that another test forks while memory here may be inherited shares
-/// it, too, and its end comes at no known moment.
+/// Lets tests that fork run one after the other. A child that another test forks while memory here may be inherited
+/// shares that memory, too, and its end comes at no known moment.
 fn one_at_a_time() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(|failed| failed.into_inner())
@@ -36,7 +36,7 @@ fn a_huge_page_goes_out_in_parts_and_comes_back() {
                 uffd.take_out_all(&work, &mut results);
                 assert!(results.iter().all(Result::is_ok));
             } else {
-                // From the last, so that none is the first of an aligned run.
+                // The parts go from the last to the first, so that none is the first of an aligned run.
                 for &(at, frame) in work.iter().rev() {
                     uffd.take_out(at, frame).unwrap();
                 }
@@ -67,7 +67,7 @@ fn half_of_a_huge_page_goes_out_and_the_rest_stays() {
     );
     install(&uffd, frame(4, 0), small);
     assert!(reads(&uffd, leaf(0), 8));
-    // As one again, though of small pages.
+    // The leaf goes out as one folio again, though of small pages.
     uffd.take_out(leaf(0), huge_frame(0)).unwrap();
     install(&uffd, huge_frame(0), leaf(0));
     assert!(reads(&uffd, leaf(0), 8));
@@ -94,7 +94,7 @@ fn a_discard_inside_a_huge_page_takes_its_bytes_and_no_others() {
             install(&uffd, huge_frame(0), leaf(0));
             assert!(all_zero(&uffd, gone));
         } else {
-            // As the core does it: the folio was split, and pages that are left go out in folios of their own.
+            // This is how the core acts: the folio was split, and pages that are left go out in folios of their own.
             for n in 0..32 {
                 if n != 100 / 16 {
                     uffd.take_out(part(leaf(0), 4, n), frame(4, n)).unwrap();
@@ -136,7 +136,7 @@ fn a_huge_page_under_two_protections_is_immovable_and_keeps_its_contents() {
             Err(TakeOutError::Immovable)
         );
         assert_eq!(present(&uffd, leaf(0)), 512);
-        // Pages of their own beside it can go.
+        // Pages of their own beside the closed ones can go.
         let beside = part(leaf(0), 4, 7);
         uffd.take_out(beside, frame(4, 0)).unwrap();
         install(&uffd, frame(4, 0), beside);
@@ -164,8 +164,8 @@ fn a_huge_page_under_two_protections_is_immovable_and_keeps_its_contents() {
     assert!(all_zero(&uffd, leaf(0)));
 }
 
-/// A pipe holds a page of the huge page by a plain reference. The huge page as a whole may move; it cannot be split
-/// until the pipe is read, so its parts are busy, and are so without hanging.
+/// Checks a pipe that holds a page of the huge page by a plain reference. The huge page as a whole may move. It
+/// cannot be split until the pipe is read, so its parts are busy, and the take-out does not hang.
 #[test]
 fn a_part_of_a_huge_page_that_a_pipe_holds_is_busy_until_it_is_read() {
     let Some(uffd) = memory(1) else { return };
@@ -194,7 +194,7 @@ fn a_part_of_a_huge_page_that_a_pipe_holds_is_busy_until_it_is_read() {
     install(&uffd, frame(4, 0), first);
     assert!(reads(&uffd, leaf(0), 21));
     for end in pipe {
-        // SAFETY: made above.
+        // SAFETY: the descriptors were made above.
         unsafe { libc::close(end) };
     }
 }
@@ -239,7 +239,7 @@ fn parent_and_child_share_huge_pages_and_go_on_apart() {
     };
     let status = in_child(|| uffd.before_fork(), || uffd.after_fork_in_parent(), child);
     assert_eq!(status, 0, "wait status {status:#x}");
-    // The child is gone: what was shared is made the parent's own without copying, and stays whole.
+    // The child is gone: pages that were shared are made the parent's own without copying, and stay whole.
     assert!(reads(&uffd, leaf(0), 0));
     uffd.take_out(leaf(0), huge_frame(0)).unwrap();
     assert_eq!(uffd.install(huge_frame(0), leaf(0)), Ok(Placed::Moved));
@@ -269,8 +269,8 @@ fn huge_pages_are_used_while_a_child_shares_them() {
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         let mut byte = 0u8;
-        // SAFETY: one byte is read into one byte. With the other end closed here, the end of a parent that failed is
-        // the child's end too.
+        // SAFETY: one byte is read into one byte. With the other end closed here, the child also ends when the parent
+        // fails and ends.
         unsafe {
             libc::close(pipe[1]);
             libc::read(pipe[0], (&raw mut byte).cast(), 1);
@@ -279,7 +279,7 @@ fn huge_pages_are_used_while_a_child_shares_them() {
         }
     }
     uffd.after_fork_in_parent();
-    // As a whole, in parts, and from a frame.
+    // The pages go as a whole, in parts, and from a frame.
     uffd.take_out(leaf(0), huge_frame(0)).unwrap();
     install(&uffd, huge_frame(0), leaf(0));
     assert!(reads(&uffd, leaf(0), 0));
@@ -308,8 +308,8 @@ fn huge_pages_are_used_while_a_child_shares_them() {
     }
 }
 
-/// A child touched memory before it was told of: the kernel gave it pages there. What it wrote stays, around it comes
-/// what was there at the fork.
+/// Checks a child that touched memory before it was registered: the kernel gave it pages there. The bytes that it
+/// wrote stay, and around them come the contents at the fork.
 #[test]
 fn what_a_child_wrote_too_early_is_not_dropped_to_make_room() {
     let _one = one_at_a_time();
@@ -358,8 +358,9 @@ fn what_a_child_wrote_too_early_is_not_dropped_to_make_room() {
     assert_eq!(status, 0, "wait status {status:#x}");
 }
 
-/// The bytes of a page on its way in were shared with a child that somebody else forked just then: the kernel would not
-/// move it, and the folio became small pages. Seen in one run of 75 of these tests, which start processes.
+/// Covers a folio whose bytes, on their way in, were shared with a child that another test forked just then: the
+/// kernel would not move the page, and the folio became small pages. This was seen in one run of 75 of these tests,
+/// which start processes.
 #[test]
 fn a_fork_by_somebody_else_does_not_hinder_new_huge_pages() {
     let _one = one_at_a_time();
@@ -371,7 +372,7 @@ fn a_fork_by_somebody_else_does_not_hinder_new_huge_pages() {
                 // SAFETY: the child leaves at once.
                 let pid = unsafe { libc::fork() };
                 if pid == 0 {
-                    // SAFETY: as above.
+                    // SAFETY: the child leaves at once.
                     unsafe { libc::_exit(0) };
                 }
                 wait_for(pid);

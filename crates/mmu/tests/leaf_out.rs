@@ -1,4 +1,5 @@
-//! A leaf goes out by its table: what was in it is in the block, page by page, or everything is where it was.
+//! Tests of leaves that go out by their page tables: either the leaf's contents are in the block, page by page, or
+//! everything is where it was.
 
 mod common;
 
@@ -19,7 +20,7 @@ fn page(leaf: u32, place: u32) -> PageRange {
     PageRange::new(PageIndex(leaf * LEAF_PAGES + place), PageCount(1))
 }
 
-/// The place of a block that a page of a leaf goes to.
+/// The place in a block that a page of a leaf goes to.
 fn seat(block: u32, place: u32) -> Frame {
     frame(0, block * LEAF_PAGES + place)
 }
@@ -32,7 +33,7 @@ fn named(places: impl IntoIterator<Item = u32>) -> LeafPages {
     pages
 }
 
-/// Each byte of a page depends on the page, its place in it, and `seed`.
+/// Fills a page. Each byte depends on the page, its place in it, and `seed`.
 fn fill(uffd: &Uffd, at: PageRange, seed: u8) {
     for n in 0..PAGE_SIZE {
         // SAFETY: the page is mapped, and only this thread uses it.
@@ -50,7 +51,7 @@ fn byte(at: PageRange, n: usize, seed: u8) -> u8 {
 
 #[track_caller]
 fn assert_filled(uffd: &Uffd, at: PageRange, seed: u8) {
-    // SAFETY: as above.
+    // SAFETY: the page is mapped, and only this thread uses it.
     let good = (0..PAGE_SIZE)
         .all(|n| unsafe { uffd.addr_of(at.start).add(n).read() } == byte(at, n, seed));
     assert!(good, "{at} holds something else");
@@ -63,7 +64,8 @@ fn map(uffd: &Uffd, leaf: u32, pages: &LeafPages, seed: u8) {
     }
 }
 
-/// Shows that all is where it was: the pages at the leaf, and the places of the block holes that can be used.
+/// Asserts that all is where it was: the pages are at the leaf, and the places of the block are holes that can be
+/// used.
 #[track_caller]
 fn assert_untouched(uffd: &Uffd, n: u32, block: u32, pages: &LeafPages, seed: u8) {
     assert_eq!(present(uffd, leaf(n)), pages.len());
@@ -126,7 +128,7 @@ fn pages_that_the_program_dropped_are_zeros() {
     let dropped = [0, 300, 303, 510];
     for place in dropped {
         let at = uffd.addr_of(page(0, place).start).cast();
-        // SAFETY: the page is in use by nobody else.
+        // SAFETY: no one else uses the page.
         let done = unsafe { libc::madvise(at, PAGE_SIZE, libc::MADV_DONTNEED) };
         assert_eq!(done, 0);
     }
@@ -156,7 +158,7 @@ fn a_page_that_nobody_named_stays() {
     }
 }
 
-/// What a program may do to its memory: no call of these changes what the memory holds.
+/// A change that a program may make to its memory. No such change alters the contents.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     Protect(i32),
@@ -239,7 +241,7 @@ fn a_leaf_with_a_hole_or_a_foreign_part_stays_whole() {
         }
     };
     refused();
-    // SAFETY: a new mapping in the hole made above.
+    // SAFETY: this is a new mapping in the hole made above.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
         let both = libc::PROT_READ | libc::PROT_WRITE;
@@ -247,11 +249,11 @@ fn a_leaf_with_a_hole_or_a_foreign_part_stays_whole() {
         first.cast::<u8>().write(9);
     }
     refused();
-    // SAFETY: mapped just now.
+    // SAFETY: the page was mapped just now.
     assert_eq!(unsafe { first.cast::<u8>().read() }, 9);
 }
 
-/// A huge page goes as the one entry that it is, and is small pages when its places are used singly.
+/// Checks that a huge page goes as the one entry that it is, and is small pages when its places are used singly.
 #[test]
 fn a_leaf_that_is_one_huge_page_goes_too() {
     let Some(uffd) = common::huge::memory(1) else {
@@ -283,7 +285,7 @@ fn a_program_that_locks_everything_keeps_its_pages() {
             let uffd = open_leaves(2).unwrap();
             let pages = named(0..300);
             map(&uffd, 1, &pages, 4);
-            // SAFETY: changes nothing but what may leave memory. Absent pages make it fail after it has locked.
+            // SAFETY: the call only changes what may leave memory. Absent pages make it fail after it has locked.
             unsafe { libc::mlockall(libc::MCL_CURRENT) };
             let answer = uffd.take_out_leaf(leaf(1), seat(1, 0), &pages);
             let stayed = present(&uffd, leaf(1)) == 300;
@@ -293,7 +295,8 @@ fn a_program_that_locks_everything_keeps_its_pages() {
     assert_eq!(status, 0);
 }
 
-/// Whoever has less address space than is in use could not map again what the kernel unmaps on the way.
+/// Checks a program that has less address space than is in use: it could not map again the range that the kernel
+/// unmaps on the way.
 #[test]
 fn a_program_that_limits_its_memory_keeps_its_pages() {
     if open_leaves(1).is_none() {
@@ -311,7 +314,7 @@ fn a_program_that_limits_its_memory_keeps_its_pages() {
                     rlim_cur: 1 << 20,
                     rlim_max: libc::RLIM_INFINITY,
                 };
-                // SAFETY: what is mapped stays.
+                // SAFETY: mappings that exist stay.
                 unsafe { libc::setrlimit(resource, &limit) };
                 let answer = uffd.take_out_leaf(leaf(0), seat(1, 0), &pages);
                 let single = uffd.take_out(page(0, 0), seat(1, 0));
@@ -324,7 +327,7 @@ fn a_program_that_limits_its_memory_keeps_its_pages() {
     }
 }
 
-/// A sealed mapping cannot be moved, which the kernel may find out after it has unmapped what is in the way.
+/// Checks a sealed mapping, which cannot be moved. The kernel may find that out after it has unmapped the block.
 #[test]
 fn a_block_is_a_part_of_the_pool_after_a_move_that_failed() {
     let Some(uffd) = open_leaves(2) else { return };
@@ -379,7 +382,7 @@ fn what_cannot_be_a_block_is_refused() {
     }
 }
 
-/// Neighbouring places whose blocks are two mappings take and give pages by the run.
+/// Checks neighbouring places whose blocks are two mappings: they take and give pages by the run.
 #[test]
 fn runs_across_two_blocks_go_as_any_others() {
     let Some(uffd) = open_leaves(4) else { return };
@@ -419,9 +422,10 @@ fn runs_across_two_blocks_go_as_any_others() {
     }
 }
 
-/// Neighbouring leaves that go to neighbouring blocks could be one mapping there, and the kernel made them one: before
-/// the second came out of userfaultfd, so that the first went out with it. Every page that was to go to the first block
-/// from then on was refused, found immovable and kept in memory for good: 4,524 of 78,000 in the run that showed it.
+/// Covers neighbouring leaves that go to neighbouring blocks. They could be one mapping there, and the kernel made
+/// them one before the second came out of userfaultfd, so that the first went out with it. Every page that was to go
+/// to the first block from then on was refused, found immovable and kept in memory for good: 4,524 of 78,000 in the
+/// run that showed it.
 #[test]
 fn a_neighbour_does_not_take_a_block_out_of_userfaultfd() {
     let Some(uffd) = open_leaves(4) else { return };
@@ -443,8 +447,8 @@ fn a_neighbour_does_not_take_a_block_out_of_userfaultfd() {
     }
 }
 
-/// Takes out what is mapped of a leaf of [`Tiny`]'s, whose folios are pages and have the block's places. What is out is
-/// brought in before. Answers how many went.
+/// Takes out the mapped pages of a leaf of [`Tiny`]'s, whose folios are pages and have the block's places. Pages that
+/// are out are brought in before. The answer is how many went.
 fn evict_leaf(tiny: &Tiny, n: u32) -> u32 {
     let folios = (n * LEAF_PAGES) as usize..((n + 1) * LEAF_PAGES) as usize;
     let mut pages = LeafPages::default();
@@ -482,8 +486,8 @@ fn evict_leaf(tiny: &Tiny, n: u32) -> u32 {
 
 const WRITERS: usize = 4;
 
-/// Writers add to counters in some pages of two leaves, while one thread takes the leaves out and brings pages back,
-/// and another takes out and brings back single pages.
+/// Runs writers that add to counters in some pages of two leaves, while one thread takes the leaves out and brings
+/// pages back, and another takes out and brings back single pages.
 #[test]
 fn no_increment_is_lost() {
     if open_leaves(1).is_none() {
@@ -536,7 +540,7 @@ fn no_increment_is_lost() {
     tiny.end();
 }
 
-/// Parent and child share the pages, mapped and in blocks of their own, and go on apart from them.
+/// Checks a parent and a child that share the pages, mapped and in blocks of their own, and go on independently.
 #[test]
 fn leaves_are_shared_with_a_child_and_go_out_on_both_sides() {
     if open_leaves(1).is_none() {
@@ -552,7 +556,7 @@ fn leaves_are_shared_with_a_child_and_go_out_on_both_sides() {
     let reads = |n: u64| touched().all(|folio| tiny.counter(folio, 1).load(Relaxed) == n);
     let goes = |n| evict_leaf(&tiny, n) >= 170;
     adds(5);
-    // One is out before the fork, one comes back before it, one has never been out.
+    // One leaf is out before the fork, one comes back before it, one has never been out.
     assert!(goes(0) && goes(1));
     assert_eq!(tiny.counter(513, 1).load(Relaxed), 5);
     let child = || {
@@ -577,8 +581,8 @@ fn leaves_are_shared_with_a_child_and_go_out_on_both_sides() {
     tiny.end();
 }
 
-/// `MADV_WIPEONFORK` is about what the program has mapped. Pages that are out are in a block, which must not have
-/// learned it.
+/// Checks `MADV_WIPEONFORK`, which is about the program's mappings. Pages that are out are in a block, which must not
+/// have got the advice.
 #[test]
 fn what_a_program_wants_wiped_in_children_does_not_wipe_frames() {
     if open_leaves(1).is_none() {
@@ -606,7 +610,7 @@ fn what_a_program_wants_wiped_in_children_does_not_wipe_frames() {
     tiny.end();
 }
 
-/// The program changes protections and locks while the leaf goes and comes: whatever comes first, nothing is lost.
+/// Changes protections and locks while the leaf goes and comes: in whatever order, nothing may be lost.
 #[test]
 fn protections_change_while_a_leaf_goes() {
     let Some(uffd) = open_leaves(3) else { return };

@@ -1,8 +1,9 @@
 //! A panic of ours ends the process by SIGABRT, with its message and its place in one line.
 //!
-//! The story: the fault handler thread panicked ("the driver lost count"), and the program hung for ever without a
-//! word, as the thread's own descriptor table has no standard error and nobody was left to resolve faults. Each test
-//! runs itself once more as a child, which panics in one way; a child that hangs is killed and fails the test.
+//! The tests cover this case: the fault handler thread panicked ("the driver lost count"), and the program hung for
+//! ever without a word, as the thread's own descriptor table has no standard error and no thread was left to resolve
+//! faults. Each test runs itself once more as a child, which panics in one way; a child that hangs is killed and
+//! fails the test.
 
 mod common;
 
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 
 const WAY: &str = "MILLPOND_TEST_PANIC";
 
-/// Runs the test `child` in a process of its own, which panics in the way that is named.
+/// Runs this test program as a child, which panics in the way that is named.
 fn child(way: &str) -> (ExitStatus, String) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "panics_as_it_is_told", "--nocapture"])
@@ -57,7 +58,7 @@ fn has_ended_the_process(way: &str, message: &str) {
     assert!(lines[0].contains("panics.rs:"), "{way}: {text}");
 }
 
-/// Resolves no fault.
+/// A sink that resolves no fault.
 struct Broken {
     private_descriptors: bool,
 }
@@ -65,7 +66,7 @@ struct Broken {
 impl FaultSink for Broken {
     fn handler_started(&self) {
         if self.private_descriptors {
-            // All that the arena works with, and no standard error.
+            // These are all descriptors that the arena works with, but not standard error.
             isolate_descriptors(&mut (3..2048).collect::<Vec<i32>>());
         }
     }
@@ -76,7 +77,8 @@ impl FaultSink for Broken {
     }
 }
 
-/// A fault that panics. The program holds the lock of standard error, which the standard library's hook waits for.
+/// Raises a fault whose handling panics. The program holds the lock of standard error, which the standard library's
+/// hook waits for.
 fn fault(delivery: Delivery) {
     let uffd = Uffd::new(config(delivery, TakeOutMethod::Copy, 1)).unwrap();
     uffd.open(PageRange::new(PageIndex(0), PageCount(512)))
@@ -115,7 +117,7 @@ fn panics_as_it_is_told() {
                     std::thread::sleep(Duration::from_secs(1));
                 }
             }
-            // SAFETY: the handler does nothing but sleep.
+            // SAFETY: the handler only sleeps.
             unsafe { libc::signal(libc::SIGABRT, never as *const () as usize) };
             panics::hook();
             let _ours = Ours::enter();

@@ -1,4 +1,5 @@
-//! The arena falls into mappings where leaves leave it by their tables, and is one again where pages are handed over.
+//! Tests of the arena's parts: it falls into mappings where leaves leave it by their tables, and is one again where
+//! pages are handed over.
 
 mod common;
 
@@ -7,7 +8,7 @@ use common::open_leaves;
 use millpond_core::{Frame, LEAF_PAGES, LeafPages, Mmu, PageCount, PageIndex, PageRange};
 use millpond_mmu::Uffd;
 
-/// Leaves of a part.
+/// Number of leaves of a part.
 const PART: u32 = 8;
 
 fn leaves_of(first: u32, count: u32) -> PageRange {
@@ -28,11 +29,11 @@ fn write(uffd: &Uffd, number: u32, value: u32) {
 }
 
 fn read(uffd: &Uffd, number: u32) -> u32 {
-    // SAFETY: as above.
+    // SAFETY: the page is mapped, and this thread is the only one.
     unsafe { uffd.addr_of(PageIndex(number)).cast::<u32>().read() }
 }
 
-/// Mappings that begin in a range of the arena.
+/// The number of mappings that begin in a range of the arena.
 fn mappings(uffd: &Uffd, range: PageRange) -> usize {
     let start = uffd.addr_of(range.start) as usize;
     let end = start + range.len.bytes() as usize;
@@ -44,7 +45,7 @@ fn mappings(uffd: &Uffd, range: PageRange) -> usize {
         .count()
 }
 
-/// The leaf's pages, one in four, go out to the first block and come back.
+/// Takes the leaf's pages, one in four, out to the first block and brings them back.
 fn goes_out_and_comes_back(uffd: &Uffd, n: u32) {
     let mut pages = LeafPages::default();
     for place in (0..LEAF_PAGES).step_by(4) {
@@ -74,7 +75,7 @@ fn a_leaf_that_leaves_parts_its_surroundings_off_and_no_more() {
     fill(&uffd, [0, 3 * PART + 1, 3 * PART + 2, 6 * PART].into_iter());
     assert_eq!(mappings(&uffd, all), 1);
     goes_out_and_comes_back(&uffd, 0);
-    // The second part is told apart from the first and the third, which goes on to the end.
+    // The second part is separate from the first and from the third, which goes on to the end.
     assert_eq!(mappings(&uffd, all), 3);
     goes_out_and_comes_back(&uffd, 3 * PART + 1);
     assert_eq!(mappings(&uffd, all), 5);
@@ -97,9 +98,9 @@ fn what_was_in_parts_is_handed_over_as_one_and_back_again() {
             goes_out_and_comes_back(&uffd, n);
         }
         assert!(mappings(&uffd, from) > 2);
-        // SAFETY: nobody else is there, and nothing is in the other half.
+        // SAFETY: there is no other thread, and the other half is empty.
         unsafe { uffd.hand_over(from, to, (PageCount(0), PageCount(0))) }.unwrap();
-        // Kernels before Linux 6.17 refuse several.
+        // Kernels before Linux 6.17 refuse to move several mappings.
         assert_eq!(mappings(&uffd, to), 1);
         let moved = to.start.0.wrapping_sub(from.start.0);
         for n in &mut at {
@@ -117,8 +118,8 @@ fn what_was_in_parts_is_handed_over_as_one_and_back_again() {
     }
 }
 
-/// Neighbours of both sides of a border go by one call where they lie in one mapping. Here it is refused, and they go
-/// one by one.
+/// Checks neighbours of both sides of a border. They go by one call where they lie in one mapping. Here that is
+/// refused, and they go one by one.
 #[test]
 fn a_run_across_the_border_of_a_part_loses_nothing() {
     let Some(uffd) = open_leaves(2 * PART) else {

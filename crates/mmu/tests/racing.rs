@@ -1,4 +1,4 @@
-//! Writers against take-outs: no increment may be lost, whatever meets whatever.
+//! Races of writers against take-outs: no increment may be lost, in whatever order they meet.
 
 mod common;
 
@@ -12,7 +12,7 @@ use millpond_mmu::{Delivery, FaultSink, Resolution, TakeOutMethod, Uffd};
 
 const WRITERS: usize = 4;
 
-/// Each writer adds to counters at random; evictors take folios out at random, singly and by runs.
+/// Runs writers that add to counters at random, and evictors that take folios out at random, singly and by runs.
 fn race(delivery: Delivery, method: TakeOutMethod, order: u8) {
     let tiny = Tiny::new(delivery, method, 4, order);
     let folios = tiny.folios().min(512);
@@ -96,7 +96,7 @@ fn no_increment_is_lost_at_2_mib() {
     each_kind(|delivery, method| race(delivery, method, 9));
 }
 
-/// Lets whoever faults try again until the page is there.
+/// A sink that lets a thread that faults try again until the page is there.
 struct Patience;
 
 impl FaultSink for Patience {
@@ -106,8 +106,8 @@ impl FaultSink for Patience {
     }
 }
 
-/// One leaf goes out whole, then in parts, and is folded up again, under writers and under a reader by system call, who
-/// holds pages for moments at which the kernel cannot split what they are part of.
+/// Takes one leaf out whole, then in parts, and folds it up again, under writers and under a reader by system call.
+/// The reader holds pages for moments in which the kernel cannot split the huge page that they are part of.
 #[test]
 fn no_increment_is_lost_while_huge_pages_are_broken_up_and_made_again() {
     let Some(uffd) = memory(1) else {
@@ -118,8 +118,8 @@ fn no_increment_is_lost_while_huge_pages_are_broken_up_and_made_again() {
     let stop = AtomicBool::new(false);
     let counter = |n: usize| {
         let at = uffd.addr_of(PageIndex(0)).wrapping_add(n * PAGE_SIZE / 2);
-        // SAFETY: the address is in the arena, aligned, and lives as long as the Uffd; a fault waits until the page is
-        // back.
+        // SAFETY: the address is in the arena, aligned, and lives as long as the Uffd; a fault waits until the page
+        // is back.
         unsafe { AtomicU64::from_ptr(at.cast()) }
     };
     let (written, rounds, whole, busy) = std::thread::scope(|scope| {
@@ -148,7 +148,8 @@ fn no_increment_is_lost_while_huge_pages_are_broken_up_and_made_again() {
                     iov_base: seen.as_mut_ptr().cast(),
                     iov_len: 64,
                 };
-                // SAFETY: reads this process's own arena into a buffer of that length; absent pages are an error.
+                // SAFETY: the call reads this process's own arena into a buffer of that length; absent pages are an
+                // error.
                 unsafe { libc::process_vm_readv(libc::getpid(), &to, 1, &from, 1, 0) };
             }
         });
@@ -179,7 +180,8 @@ fn no_increment_is_lost_while_huge_pages_are_broken_up_and_made_again() {
     uffd.detach();
 }
 
-/// Takes the leaf out in 32 parts and puts it back: as one new huge page when all could go. Answers how many could not.
+/// Takes the leaf out in 32 parts and puts it back: as one new huge page when all could go. The answer is how many
+/// could not.
 fn break_up_and_fold(uffd: &Uffd) -> u32 {
     let parts = |n| (part(leaf(0), 4, n), frame(4, n));
     let mut out = [false; 32];

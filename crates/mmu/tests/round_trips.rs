@@ -1,4 +1,4 @@
-//! What the contract of `Mmu` says, one operation after the other, on real memory.
+//! Tests of the contract of `Mmu`, one operation after the other, on real memory.
 
 mod common;
 
@@ -70,9 +70,9 @@ fn neighbours_go_out_in_one_call() {
     });
 }
 
-/// The folios of a window: with frames that hold something, with new pages, and both in turns. Where the program unmaps
-/// a page in the middle, the folio that had it is refused, those before and behind it are mapped, and what was written
-/// to them since they were is still there.
+/// Checks the folios of a window: with frames that hold something, with new pages, and with both in turns. Where the
+/// program unmaps a page in the middle, the folio that had it is refused, and those before and behind it are mapped
+/// and keep the bytes that were written to them since.
 #[test]
 fn neighbours_are_zeroed_together() {
     each_kind(|delivery, method| {
@@ -89,7 +89,7 @@ fn neighbours_are_zeroed_together() {
             };
             let with =
                 |folio: usize, frame: bool| (tiny.range(folio), frame.then(|| tiny.frame(folio)));
-            // 0 to 3 from frames, 4 to 7 from new pages, 8 to 11 in turns.
+            // Folios 0 to 3 come from frames, 4 to 7 from new pages, 8 to 11 from both in turns.
             let work: Vec<_> = (0..12)
                 .map(|n| with(n, n < 4 || n >= 8 && n % 2 == 0))
                 .collect();
@@ -104,7 +104,7 @@ fn neighbours_are_zeroed_together() {
             }
 
             let hole = tiny.uffd.addr_of(tiny.range(18).start);
-            // SAFETY: a page of the arena that holds nothing and that nobody touches.
+            // SAFETY: this is a page of the arena that holds nothing and that no thread touches.
             assert_eq!(unsafe { libc::munmap(hole.cast(), 4096) }, 0);
             let work: Vec<_> = (16..20).map(|n| with(n, false)).collect();
             let results = install(&work);
@@ -147,7 +147,7 @@ fn a_frame_is_filled_installed_and_read() {
         uffd.fill(frame, true, &mut |_| Err(LoadError::Corrupt))
             .unwrap_err();
         assert!(uffd.install_zero(at, Some(frame)).is_ok());
-        // SAFETY: as above.
+        // SAFETY: the page was just mapped, and no one else uses it.
         assert_eq!(unsafe { uffd.addr_of(PageIndex(16)).read() }, 0);
     });
 }
@@ -209,7 +209,7 @@ fn contents_cross_protections_and_an_unmapped_page_takes_the_folio_back() {
     assert_eq!(present(&uffd, at), 4);
     uffd.zap(&[at]);
 
-    // SAFETY: as above; the hole is filled again by `remap_reserved`.
+    // SAFETY: the page is in the arena and no one uses it; the hole is filled again by `remap_reserved`.
     assert_eq!(unsafe { libc::munmap(second, 4096) }, 0);
     let hole = PageRange::new(PageIndex(6), PageCount(1));
     assert_eq!(uffd.install_zero(hole, None), Err(InstallError::Gone));
@@ -224,8 +224,9 @@ fn contents_cross_protections_and_an_unmapped_page_takes_the_folio_back() {
     assert!(uffd.install(frame, at).is_ok());
 }
 
-/// Memory that was made read-only could not be moved and filled the budget for good; a program that protected more than
-/// the budget and read it never ended. It leaves by a copy now. A folio across a border does not: the core splits it.
+/// Covers memory that was made read-only: it could not be moved and filled the budget for good, and a program that
+/// protected more than the budget and read it never ended. Such memory leaves by a copy now. A folio across a border
+/// does not: the core splits it.
 #[test]
 fn a_folio_that_is_not_writable_leaves_and_one_across_a_border_stays() {
     if !usable(Delivery::Handler, TakeOutMethod::Move) {
@@ -265,8 +266,8 @@ fn a_folio_that_is_not_writable_leaves_and_one_across_a_border_stays() {
     tiny.end();
 }
 
-/// The copy must not lose a write that comes when the program opens the memory at the wrong moment. A thread makes the
-/// page writable, counts, and closes it again, while another takes it out all the time.
+/// Checks that the copy loses no write that comes when the program opens the memory at the wrong moment. A thread
+/// makes the page writable, counts, and closes it again, while another takes it out all the time.
 #[test]
 fn a_page_that_is_opened_while_it_is_taken_out_loses_no_write() {
     if !usable(Delivery::Handler, TakeOutMethod::Move) {
@@ -284,7 +285,7 @@ fn a_page_that_is_opened_while_it_is_taken_out_loses_no_write() {
                 unsafe { libc::mprotect(at, 4096, libc::PROT_READ | libc::PROT_WRITE) };
                 assert_eq!(tiny.counter(0, 0).fetch_add(1, Relaxed), round);
                 let protection = [libc::PROT_READ, libc::PROT_NONE][round as usize % 2];
-                // SAFETY: as above.
+                // SAFETY: the page is in the arena, and only this thread uses it.
                 unsafe { libc::mprotect(at, 4096, protection) };
             }
             writing.store(false, Relaxed);
@@ -318,7 +319,7 @@ fn a_hole_in_a_folio_is_taken_out_as_zeros() {
     });
 }
 
-/// A pipe that pages are spliced into holds a reference to each until it is read: the kernel's way of
+/// Checks pages that are spliced into a pipe, which holds a reference to each until it is read: the kernel's way of
 /// "in use for I/O". Only a real pin makes MOVE refuse; a plain reference moves with the page.
 #[test]
 fn pages_that_a_pipe_holds_move_or_are_busy_but_never_change() {
@@ -346,7 +347,7 @@ fn pages_that_a_pipe_holds_move_or_are_busy_but_never_change() {
     assert_eq!(seen[0], 77);
     assert_eq!(tiny.counter(0, 0).load(Relaxed), 77);
     for end in pipe {
-        // SAFETY: made above.
+        // SAFETY: the descriptors were made above.
         unsafe { libc::close(end) };
     }
     tiny.end();
@@ -375,7 +376,7 @@ fn system_calls_reach_absent_memory_with_a_handler() {
         }
         assert_eq!(tiny.counter(7, 3).load(Relaxed), 0x1234);
         for end in pipe {
-            // SAFETY: made above.
+            // SAFETY: the descriptors were made above.
             unsafe { libc::close(end) };
         }
         tiny.end();
@@ -459,8 +460,8 @@ fn capabilities_say_what_is_missing_and_what_it_costs() {
     );
 }
 
-/// Into a hole of the pool contents come by way of a buffer or of the frame; either way the program sees them whole,
-/// and the answer says what has become of the frame.
+/// Checks contents that are brought into a hole of the pool, by way of a buffer or of the frame. Either way the
+/// program sees them whole, and the answer says what has become of the frame.
 #[test]
 fn what_is_brought_in_is_mapped_and_its_frame_is_as_was_said() {
     each_kind(|delivery, method| {
@@ -498,7 +499,7 @@ fn what_is_brought_in_is_mapped_and_its_frame_is_as_was_said() {
             if brought.populated {
                 uffd.free_frames(&[frame]);
             }
-            // A hole again: or this would fail.
+            // The frame must be a hole again, or this would fail.
             uffd.take_out(at, frame).unwrap();
             uffd.free_frames(&[frame]);
         }
@@ -526,7 +527,7 @@ fn what_cannot_be_brought_in_whole_waits_in_its_frame() {
         uffd.free_frames(&[frame]);
     }
     uffd.zap(&[at]);
-    // SAFETY: as above; the hole is filled again by `remap_reserved`.
+    // SAFETY: the page is in the arena and no one uses it; the hole is filled again by `remap_reserved`.
     assert_eq!(unsafe { libc::munmap(second, 4096) }, 0);
     let brought = uffd.bring(frame, true, at, nines);
     let split = Err(BringError::Install(InstallError::Split));
@@ -575,7 +576,7 @@ fn what_lies_before_a_range_that_moves_is_back_afterwards() {
             tiny.settle(page);
         }
         let range = |start| PageRange::new(PageIndex(start), PageCount(7));
-        // SAFETY: nobody else is there, and nothing is in the second leaf.
+        // SAFETY: there is no other thread, and the second leaf is empty.
         unsafe {
             tiny.uffd
                 .hand_over(range(5), range(512 + 5), (PageCount(5), PageCount(0)))
@@ -586,7 +587,7 @@ fn what_lies_before_a_range_that_moves_is_back_afterwards() {
         assert_eq!(pages, [1, 1, 0, 0, 0, 1], "{delivery:?} {method:?}");
         let held = [0, 4].map(|page| tiny.counter(page, 0).load(Relaxed));
         assert_eq!(held, [1, 5]);
-        // All of it is watched as before.
+        // All pages are watched as before.
         let before = tiny.faults.load(Relaxed);
         for page in [1, 6, 512, 512 + 6] {
             assert_eq!(tiny.counter(page, 0).load(Relaxed), 0);

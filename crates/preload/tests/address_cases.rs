@@ -1,9 +1,9 @@
-//! Memory at addresses that the program names, as the heaps of runtimes are.
+//! Tests of memory at addresses that the program names, as the heaps of runtimes are.
 //!
-//! Below 4 GiB it was all the kernel's: every JVM had 239 MiB resident in a budget of 100. Hints above were passed
-//! over, and programs that mean them did not start (ZGC), and reservations longer than the space were nobody's (ghc,
-//! sbcl). What `addresses.c` prints must be what it prints without the library, and it looks itself whether the budget
-//! is kept.
+//! These tests cover three faults. Memory below 4 GiB was all the kernel's: every JVM had 239 MiB resident in a
+//! budget of 100. Hints above 4 GiB were passed over, and programs that insist on them did not start (ZGC). And
+//! reservations longer than the space were refused (ghc, sbcl). `addresses.c` must print the same as without the
+//! library, and checks itself whether the budget is kept.
 
 mod common;
 
@@ -38,7 +38,7 @@ fn arenas_of_64_mib_come_one_after_the_other() {
     is_where_it_should_be("of_64_mib");
 }
 
-/// They are managed, as the program does not mind where they are.
+/// Checks that such arenas are managed, as the program does not mind where they are.
 #[test]
 fn arenas_at_random_places_come_from_the_space_in_the_end() {
     is_where_it_should_be("at_random_places");
@@ -49,7 +49,8 @@ fn memory_of_32_bits_is_managed_and_ends() {
     is_where_it_should_be("of_32_bits");
 }
 
-/// A space that a limit makes short would have had all of them and no zone to give them from.
+/// Covers a space that a limit makes short: all low addresses would have been in it, without a zone to give them
+/// from.
 #[test]
 fn memory_of_32_bits_is_had_under_a_limit_on_addresses() {
     if !is_possible() {
@@ -57,7 +58,7 @@ fn memory_of_32_bits_is_had_under_a_limit_on_addresses() {
     }
     let directory = tempfile::tempdir().unwrap();
     let program = compile("addresses", directory.path(), &[]);
-    // A space of less than 16 GiB lies where the kernel likes, and what is low is the kernel's.
+    // A space of less than 16 GiB lies where the kernel likes, and low addresses are the kernel's.
     let large = "134217728";
     for (limit, ram) in [(14, large), (20, large), (60, RAM), (200, RAM), (900, RAM)] {
         let mut shell = bare(Path::new("sh"));
@@ -71,7 +72,7 @@ fn memory_of_32_bits_is_had_under_a_limit_on_addresses() {
     }
 }
 
-/// There the kernel has its heap where the space would begin.
+/// Covers a program that has its heap, made by the kernel, where the space would begin.
 #[test]
 fn a_program_that_is_not_position_independent_has_them_too() {
     if !is_possible() {
@@ -96,7 +97,7 @@ fn fixed_places_are_had_and_kept() {
     is_where_it_should_be("at_fixed_places");
 }
 
-/// A child took private memory that was not managed for absent pages of ours, and ended.
+/// Covers a child that took private memory that was not managed for absent pages of ours, and ended.
 #[test]
 fn files_code_and_shared_memory_are_at_their_hints_in_children_too() {
     is_where_it_should_be("of_other_kinds");
@@ -117,7 +118,7 @@ fn calls_by_number_are_served_alike() {
     is_where_it_should_be("by_number");
 }
 
-/// It was `ENOMEM`.
+/// Covers such a mapping, which was refused with `ENOMEM`.
 #[test]
 fn what_is_longer_than_the_space_is_the_kernels() {
     is_where_it_should_be("longer_than_the_space");
@@ -128,14 +129,16 @@ fn hints_that_are_meant_are_honoured() {
     is_where_it_should_be("of_several_views");
 }
 
-/// Who comes first has the address; what others get, and what stands there after it, is theirs alone. Zeros that a
-/// fault beside them had brought in were taken for what executable memory held, and a child found them in its place.
+/// Checks that the first thread gets the address, and that memory which other threads get, and memory which comes
+/// there later, is theirs alone. Zeros that a fault beside such memory had brought in were once taken for the
+/// contents of executable memory, and a child found them in its place.
 #[test]
 fn threads_that_want_the_same_addresses_share_none() {
     is_right("racing_addresses", &[&seconds()]);
 }
 
-/// The heap's arrays, in a budget that holds a part of them; `None`, with a line that says why, without a JVM.
+/// Runs a JVM with its heap's arrays in a budget that holds a part of them. The answer is `None`, with a line that
+/// says why, without a JVM.
 fn java(ram: &str, options: &[&str], mebibytes: &str) -> Option<()> {
     if !is_possible() {
         return None;
@@ -171,7 +174,7 @@ fn java_with_its_serial_collector_in_half_of_its_heap() {
     java("100663296", &["-XX:+UseSerialGC", "-Xmx160m"], "100");
 }
 
-/// Its heap is shared memory, which is not managed: what counts is that it starts.
+/// Checks that this collector starts: its heap is shared memory, which is not managed.
 #[test]
 fn java_with_a_heap_of_several_views() {
     java("134217728", &["-XX:+UseZGC", "-Xmx96m"], "16");

@@ -1,7 +1,8 @@
-//! Memory that the kernel holds on to for a while, nearly as much as the budget: the rest of the program goes on, and
-//! so does the call.
+//! Tests of memory that the kernel holds on to for a while, nearly as much as the budget: the rest of the program
+//! goes on, and so does the call.
 //!
-//! What could not be moved was tried again at once, and never anything else: no fault was served any more.
+//! The tests cover this fault: pages that could not be moved were tried again at once, for ever, and no fault was
+//! served any more.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Children of programs under the library that once hung, or died without need.
+//! Tests of children of programs under the library that once hung, or died without need.
 //!
 //! Each program's source tells its story.
 
@@ -17,14 +17,15 @@ fn a_child_finds_what_the_linker_knows_of_plug_ins() {
     if !is_possible() {
         return;
     }
-    // It writes its plug-ins to the directory that it is given.
+    // The program writes its plug-ins to the directory that it is given.
     let directory = tempfile::tempdir().unwrap();
     let mut command = preloaded(&compile("fork_with_plugins", directory.path(), &[]));
     command.arg(directory.path());
     printed(command);
 }
 
-/// The kernel must have `/dev/userfaultfd` (Linux 6.1), the one right that can be kept.
+/// Checks a daemon that keeps `/dev/userfaultfd` (Linux 6.1), which the kernel must have: the one right that can be
+/// kept.
 #[test]
 fn a_daemon_forks_workers_after_it_gave_root_up() {
     if Path::new("/dev/userfaultfd").exists() {
@@ -34,7 +35,7 @@ fn a_daemon_forks_workers_after_it_gave_root_up() {
     }
 }
 
-/// There was no descriptor for the child's store.
+/// Covers a server that had no descriptor left for the child's store.
 #[test]
 fn a_server_forks_with_nearly_all_descriptors_open() {
     is_right("fork_full_descriptors", &[]);
@@ -45,7 +46,7 @@ fn a_server_forks_without_a_descriptor_left() {
     is_right("fork_full_descriptors", &["all"]);
 }
 
-/// The store's file kept what it would free for children that were gone, and each said so.
+/// Covers a store's file that kept blocks for children that were gone, and each child complained.
 #[test]
 fn children_one_after_the_other_are_not_too_many() {
     is_right("fork_in_a_loop", &[]);

@@ -1,6 +1,7 @@
-//! The kernel's and the C library's interface, where a program under the library saw something else than without it.
+//! Tests of the kernel's and the C library's interface, where a program under the library saw something else than
+//! without it.
 //!
-//! Each is a small C program that died, hung or was told something wrong.
+//! Each test is a small C program that died, hung or got a wrong answer.
 
 mod common;
 
@@ -10,7 +11,8 @@ use common::{
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
-/// A library that was loaded so had the C library's `free`, and the process was aborted by it.
+/// Covers a library that was loaded with `RTLD_DEEPBIND`: it had the C library's `free`, and the process was aborted
+/// by it.
 #[test]
 fn a_library_that_is_bound_deeply_shares_the_programs_allocator() {
     if !is_possible() {
@@ -32,7 +34,8 @@ fn a_library_that_is_bound_deeply_shares_the_programs_allocator() {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// A core had the whole reservation: 327 GiB by its length, 11 s to write. It has what the program has in memory.
+/// Covers a core dump that had the whole reservation: 327 GiB by its length, 11 s to write. Now it has the memory
+/// that the program has.
 #[test]
 fn a_core_has_the_programs_memory_and_no_reservation() {
     let pattern = std::fs::read("/proc/sys/kernel/core_pattern").unwrap_or_default();
@@ -75,31 +78,33 @@ fn a_core_has_the_programs_memory_and_no_reservation() {
     }
 }
 
-/// The kernel found our reservation where the mapping was to grow to.
+/// Covers a mapping for which the kernel found our reservation where it was to grow to.
 #[test]
 fn a_growing_mapping_grows_in_a_former_hole() {
     is_right("growing", &[]);
 }
 
-/// Holes of the space were told to be mapped, and nothing to be allocated.
+/// Covers questions that were answered wrongly: holes of the space were said to be mapped, and nothing to be
+/// allocated.
 #[test]
 fn questions_are_answered_as_without_us() {
     is_right("asked", &[]);
 }
 
-/// They went past us: what was given back so came back, and what was unmapped so tore a hole into the space.
+/// Covers calls that went past us: pages that were given back so came back, and addresses that were unmapped so tore
+/// a hole into the space.
 #[test]
 fn calls_by_number_are_served_as_by_name() {
     prints_the_same("by_number", &[]);
 }
 
-/// The seal was on our own mapping, and no page could be brought in afterwards.
+/// Covers a seal that was on our own mapping, so that no page could be brought in afterwards.
 #[test]
 fn sealed_memory_stays_as_it_is_and_leaves_all_the_same() {
     prints_the_same("sealed", &[]);
 }
 
-/// Merging was accepted and never done, and a program that waited for it never ended.
+/// Covers merging that was accepted and never done: a program that waited for it never ended.
 #[test]
 fn what_is_not_done_is_refused() {
     if !is_possible() {
@@ -108,7 +113,7 @@ fn what_is_not_done_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let program = compile("refused_advice", directory.path(), &[]);
     assert_eq!(printed(preloaded(&program)), "refused\n");
-    // Whoever starts the program has said that all is to be merged.
+    // The process that starts the program has switched the merging of all memory on.
     let mut outer = bare(&program);
     outer.arg("outer").arg(library()).env("MILLPOND_RAM", RAM);
     let said = printed(outer);
@@ -119,13 +124,13 @@ fn what_is_not_done_is_refused() {
     assert_eq!(said, "refused\n");
 }
 
-/// Managed memory could be locked beyond the limit, and what was freed stayed locked.
+/// Covers managed memory that could be locked beyond the limit, and freed memory that stayed locked.
 #[test]
 fn the_limit_on_locked_memory_holds() {
     prints_the_same("lock_limit", &[]);
 }
 
-/// What we did before the end was forbidden by then, and the program was killed.
+/// Covers the calls that we made before the end: they were forbidden by then, and the program was killed.
 #[test]
 fn a_program_that_forbids_itself_most_calls_ends_well() {
     if !is_possible() {
@@ -135,12 +140,12 @@ fn a_program_that_forbids_itself_most_calls_ends_well() {
     let program = compile("filtered", directory.path(), &[]);
     let (_board, file) = millpond_board::Board::create("filtered").unwrap();
     let mut ours = preloaded(&program);
-    // The last figures are for somebody.
+    // With a board the last figures have a reader.
     ours.env("MILLPOND_BOARD", millpond_board::path_of(&file));
     assert_eq!(printed(ours), printed(bare(&program)));
 }
 
-/// The wish for a node stayed with the addresses, and each round of it left more mappings.
+/// Covers the preference for a node, which stayed with the addresses, and each round of it left more mappings.
 #[test]
 fn a_node_is_wished_for_until_the_memory_is_unmapped() {
     prints_the_same("node_policy", &[]);

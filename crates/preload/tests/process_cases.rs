@@ -1,14 +1,14 @@
-//! How processes under the library end, and what limits of a process do to them.
+//! Tests of how processes under the library end, and of what limits of a process do to them.
 //!
-//! As in `fork_cases.rs`: C programs at a third of the memory that they touch, which need a C compiler and userfaultfd;
-//! without either the tests say so and pass. Each program's source tells its story.
+//! As in `fork_cases.rs`, these are C programs at a third of the memory that they touch, which need a C compiler and
+//! userfaultfd. Without either the tests say so and pass. Each program's source tells its story.
 
 mod common;
 
 use common::{compile, finish, is_possible, preloaded};
 use std::path::Path;
 
-/// The program ends well, prints `wanted` and has nothing to complain of.
+/// Checks that the program ends well, prints `wanted` and complains of nothing.
 fn prints(name: &str, arguments: &[&str], wanted: &str) {
     if !is_possible() {
         return;
@@ -34,7 +34,7 @@ fn the_last_thread_of_a_child_ends_it() {
     prints("last_thread_ends", &["child"], "ended\n");
 }
 
-/// By the bare system call, of which nobody here is told.
+/// Covers a last thread that ends by the bare system call, of which the library is not told.
 #[test]
 fn the_last_thread_ends_the_process_however_it_ends() {
     if !common::is_possible() {
@@ -57,12 +57,12 @@ fn a_full_table_of_descriptors_keeps_no_child_from_going_on() {
     prints("fork_with_full_table", &[], "");
 }
 
-/// What a shell's `ulimit` does to the programs that it starts: each works, or ends with a status and with whole lines
-/// that say whose they are.
+/// Checks the effect of a shell's `ulimit` on the programs that it starts: each works, or ends with a status and with
+/// whole lines that name the program.
 ///
-/// Found: with eight descriptors every program ended by SIGSEGV. jemalloc could not ask how memory may be promised, so
-/// it had mapped some without access before it had our hooks, and what those did about that was nothing. A line of
-/// ours had no name and no end, and one advised to grant userfaultfd where descriptors were missing.
+/// The test found that with eight descriptors every program ended by SIGSEGV. jemalloc could not ask how memory may
+/// be promised, so it had mapped some without access before it had our hooks, and the hooks did nothing about that. A
+/// line of ours had no name and no end, and one advised to grant userfaultfd where descriptors were missing.
 ///
 /// Under a limit on data that was there before, the manager's tables were refused, and the program aborted.
 #[test]
@@ -107,7 +107,7 @@ fn limits_end_a_program_with_a_line_or_not_at_all() {
     }
 }
 
-/// sudo ended by SIGSEGV, and `TMPDIR` was not followed.
+/// Covers sudo, which ended by SIGSEGV, and `TMPDIR`, which was not followed.
 #[test]
 fn nobody_asks_a_getenv_of_the_programs_own() {
     if !is_possible() {

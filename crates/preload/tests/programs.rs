@@ -1,6 +1,7 @@
 //! Small C programs under the library, at a third of the memory that they touch.
 //!
-//! Each is one way in which memory that only seems to be there could show: to system calls, to children, to handlers.
+//! Each test covers one way in which memory that only seems to be there could show: to system calls, to children, to
+//! handlers.
 
 mod common;
 
@@ -16,15 +17,16 @@ fn calls_answer_as_the_kernel_does() {
     prints_the_same("errno_table", &[]);
 }
 
-/// Every advice about every kind of memory. Found by it: unknown advice about a hole said `ENOMEM`; locked memory
-/// was discarded; populating across a hole said `EINVAL`; `MADV_DONTFORK` and `MADV_WIPEONFORK` were refused.
+/// Gives every advice about every kind of memory. The test found that unknown advice about a hole said `ENOMEM`, that
+/// locked memory was discarded, that populating across a hole said `EINVAL`, and that `MADV_DONTFORK` and
+/// `MADV_WIPEONFORK` were refused.
 #[test]
 fn advice_is_answered_as_the_kernel_does() {
     let Some([ours, kernel]) = tables("advise_table", &[]) else {
         return;
     };
-    // Guards and merging are not to be had. Kernels before 6.13 have no guards, and those built without KSM do not
-    // merge: they say so in these words.
+    // Guards and merging are refused. Kernels before 6.13 have no guards, and those built without KSM do not merge:
+    // they answer in the same words.
     let is_refused = |line: &&str| line.contains(" GUARD_") || line.contains("MERGEABLE ");
     let refused = ours.lines().filter(is_refused);
     for name in ["read-write", "read-only", "reserved", "locked"] {
@@ -36,7 +38,7 @@ fn advice_is_answered_as_the_kernel_does() {
             );
         }
     }
-    // What is not done to the kernel's contents by merging is not done to ours by refusing it.
+    // Merging does not change the kernel's contents, and refusing it must not change ours.
     let merging = |table: &str| -> Vec<String> {
         let lines = table.lines().filter(|line| line.contains("MERGEABLE "));
         let words = lines.map(|line| line.rsplit(' ').next().unwrap_or_default().to_owned());
@@ -51,8 +53,8 @@ fn advice_is_answered_as_the_kernel_does() {
     are_equal(&others(&ours), &others(&kernel));
 }
 
-/// Every way of `mremap` about every kind of memory. Found by it: a target that a bad call named was unmapped by the
-/// kernel, and with it a piece of the space; shrinking and moving across areas was refused.
+/// Tries every way of `mremap` on every kind of memory. The test found that a target that a bad call named was
+/// unmapped by the kernel, and with it a piece of the space, and that shrinking and moving across areas was refused.
 #[test]
 fn mremap_answers_as_the_kernel_does() {
     prints_the_same("mremap_table", &[]);
@@ -63,7 +65,7 @@ fn process_madvise_answers_as_the_kernel_does() {
     prints_the_same("process_advise_table", &[]);
 }
 
-/// Memory that the allocator gave back, and what the report says of it.
+/// Checks memory that the allocator gave back, and the report's figures about it.
 #[test]
 fn freed_memory_is_kept_until_it_is_wanted() {
     if !is_possible() {
@@ -71,7 +73,7 @@ fn freed_memory_is_kept_until_it_is_wanted() {
     }
     let directory = tempfile::tempdir().unwrap();
     let program = compile("lazy_malloc", directory.path(), &[]);
-    // 16 KiB, the largest folio that is cleared in place, and one that is not.
+    // Order 4 is the largest folio that is cleared in place; order 5 is not.
     for (order, lazy) in [("2", "on"), ("4", "on"), ("5", "on"), ("2", "off")] {
         let (board, file) = Board::create("lazy_malloc").unwrap();
         let mut command = preloaded(&program);
@@ -100,13 +102,14 @@ fn freed_memory_is_kept_until_it_is_wanted() {
     }
 }
 
-/// The reclaimer read lazily freed memory that had become a guard page meanwhile, and the process died of SIGSEGV.
+/// Covers the reclaimer, which read lazily freed memory that had become a guard page meanwhile, and the process died
+/// of SIGSEGV.
 #[test]
 fn freed_memory_may_become_inaccessible_when_it_is_used_again() {
     is_right("lazily_freed_then_protected", &[]);
 }
 
-/// The child took lazily freed memory for memory that had been touched too early, and ended.
+/// Covers the child, which took lazily freed memory for memory that had been touched too early, and ended.
 #[test]
 fn a_program_forks_while_memory_is_lazily_freed() {
     is_right("lazily_freed_then_forked", &[]);
@@ -127,31 +130,31 @@ fn memory_that_will_be_needed_is_brought_in() {
     is_right("willneed", &[]);
 }
 
-/// ExtMem and UMap: a child of a fork reads wrong pages, silently.
+/// Covers a fault of ExtMem and UMap: a child of a fork reads wrong pages, silently.
 #[test]
 fn a_forked_child_reads_the_right_pages() {
     is_right("fork_child", &[]);
 }
 
-/// ExtMem: a grown mapping reads wrong pages, silently.
+/// Covers a fault of ExtMem: a grown mapping reads wrong pages, silently.
 #[test]
 fn a_grown_mapping_reads_the_right_pages() {
     is_right("mremap_grow", &[]);
 }
 
-/// UMap: read(2) and write(2) on a buffer that is not in memory answer EFAULT.
+/// Covers a fault of UMap: read(2) and write(2) on a buffer that is not in memory answer EFAULT.
 #[test]
 fn system_calls_take_buffers_that_are_not_in_memory() {
     is_right("absent_buffers", &[]);
 }
 
-/// UMap: the program's own madvise(MADV_DONTNEED) hangs it.
+/// Covers a fault of UMap: the program's own madvise(MADV_DONTNEED) hangs it.
 #[test]
 fn the_programs_own_dontneed_is_done() {
     is_right("own_dontneed", &[]);
 }
 
-/// UMap: a file's offset is ignored.
+/// Covers a fault of UMap: a file's offset is ignored.
 #[test]
 fn a_file_over_managed_memory_keeps_its_offset() {
     is_right("fixed_file", &[]);
@@ -192,14 +195,14 @@ fn what_was_dropped_by_a_bare_system_call_can_be_touched() {
     is_right("raw_dontneed", &[]);
 }
 
-/// A runtime's own system call gives back pages among others that it uses.
+/// Checks a runtime's own system call that gives back pages among others that it uses.
 #[test]
 fn what_is_written_beside_pages_given_back_by_a_bare_system_call_stays() {
     is_right("raw_given_back", &[]);
 }
 
-/// Hundreds of thousands of faults in random order: slow, and over at some time. Six touches of ten are faults that are
-/// handed over, so this one is held to the general patience alone.
+/// Walks with hundreds of thousands of faults in random order, which is slow but must end. Six touches of ten are
+/// faults that are handed over, so this program is held to the general patience alone.
 #[test]
 fn a_structure_larger_than_the_budget_is_walked_in_random_order() {
     if !is_possible() {
@@ -217,13 +220,14 @@ fn areas_move_while_threads_touch_them() {
     is_right("racing_moves", &[&seconds()]);
 }
 
-/// Areas that are freed in the background are gone when `munmap` returns, whoever touches them.
+/// Checks that areas that are freed in the background are gone when `munmap` returns, whichever thread touches them.
 #[test]
 fn large_areas_end_while_threads_touch_them() {
     is_right("racing_unmaps", &[&seconds()]);
 }
 
-/// What a program gave up, as its board has it at the end: batches, those by workers, their bytes, pages discarded.
+/// The memory that a program gave up, from its board at the end: batches, those by workers, their bytes, pages
+/// discarded.
 fn given_up(ram: u64, arguments: &[&str], lazy: &str) -> Option<[u64; 4]> {
     if !is_possible() {
         return None;
@@ -248,8 +252,8 @@ fn given_up(ram: u64, arguments: &[&str], lazy: &str) -> Option<[u64; 4]> {
     Some(names.map(|field| seen.get(field)))
 }
 
-/// Row 3.3: a program's `munmap` of much memory leaves the giving back to workers, in batches. Half of the budget may
-/// stay in the pool for the next faults.
+/// Checks that a program's `munmap` of much memory leaves the giving back to workers, in batches. Half of the budget
+/// may stay in the pool for the next faults.
 #[test]
 fn a_large_munmap_is_given_back_by_workers() {
     let Some([batches, by_workers, bytes, discarded]) =
@@ -263,12 +267,12 @@ fn a_large_munmap_is_given_back_by_workers() {
         "{batches} {by_workers}"
     );
     assert!(bytes >= 64 << 20, "{bytes} bytes");
-    // All but what was folded into zeros or belongs to the ends of the area.
+    // All pages are counted but those that were folded into zeros or belong to the ends of the area.
     assert!(discarded >= (220 << 20) / 4096, "{discarded} pages");
 }
 
-/// The same for what jemalloc gives up: all that is long where it purges eagerly; where it clears what may be used
-/// again, only what is a quarter of the budget.
+/// Checks extents that jemalloc gives up, which workers give back in batches: all long ones where it purges eagerly,
+/// and only those of a quarter of the budget where it clears memory that may be used again.
 #[test]
 fn a_large_free_is_given_back_by_workers() {
     for (ram, lazy, ends) in [(256, "off", true), (256, "on", true), (1024, "on", false)] {
@@ -290,7 +294,7 @@ fn a_large_free_is_given_back_by_workers() {
     }
 }
 
-/// What is short is closed at once.
+/// Checks that a short area is closed at once.
 #[test]
 fn a_small_munmap_is_no_work_for_workers() {
     if let Some(given_up) = given_up(64 << 20, &["7", "munmap"], "on") {

@@ -1,8 +1,8 @@
-//! Memory that cannot be moved as it lies, because it is protected, locked or a stack in use, where there is more of it
-//! than the budget holds.
+//! Tests of memory that cannot be moved as it lies, because it is protected, locked or a stack in use, where there is
+//! more of it than the budget holds.
 //!
-//! Each program once waited for ever for a place that no other memory could give. What they print must be what they
-//! print without the library.
+//! Each program once waited for ever for a place that no other memory could give. The programs must print the same as
+//! without the library.
 
 mod common;
 
@@ -13,7 +13,7 @@ fn memory_that_became_read_only_leaves_and_comes_back() {
     prints_the_same("read_only", &[]);
 }
 
-/// Faults beside it brought closed memory in: a third to a half of what was in memory.
+/// Covers closed memory that faults beside it brought in: it was a third to a half of the pages in memory.
 #[test]
 fn what_is_closed_takes_no_memory() {
     for how in ["protect", "unmap", "blank"] {
@@ -21,13 +21,13 @@ fn what_is_closed_takes_no_memory() {
     }
 }
 
-/// A collector's heap: each page that is written faults once a round, and no page besides.
+/// Checks a collector's heap: each page that is written faults once a round, and no other page does.
 #[test]
 fn a_write_barrier_counts_each_page_once() {
     prints_the_same("write_barrier", &[]);
 }
 
-/// Little, most of the budget, more than the budget, everything.
+/// Locks little, most of the budget, more than the budget, and everything.
 #[test]
 fn memory_is_locked_or_the_lock_is_refused() {
     prints_the_same("locked", &[]);

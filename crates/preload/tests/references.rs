@@ -1,10 +1,11 @@
-//! Programs that give memory to pipes and sockets without a copy, under the library: the far end reads what was given.
+//! Tests of programs under the library that give memory to pipes and sockets without a copy: the far end must read
+//! the bytes that were given.
 
 mod common;
 
 use common::{Pace, compile, is_possible, preloaded, printed, seconds, tables};
 
-/// Wrong bytes came in five runs of six: several runs find what one may miss.
+/// Runs a program several times, because one run may miss the fault: wrong bytes came in five runs of six.
 fn is_right(name: &str, arguments: &[&str], runs: usize) {
     if !is_possible() {
         return;
@@ -19,15 +20,15 @@ fn is_right(name: &str, arguments: &[&str], runs: usize) {
     }
 }
 
-/// Pages that a pipe referred to were moved out, and their frames used for other data.
+/// Covers pages that a pipe referred to: they were moved out, and their frames used for other data.
 #[test]
 fn what_was_given_to_a_pipe_is_read_from_it() {
     is_right("spliced", &[], 5);
 }
 
-/// The same for long, so that the frames are used for other data many times over. Two touches of three are a read of
-/// 4 KiB from the disk, one after the other, which takes more than twenty times as long as memory does: this one is
-/// held to the general patience alone.
+/// Covers pages that a pipe refers to for long, so that the frames are used for other data many times over. Two
+/// touches of three are a read of 4 KiB from the disk, one after the other, which takes more than twenty times as
+/// long as memory does: so this program is held to the general patience alone.
 #[test]
 fn what_was_given_to_a_pipe_is_read_from_it_much_later() {
     if !is_possible() {
@@ -39,7 +40,7 @@ fn what_was_given_to_a_pipe_is_read_from_it_much_later() {
     printed(command);
 }
 
-/// The same of pages that a socket's queue referred to.
+/// Covers pages that a socket's queue referred to.
 #[test]
 fn what_was_sent_without_a_copy_is_received() {
     is_right("zero_copy", &[], 5);
@@ -50,7 +51,7 @@ fn readers_at_far_ends_see_what_was_given_while_memory_is_short() {
     is_right("racing_references", &[&seconds()], 1);
 }
 
-/// Full pipes, bad addresses, bad descriptors, signals: all but the two refusals is the kernel's answer.
+/// Checks full pipes, bad addresses, bad descriptors and signals: all but the two refusals is the kernel's answer.
 #[test]
 fn calls_that_refer_to_memory_answer_as_the_kernel_does() {
     let Some([ours, kernel]) = tables("reference_table", &[]) else {

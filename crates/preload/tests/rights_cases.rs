@@ -1,6 +1,7 @@
-//! Programs under the library that change their user, their group or their capabilities, and what they become.
+//! Tests of programs under the library that change their user, their group or their capabilities, and of the programs
+//! that they run then.
 //!
-//! As in `fork_cases.rs`: C programs in `tests/c`, whose sources tell their stories.
+//! As in `fork_cases.rs`, these are C programs in `tests/c`, whose sources tell their stories.
 
 mod common;
 
@@ -12,13 +13,13 @@ fn rights_of_one_thread_are_taken_by_all() {
     is_right("rights_of_one_thread", &[]);
 }
 
-/// Hung two runs of three.
+/// Covers a program that hung in two runs of three.
 #[test]
 fn threads_on_managed_stacks_change_their_user() {
     is_right("racing_rights", &[&seconds()]);
 }
 
-/// As root only, and where the kernel keeps userfaultfd from others.
+/// Runs as root only, and where the kernel keeps userfaultfd from other users.
 #[test]
 fn a_program_that_may_not_be_managed_runs_all_the_same() {
     if !is_possible() {
@@ -29,7 +30,7 @@ fn a_program_that_may_not_be_managed_runs_all_the_same() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    // A run has a board, by which the library knows that what it is in was started below one.
+    // A run has a board, by which the library knows that its program was started below a run.
     let (_board, file) = Board::create("test").unwrap();
     let mut command = preloaded(&compile("becomes_another", directory.path(), &[]));
     command.args(["/bin/sh", "-c", "echo \"$LD_PRELOAD\"; /bin/echo in"]);
@@ -55,7 +56,7 @@ fn a_program_that_may_not_be_managed_runs_all_the_same() {
     );
 }
 
-/// It was `EINVAL` without a word.
+/// Covers the refusal, which was `EINVAL` without a word.
 #[test]
 fn a_namespace_that_is_refused_for_our_threads_says_so() {
     if !is_possible() {

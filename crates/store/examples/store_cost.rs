@@ -1,8 +1,8 @@
-//! What a page costs: nanoseconds to save and to load, by slot size.
+//! Measures what a page costs: nanoseconds to save and to load, by slot size.
 //!
-//! `cargo run --release -p millpond-store --example store_cost [DIRECTORY]`; with a directory, of a
-//! file there too. Each page has 1 KiB of noise, then its own number again and again. Of several
-//! rounds the fastest counts.
+//! `cargo run --release -p millpond-store --example store_cost [DIRECTORY]` measures compressed RAM and, with a
+//! directory, a file there too. Each page has 1 KiB of noise, then its own number again and again. Of several rounds
+//! the fastest counts.
 
 use millpond_core::SlotId;
 use millpond_core::port::{Saved, Store};

@@ -147,7 +147,7 @@ impl CompressedRam {
     /// Prefetches the first bytes that a load of a block of `len` bytes needs, from byte `from` of the block on: its
     /// checksums and ends, and its stream, which starts about there. The ends would tell exactly where it starts, but
     /// one cache miss later.
-    /// Compressed memory is in no cache: a load waited for the record, for sums and ends, and for the stream, one after
+    ///
     /// Compressed memory is in no cache: a load waited for the record, for sums and ends, and for the stream, one
     /// after the other. With this a page was 0.73 µs and is 0.65; of Python's pages it was 1.76 and is 1.55. A fault
     /// knows the page before it has memory for it. It prefetches the record then, and these bytes when it has the

@@ -1,5 +1,5 @@
-//! Four threads save, load and release at once; slot numbers go around among them, and a fifth moves what is in RAM to
-//! the file behind it.
+//! Runs four threads that save, load and release at once. Slot numbers go around among them, and a fifth thread moves
+//! contents of RAM to the file behind it.
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 const THREADS: u64 = 4;
-/// Numbers of slots that the threads share.
+/// Number of slot numbers that the threads share.
 const SLOTS: u32 = 400;
 
 fn work(store: &dyn Store, numbers: &Mutex<Vec<u32>>, seed: u64, until: Instant) {
@@ -39,7 +39,7 @@ fn work(store: &dyn Store, numbers: &Mutex<Vec<u32>>, seed: u64, until: Instant)
             let at = random.next() as usize % held.len();
             let (slot, data) = &held[at];
             let first = random.next() as usize % (data.len() / 4096);
-            // Its own, and one that another thread may be writing or releasing.
+            // The slots are the thread's own, and one that another thread may be writing or releasing.
             for slot in [*slot, random.next() as u32 % SLOTS] {
                 store.expect(part(slot, first as u16, 4096));
                 store.expect_bytes(part(slot, first as u16, 4096));

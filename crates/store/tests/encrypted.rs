@@ -1,4 +1,5 @@
-//! Nothing of what was saved can be read in an encrypted store's file, and all of it comes back from there.
+//! Tests of encryption: saved contents cannot be read in an encrypted store's file, and all of them come back from
+//! there.
 
 mod common;
 
@@ -22,7 +23,7 @@ fn store(path: &Path, encrypt: bool) -> FileStore {
     FileStore::create(&config).unwrap()
 }
 
-/// Pages that hold a word, one of noise between each two, so that some are compressed and others are not.
+/// Pages that hold a word, with one of noise between each two, so that some are compressed and others are not.
 fn secrets(len: usize) -> Vec<u8> {
     let mut bytes = contents(Fill::Noise(len as u64), len);
     for page in bytes.chunks_mut(8192) {
@@ -31,13 +32,13 @@ fn secrets(len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Saves folios of all sizes, small ones enough to fill batches. What is in the file then.
+/// Saves folios of all sizes, with enough small ones to fill batches. The answer is the contents of the file then.
 fn fill(store: &FileStore, path: &Path) -> Vec<u8> {
     for (slot, len) in sizes() {
         let saved = store.save(SlotId(slot), None, &secrets(len));
         assert_eq!(saved, Ok(Saved::Stored));
     }
-    // What waits is written before a fork.
+    // Waiting batches are written before a fork.
     store.before_fork(1);
     store.child_gone(1);
     fs::read(path).unwrap()
@@ -55,7 +56,7 @@ fn has(bytes: &[u8], word: &[u8]) -> bool {
 #[test]
 fn nothing_of_it_is_in_the_file_and_all_of_it_comes_back() {
     let dir = tempfile::tempdir().unwrap();
-    // The search would find it.
+    // The search finds the word in a file that is not encrypted.
     let plain = dir.path().join("plain");
     assert!(has(&fill(&store(&plain, false), &plain), WORD));
 
@@ -63,7 +64,7 @@ fn nothing_of_it_is_in_the_file_and_all_of_it_comes_back() {
     let store = store(&path, true);
     let file = fill(&store, &path);
     assert!(!has(&file, WORD), "the word is in the file");
-    // Slots of the same length hold the same, and no two blocks of the file are alike.
+    // Slots of the same length have the same contents, but no two blocks of the file are alike.
     let written: Vec<&[u8]> = file
         .chunks(4096)
         .filter(|block| block.iter().any(|&byte| byte != 0))
@@ -76,7 +77,7 @@ fn nothing_of_it_is_in_the_file_and_all_of_it_comes_back() {
         let mut out = vec![0; len];
         store.load(SlotId(slot), 0, &mut out).unwrap();
         assert!(out == data, "slot {slot}");
-        // A page of the middle alone.
+        // This loads a page of the middle alone.
         let page = len / 4096 / 2;
         let out = &mut out[..4096];
         store.load(SlotId(slot), page as u16, out).unwrap();
@@ -84,7 +85,7 @@ fn nothing_of_it_is_in_the_file_and_all_of_it_comes_back() {
     }
 }
 
-/// A block that was written over, and one that was put back as it was before, are noticed.
+/// Checks that a block that was written over, and one that was put back as it was before, are noticed.
 #[test]
 fn what_somebody_else_wrote_is_damage() {
     let dir = tempfile::tempdir().unwrap();

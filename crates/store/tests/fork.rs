@@ -1,5 +1,5 @@
-//! Real forks: who sees what, and who overwrites what. A program of its own thread, for forks want
-//! quiet.
+//! Real forks: which process sees which contents, and which overwrites which. The program has a single thread of its
+//! own, because forks need quiet.
 
 mod common;
 
@@ -39,14 +39,14 @@ fn save(store: &dyn Store, slots: impl Iterator<Item = u32>, version: u64) {
     }
 }
 
-/// What is in RAM before a file moves to the file, each process's own.
+/// Moves the contents in RAM before a file to the file, each process's own.
 fn trim(store: &dyn Store) {
     store.limit_ram(128 << 10);
     while store.trim_ram() {}
     store.limit_ram(1 << 20);
 }
 
-/// A pipe that a side waits on until the other has said something.
+/// A pipe on which one side waits until the other has rung.
 struct Bell([i32; 2]);
 
 impl Bell {
@@ -71,14 +71,14 @@ impl Bell {
     }
 }
 
-/// Forks; the child does `work` and exits with whether that went well.
+/// Forks. The child does `work` and exits with whether that went well.
 fn fork(work: impl FnOnce()) -> i32 {
     // SAFETY: the child only runs `work` and leaves by `_exit`; the libc's own fork handlers keep
     // malloc usable in it.
     match unsafe { libc::fork() } {
         0 => {
             let well = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_ok();
-            // SAFETY: leaves at once, and runs nothing of the parent's.
+            // SAFETY: the child leaves at once, and runs nothing of the parent's.
             unsafe { libc::_exit(i32::from(!well)) }
         }
         -1 => panic!("fork failed"),

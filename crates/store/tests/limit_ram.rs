@@ -1,6 +1,6 @@
-//! A program that has much beside its managed memory leaves little for a store in RAM, and nobody knows how much before
-//! it runs. python3 with 10.6 MiB of code in a budget of 22 MiB went 1.4 MiB over it, because the store had filled a
-//! quarter of the budget and the frames could not go below their least.
+//! Tests of the limit on RAM. A program that has much beside its managed memory leaves little for a store in RAM, and
+//! it is not known how much before it runs. python3 with 10.6 MiB of code in a budget of 22 MiB went 1.4 MiB over it,
+//! because the store had filled a quarter of the budget and the frames could not go below their least.
 
 mod common;
 
@@ -20,7 +20,7 @@ fn save(store: &Spill, slots: std::ops::Range<u32>) {
     }
 }
 
-/// Compressed bytes in RAM.
+/// The number of compressed bytes in RAM.
 fn in_ram(store: &Spill) -> u64 {
     store.usages().0.stored_bytes
 }
@@ -39,16 +39,16 @@ fn the_ram_part_follows_the_limit_and_loses_nothing() {
     let raised = in_ram(&store);
     assert!(raised > MIB && raised <= 2 * MIB, "{raised}");
 
-    // Lowered below what is held: that stays, and nothing comes.
+    // The limit is lowered below the bytes that are held: they stay, and none come.
     store.limit_ram(MIB);
     save(&store, 800..1000);
     assert_eq!(in_ram(&store), raised);
 
-    // What is beyond the limit moves to the file when that is asked for.
+    // The part beyond the limit moves to the file when that is asked for.
     while store.trim_ram() {}
     assert!(in_ram(&store) <= MIB, "{}", in_ram(&store));
 
-    // Never beyond what it was made with.
+    // The limit never rises beyond the one that the store was made with.
     store.limit_ram(1 << 40);
     save(&store, 1000..2000);
     assert!(in_ram(&store) <= 4 * MIB, "{}", in_ram(&store));
@@ -68,9 +68,9 @@ fn load_all(store: &Spill, slots: std::ops::Range<u32>) {
     }
 }
 
-/// Objects of all ages lie in each chunk of RAM. To move the oldest ones freed no chunk before nearly all had moved,
-/// and what was saved meanwhile took their places: the store stayed as large as it was, and each tick moved what had
-/// just been saved, 17 GiB in five minutes.
+/// Covers objects of all ages in each chunk of RAM. Moving the oldest ones freed no chunk before nearly all had
+/// moved, and objects that were saved meanwhile took their places: the store stayed as large as it was, and each tick
+/// moved what had just been saved, 17 GiB in five minutes.
 #[test]
 fn what_is_over_the_limit_moves_and_no_more_and_what_comes_stays_out() {
     let directory = TempDir::new().unwrap();
@@ -80,7 +80,7 @@ fn what_is_over_the_limit_moves_and_no_more_and_what_comes_stays_out() {
         save(&store, end..end + 100);
         end += 100;
     }
-    // Every third goes, so that each chunk has holes.
+    // Every third slot goes, so that each chunk has holes.
     for slot in (0..end).step_by(3) {
         store.release(SlotId(slot));
     }
@@ -92,7 +92,7 @@ fn what_is_over_the_limit_moves_and_no_more_and_what_comes_stays_out() {
     assert!(store.tiers().unwrap().moves);
     let mut calls = 0;
     while store.trim_ram() {
-        // Others save and release meanwhile.
+        // Other slots are saved and released meanwhile.
         save(&store, end..end + 4);
         (end..end + 4).for_each(|slot| store.release(SlotId(slot)));
         calls += 1;
@@ -101,7 +101,7 @@ fn what_is_over_the_limit_moves_and_no_more_and_what_comes_stays_out() {
     let (front, back) = store.usages();
     assert!(ram_bytes(&store) <= 12 * MIB, "{front:?}, {back:?}");
     assert!(in_ram(&store) > least, "{front:?}, {back:?}");
-    // Where it has its limit nothing moves.
+    // At its limit the store moves nothing.
     assert!(!store.trim_ram() && !store.tiers().unwrap().moves);
     assert_eq!(store.usages().0, front);
     for slot in (0..end).filter(|slot| slot % 3 != 0) {
@@ -123,7 +123,7 @@ fn what_the_file_cannot_take_stays_in_ram() {
     let (front, back) = store.usages();
     assert!(back.slots > 0 && front.slots > 0, "{front:?}, {back:?}");
     assert_eq!(front.slots + back.slots, 200);
-    // What the front has room for it still takes.
+    // The front still takes slots for which it has room.
     store.limit_ram(4 * MIB);
     save(&store, 200..210);
     load_all(&store, 0..210);
@@ -131,7 +131,7 @@ fn what_the_file_cannot_take_stays_in_ram() {
     assert_eq!(store.usage().slots, 0);
 }
 
-/// A program that only reads would go on reading from the file what RAM has room for by now.
+/// Covers a program that only reads: it would go on reading from the file slots for which RAM has room by now.
 #[test]
 fn what_leaves_unchanged_comes_forward_when_there_is_room() {
     let directory = TempDir::new().unwrap();
@@ -151,15 +151,15 @@ fn what_leaves_unchanged_comes_forward_when_there_is_room() {
     store.save(SlotId(1), None, &noise).unwrap();
     let in_file = store.usages().1.slots;
     assert!(in_file >= 3);
-    // Where RAM has no room it stays, …
+    // Where RAM has no room the slot stays in the file.
     assert_eq!(store.save(SlotId(2), whole(0), &text), Ok(Saved::Unchanged));
-    // … where it has it comes, and the old slot is its owner's to release, …
+    // Where RAM has room the slot comes, and its owner releases the old one.
     store.limit_ram(8 * MIB);
     assert_eq!(store.save(SlotId(2), whole(0), &text), Ok(Saved::Stored));
     store.release(SlotId(0));
     assert_eq!(store.usages().1.slots, in_file - 1);
     assert_eq!(store.save(SlotId(3), whole(2), &text), Ok(Saved::Unchanged));
-    // … and what does not compress is better where it is.
+    // A slot that does not compress stays in the file.
     assert_eq!(
         store.save(SlotId(3), whole(1), &noise),
         Ok(Saved::Unchanged)

@@ -1,4 +1,4 @@
-//! Every store against a map that simply keeps the bytes.
+//! Compares every store with a map that simply keeps the bytes.
 
 mod common;
 
@@ -14,12 +14,12 @@ enum Act {
         order: u8,
         fill: Fill,
         previous: Option<prop::sample::Index>,
-        /// Which part of the previous slot is meant.
+        /// The first page of the part of the previous slot that is meant.
         first: u16,
         same: bool,
     },
     Release(prop::sample::Index),
-    /// So many KiB may be in RAM, and what is beyond moves.
+    /// Limits RAM to so many KiB, and moves the rest.
     Trim(u64),
     Load {
         which: prop::sample::Index,
@@ -52,7 +52,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     )
 }
 
-/// Does everything to both and compares. Answers how many saves found no room.
+/// Does everything to the store and to the map and compares them. The answer is how many saves found no room.
 fn run(name: &str, store: &dyn Store, acts: &[Act]) -> usize {
     let mut model: HashMap<u32, Vec<u8>> = HashMap::new();
     let (mut next, mut full) = (0, 0);
@@ -71,7 +71,7 @@ fn run(name: &str, store: &dyn Store, acts: &[Act]) -> usize {
                 same,
             } => {
                 let previous = previous.as_ref().and_then(|index| pick(&model, index));
-                // All of the slot, or a part of it that a folio of this order may have come from.
+                // This is all of the slot, or a part of it that a folio of this order may have come from.
                 let previous = previous.map(|slot| {
                     let len = model[&slot].len().min(4096 << order);
                     let parts = model[&slot].len() / len;
@@ -99,7 +99,7 @@ fn run(name: &str, store: &dyn Store, acts: &[Act]) -> usize {
                     Saved::Stored
                 };
                 match store.save(SlotId(next), previous, &data) {
-                    // A file would have to read a part of a block to tell; what is behind RAM comes forward.
+                    // A file would have to read a part of a block to tell; a slot that is behind RAM comes forward.
                     Ok(Saved::Stored)
                         if expected == Saved::Unchanged
                             && (name == "spill" || name.ends_with("file") && !whole) => {}
@@ -255,7 +255,7 @@ fn misuse_is_answered_not_obeyed() {
             Err(SaveError::Io(17)),
             "{name}"
         );
-        // What is expected need not be there.
+        // A page that is announced need not be there.
         for (slot, first) in [(1, 1), (1, 2), (1, 511), (2, 0), (2, 511), (u32::MAX, 300)] {
             store.expect(part(slot, first, 4096));
             store.expect_bytes(part(slot, first, 4096));
@@ -299,13 +299,14 @@ fn words_take_no_space_and_noise_is_counted() {
     }
 }
 
-/// Every page of a slot, read by itself and written back as it was, is found unchanged; with one other byte it is not.
+/// Checks that every page of a slot, read by itself and written back as it was, is found unchanged, and with one
+/// other byte is not.
 #[test]
 fn a_page_is_told_from_its_neighbours() {
     let dir = tempfile::tempdir().unwrap();
     for (name, store) in stores(dir.path(), None) {
         let mut data = contents(Fill::Text(3), 64 << 10);
-        // A block that one word fills, and one that does not compress.
+        // There is a block that one word fills, and one that does not compress.
         data[16 << 10..32 << 10].fill(7);
         data[32 << 10..48 << 10].copy_from_slice(&contents(Fill::Noise(5), 16 << 10));
         assert_eq!(store.save(SlotId(0), None, &data), Ok(Saved::Stored));
@@ -317,7 +318,7 @@ fn a_page_is_told_from_its_neighbours() {
                 assert_eq!(page, bytes);
                 let previous = Some(part(0, first, len));
                 let saved = store.save(SlotId(1), previous, &page).unwrap();
-                // What is behind RAM comes forward, once.
+                // A slot that is behind RAM comes forward, once.
                 let came = name == "spill" && saved == Saved::Stored;
                 if came {
                     let saved = store.save(SlotId(2), Some(part(1, 0, len)), &page);

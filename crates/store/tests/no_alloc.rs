@@ -1,4 +1,4 @@
-//! Saving, loading and releasing leave the program's allocator alone: they run in fault handlers.
+//! Checks that saving, loading and releasing leave the program's allocator alone: they run in fault handlers.
 
 mod common;
 
@@ -15,13 +15,13 @@ static CALLS: AtomicUsize = AtomicUsize::new(0);
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         CALLS.fetch_add(1, Relaxed);
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller's guarantee is passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         CALLS.fetch_add(1, Relaxed);
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller's guarantee is passed on.
         unsafe { System.dealloc(block, layout) }
     }
 }

@@ -1,4 +1,4 @@
-//! Refusals at opening, and what the stores say of themselves.
+//! Tests of refusals at opening, and of the stores' descriptions of themselves.
 
 mod common;
 

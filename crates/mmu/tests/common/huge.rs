@@ -1,4 +1,4 @@
-//! Leaves as huge pages, their parts, and what the kernel itself says about them.
+//! Helpers for leaves as huge pages, for their parts, and for the kernel's own statements about them.
 
 use std::io::Read;
 
@@ -11,7 +11,8 @@ use super::config;
 
 const HUGE: usize = 2 << 20;
 
-/// A Uffd of `leaves` open leaves, without delivery; `None`, with a line that says why, when there are no huge pages.
+/// A Uffd of `leaves` open leaves, without delivery. The answer is `None`, with a line that says why, when there are
+/// no huge pages.
 pub fn memory(leaves: u32) -> Option<Uffd> {
     for needed in [
         "userfaultfd for faults in user mode",
@@ -52,7 +53,7 @@ pub fn frame(order: u8, n: u32) -> Frame {
     Frame::new(Order::new(order).unwrap(), n)
 }
 
-/// Each page gets a word of its own, at a place of its own.
+/// Writes a word to each page: a value of its own, at a place of its own.
 pub fn write(uffd: &Uffd, range: PageRange, seed: u64) {
     for page in range.pages() {
         // SAFETY: the page is mapped, and only this thread uses it.
@@ -62,12 +63,12 @@ pub fn write(uffd: &Uffd, range: PageRange, seed: u64) {
 
 pub fn reads(uffd: &Uffd, range: PageRange, seed: u64) -> bool {
     range.pages().all(|page| {
-        // SAFETY: as above.
+        // SAFETY: the page is mapped, and only this thread uses it.
         unsafe { word(uffd, page).read_volatile() == seed + u64::from(page.0) }
     })
 }
 
-/// Installs, and makes the frame a hole again where its bytes were copied.
+/// Installs a frame, and makes it a hole again where its bytes were copied.
 pub fn install(uffd: &Uffd, frame: Frame, at: PageRange) {
     if uffd.install(frame, at).unwrap() == Placed::Copied {
         uffd.free_frames(&[frame]);
@@ -89,7 +90,7 @@ pub fn present(uffd: &Uffd, range: PageRange) -> u32 {
     pages
 }
 
-/// Asks that the leaf is one huge page; when it is not, asks the kernel by another way whether there still are any.
+/// Asserts that the leaf is one huge page. If it is not, the kernel is asked in another way whether it still has any.
 #[track_caller]
 pub fn assert_huge(uffd: &Uffd, at: PageRange) {
     let pages = uffd.huge_pages(at).0;
@@ -105,7 +106,7 @@ pub fn assert_huge(uffd: &Uffd, at: PageRange) {
 
 /// Whether a fresh mapping gets a huge page.
 pub fn kernel_has_huge_pages() -> bool {
-    // SAFETY: all that is done here is done to a mapping of this function's own.
+    // SAFETY: everything here is done to a mapping of this function's own.
     unsafe {
         let raw = libc::mmap(
             std::ptr::null_mut(),
@@ -124,7 +125,7 @@ pub fn kernel_has_huge_pages() -> bool {
     }
 }
 
-/// What the kernel says about the mapping that begins at, or holds, the address.
+/// The KiB of huge pages that the kernel counts in the mapping that begins at, or holds, the address.
 fn anon_huge_kib(at: usize) -> usize {
     let mut text = String::new();
     std::fs::File::open("/proc/self/smaps")

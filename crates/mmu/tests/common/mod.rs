@@ -1,4 +1,4 @@
-//! A hand-written manager, as small as can be: one folio, one frame, one state each.
+//! A hand-written manager, as small as possible: one folio has one frame and one state.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -14,19 +14,19 @@ use millpond_mmu::{Delivery, FaultSink, Resolution, TakeOutMethod, Uffd, UffdCon
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// Never touched: reads as zeros.
+    /// The folio was never touched and reads as zeros.
     Empty,
-    /// Mapped; the frame is a hole.
+    /// The folio is mapped; its frame is a hole.
     Mapped,
-    /// On its way in or out.
+    /// The folio is on its way in or out.
     InFlight,
-    /// In its frame.
+    /// The folio is in its frame.
     Out,
-    /// Contents lost.
+    /// The folio's contents are lost.
     Lost,
 }
 
-/// Folio `i` covers pages `i << order` and has frame `i`.
+/// A manager in which folio `i` covers the pages from `i << order` on and has frame `i`.
 pub struct Tiny {
     pub uffd: Arc<Uffd>,
     pub order: Order,
@@ -44,12 +44,13 @@ pub fn config(delivery: Delivery, take_out: TakeOutMethod, leaves: u32) -> UffdC
         pool: PoolLayout { frames },
         delivery,
         take_out,
-        // What the tests look at must not depend on how busy the machine is.
+        // The results of the tests must not depend on how busy the machine is.
         huge_within: std::time::Duration::MAX,
     }
 }
 
-/// Open leaves, without delivery; `None`, with a line that says why, when this kernel cannot move pages.
+/// A Uffd of open leaves, without delivery. The answer is `None`, with a line that says why, when this kernel cannot
+/// move pages.
 pub fn open_leaves(leaves: u32) -> Option<Uffd> {
     if !usable(Delivery::InThread, TakeOutMethod::Move) {
         return None;
@@ -61,7 +62,7 @@ pub fn open_leaves(leaves: u32) -> Option<Uffd> {
 }
 
 impl Tiny {
-    /// A manager over `leaves` leaves, all open, with faults delivered.
+    /// Makes a manager over `leaves` leaves, all open, with faults delivered.
     pub fn new(delivery: Delivery, take_out: TakeOutMethod, leaves: u32, order: u8) -> Arc<Self> {
         let uffd = Uffd::new(config(delivery, take_out, leaves)).unwrap();
         let order = Order::new(order).unwrap();
@@ -103,15 +104,15 @@ impl Tiny {
         unsafe { AtomicU64::from_ptr(at.cast()) }
     }
 
-    /// Waits until nothing is under way for the folio. A fault ends for the program a moment before the handler
-    /// has written down that it did.
+    /// Waits until nothing is under way for the folio. A fault ends for the program a moment before the handler has
+    /// noted that it did.
     pub fn settle(&self, folio: usize) {
         while self.states.lock().unwrap()[folio] == State::InFlight {
             std::thread::yield_now();
         }
     }
 
-    /// Takes a mapped folio out. Answers whether it was mapped and could go.
+    /// Takes a mapped folio out. The answer is whether it was mapped and could go.
     pub fn evict(&self, folio: usize) -> bool {
         self.settle(folio);
         {
@@ -130,7 +131,7 @@ impl Tiny {
         taken
     }
 
-    /// Takes neighbouring mapped folios out in one call.
+    /// Takes neighbouring mapped folios out in one call. The answer is how many went.
     pub fn evict_all(&self, first: usize, count: usize) -> usize {
         let mut folios = [0; 32];
         let mut n = 0;
@@ -206,7 +207,7 @@ impl FaultSink for Sink {
     }
 }
 
-/// Both deliveries, each with both methods.
+/// Runs a test with both deliveries, each with both methods.
 pub fn each_kind(mut run: impl FnMut(Delivery, TakeOutMethod)) {
     for delivery in [Delivery::InThread, Delivery::Handler] {
         for method in [TakeOutMethod::Move, TakeOutMethod::Copy] {
@@ -217,7 +218,7 @@ pub fn each_kind(mut run: impl FnMut(Delivery, TakeOutMethod)) {
     }
 }
 
-/// Whether this kernel can do it; says so when it cannot.
+/// Whether this kernel can do it. A line says so when it cannot.
 pub fn usable(delivery: Delivery, method: TakeOutMethod) -> bool {
     match Uffd::new(config(delivery, method, 1)) {
         Ok(_) => true,
@@ -228,7 +229,7 @@ pub fn usable(delivery: Delivery, method: TakeOutMethod) -> bool {
     }
 }
 
-/// How long stress tests run, each.
+/// The time that each stress test runs.
 pub fn stress_time() -> std::time::Duration {
     let seconds = std::env::var("MILLPOND_STRESS_SECS")
         .ok()
@@ -245,7 +246,7 @@ pub fn in_child(before: impl FnOnce(), after: impl FnOnce(), work: impl FnOnce()
     assert!(pid >= 0);
     if pid == 0 {
         let status = work();
-        // SAFETY: ends the child at once.
+        // SAFETY: the call ends the child at once.
         unsafe { libc::_exit(status) };
     }
     after();
@@ -259,7 +260,7 @@ pub fn wait_for(pid: i32) -> i32 {
     status
 }
 
-/// A small generator: xorshift.
+/// A small generator of random numbers: xorshift.
 pub struct Random(pub u64);
 
 impl Random {

@@ -5,6 +5,7 @@
 //! memory and come back. So the kernel keeps no seal of managed memory: its seal would be on our mapping, and would
 //! forbid us to bring pages in. The account keeps it, for the whole life of the process and of its children, and each
 //! call asks.
+//!
 //! As in the kernel, a call that meets a seal is `EPERM`. `munmap` and `mmap` have done nothing then; `mprotect` and
 //! `madvise` have handled the part before it.
 

@@ -1,8 +1,8 @@
-//! What the tests of C programs under the library share: a program is compiled, run with the library and without it,
-//! and ended when it does not end by itself.
+//! The shared part of the tests of C programs under the library: a program is compiled, run with the library and
+//! without it, and ended when it does not end by itself.
 //!
-//! They need a C compiler, and userfaultfd with faults from the kernel handed over (root, or access to
-//! `/dev/userfaultfd`); without either the tests say so and pass. The sources are in `tests/c`.
+//! These tests need a C compiler, and userfaultfd with faults from the kernel handed over (root, or access to
+//! `/dev/userfaultfd`). Without either the tests say so and pass. The sources are in `tests/c`.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::os::unix::process::CommandExt;
@@ -11,25 +11,25 @@ use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// The budget of a program, in bytes: a third of what most of them touch.
+/// The budget of a program, in bytes: a third of the memory that most of them touch.
 pub const RAM: &str = "33554432";
-/// How long a program may take that is not compared with itself. None takes a tenth of it on an idle machine.
+/// The time that a program may take that is not compared with itself. None takes a tenth of it on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How many times as long as without the library a program may take under it, …
+/// The most times as long as without the library that a program may take under it.
 const TIMES: u32 = 20;
-/// … if that is more than this: the start, and a machine that is busy now and was not a moment ago.
+/// The time that a program may take in any case: for the start, and for a machine that has become busy meanwhile.
 const FLOOR: Duration = Duration::from_secs(20);
 
-/// The library, built now, as no dependency of a test can be a shared library.
+/// The library, which is built now because no dependency of a test can be a shared library.
 pub fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
-        // The directory of this profile in the target directory; a test is in its `deps`.
+        // This is the directory of this profile in the target directory; a test is in its `deps`.
         let test = std::env::current_exe().unwrap();
         let profile = test.parent().unwrap().parent().unwrap();
         let mut cargo = Command::new(env!("CARGO"));
-        // As a part of the workspace, as `./test` has done already: by itself its dependencies would have other
-        // features.
+        // The library is built as a part of the workspace, as `./test` has done already: by itself its dependencies
+        // would have other features.
         cargo.args(["build", "--quiet", "--workspace", "--target-dir"]);
         cargo.arg(profile.parent().unwrap());
         if profile.ends_with("release") {
@@ -41,7 +41,7 @@ pub fn library() -> &'static Path {
     })
 }
 
-/// Whether there is a C compiler; says so if not.
+/// Whether there is a C compiler. A line says so if there is none.
 pub fn has_compiler() -> bool {
     let is_there = Command::new("cc").arg("--version").output().is_ok();
     if !is_there {
@@ -50,7 +50,7 @@ pub fn has_compiler() -> bool {
     is_there
 }
 
-/// Whether programs can be compiled, and run under the library, here; says why not.
+/// Whether programs can be compiled, and run under the library, here. A line says why if not.
 pub fn is_possible() -> bool {
     if !has_compiler() {
         return false;
@@ -65,8 +65,8 @@ pub fn is_possible() -> bool {
     true
 }
 
-/// Compiles `c/NAME.c`. The compiler takes the C library's functions for calls like any other, so that none is left
-/// out.
+/// Compiles `c/NAME.c`. The compiler must take the C library's functions for calls like any other, so that it leaves
+/// none out.
 pub fn compile(name: &str, directory: &Path, more: &[&str]) -> PathBuf {
     let source = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c"));
     let program = directory.join(name);
@@ -82,14 +82,14 @@ pub fn compile(name: &str, directory: &Path, more: &[&str]) -> PathBuf {
     program
 }
 
-/// A command without the library, whatever the tests themselves run under.
+/// A command that runs without the library, whatever the tests themselves run under.
 pub fn bare(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.env_remove("LD_PRELOAD");
     command
 }
 
-/// A command under the library, with the budget of [`RAM`].
+/// A command that runs under the library, with the budget of [`RAM`].
 pub fn preloaded(program: &Path) -> Command {
     let mut command = Command::new(program);
     command
@@ -98,8 +98,8 @@ pub fn preloaded(program: &Path) -> Command {
     command
 }
 
-/// Runs a command to its end, which must come. If it does not, its children end with it: one of them may be what hangs,
-/// and holds the pipes open.
+/// Runs a command to its end, which must come. If it does not, its children are ended with it: one of them may be the
+/// process that hangs, and holds the pipes open.
 pub fn finish(command: Command) -> Output {
     finish_within(command, PATIENCE)
 }
@@ -114,7 +114,7 @@ fn finish_within(mut command: Command, patience: Duration) -> Output {
     let child = command.spawn().unwrap();
     let group = rustix::process::Pid::from_child(&child);
     let (sender, receiver) = std::sync::mpsc::channel();
-    // Read from the start: a program that prints more than a pipe holds would wait for a reader.
+    // The output is read from the start: a program that prints more than a pipe holds would wait for a reader.
     let reader = std::thread::spawn(move || sender.send(child.wait_with_output()));
     let Ok(output) = receiver.recv_timeout(patience) else {
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
@@ -127,7 +127,7 @@ fn finish_within(mut command: Command, patience: Duration) -> Output {
     output.unwrap()
 }
 
-/// What a command prints that ends well and has nothing to complain of.
+/// The output of a command, which must end well and complain of nothing.
 pub fn printed(command: Command) -> String {
     in_order(finish(command))
 }
@@ -139,7 +139,7 @@ fn in_order(output: Output) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// How a program ran without the library, which says how long it may take under it.
+/// The run of a program without the library, which decides how long it may take under it.
 pub struct Pace {
     output: Output,
     took: Duration,
@@ -158,17 +158,18 @@ impl Pace {
         }
     }
 
-    /// What it printed, if it ended well: some programs check what only the library does, and are timed alone.
+    /// The output of the program, which must have ended well. Some programs check what only the library does, and are
+    /// timed alone.
     pub fn native(self) -> String {
         in_order(self.output)
     }
 
-    /// As [`printed`], of the same program under the library, which is not too slow.
+    /// The output of the same program under the library, as for [`printed`]. It must not be too slow.
     pub fn printed(&self, command: Command) -> String {
         let program = PathBuf::from(command.get_program());
         let most = FLOOR.max(self.took * TIMES);
         let began = Instant::now();
-        // Who is too slow may say how slow.
+        // A program that is too slow may finish, to tell how slow it was.
         let output = in_order(finish_within(command, most.max(PATIENCE)));
         let took = began.elapsed();
         let name = program.file_name().unwrap().display();
@@ -182,7 +183,7 @@ impl Pace {
     }
 }
 
-/// The program ends well under the library, in time, and has nothing to complain of.
+/// Checks that the program ends well under the library, in time, and complains of nothing.
 pub fn is_right(name: &str, arguments: &[&str]) {
     if !is_possible() {
         return;
@@ -195,7 +196,7 @@ pub fn is_right(name: &str, arguments: &[&str]) {
     pace.printed(command);
 }
 
-/// What the program prints under the library, and without it.
+/// The output of the program under the library, and without it.
 pub fn tables(name: &str, arguments: &[&str]) -> Option<[String; 2]> {
     if !is_possible() {
         return None;
@@ -208,7 +209,7 @@ pub fn tables(name: &str, arguments: &[&str]) -> Option<[String; 2]> {
     Some([pace.printed(command), pace.native()])
 }
 
-/// Compares line by line, as a table has hundreds.
+/// Compares two outputs line by line, as a table has hundreds.
 pub fn are_equal(ours: &str, kernel: &str) {
     let differences: Vec<_> = ours
         .lines()
@@ -220,14 +221,14 @@ pub fn are_equal(ours: &str, kernel: &str) {
     assert_eq!(ours.lines().count(), kernel.lines().count());
 }
 
-/// The program ends well under the library and without it, and prints the same.
+/// Checks that the program ends well under the library and without it, and prints the same.
 pub fn prints_the_same(name: &str, arguments: &[&str]) {
     if let Some([ours, kernel]) = tables(name, arguments) {
         are_equal(&ours, &kernel);
     }
 }
 
-/// How long a race lasts, in seconds.
+/// The length of a race, in seconds.
 pub fn seconds() -> String {
     std::env::var("MILLPOND_STRESS_SECS").unwrap_or_else(|_| "3".to_owned())
 }

@@ -1,4 +1,4 @@
-//! What the tests share: contents of all kinds, and stores of all kinds.
+//! The shared part of the tests: contents of all kinds, and stores of all kinds.
 #![allow(dead_code)]
 
 use millpond_core::SlotId;
@@ -7,7 +7,7 @@ use millpond_core::{Order, SlotPart};
 use millpond_store::{CompressedRam, CompressedRamConfig, FileStore, FileStoreConfig, Spill};
 use std::path::Path;
 
-/// `data.len()` bytes of `slot` from page `first` on, as what they may still be.
+/// The part of `slot` from page `first` on that has `len` bytes, as the previous place of contents.
 pub fn part(slot: u32, first: u16, len: usize) -> SlotPart {
     SlotPart {
         slot: SlotId(slot),
@@ -16,18 +16,18 @@ pub fn part(slot: u32, first: u16, len: usize) -> SlotPart {
     }
 }
 
-/// What a folio is filled with.
+/// The kind of a folio's contents.
 #[derive(Clone, Copy, Debug)]
 pub enum Fill {
     Zero,
     Word(u64),
     Noise(u64),
     Text(u64),
-    /// Each block of 64 KiB of another kind.
+    /// Each block of 64 KiB is of another kind.
     Mixed(u64),
 }
 
-/// Random numbers that are the same each time.
+/// Random numbers that are the same in each run.
 pub struct Random(pub u64);
 
 impl Random {
@@ -92,7 +92,7 @@ fn config(dir: &Path, max_bytes: Option<u64>) -> FileStoreConfig {
     }
 }
 
-/// One of each kind, with little room when `max_bytes` says so.
+/// One store of each kind, with little room when `max_bytes` says so.
 pub fn stores(dir: &Path, max_bytes: Option<u64>) -> Vec<(&'static str, Box<dyn Store>)> {
     vec![
         ("ram", Box::new(ram(max_bytes))),

@@ -23,14 +23,14 @@
 //! always yes.
 //!
 //! # What the hooks do here
-//! | hook | lazy purging | without |
+//! | hook | with lazy purging | without it |
 //! | --- | --- | --- |
 //! | `purge_lazy` | lazily freed | refused |
 //! | `purge_forced` | lazily freed as zeros ([`Space::lazy_free_zeroed`](millpond::space::Space::lazy_free_zeroed)) | discarded |
 //! | `decommit` | refused | refused |
 //! | `commit` | made accessible | made accessible |
 //! | `dalloc` of a long extent | given up | given up |
-//! | `dalloc` | refused | refused |
+//! | `dalloc` of another extent | refused | refused |
 //!
 //! Lazily freed memory keeps its frames until there is pressure; then they go without a write. A folio up to 64 KiB
 //! is cleared where it is, so that using it again is no fault. It is zeros from then on and satisfies both purges.

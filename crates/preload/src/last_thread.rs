@@ -10,7 +10,6 @@
 //! so, it reads the names of all others. The names of our threads begin alike; when only our threads are left, no
 //! thread can ever run the program's code again, and the process ends. A thread of the program with such a name
 //! counts as ours.
-//! hide the end of the others from nobody but us.
 
 use crate::{filters, raw, report};
 use core::ffi::CStr;

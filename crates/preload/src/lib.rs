@@ -7,13 +7,13 @@
 //! | concern | file |
 //! | --- | --- |
 //! | start, phases; programs that may not have their memory managed | `init`, `settings`, `unmanaged` |
-//! | allocation: whose a block is, the exports, jemalloc's hooks and what it keeps, our own allocator | `owner`, `malloc`, `realloc`, `mallocx`, `jemalloc`, `decay`, `internal_alloc`, `linker`, `mallinfo` |
+//! | allocation: the owner of a block, the exports, jemalloc's hooks and the memory that it keeps, our own allocator | `owner`, `malloc`, `realloc`, `mallocx`, `jemalloc`, `decay`, `internal_alloc`, `linker`, `mallinfo` |
 //! | mappings: the account, and each call | `vma`, `mmap`, `munmap`, `mprotect`, `mremap`, `mseal`, `madvise`, `process_madvise`, `brk`, `mlock`, `ask`, `shm` |
-//! | the same calls by `syscall`; what the kernel may not do to managed memory by itself | `syscall`, `prctl`, `ksm`, `filters` |
+//! | calls by `syscall`; things that the kernel may not do to managed memory by itself | `syscall`, `prctl`, `ksm`, `filters` |
 //! | pages that the kernel would refer to: pipes, sockets | `references` |
 //! | libraries that are loaded later | `dlopen` |
 //! | processes and threads, their rights | `fork`, `clone`, `namespaces`, `threads`, `last_thread`, `rights`, `exit`, `report` |
-//! | what makes locks safe here | `lock`, `signals`, `stack_switch`, `raw` |
+//! | the safety of locks | `lock`, `signals`, `stack_switch`, `raw` |
 //!
 //! Exported symbols exist in the shared library only; the unit tests are built without them, because a test program
 //! that replaced its own `malloc` half-way would test nothing.

@@ -14,13 +14,13 @@
 //! | --- | --- |
 //! | `DONTNEED` | discarded: zeros at the next touch |
 //! | `FREE` | lazily freed: the old bytes or zeros at the next touch, and the frames are kept until there is pressure. Other threads may write meanwhile, so pages are captured and a touch brings them back. Without lazy purging (`MILLPOND_LAZY_PURGE=off`): discarded |
-//! | `COLD`, `PAGEOUT` | the manager's own |
-//! | `WILLNEED` | read in, at most a quarter of the budget: more would push out what the program uses now, and at last its own first part. Linux reads asynchronously and the call returns at once; here the caller waits for it. Pages that were never touched are made as well, since nobody can tell them from those that are out |
-//! | `POPULATE_READ`, `POPULATE_WRITE` | the kernel's: it touches, we serve |
+//! | `COLD`, `PAGEOUT` | given to the manager, which has both |
+//! | `WILLNEED` | read in, at most a quarter of the budget: more would push out memory that the program uses now, and at last the first part of the range itself. Linux reads asynchronously and the call returns at once; here the caller waits for it. Pages that were never touched are made as well, since they cannot be told from those that are out |
+//! | `POPULATE_READ`, `POPULATE_WRITE` | passed to the kernel: it touches the pages, and we serve the faults |
 //! | `DONTFORK`, `WIPEONFORK` and their opposites | kept with the area, and done in the child by us ([`crate::fork`]) |
-//! | `DONTDUMP`, `DODUMP` | the kernel's |
+//! | `DONTDUMP`, `DODUMP` | passed to the kernel |
 //! | `MERGEABLE`, `UNMERGEABLE` | refused with `EINVAL`, as by a kernel without KSM ([`crate::ksm`]) |
-//! | `GUARD_INSTALL`, `GUARD_REMOVE`, `COLLAPSE`, `REMOVE` | refused with `EINVAL`. That is what the kernel says to the last (there is no file), and what kernels without the others say, so that callers have another way |
+//! | `GUARD_INSTALL`, `GUARD_REMOVE`, `COLLAPSE`, `REMOVE` | refused with `EINVAL`. That is the kernel's answer to `REMOVE` (there is no file), and the answer of kernels without the others, so callers have another way |
 //!
 //! Calls by `syscall` lead here as well ([`crate::syscall`]). Calls by an instruction of the program's own go past
 //! us, here and in [`crate::process_madvise`]. Hints do no harm then, but a `MADV_DONTNEED` of that kind about

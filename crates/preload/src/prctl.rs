@@ -3,7 +3,7 @@
 //! The number of the function's arguments depends on the option. So for an option that is not handled here the C
 //! library's function is jumped to, with registers and stack as the program left them.
 //!
-//! | option | what is done | file |
+//! | option | treatment | file |
 //! | --- | --- | --- |
 //! | `PR_SET_MEMORY_MERGE` | refused | `ksm` |
 //! | `PR_SET_SECCOMP` | passed on, and remembered | `filters` |

@@ -8,9 +8,9 @@
 //! | | copied | moved | C library alone |
 //! | --- | --- | --- | --- |
 //! | 1 MiB doubled to 512 MiB, in memory | 1372 | 2.3 | 2.3 |
-//! | the same in 128 MiB | 4349 | 33 | |
+//! | 1 MiB doubled to 512 MiB, in 128 MiB | 4349 | 33 | |
 //! | two blocks in turns by 16 MiB to 256 MiB each, in memory | 1528 | 13 | 3.5 |
-//! | the same in 128 MiB | 13092 | 249 | |
+//! | two blocks in turns by 16 MiB to 256 MiB each, in 128 MiB | 13092 | 249 | |
 //!
 //! To jemalloc this is an allocation, a copy by other code, and a free. The old block's addresses stay its own, and
 //! are mapped anew at once, so only live blocks lie in mappings that came from elsewhere. Memory that is purged later

@@ -10,7 +10,7 @@
 //! | calls | lead to |
 //! | --- | --- |
 //! | `mmap`, `munmap`, `mprotect`, `pkey_mprotect`, `mremap`, `mseal`, `madvise`, `process_madvise`, `brk`, `mlock`, `mlock2`, `munlock`, `mlockall`, `munlockall`, `msync`, `mincore`, `shmat`, `shmdt` | the account of mappings |
-//! | `mbind`, `set_mempolicy_home_node` | the kernel, and the account of what is to be mapped anew when it is unmapped |
+//! | `mbind`, `set_mempolicy_home_node` | the kernel, and the account of memory that is mapped anew when it is unmapped |
 //! | `vmsplice`, `setsockopt` | [`crate::references`] |
 //! | `close`, `close_range`, `dup2`, `dup3` | [`crate::descriptors`] |
 //! | `prctl`, `seccomp` | [`crate::prctl`], [`crate::filters`] |

@@ -2,7 +2,7 @@
 //!
 //! | | [`InThread`](Delivery::InThread) | [`Handler`](Delivery::Handler) |
 //! | --- | --- | --- |
-//! | who runs the sink | the faulting thread, in a SIGBUS handler | one thread of ours |
+//! | the thread that runs the sink | the faulting thread, in a SIGBUS handler | one thread of ours |
 //! | a 4 KiB fault | about 4 µs | about 7 µs, when the thread sits on the faulter's processor |
 //! | system calls on absent memory | fail with EFAULT | work |
 //! | absent thread stacks, signal frames, futexes | kill or abort the program | work |

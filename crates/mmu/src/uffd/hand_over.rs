@@ -13,7 +13,7 @@
 //! | --- | --- |
 //! | the source without access meanwhile (`mprotect` visits every entry, twice) | 70 to 80 |
 //! | registered all the time, without the remap event | 4 |
-//! | registered all the time, with it | 0.3, and 0.01 to 0.04 where both lie alike in their gigabyte |
+//! | registered all the time, with the remap event | 0.3, and 0.01 to 0.04 where both lie alike in their gigabyte |
 //!
 //! The last way is taken ([`Uffd::hand_over_watched`]): handler delivery has a thread that reads the events, and one
 //! hand-off to it is the cost. A touch comes before the move and finds the page, or is reported as a fault at the

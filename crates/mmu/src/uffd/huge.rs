@@ -14,9 +14,9 @@
 //! | move a huge page where no table is / into an empty table: of data / of zeros | 1.1–2.2 / 410 / 860 |
 //! | move 512 small pages | 47 |
 //! | zero a huge page of cold memory past the caches / through them | 26 / 52 |
-//! | the same, and the program's first touch of each line after it | 102 / 71 |
+//! | zero it so, and the program's first touch of each line after it | 102 / 71 |
 //! | copy 2 MiB of cold memory | 110 |
-//! | look whether a leaf is empty, and drop it: no table / empty table | 0.5 + 1.0 / 2.2 + 2.6 |
+//! | check whether a leaf is empty + drop it: no table / empty table | 0.5 + 1.0 / 2.2 + 2.6 |
 //!
 //! *The table in the way.* A leaf that ever held a small page has a table, empty or not. A leaf that was faulted on
 //! has one too: the kernel makes it before it asks userfaultfd. `MADV_DONTNEED` of a whole leaf frees it (Linux 6.14,

@@ -11,9 +11,9 @@
 //! | pages of the leaf | 1 | 32 | 128 | 256 | 512 |
 //! | --- | --- | --- | --- | --- | --- |
 //! | alone: by moves | 1.3 | 31 | 127 | 250 | 40 |
-//! | by table, into a block that is new / that was used | 8 / 9 | 8 / 10 | 9 / 11 | 11 / 12 | 17 / 18 |
+//! | alone: by table, into a block that is new / that was used | 8 / 9 | 8 / 10 | 9 / 11 | 11 / 12 | 17 / 18 |
 //! | beside a running thread: by moves | 19 | 600 | 2,430 | 4,900 | 94 |
-//! | by table, new / used | 28 / 47 | 30 / 49 | 33 / 51 | 43 / 60 | 55 / 74 |
+//! | beside a running thread: by table, new / used | 28 / 47 | 30 / 49 | 33 / 51 | 43 / 60 | 55 / 74 |
 //!
 //! A used block has an empty page table, which the kernel frees on the way, by an interruption of its own. About half
 //! of the time alone is not the move: 1 µs is for the questions before it, 1 µs for the calls that make the block a

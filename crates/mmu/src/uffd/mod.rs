@@ -4,14 +4,14 @@
 //!
 //! | | same folio or frame | other folios |
 //! | --- | --- | --- |
-//! | install, copy, take_out, take_out_leaf (all of leaf and block), fill, read_frame, free_frames | never (in flight; frames are leased, a slip panics) | freely |
+//! | install, copy, take_out, take_out_leaf (all of leaf and block), fill, read_frame, free_frames | never (in flight; frames are leased, a mistake panics) | freely |
 //! | clear, is_blank | never beside an operation that maps or unmaps | freely |
 //! | zap, poison | never beside install or take_out | freely |
 //! | the program's reads, writes, system calls | any time: they see the old page, the new page, or fault | freely |
 //! | open, close, remap_reserved | never beside an operation on the same pages | freely |
-//! | hand_over | nothing else runs, and the program does not touch the source | the same |
-//! | hand_over_watched | nothing else runs but the program and the thread that reads faults | the same |
-//! | before_fork … after_fork | nothing else runs: the caller is quiet | the same |
+//! | hand_over | nothing else runs, and the program does not touch the source | nothing else runs |
+//! | hand_over_watched | nothing else runs but the program and the thread that reads faults | nothing else runs but these |
+//! | before_fork … after_fork | nothing else runs: the caller is quiet | nothing else runs |
 
 mod blank;
 mod closed;

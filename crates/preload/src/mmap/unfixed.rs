@@ -10,8 +10,8 @@
 //! minds.
 //!
 //! A mapping that is longer than any gap of the space is the kernel's: sanitizers and databases reserve terabytes,
-//! readable and writable, of which they touch little. The report of a run says how much of such memory was used
-//! outside the budget.
+//! readable and writable, of which they touch little. The report of a run names the part of them that
+//! became memory outside the budget.
 
 use super::Request;
 use crate::space;

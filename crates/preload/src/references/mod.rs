@@ -8,7 +8,7 @@
 //! User space cannot ask whether the kernel holds such a reference, nor when it ends (`docs/REFERENCES.md` lists what
 //! was tried). So such references are prevented:
 //!
-//! | call | what is done instead | file |
+//! | call | treatment | file |
 //! | --- | --- | --- |
 //! | `vmsplice` of managed memory into a pipe | the bytes are copied, and the pipe gets the copy | `pipe` |
 //! | `setsockopt` with `SO_ZEROCOPY` | refused as by a protocol without it; the program then sends copies | `socket` |

@@ -6,7 +6,7 @@
 //! the space, to be brought in when they are touched, which never happens. Its answer goes to the program, for memory
 //! of either kind together.
 //!
-//! Locks are not inherited: a child's account begins empty.
+//! Locks are not inherited: a child's account is emptied.
 
 use crate::raw;
 use rustix::io::Errno;

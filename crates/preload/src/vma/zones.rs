@@ -5,7 +5,7 @@
 //! from the other end. If the space gave them to requests that name no address, a program that names one would come
 //! too late. These were measured natively:
 //!
-//! | who | wants |
+//! | request | wanted addresses |
 //! | --- | --- |
 //! | `MAP_32BIT` | between 1 and 2 GiB |
 //! | sbcl | 1.25 GiB for static and 64 GiB for dynamic memory, or does not start |

@@ -16,7 +16,7 @@
 //!
 //! # For how long
 //! Reading 32 KiB takes 60 to 100 µs on a disk that is worth waiting for, and sleeping costs about 200. A thread that
-//! has waited for so long sleeps after all, and has lost at most twice the least possible time. A device that is
+//! has waited for so long sleeps after all, and has taken at most twice the least possible time. A device that is
 //! always slower is not waited for: after such a wait a few reads sleep at once, then twice as many, up to
 //! [`REST_MOST`].
 //!

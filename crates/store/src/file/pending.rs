@@ -226,8 +226,8 @@ impl Pending {
     /// The filled bytes of batch `i`.
     fn bytes(&self, i: usize, filled: u64) -> &[u8] {
         // SAFETY: so many bytes of the batch are in the mapping and were written before `filled` was raised, under
-        // the lock. They are not written again before the batch is empty, which only the caller that reads them can
-        // make it.
+        // the lock. They are not written again before the batch is empty. It does not become empty meanwhile: the
+        // caller holds the lock, or is the one that empties the batch.
         unsafe {
             std::slice::from_raw_parts(
                 self.map.as_ptr().add(i * BATCH_BYTES),

@@ -1,7 +1,7 @@
 //! Measures what folios of 2 MiB cost: the first touch of 1 GiB by them, beside the kernel's own first touch with
 //! huge and with small pages, and their way out and back. The measurements take turns, so that all meet the same
-//! machine. The output is the least and the middle of the rounds, in microseconds for 2 MiB. `cargo run --release -p
-//! millpond-mmu --example huge [ROUNDS]`
+//! machine. The output is the least and the middle of the rounds, in microseconds for 2 MiB. Run it by
+//! `cargo run --release -p millpond-mmu --example huge [ROUNDS]`.
 //!
 //! On a virtual machine the host takes memory that the guest does not use, and finding it again costs ten times as
 //! much as the costs that are measured here. So before each first touch the same memory is touched and given back.

@@ -29,7 +29,7 @@ impl Affinity {
         }
     }
 
-    /// Whether the kernel said where the thread may run, so that it can leave a processor again.
+    /// Whether the kernel said where the thread may run, so that the thread can leave a processor again.
     #[must_use]
     pub fn can_leave(&self) -> bool {
         self.allowed.is_some()

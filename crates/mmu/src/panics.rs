@@ -1,4 +1,4 @@
-//! A panic of ours ends the process.
+//! A panic of our own code ends the process.
 //!
 //! A service thread that panics unwinds and is gone, and nobody tells the threads that wait for it: a fault that
 //! nobody resolves is a program that hangs for ever, without a word. A panic in the middle of a fault, on the

@@ -1,6 +1,6 @@
 //! The constructor: reads the settings, builds the manager, starts the program's allocator.
 //!
-//! It is the first constructor of the process (see `build.rs`), and the first of this library (by its section's
+//! This is the first constructor of the process (see `build.rs`), and the first of this library (by its section's
 //! number), before jemalloc's own. Until it has ended, allocations come from the internal allocator.
 
 use crate::settings::{self, Settings, Store, strings};

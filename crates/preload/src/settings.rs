@@ -1,6 +1,6 @@
 //! The settings that `millpond run` hands over in the environment.
 //!
-//! They are read from the environment block that the dynamic linker passes to constructors: the C library's own
+//! The settings are read from the environment block that the dynamic linker passes to constructors: the C library's own
 //! `environ` is not set yet when this library, the first of all, is initialised.
 //!
 //! For the same reason no code here may call `getenv`. The standard library does, for the directory of temporary

@@ -55,7 +55,7 @@ pub struct CompressedRam {
 }
 
 impl CompressedRam {
-    /// The smallest limit: a single 64 KiB block and what surrounds it.
+    /// The smallest limit: it holds a single 64 KiB block and the memory around it.
     pub const MIN_BYTES: u64 = 128 << 10;
 
     /// Makes an empty store.

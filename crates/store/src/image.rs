@@ -120,7 +120,7 @@ impl<'a> Image<'a> {
         self.data.len().div_ceil(self.block_size())
     }
 
-    /// The parts that get a record each.
+    /// The parts of the image, each of which gets a record.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = ImageBlock<'a>> {
         let size = self.block_size();
         let pages = self.sums.chunks(size / PAGE);

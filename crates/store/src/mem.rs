@@ -84,14 +84,14 @@ impl Mapping {
         self.base.as_ptr()
     }
 
-    /// Gives up ownership without unmapping.
+    /// Gives up ownership of the mapping without unmapping it. The answer is its first address.
     pub(crate) fn into_raw(self) -> *mut u8 {
         let base = self.as_ptr();
         std::mem::forget(self);
         base
     }
 
-    /// Takes ownership back.
+    /// Takes ownership of a mapping back.
     ///
     /// # Safety
     /// `base` came from [`Mapping::into_raw`] of a mapping of `len` bytes, or is a part of such a mapping that has

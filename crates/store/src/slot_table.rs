@@ -178,7 +178,7 @@ pub(crate) struct NoMemory;
 pub(crate) enum ClaimError {
     /// The slot holds something, or a thread is writing it.
     Taken,
-    /// There is no memory for its record.
+    /// There is no memory for the slot's record.
     NoMemory,
 }
 

@@ -63,7 +63,7 @@ pub struct Spill {
     from_back: Counted,
     /// The front holds no slot of this number or above.
     top: AtomicU32,
-    /// The slot to look at next for what has to move.
+    /// The slot that is looked at next, in search of those that have to move.
     next: AtomicU32,
     /// Number of slots that were looked at in this round. A round goes over all of them once.
     looked_at: AtomicU32,

@@ -27,10 +27,10 @@ use crate::uffd::Uffd;
 /// Which thread runs the sink when an absent page is touched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Delivery {
-    /// The faulting thread itself, inside a SIGBUS handler. The program must leave SIGBUS unblocked, and must
+    /// The faulting thread itself runs it, inside a SIGBUS handler. The program must leave SIGBUS unblocked, and must
     /// not pass absent memory to system calls.
     InThread,
-    /// One handler thread for the whole arena. Managed memory behaves like memory everywhere.
+    /// One handler thread runs it for the whole arena. Managed memory behaves like memory everywhere.
     Handler,
 }
 
@@ -67,7 +67,7 @@ pub enum Faulters {
 /// handler. It must not call the program's allocator, use thread-local storage, touch managed memory, panic, or take
 /// a lock that anyone holds while touching managed memory.
 pub trait FaultSink: Send + Sync {
-    /// Called once in a new handler thread, before it reads its first fault.
+    /// Is called once in a new handler thread, before it reads its first fault.
     fn handler_started(&self) {}
 
     /// Says which threads the handler serves from now on. The handler calls this after each fault; before the first

@@ -4,7 +4,7 @@
 //! will. Both ways of mapping are atomic for each page: a racing thread sees the page whole or faults. Threads that
 //! wait are woken by the ioctl itself.
 //!
-//! What can go wrong, and what is done:
+//! These are the possible failures, and what is done about them:
 //!
 //! - *The pages are shared after a fork* (EBUSY), or the mapping is not writable (EINVAL): the pages cannot be moved,
 //!   and are copied.

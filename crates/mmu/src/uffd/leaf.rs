@@ -89,7 +89,7 @@ impl Uffd {
         let lease = self.pool.lease_block(frame);
         let lease = lease.ok_or(TakeOutError::Immovable)?;
         let (leaf, block) = (self.at(at.start), lease.addr());
-        // Phase 1: is the mapping as it was made?
+        // Phase 1: the mapping must be as it was made.
         if !may_map_again() || !remap::is_mapped_unlocked(leaf, HUGE) {
             return Err(TakeOutError::Immovable);
         }

@@ -60,7 +60,7 @@ use open::{Features, open_mem, open_pagemap, open_pidfd, open_uffd, supported_fe
 use parts::Parts;
 use zeros::Zeros;
 
-/// How pages are captured on their way out.
+/// The method by which pages are captured on their way out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum TakeOutMethod {
     /// [`Move`](Self::Move) where the kernel has it (Linux 6.8), else [`Copy`](Self::Copy).

@@ -1,4 +1,4 @@
-//! Instructions that may fault and then go on elsewhere.
+//! Instructions that may fault: a thread that faults there goes on elsewhere.
 //!
 //! The kernel has to touch user memory under locks, and may not wait for it there. Its answer is the exception table:
 //! an instruction that may fault has a place to go on at when it does. The table here is of the two routines of this

@@ -26,8 +26,8 @@
 //! us, here and in [`crate::process_madvise`]. Hints do no harm then, but a `MADV_DONTNEED` of that kind about
 //! managed memory is done by half: pages that were in memory read as zeros (`driver/src/vanished.rs`), and those that
 //! had left it come back as they were. Go's runtime gives pages back in that way and takes them for empty.
-//! `millpond run` makes it use `MADV_FREE` instead (`GODEBUG=madvdontneed=0`), after which the contents that come back are
-//! right.
+//! `millpond run` makes it use `MADV_FREE` instead (`GODEBUG=madvdontneed=0`), after which the contents that come
+//! back are right.
 
 use crate::vma::{self, AtFork, Kind, PAGE, Range, Vmas};
 use crate::{raw, space};

@@ -4,8 +4,9 @@
 //! would change the *parent's* memory. It does not inherit the registration: its missing pages would silently read as
 //! zeros. A fork therefore has three parts:
 //!
-//! 1. Before the fork the caller quiets everything and lets arena, pool and the huge pages' slots be inherited.
-//!    (Otherwise they are not: a child made behind our back dies at its first touch, where it would read wrong data.)
+//! 1. Before the fork the caller quiets everything and lets arena, pool, the buffers for loads and the huge pages'
+//!    slots be inherited. (Otherwise they are not: a child made behind our back dies at its first touch, where it
+//!    would read wrong data.)
 //! 2. The parent forbids the inheritance again.
 //! 3. The child makes a descriptor, a page map and a process handle of its own, closes the inherited ones, starts its
 //!    own delivery, and registers arena and pool.

@@ -32,6 +32,7 @@ pub mod publish;
 mod recent;
 mod reclaim;
 pub mod record;
+pub mod regions;
 pub mod remap;
 pub mod shrink;
 pub mod signals;

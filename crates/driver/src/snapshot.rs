@@ -5,21 +5,13 @@
 
 use crate::driver::Driver;
 use crate::signals::SignalsBlocked;
-use crate::state::named::{Ended, Named};
-use crate::state::queue::Freed;
-use millpond_core::{
-    Commands, Event, Kind, Order, OrderPolicy, PageCount, PageIndex, PageRange, Reclaimer, Refusal,
-    RegionId, Reply,
-};
+use crate::state::named::Named;
+use millpond_core::{Commands, Event, PageCount, PageIndex, Reclaimer, Refusal, Reply};
 use millpond_mmu::MmuError;
-use std::sync::Arc;
 
 /// Take-outs that the kernel may refuse while a base is merged. A base that is left beside its heir is correct, only
 /// slower.
 const MERGE_PATIENCE: u64 = 64;
-
-/// Length from which on (32 MiB) a region that ends is taken out of userfaultfd first.
-const ALONE: PageCount = PageCount(8 << 10);
 
 /// Why there is no snapshot. All is as before.
 #[derive(Debug)]
@@ -91,105 +83,6 @@ impl Driver {
         let reply = self.lock().handle(event, &mut Commands::new());
         assert_eq!(reply, Reply::Done, "a snapshot of {source:?}");
         Ok(())
-    }
-
-    /// Takes addresses for a region, which no thread can touch yet. `None` when there is no free run that long.
-    pub fn new_region(&self, pages: PageCount, order: OrderPolicy) -> Option<Named> {
-        let kind = Kind::Anonymous;
-        match self.tell(Event::CreateRegion { pages, order, kind }) {
-            Reply::Region { region, range } => {
-                self.place(region, range);
-                Some((region, range))
-            }
-            Reply::Refused(Refusal::NoAddressSpace | Refusal::BadRange) => None,
-            reply => unreachable!("{reply:?} is no answer to a region's creation"),
-        }
-    }
-
-    /// Makes the memory of a region come from its node from now on. Where the kernel refuses that, memory is used as it
-    /// comes.
-    fn place(&self, region: RegionId, range: PageRange) {
-        if let Some(&node) = self.nodes.get(self.node_of(region)) {
-            let _ = self.mmu.place(range, node);
-        }
-    }
-
-    /// The number of a region's memory node, counted from 0.
-    pub fn node_of(&self, region: RegionId) -> usize {
-        let _quiet = SignalsBlocked::new();
-        let _inside = self.gate.enter();
-        let node = self.lock().node_of_region(region);
-        node.map_or(0, |node| usize::from(node.0))
-    }
-
-    /// Takes addresses for a region that gets its orders from another one.
-    pub fn addresses(&self, pages: PageCount) -> Option<Named> {
-        self.new_region(pages, Order::ZERO.into())
-    }
-
-    /// The orders of a region's folios.
-    pub fn order_of(&self, region: RegionId) -> Option<OrderPolicy> {
-        let _quiet = SignalsBlocked::new();
-        let _inside = self.gate.enter();
-        self.lock().order_of(region)
-    }
-
-    /// Whether a region shares anything with a snapshot.
-    pub fn inherits(&self, region: RegionId) -> bool {
-        let _quiet = SignalsBlocked::new();
-        let _inside = self.gate.enter();
-        self.lock().inherits(region)
-    }
-
-    /// Tells the core that a region is no more. None of it is in memory or in the store.
-    pub fn forget_region(&self, (region, _): Named) {
-        self.tell(Event::DropRegion { region });
-    }
-
-    /// Ends a region, and the bases from which no region inherits any more.
-    pub fn drop_region(self: &Arc<Self>, region: Named) {
-        self.forget_volatile(region.1);
-        self.forget_kept(region.0);
-        let ended = self.detach(region.0);
-        self.end_region(region, Freed::ByOwner);
-        self.end_bases(ended, Freed::ByOwner);
-    }
-
-    /// Gives back all that a detached region holds, and its addresses.
-    pub fn end_region(self: &Arc<Self>, region: Named, by: Freed) {
-        if region.1.len >= ALONE {
-            // Leaving userfaultfd only makes other threads wait less, so a refusal does not matter.
-            let _ = self.mmu.unwatch(region.1);
-        }
-        // A leaked guard leaves its pages pinned: then the addresses are kept rather than given to another region.
-        if self.free_range(region.1, by).is_ok() && self.reset(region.1) {
-            self.forget_region(region);
-        }
-    }
-
-    /// Ends bases without heirs, one after the other, and merges the first that has one heir left into that heir.
-    pub fn end_bases(self: &Arc<Self>, mut ended: Ended, by: Freed) {
-        while let Some(base) = ended.orphan {
-            ended = self.detach(base.0);
-            self.end_region(base, by);
-        }
-        if let Some(base) = ended.single {
-            self.merge(base);
-        }
-    }
-
-    /// Detaches a region from the bases that it shares with others.
-    pub fn detach(&self, region: RegionId) -> Ended {
-        match self.tell(Event::Detach { region }) {
-            Reply::Detached { orphan, single } => Ended { orphan, single },
-            reply => unreachable!("{reply:?} for a region that is being dropped"),
-        }
-    }
-
-    /// Makes addresses that hold nothing any more as new: a mapping that came from elsewhere does not join its
-    /// neighbours.
-    pub fn reset(&self, range: PageRange) -> bool {
-        self.mmu.remap_reserved(range).is_ok()
     }
 
     /// Hands a base over to its only heir. Other threads may end that by dropping the heir, or by taking a snapshot of

@@ -113,9 +113,13 @@ fn what_is_there_is_pinned_at_once_and_nothing_else() {
         // The pinned range ends inside large folios, which are split at both ends.
         let guard = region.try_pin(MIB + 1..3 * MIB).unwrap();
         let guard = guard.expect("all is there");
-        region.advise(0..8 * MIB, Advice::PageOut).unwrap();
-        // Pages that the manager's own thread has on their way out are gone a moment later.
-        assert!(eventually(|| region.stats().resident == (2 * MIB) as u64));
+        // The advice passes over a folio that is on its way out, or that the kernel holds for a moment: a folio that
+        // nothing asks for again would stay (seen once, on a loaded machine).
+        let is_out = || {
+            region.advise(0..8 * MIB, Advice::PageOut).unwrap();
+            region.stats().resident == (2 * MIB) as u64
+        };
+        assert!(eventually(is_out));
         assert!(region.try_pin(0..2 * MIB).unwrap().is_none());
         assert!(region.try_pin(2 * MIB..3 * MIB).unwrap().is_some());
         drop(guard);

@@ -13,7 +13,7 @@
 //! so that a store works in a signal handler of a program whose `malloc` is being replaced.
 //!
 //! ```
-//! use millpond_core::{port::{Saved, Store}, swap::SlotId};
+//! use millpond_core::{SlotId, port::{Saved, Store}};
 //! use millpond_store::{CompressedRam, CompressedRamConfig};
 //!
 //! let store = CompressedRam::new(CompressedRamConfig { max_bytes: Some(64 << 20) })?;

@@ -208,7 +208,7 @@ fn seats(room: u32, more: u32) -> u32 {
 /// largest size it is the share at that size, and may be more in fact.
 ///
 /// ```
-/// use millpond_core::curve;
+/// use millpond_core::policy::curve;
 ///
 /// // 80 refaults in 4000 pages, 40 in 5000, none in 8000.
 /// let counts = [80, 40, 20, 0, 0];

@@ -26,7 +26,7 @@ impl PressureMeter {
     /// `elapsed_ns` have passed, of which `lost_ns` were spent waiting.
     ///
     /// ```
-    /// use millpond_core::pressure::PressureMeter;
+    /// use millpond_core::policy::pressure::PressureMeter;
     /// let mut meter = PressureMeter::default();
     /// for _ in 0..10 * 60 {
     ///     meter.tick(1_000_000_000, 250_000_000);

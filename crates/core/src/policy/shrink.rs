@@ -17,7 +17,7 @@ pub const DEFAULT_SEEKS: u64 = 2;
 /// The priority at which reclaim has looked at `scanned` of `pages` pages. `None` when it has not.
 ///
 /// ```
-/// use millpond_core::shrink::priority;
+/// use millpond_core::policy::shrink::priority;
 /// assert_eq!(priority(0, 4096), None);
 /// assert_eq!(priority(1, 4096), Some(12));
 /// assert_eq!(priority(1024, 4096), Some(2));

@@ -41,14 +41,14 @@ struct Record {
 /// The volatile ranges of one arena.
 ///
 /// ```
-/// use millpond_core::{PageCount, PageIndex, PageRange, volatile::VolatileBook};
+/// use millpond_core::{PageCount, PageIndex, PageRange, tables::volatile::VolatileBook};
 ///
 /// let mut book = VolatileBook::new();
 /// let range = PageRange::new(PageIndex(8), PageCount(4));
 /// book.mark(range)?;
 /// assert_eq!(book.take_oldest(), Some(range)); // memory is short: the caller drops it
 /// assert!(book.unmark(range)?, "purged");
-/// # Ok::<(), millpond_core::volatile::VolatileRefusal>(())
+/// # Ok::<(), millpond_core::tables::volatile::VolatileRefusal>(())
 /// ```
 #[derive(Debug, Default)]
 pub struct VolatileBook {

@@ -99,7 +99,7 @@ impl FileStoreConfig {
 ///
 /// ```
 /// # use millpond_store::*;
-/// # use millpond_core::{port::{Saved, Store}, swap::SlotId};
+/// # use millpond_core::{SlotId, port::{Saved, Store}};
 /// # let dir = tempfile::tempdir()?;
 /// let config = FileStoreConfig { force_tmpfs: true, ..FileStoreConfig::in_directory(dir.path()) };
 /// let store = FileStore::create(&config)?;

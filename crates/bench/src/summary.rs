@@ -1,9 +1,11 @@
 //! The result of a benchmark of several parts, for programs (JSON) and for people: the machine that it was measured on,
 //! the parts, the targets and the list of what was left out.
 
+use crate::error::BenchError;
 use crate::order::BenchOrder;
 use crate::part::Skips;
 use crate::report::Machine;
+use crate::rounds::print;
 use crate::target::{self, Target};
 use serde::Serialize;
 use std::fmt;
@@ -59,6 +61,15 @@ impl<P: Parts> Summary<P> {
             targets: parts.targets(order),
             parts,
         }
+    }
+
+    /// Prints the result, as JSON or for people, and returns the exit status: 1 when memory held what it must not.
+    ///
+    /// # Errors
+    /// When the result cannot be printed.
+    pub fn conclude(&self, json: bool) -> Result<u8, BenchError> {
+        print(json, self).map_err(BenchError::Print)?;
+        Ok(u8::from(!self.all_right()))
     }
 
     /// Whether all memory of every round held what it had to.

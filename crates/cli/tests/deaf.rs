@@ -6,31 +6,16 @@
 
 #[allow(dead_code, reason = "each test binary uses a part")]
 mod common;
+#[path = "common/started.rs"]
+mod started;
 
 use common::{can_run, run};
-use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader, Read};
+use rustix::process::Signal;
+use started::{send, started};
+use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
-
-fn send(child: &Child, signal: Signal) {
-    kill_process(Pid::from_child(child), signal).unwrap();
-}
-
-/// A run that has begun, and the line that its program has printed.
-fn started(mut command: Command) -> (Child, String) {
-    let mut child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.as_mut().unwrap())
-        .read_line(&mut line)
-        .unwrap();
-    (child, line.trim().to_owned())
-}
 
 /// A program that blocks TERM and INT, as it finds them blocked by the process that starts `millpond`.
 fn deaf() -> Child {
@@ -49,7 +34,7 @@ fn deaf() -> Child {
             Ok(())
         });
     }
-    started(command).0
+    started(command.stderr(Stdio::piped())).0
 }
 
 /// Waits until the kernel has stopped a process.
@@ -118,7 +103,10 @@ fn what_takes_its_signals_is_not_hurried_however_often_it_is_asked() {
                   while [ $i -lt 120 ]; do sleep 0.1; i=$((i+1)); done; exit 3";
     let ignored = "trap '' TERM; echo ready; sleep 12; exit 3";
     let stopped = "echo $$; kill -STOP $$; exit 3";
-    let run = |script| started(run(&["--report=none"], &["sh", "-c", script]));
+    let run = |script| {
+        let mut command = run(&["--report=none"], &["sh", "-c", script]);
+        started(command.stderr(Stdio::piped()))
+    };
     let (stopped, pid) = run(stopped);
     let mut children = [run(caught).0, run(ignored).0, stopped];
     wait_for_stop(&pid);

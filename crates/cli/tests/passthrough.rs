@@ -1,8 +1,11 @@
 //! The program under `millpond run` behaves, and is treated, as if nothing stood between it and the shell.
 
 mod common;
+#[path = "common/started.rs"]
+mod started;
 
 use common::{can_run, run};
+use started::{send, started};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -13,20 +16,8 @@ use std::time::{Duration, Instant};
 const QUIET: [&str; 1] = ["--report=none"];
 
 /// Runs `script` in `sh` until it has printed a line.
-fn started(script: &str) -> (Child, String) {
-    let mut child = run(&QUIET, &["sh", "-c", script])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.as_mut().unwrap())
-        .read_line(&mut line)
-        .unwrap();
-    (child, line.trim().to_owned())
-}
-
-fn send(child: &Child, signal: rustix::process::Signal) {
-    rustix::process::kill_process(rustix::process::Pid::from_child(child), signal).unwrap();
+fn begun(script: &str) -> (Child, String) {
+    started(&mut run(&QUIET, &["sh", "-c", script]))
 }
 
 #[test]
@@ -113,11 +104,11 @@ fn signals_sent_to_the_supervisor_reach_the_program() {
         ("INT", Signal::INT),
     ] {
         let script = format!("trap 'exit 9' {name}; echo ready; while :; do sleep 0.02; done");
-        let (mut child, _) = started(&script);
+        let (mut child, _) = begun(&script);
         send(&child, signal);
         assert_eq!(child.wait().unwrap().code(), Some(9), "{name}");
     }
-    let (mut child, _) = started("echo ready; exec sleep 100");
+    let (mut child, _) = begun("echo ready; exec sleep 100");
     send(&child, Signal::TERM);
     assert_eq!(child.wait().unwrap().signal(), Some(15));
 }
@@ -179,7 +170,7 @@ fn a_killed_supervisor_takes_the_program_with_it() {
     if !can_run() {
         return;
     }
-    let (mut child, pid) = started("echo $$; exec sleep 100");
+    let (mut child, pid) = begun("echo $$; exec sleep 100");
     child.kill().unwrap();
     child.wait().unwrap();
     let until = Instant::now() + Duration::from_secs(5);

@@ -24,6 +24,7 @@ use crate::addr::{LEAF_PAGES, Order, PageCount, PageIndex, PageRange};
 use crate::command::{Commands, Releases};
 use crate::config::{Config, ConfigError};
 use crate::event::{Event, Refusal, Reply, SlotPart};
+use crate::ids::RegionId;
 use crate::ids::{
     ANON, FILE, FolioId, GroupId, KINDS, Kind, ListName, NodeId, Place, Rule, SlotId, VecId,
 };
@@ -375,19 +376,19 @@ impl Core {
     /// The rule by which the root group's lruvec of the first node chooses the list that gives the next victim.
     #[must_use]
     pub fn rule(&self) -> Rule {
-        let root = self.lru.id(crate::ids::GroupId::ROOT, NodeId::default());
+        let root = self.lru.id(GroupId::ROOT, NodeId::default());
         self.lru.get(root).workingset.rule()
     }
 
     /// The orders of a region's folios.
     #[must_use]
-    pub fn order_of(&self, region: crate::ids::RegionId) -> Option<OrderPolicy> {
+    pub fn order_of(&self, region: RegionId) -> Option<OrderPolicy> {
         self.regions.get(region).map(|region| region.order)
     }
 
     /// Whether a region inherits from a base that it shares with its source or a snapshot of it.
     #[must_use]
-    pub fn inherits(&self, region: crate::ids::RegionId) -> bool {
+    pub fn inherits(&self, region: RegionId) -> bool {
         self.regions
             .get(region)
             .is_some_and(|region| region.base.is_some())
@@ -395,7 +396,7 @@ impl Core {
 
     /// The node that a region's memory should be on.
     #[must_use]
-    pub fn node_of_region(&self, region: crate::ids::RegionId) -> Option<NodeId> {
+    pub fn node_of_region(&self, region: RegionId) -> Option<NodeId> {
         self.regions.get(region).map(|region| region.node)
     }
 
@@ -576,7 +577,7 @@ impl Core {
         }
     }
 
-    fn drop_region(&mut self, id: crate::ids::RegionId) -> Reply {
+    fn drop_region(&mut self, id: RegionId) -> Reply {
         let Some(region) = self.regions.get(id) else {
             return Reply::Refused(Refusal::UnknownRegion);
         };

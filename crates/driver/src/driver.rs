@@ -3,10 +3,20 @@
 use crate::publish::Publisher;
 use crate::recent::Witnessed;
 use crate::signals::SignalsBlocked;
+use crate::state::children::Children;
 use crate::state::config::{Background, OnStoreFull, Parts};
+use crate::state::freed::Freed;
 use crate::state::governor::Governor;
+use crate::state::kept::Kept;
 use crate::state::latency::Latency;
 use crate::state::lock::{Gate, Held, Rank, Ranked};
+use crate::state::place::Traces;
+use crate::state::prefetch::Prefetcher;
+use crate::state::queue::Freer;
+use crate::state::record::Recorder;
+use crate::state::shrink::Shrinkers;
+use crate::state::stall::Stalls;
+use crate::state::watchdog::Watchdog;
 use crate::stats::Stats;
 use millpond_core::tables::volatile::VolatileBook;
 use millpond_core::{Core, Store, VmStat};
@@ -33,12 +43,12 @@ pub struct Driver {
     pub(crate) on_store_full: OnStoreFull,
     pub(crate) governor: Governor,
     /// Work that is freed in the background.
-    pub freer: crate::state::queue::Freer,
+    pub freer: Freer,
     /// Memory that was given up and stays in place for its next user.
-    pub(crate) kept: crate::state::kept::Kept,
+    pub(crate) kept: Kept,
     pub(crate) latency: Latency,
     /// Ranges that were freed in place and are not marked yet. A thread that reclaims only tries its lock.
-    pub(crate) freed: crate::state::freed::Freed,
+    pub(crate) freed: Freed,
     /// Volatile ranges. A thread that reclaims only tries this lock; see [`lazy_free`].
     pub(crate) volatile: Mutex<VolatileBook>,
     /// Number of purges of volatile ranges under way.
@@ -59,7 +69,7 @@ pub struct Driver {
     pub(crate) looks_ahead: AtomicU32,
     pub(crate) stop: AtomicBool,
     pub(crate) background: Background,
-    pub(crate) traces: crate::state::place::Traces,
+    pub(crate) traces: Traces,
     /// Whether the handler thread shares a processor with the only thread that faults.
     pub(crate) handler_stays: AtomicBool,
     /// Whether all the faults that the handler serves are one thread's.
@@ -68,20 +78,20 @@ pub struct Driver {
     pub(crate) store_waits: AtomicBool,
     pub(crate) on_tick: Option<fn()>,
     pub(crate) publisher: Option<Publisher>,
-    pub(crate) recorder: Option<crate::state::record::Recorder>,
+    pub(crate) recorder: Option<Recorder>,
     pub(crate) reclaim_ns: AtomicU64,
     pub(crate) direct_ns: AtomicU64,
     pub(crate) store_failures: AtomicU64,
     /// Whether the line was written that says that memory is above the budget; see [`excess`].
     pub(crate) excess_said: AtomicBool,
     /// The faults that wait.
-    pub watchdog: crate::state::watchdog::Watchdog,
-    pub(crate) children: crate::state::children::Children,
-    pub(crate) stalls: crate::state::stall::Stalls,
+    pub watchdog: Watchdog,
+    pub(crate) children: Children,
+    pub(crate) stalls: Stalls,
     /// The ranges that are to be prefetched.
-    pub prefetcher: crate::state::prefetch::Prefetcher,
+    pub prefetcher: Prefetcher,
     /// The caches that give way when memory is short.
-    pub shrinkers: crate::state::shrink::Shrinkers,
+    pub shrinkers: Shrinkers,
     /// Counters at the time when this process was forked, so that its own figures begin at zero.
     pub(crate) inherited: Ranked<VmStat>,
 }
@@ -95,8 +105,8 @@ impl Driver {
             spurious: AtomicU32::new(0),
             spurious_page: AtomicU32::new(u32::MAX),
             governor: Governor::new(parts.ram, parts.charge),
-            freer: crate::state::queue::Freer::new(),
-            kept: crate::state::kept::Kept::new(),
+            freer: Freer::new(),
+            kept: Kept::new(),
             core: Ranked::new(Rank::Core, Witnessed::new(core)),
             mmu: parts.mmu,
             nodes: parts.nodes,
@@ -104,7 +114,7 @@ impl Driver {
             delivery: parts.delivery,
             on_store_full: parts.on_store_full,
             latency: Latency::new(),
-            freed: crate::state::freed::Freed::new(parts.lazyfree_max),
+            freed: Freed::new(parts.lazyfree_max),
             volatile: Mutex::new(VolatileBook::new()),
             purging: AtomicU32::new(0),
             purges: AtomicU64::new(0),
@@ -116,22 +126,22 @@ impl Driver {
             looks_ahead: AtomicU32::new(0),
             stop: AtomicBool::new(false),
             background: parts.background,
-            traces: crate::state::place::Traces::new(),
+            traces: Traces::new(),
             handler_stays: AtomicBool::new(false),
             handler_serves_one: AtomicBool::new(false),
             store_waits: AtomicBool::new(false),
             on_tick: parts.on_tick,
             publisher: parts.publisher,
-            recorder: parts.recording.map(crate::state::record::Recorder::new),
+            recorder: parts.recording.map(Recorder::new),
             reclaim_ns: AtomicU64::new(0),
             direct_ns: AtomicU64::new(0),
             store_failures: AtomicU64::new(0),
             excess_said: AtomicBool::new(false),
-            watchdog: crate::state::watchdog::Watchdog::new(),
-            children: crate::state::children::Children::new(),
-            stalls: crate::state::stall::Stalls::new(),
-            prefetcher: crate::state::prefetch::Prefetcher::default(),
-            shrinkers: crate::state::shrink::Shrinkers::new(),
+            watchdog: Watchdog::new(),
+            children: Children::new(),
+            stalls: Stalls::new(),
+            prefetcher: Prefetcher::default(),
+            shrinkers: Shrinkers::new(),
             inherited: Ranked::new(Rank::Figures, VmStat::default()),
         }
     }

@@ -2,9 +2,11 @@
 
 use crate::driver::Driver;
 use crate::error::PopulateError;
+use crate::recent::Witnessed;
 use crate::stall::Path;
 use crate::state::config::Background;
 use crate::state::latency::FaultPath;
+use crate::state::lock::Held;
 use millpond_core::limits::LARGE;
 use millpond_core::{
     Access, Command, Commands, Event, LEAF_PAGES, Order, Outcome, PageCount, PageIndex, PageRange,
@@ -317,10 +319,7 @@ impl Driver {
 
     /// Waits until something that threads wait for completes. The time limit is for a completion whose wake-up comes
     /// before this thread sleeps; it costs nothing when all goes well.
-    pub fn wait_settled<'a>(
-        &'a self,
-        core: crate::state::lock::Held<'a, crate::recent::Witnessed>,
-    ) -> crate::state::lock::Held<'a, crate::recent::Witnessed> {
+    pub fn wait_settled<'a>(&'a self, core: Held<'a, Witnessed>) -> Held<'a, Witnessed> {
         const LIMIT: Duration = Duration::from_millis(1);
         self.waiters.fetch_add(1, Ordering::SeqCst);
         let core = core.wait_timeout(&self.settled, LIMIT);

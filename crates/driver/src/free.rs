@@ -20,6 +20,7 @@
 use crate::driver::Driver;
 use crate::remap::{Beside, RemapRefusal};
 use crate::signals::SignalsBlocked;
+use crate::state::named::Ended;
 use crate::state::named::Named;
 use crate::state::queue::{Freed, Job, PAGES, Queue};
 use crate::state::turns::Turns;
@@ -326,7 +327,7 @@ impl Driver {
             Job::Region(region) => self.end_region(region, Freed::ByWorker),
             Job::Whole(region) => self.clear_whole(region),
             Job::Base(base) => {
-                let ended = crate::state::named::Ended {
+                let ended = Ended {
                     orphan: Some(base),
                     single: None,
                 };

@@ -5,6 +5,7 @@
 
 use crate::ahead;
 use crate::driver::Driver;
+use crate::signals::SignalsBlocked;
 use crate::state::config::Background;
 use crate::state::place::Place;
 use crate::state::refault_cost::RefaultCost;
@@ -56,7 +57,7 @@ impl Driver {
         self.note_store_cost(refault_cost);
         // The table is made here, so that a manager has taken all its memory when it is built.
         let refault_cost = RefaultCost::new(refault_cost, self.delivery);
-        let _quiet = crate::signals::SignalsBlocked::new();
+        let _quiet = SignalsBlocked::new();
         let thread = std::thread::Builder::new()
             .name("millpond-reclaim".into())
             .spawn(move || {

@@ -29,6 +29,7 @@ use crate::driver::Driver;
 use crate::signals::SignalsBlocked;
 use crate::state::kept::{PIECE, Progress, Whole, is_cleared_in_place};
 use crate::state::named::Named;
+use crate::state::queue::Freed;
 use crate::state::queue::Job;
 use millpond_core::{Event, FreeMode, OrderPolicy, PageCount, PageRange, Refusal, RegionId};
 use std::sync::{Arc, PoisonError};
@@ -218,7 +219,7 @@ impl Driver {
         if !cleared {
             // The region was not cleared because a leaked guard has pinned a page.
             self.tell_kept(PageCount::ZERO);
-            self.end_region(region, crate::state::queue::Freed::ByWorker);
+            self.end_region(region, Freed::ByWorker);
         }
     }
 

@@ -17,6 +17,9 @@
 //! only.
 
 use crate::driver::Driver;
+use crate::recent::Witnessed;
+use crate::signals::SignalsBlocked;
+use crate::state::lock::Held;
 use crate::state::watchdog::Slot;
 use millpond_core::{PAGE_SIZE, PageIndex, PageState};
 use millpond_mmu::panics::Ours;
@@ -42,7 +45,7 @@ impl Driver {
         self.watchdog.forget();
         self.watchdog.stop.store(0, SeqCst);
         let driver = Arc::clone(self);
-        let _quiet = crate::signals::SignalsBlocked::new();
+        let _quiet = SignalsBlocked::new();
         let thread = std::thread::Builder::new().name("millpond-watch".into());
         thread.stack_size(STACK).spawn(move || {
             let _ours = Ours::enter();
@@ -100,7 +103,7 @@ impl Driver {
         self.try_core().is_some_and(|core| !in_flight(&core))
     }
 
-    fn try_core(&self) -> Option<crate::state::lock::Held<'_, crate::recent::Witnessed>> {
+    fn try_core(&self) -> Option<Held<'_, Witnessed>> {
         (0..TRIES).find_map(|_| {
             let core = self.core.try_lock();
             if core.is_none() {

@@ -30,7 +30,7 @@ use crate::order::BenchOrder;
 use crate::part::{Contender, Part, is_asked_for};
 use crate::phases::{Manner, Work};
 use crate::place::Place;
-use crate::rounds::{Rounds, load_average, options, print};
+use crate::rounds::{Rounds, load_average, options};
 use crate::summary::Summary;
 use crate::worker::{Workers, say_measured};
 use crate::{mapping, under_run};
@@ -183,8 +183,7 @@ pub fn folio(args: &FolioArgs) -> Result<u8, BenchError> {
     bench.guard.map_or(Ok(()), Guard::finish)?;
     bench.workers.check()?;
     let report = Summary::new(args.rounds, args.order, [load, load_average()], bench.parts);
-    print(args.json, &report).map_err(BenchError::Print)?;
-    Ok(u8::from(!report.all_right()))
+    report.conclude(args.json)
 }
 
 struct Bench<'a> {

@@ -19,7 +19,7 @@ use crate::error::BenchError;
 use crate::guard::Guard;
 use crate::order::BenchOrder;
 use crate::part::{Part, is_asked_for};
-use crate::rounds::{Rounds, load_average, print};
+use crate::rounds::{Rounds, load_average};
 use crate::summary::Summary;
 use crate::worker::{Workers, say_measured};
 use crate::{mapping, memory, under_run};
@@ -121,8 +121,7 @@ pub fn free(args: &FreeArgs) -> Result<u8, BenchError> {
     guard.map_or(Ok(()), Guard::finish)?;
     bench.workers.check()?;
     let report = Summary::new(args.rounds, args.order, [load, load_average()], bench.parts);
-    print(args.json, &report).map_err(BenchError::Print)?;
-    Ok(u8::from(!report.all_right()))
+    report.conclude(args.json)
 }
 
 struct Bench<'a> {

@@ -31,7 +31,7 @@ use crate::order::BenchOrder;
 use crate::part::{Part, is_asked_for};
 use crate::phases::Work;
 use crate::place::Place;
-use crate::rounds::{Median, Rounds, load_average, print};
+use crate::rounds::{Median, Rounds, load_average};
 use crate::summary::Summary;
 use crate::worker::{Workers, say_measured};
 use groups::Company;
@@ -205,8 +205,7 @@ pub fn workingset(args: &WorkingsetArgs) -> Result<u8, BenchError> {
     workers.check()?;
     let load = [load, load_average()];
     let report = Summary::new(args.rounds, args.order, load, parts);
-    print(args.json, &report).map_err(BenchError::Print)?;
-    Ok(u8::from(!report.all_right()))
+    report.conclude(args.json)
 }
 
 struct Bench<'a> {

@@ -1,6 +1,6 @@
 //! Helpers for benchmarks that have parts: running one of them, and finding a side in its report.
 
-use super::common::LOCK;
+use super::common::{LOCK, alone, machine};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::path::Path;
@@ -95,7 +95,7 @@ pub fn bad_options_are_refused(name: &str, bad: &[(&str, &str)]) {
 }
 
 /// Ends a long run by a signal as soon as it has a worker, and checks that neither the worker nor the lock is left.
-pub fn ends_without_leaving_anything(mut command: Command) {
+fn ends_without_leaving_anything(mut command: Command) {
     let mut child = command
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -132,6 +132,18 @@ pub fn ends_without_leaving_anything(mut command: Command) {
             "{worker}"
         );
     }
+}
+
+/// Ends a long run by a signal, and checks that the machine is as it was.
+pub fn ends_with_the_machine_as_it_was(command: Command) {
+    let _alone = alone();
+    let before = machine();
+    if before.lock {
+        println!("skipped: another benchmark is running");
+        return;
+    }
+    ends_without_leaving_anything(command);
+    assert_eq!(machine(), before);
 }
 
 /// Processes started by the first thread of `pid`.

@@ -15,7 +15,7 @@
 //! The time in which the program cannot take anything does not count: while it is stopped (^Z, a debugger), while it
 //! writes a core, and while this process is stopped itself, which is why looks are counted and no clock is read.
 
-use std::fs;
+use crate::run::status;
 
 /// Signals by which a program is asked to end.
 const ENDING: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
@@ -156,15 +156,11 @@ fn name(signal: i32) -> &'static str {
 /// The state of process `pid`, as the kernel tells it; nothing is pending where the kernel says nothing.
 #[must_use]
 pub fn state_of(pid: i32) -> State {
-    fs::read_to_string(format!("/proc/{pid}/status"))
-        .map_or_else(|_| State::default(), |text| parse(&text))
+    parse(&status::of(pid))
 }
 
 fn parse(status: &str) -> State {
-    let field = |name: &str| {
-        let mut lines = status.lines();
-        lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim))
-    };
+    let field = |name| status::field(status, name);
     let pending = field("ShdPnd").and_then(|bits| u64::from_str_radix(bits, 16).ok());
     let is_stopped = field("State").is_some_and(|state| state.starts_with(['T', 't']));
     let writes_core = field("CoreDumping") == Some("1");

@@ -17,6 +17,7 @@ pub mod env;
 mod report;
 mod resolve;
 mod signals;
+mod status;
 mod supervise;
 mod unmanaged;
 

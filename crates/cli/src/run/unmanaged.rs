@@ -13,6 +13,7 @@
 //! file that the process executes. A process that may not be looked at (another user's) is left out.
 
 use crate::run::env::LIBRARY;
+use crate::run::status;
 use rustix::process::Pid;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -110,8 +111,7 @@ impl Watch {
                 _ => {}
             }
         }
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        if let Some((name, peak)) = name_and_peak(&status) {
+        if let Some((name, peak)) = name_and_peak(&status::of(pid)) {
             seen.program.name = name;
             seen.program.peak_resident_bytes = seen.program.peak_resident_bytes.max(peak);
         }
@@ -153,9 +153,9 @@ fn children(pid: i32) -> Vec<i32> {
 
 /// The name, and the highest resident set in bytes, as `/proc/PID/status` has them.
 fn name_and_peak(status: &str) -> Option<(String, u64)> {
-    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
-    let kib: u64 = field("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok()?;
-    Some((field("Name:")?.trim().to_owned(), kib << 10))
+    let field = |name| status::field(status, name);
+    let kib: u64 = field("VmHWM")?.strip_suffix(" kB")?.parse().ok()?;
+    Some((field("Name")?.to_owned(), kib << 10))
 }
 
 #[cfg(test)]

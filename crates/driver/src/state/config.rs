@@ -1,6 +1,7 @@
 //! The parts and the settings of a driver.
 
 use crate::publish::Publisher;
+use crate::state::record::Recording;
 use millpond_core::{PageCount, Store};
 use millpond_mmu::{Delivery, Uffd};
 
@@ -39,7 +40,7 @@ pub struct Parts {
     /// The slot of the board, if the counters are published.
     pub publisher: Option<Publisher>,
     /// Settings of a recording of touches, if there is one.
-    pub recording: Option<crate::state::record::Recording>,
+    pub recording: Option<Recording>,
 }
 
 /// The kinds of memory that the budget counts besides the frames.

@@ -14,7 +14,7 @@
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 
-use millpond_core::{LEAF_PAGES, PageCount, PageIndex, PageRange};
+use millpond_core::{LEAF_PAGES, Order, PageCount, PageIndex, PageRange};
 
 /// Number of words with the bits of a leaf.
 const WORDS: usize = LEAF_PAGES as usize / 64;
@@ -69,7 +69,7 @@ impl Reach {
     pub(super) fn set(&self, range: PageRange, usable: bool) {
         let whole = if usable { OPEN } else { CLOSED };
         for start in range.leaf_starts() {
-            let leaf = PageRange::new(start, PageCount(LEAF_PAGES));
+            let leaf = PageRange::block(start, Order::MAX);
             if range.covers(leaf) {
                 self.leaf(start).store(whole, Ordering::Release);
             } else {
@@ -107,7 +107,7 @@ impl Reach {
     pub(super) fn carry(&self, from: PageRange, to: PageRange) {
         let mut at = from.start;
         while at < from.end() {
-            let leaf = PageRange::new(PageIndex(at.0 - at.0 % LEAF_PAGES), PageCount(LEAF_PAGES));
+            let leaf = PageRange::block(at, Order::MAX);
             let usable = self.is_usable(at);
             let alike = |page: &PageIndex| self.is_usable(*page) == usable;
             let here = leaf.common(from).tail(at);
@@ -123,7 +123,7 @@ impl Reach {
 
     /// The usable pages around one page, as far as a window can reach.
     pub(super) fn around(&self, page: PageIndex) -> PageRange {
-        let start = PageIndex(page.0 - page.0 % LEAF_PAGES);
+        let start = PageRange::block(page, Order::MAX).start;
         match self.leaf(page).load(Ordering::Acquire) {
             OPEN => {
                 let is_open = |n: &u32| {

@@ -91,6 +91,9 @@ impl FaultSink for Driver {
         let Some(_inside) = self.enter_for_fault(page) else {
             return Resolution::Asleep;
         };
+        if self.governor.is_look_old(started) {
+            self.adjust_limit();
+        }
         let patience = match self.delivery {
             Delivery::InThread => {
                 self.traces.fault();

@@ -4,7 +4,8 @@
 //! to come off: the core's tables, the compressed store, and, when the budget covers the whole process, everything the
 //! program has that Millpond does not manage (its code, its libraries, thread stacks). That last part cannot be known
 //! from inside; it is the difference between the memory that the kernel says is resident and the frames that we know
-//! of. So the limit follows it: whenever reclaim has run, at every tick, and whenever faults have taken another MiB.
+//! of. So the limit follows it: whenever reclaim has run, at every tick, whenever faults have taken another MiB, and at
+//! a fault when the last look is a millisecond old.
 //! The look after each MiB is for programs that fill their memory before the first tick: python3 had loaded 10 MiB of
 //! libraries by then, filled what it believed to be left of 29 MiB in 20 ms, and stood at 38 MiB when reclaim first
 //! looked.
@@ -55,7 +56,9 @@ impl Driver {
         let seen = (self.governor.charge == Charge::Process)
             .then(|| {
                 let before = self.lock().stats();
-                Some((before, self.governor.resident()?))
+                let resident = self.governor.resident()?;
+                self.governor.has_looked();
+                Some((before, resident))
             })
             .flatten();
         // The store is asked before the core's lock is taken.

@@ -324,3 +324,8 @@ fn a_bad_setting_is_named() {
     assert_eq!(output.status.code(), Some(125));
     assert!(String::from_utf8_lossy(&output.stderr).contains("MILLPOND_RAM=64M"));
 }
+
+#[test]
+fn pages_of_files_that_are_mapped_meanwhile_come_off_the_budget() {
+    is_right("file_pages_beside", &[]);
+}

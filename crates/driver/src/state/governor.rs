@@ -8,6 +8,7 @@ use millpond_core::PageCount;
 use rustix::fd::{AsRawFd, OwnedFd, RawFd};
 use rustix::fs::{Mode, OFlags};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// Divisor of a budget for the whole process: this share is kept for memory in flight. That is copies on their way in,
 /// a batch on its way out, and memory that the program adds between two looks at its size. Without it the kernel's own
@@ -27,6 +28,11 @@ pub(crate) const LOOK_EVERY: u32 = 256;
 /// of 4 KiB. A fill of 256 MiB that ended before the first tick once stood 3.6 MiB above its budget.
 pub(crate) const LOOK_AT_TABLES: u32 = 4096;
 
+/// Longest time between two looks at the process's size while faults come. A compiler that goes on to its next phase
+/// has the kernel map 500 pages of its code in three milliseconds, and faults too seldom meanwhile to make a look due by
+/// their number. One look takes two microseconds.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
 #[derive(Debug)]
 pub struct Governor {
     pub(crate) ram: AtomicU64,
@@ -38,6 +44,9 @@ pub struct Governor {
     pub(crate) others: AtomicU64,
     /// Available pages below which the next fault looks at the process's size.
     pub(crate) look_below: AtomicU32,
+    /// Time of the last look, in microseconds after `begun`.
+    looked: AtomicU64,
+    begun: Instant,
     /// The store's share of the budget that the rest of the program leaves, in 1/[`store_share::WHOLE`].
     pub(crate) store_share: AtomicU32,
     /// `/proc/self/statm`, opened once: reading it again costs about a microsecond.
@@ -54,6 +63,8 @@ impl Governor {
             peak: AtomicU64::new(0),
             others: AtomicU64::new(0),
             look_below: AtomicU32::new(0),
+            looked: AtomicU64::new(0),
+            begun: Instant::now(),
             store_share: AtomicU32::new(store_share::BEGIN),
             statm: Ranked::new(Rank::Figures, statm),
         }
@@ -87,6 +98,31 @@ impl Governor {
     /// Whether a fault that left `available` pages has to check what the limit should be.
     pub fn is_look_due(&self, available: PageCount) -> bool {
         available.0 < self.look_below.load(Ordering::Relaxed)
+    }
+
+    /// Whether the last look at the process's size is so long ago at `now` that a fault has to look again. Only the
+    /// thread that is told so looks.
+    pub fn is_look_old(&self, now: Instant) -> bool {
+        if self.charge != Charge::Process {
+            return false;
+        }
+        let now = self.since_begun(now);
+        let looked = self.looked.load(Ordering::Relaxed);
+        now.saturating_sub(looked) >= LOOK_AGAIN.as_micros() as u64
+            && self
+                .looked
+                .compare_exchange(looked, now, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// Notes that a thread has just looked at the process's size.
+    pub(crate) fn has_looked(&self) {
+        let now = self.since_begun(Instant::now());
+        self.looked.store(now, Ordering::Relaxed);
+    }
+
+    fn since_begun(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.begun).as_micros() as u64
     }
 
     pub fn descriptor(&self) -> Option<RawFd> {
@@ -151,5 +187,16 @@ mod tests {
         // Nothing is being given back any more, so all is known again.
         assert_eq!(governor.others(3100, 1200, 0), 1900);
         assert_eq!(governor.others(2700, 1200, 0), 1500);
+    }
+
+    #[test]
+    fn one_fault_looks_again_when_the_last_look_is_old() {
+        let governor = Governor::new(64 << 20, Charge::Process);
+        let after = |time| governor.begun + time;
+        assert!(!governor.is_look_old(after(LOOK_AGAIN / 2)));
+        assert!(governor.is_look_old(after(LOOK_AGAIN)));
+        assert!(!governor.is_look_old(after(LOOK_AGAIN)));
+        assert!(governor.is_look_old(after(LOOK_AGAIN * 2)));
+        assert!(!Governor::new(64 << 20, Charge::Frames).is_look_old(after(LOOK_AGAIN)));
     }
 }

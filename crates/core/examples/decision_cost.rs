@@ -3,8 +3,8 @@
 //! `cargo run --release -p millpond-core --example decision_cost`
 
 use millpond_core::{
-    Access, Command, Commands, Config, Core, Event, Kind, Order, Outcome, PageCount, PageIndex,
-    PageRange, Reclaimer, Reply,
+    Command, Commands, Config, Core, Event, Kind, Order, Outcome, PageCount, PageIndex, PageRange,
+    Reclaimer, Reply,
 };
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,6 @@ fn main() {
                 let before = Instant::now();
                 let fault = Event::Fault {
                     page,
-                    access: Access::Read,
                     max_order: Order::MAX,
                     within: PageRange::ALL,
                 };

@@ -5,15 +5,6 @@ use crate::ids::{FolioId, GroupId, Kind, RegionId, SlotId};
 use crate::policy::order::OrderPolicy;
 use crate::tables::group::GroupLimits;
 
-/// A faulting access, as far as the backend can tell. It is a hint only: the state under the lock decides.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Access {
-    /// A read, or not known.
-    Read,
-    /// A write.
-    Write,
-}
-
 /// The kind of thread that reclaims, for the counters: the background thread, or a thread that waits for memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reclaimer {
@@ -154,8 +145,6 @@ pub enum Event {
     Fault {
         /// The page.
         page: PageIndex,
-        /// What the thread did, if known.
-        access: Access,
         /// An upper bound for the order of the folio that is brought in. The region's own order is another bound,
         /// except for contents that a remap has brought there: they keep their size.
         max_order: Order,

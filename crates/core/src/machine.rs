@@ -191,7 +191,6 @@ impl Core {
         let reply = match event {
             Event::Fault {
                 page,
-                access: _,
                 max_order,
                 within,
             } => self.fault(page, max_order, within, out),

@@ -3,8 +3,8 @@
 use millpond_core::gather::Gather;
 use millpond_core::limits::MIN_LIMIT_PAGES;
 use millpond_core::{
-    Access, Advice, Command, Commands, Config, Core, Event, Frame, FreeMode, Kind, LEAF_PAGES,
-    Order, OrderPolicy, Outcome, PageCount, PageIndex, PageRange, PageState, Reclaimer, Reply,
+    Advice, Command, Commands, Config, Core, Event, Frame, FreeMode, Kind, LEAF_PAGES, Order,
+    OrderPolicy, Outcome, PageCount, PageIndex, PageRange, PageState, Reclaimer, Reply,
 };
 
 const LIMIT: u32 = 64 * LEAF_PAGES;
@@ -71,7 +71,6 @@ impl World {
             let mut out = Commands::new();
             let event = Event::Fault {
                 page,
-                access: Access::Read,
                 max_order,
                 within: self.usable,
             };
@@ -502,10 +501,8 @@ fn an_announced_overwrite_waits_for_what_is_being_read() {
     world.evict(1);
     let (page, mut out) = (world.page(0), Commands::new());
     let max_order = Order::MAX;
-    let access = Access::Read;
     let fault = Event::Fault {
         page,
-        access,
         max_order,
         within: PageRange::ALL,
     };

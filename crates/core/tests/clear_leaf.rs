@@ -6,8 +6,8 @@ use common::{Driven, NEW};
 use millpond_core::gather::Gather;
 use millpond_core::limits::MIN_LIMIT_PAGES;
 use millpond_core::{
-    Access, Advice, Command, Config, Core, Event, Kind, LEAF_PAGES, Order, OrderPolicy, Outcome,
-    PageCount, PageIndex, PageRange, PageState, Reclaimer, Reply,
+    Advice, Command, Config, Core, Event, Kind, LEAF_PAGES, Order, OrderPolicy, Outcome, PageCount,
+    PageIndex, PageRange, PageState, Reclaimer, Reply,
 };
 
 const LEAVES: u32 = 10;
@@ -125,10 +125,9 @@ impl World {
     }
 
     fn fault(&mut self, page: PageIndex) -> (Reply, Vec<Command>) {
-        let (access, max_order) = (Access::Read, Order::MAX);
+        let max_order = Order::MAX;
         self.send(Event::Fault {
             page,
-            access,
             max_order,
             within: PageRange::ALL,
         })

@@ -10,7 +10,7 @@ use common::{Driven, NEW};
 use millpond_core::gather::Gathered;
 use millpond_core::limits::{MIN_LIMIT_PAGES, RECLAIM_SCAN};
 use millpond_core::{
-    Access, Advice, Command, Config, Core, Event, FreeMode, LEAF_PAGES, Order, Outcome, PageCount,
+    Advice, Command, Config, Core, Event, FreeMode, LEAF_PAGES, Order, Outcome, PageCount,
     PageIndex, PageRange, PageState, Reclaimer, RegionId, Reply,
 };
 
@@ -41,7 +41,6 @@ impl Bench {
     fn fault(&mut self, page: PageIndex, max_order: Order) -> (Reply, Vec<Command>) {
         self.send(Event::Fault {
             page,
-            access: Access::Write,
             max_order,
             within: PageRange::ALL,
         })

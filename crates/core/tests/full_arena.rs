@@ -6,8 +6,8 @@
 
 use millpond_core::limits::MIN_LIMIT_PAGES;
 use millpond_core::{
-    Access, Command, Commands, Config, Core, Event, FreeMode, Kind, Order, Outcome, PageCount,
-    PageIndex, PageRange, Reclaimer, Reply,
+    Command, Commands, Config, Core, Event, FreeMode, Kind, Order, Outcome, PageCount, PageIndex,
+    PageRange, Reclaimer, Reply,
 };
 
 /// Answers everything as in a world where all works, and where every folio has changed since it was loaded.
@@ -55,7 +55,6 @@ fn every_page_of_the_arena_has_a_slot_and_changed_folios_are_still_saved() {
             assert!(attempt < 100, "the fault at {page} reclaims for ever");
             let fault = Event::Fault {
                 page,
-                access: Access::Write,
                 max_order: Order::MAX,
                 within: PageRange::ALL,
             };
@@ -97,7 +96,6 @@ fn a_part_that_is_freed_may_end_with_the_arena() {
     let start = PageIndex(arena.0 - 16);
     let fault = Event::Fault {
         page: start,
-        access: Access::Write,
         max_order: Order::MAX,
         within: PageRange::ALL,
     };

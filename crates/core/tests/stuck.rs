@@ -9,8 +9,8 @@ mod common;
 use common::{Bench, Driven};
 use millpond_core::limits::{MIN_LIMIT_PAGES, RECLAIM_BATCH};
 use millpond_core::{
-    Access, Command, Config, Core, Event, FolioId, LEAF_PAGES, Order, Outcome, PageCount,
-    PageIndex, PageRange, Reclaimer, RegionId, Reply,
+    Command, Config, Core, Event, FolioId, LEAF_PAGES, Order, Outcome, PageCount, PageIndex,
+    PageRange, Reclaimer, RegionId, Reply,
 };
 use std::collections::HashSet;
 
@@ -20,7 +20,6 @@ const FOLIOS: u32 = MIN_LIMIT_PAGES >> ORDER;
 fn fault(bench: &mut Bench, page: PageIndex, max_order: Order) -> (Reply, Vec<Command>) {
     bench.send(Event::Fault {
         page,
-        access: Access::Write,
         max_order,
         within: PageRange::ALL,
     })

@@ -7,8 +7,8 @@ use common::{Bench, Driven, part};
 use millpond_core::limits::{MIN_LIMIT_PAGES, PAGES_PER_PAST_TABLE};
 use millpond_core::policy::curve;
 use millpond_core::{
-    Access, Command, Commands, Config, Core, Event, FreeMode, Kind, LEAF_PAGES, Order, Outcome,
-    PageCount, PageIndex, PageRange, PageState, Reclaimer, Reply,
+    Command, Commands, Config, Core, Event, FreeMode, Kind, LEAF_PAGES, Order, Outcome, PageCount,
+    PageIndex, PageRange, PageState, Reclaimer, Reply,
 };
 
 /// A core whose limit is lowered to a few pages, so that histories are short.
@@ -221,13 +221,12 @@ fn a_thousand_gibibytes_leave_a_bounded_number_of_shadows() {
     let leaves = arena.0 / LEAF_PAGES;
     for leaf in 0..leaves {
         let page = PageIndex(leaf * LEAF_PAGES + leaf % 7);
-        let (access, max_order) = (Access::Write, Order::ZERO);
+        let max_order = Order::ZERO;
         send(
             &mut core,
             &mut out,
             Event::Fault {
                 page,
-                access,
                 max_order,
                 within: PageRange::ALL,
             },
@@ -251,13 +250,12 @@ fn a_thousand_gibibytes_leave_a_bounded_number_of_shadows() {
     let refaults = |core: &Core| core.stats().workingset_refault_anon;
     for (leaf, known) in [(leaves - 1, 1), (0, 0)] {
         let (before, page) = (refaults(&core), PageIndex(leaf * LEAF_PAGES + leaf % 7));
-        let (access, max_order) = (Access::Write, Order::ZERO);
+        let max_order = Order::ZERO;
         send(
             &mut core,
             &mut out,
             Event::Fault {
                 page,
-                access,
                 max_order,
                 within: PageRange::ALL,
             },

@@ -9,7 +9,7 @@ use crate::state::latency::FaultPath;
 use crate::state::lock::Held;
 use millpond_core::limits::LARGE;
 use millpond_core::{
-    Access, Command, Commands, Event, LEAF_PAGES, Order, Outcome, PageCount, PageIndex, PageRange,
+    Command, Commands, Event, LEAF_PAGES, Order, Outcome, PageCount, PageIndex, PageRange,
     Reclaimer, Refusal, Reply,
 };
 use millpond_mmu::{Delivery, FaultSink, Faulters, Resolution};
@@ -86,7 +86,7 @@ impl FaultSink for Driver {
         note(&self.handler_serves_one, whom != Faulters::Several);
     }
 
-    fn fault(&self, page: PageIndex, access: Access) -> Resolution {
+    fn fault(&self, page: PageIndex) -> Resolution {
         let started = Instant::now();
         let Some(_inside) = self.enter_for_fault(page) else {
             return Resolution::Asleep;
@@ -103,7 +103,7 @@ impl FaultSink for Driver {
         };
         let mut path = FaultPath::Spurious;
         let mut groups = None;
-        let resolution = match self.bring_in_by(page, access, patience, &mut path, &mut groups) {
+        let resolution = match self.bring_in_by(page, patience, &mut path, &mut groups) {
             Ok(resolution) => resolution,
             Err(_) => Resolution::Lost,
         };
@@ -121,20 +121,14 @@ impl FaultSink for Driver {
 
 impl Driver {
     /// Makes `page` resident, or says why not. For threads inside the gate.
-    pub fn bring_in(
-        &self,
-        page: PageIndex,
-        access: Access,
-        patience: Patience,
-    ) -> Result<Resolution, FaultError> {
-        self.bring_in_by(page, access, patience, &mut FaultPath::Spurious, &mut None)
+    pub fn bring_in(&self, page: PageIndex, patience: Patience) -> Result<Resolution, FaultError> {
+        self.bring_in_by(page, patience, &mut FaultPath::Spurious, &mut None)
     }
 
     /// Does the work of [`Driver::bring_in`], and tells which path the fault took and for which groups.
     fn bring_in_by(
         &self,
         page: PageIndex,
-        access: Access,
         patience: Patience,
         path: &mut FaultPath,
         groups: &mut Option<Path>,
@@ -188,7 +182,6 @@ impl Driver {
             let reply = core.handle(
                 Event::Fault {
                     page,
-                    access,
                     max_order,
                     within,
                 },

@@ -10,8 +10,8 @@ use crate::signals::SignalsBlocked;
 use crate::state::queue::Freed;
 use crate::state::turns::Turns;
 use millpond_core::{
-    Access, Advice, Commands, Event, LEAF_PAGES, PAGE_SIZE, PageCount, PageIndex, PageRange,
-    PageState, Refusal, Reply,
+    Advice, Commands, Event, LEAF_PAGES, PAGE_SIZE, PageCount, PageIndex, PageRange, PageState,
+    Refusal, Reply,
 };
 
 /// Why a range is not pinned.
@@ -138,7 +138,7 @@ impl Driver {
         let _quiet = SignalsBlocked::new();
         let _inside = self.gate.enter();
         for page in range.pages() {
-            self.bring_in(page, Access::Read, Patience::Wait)
+            self.bring_in(page, Patience::Wait)
                 .map_err(|error| (page, error))?;
         }
         Ok(())
@@ -231,7 +231,7 @@ impl Driver {
     /// # Errors
     /// The reason why the page cannot be brought in.
     pub fn make_resident(&self, page: PageIndex) -> Result<(), Refusal> {
-        match self.bring_in(page, Access::Read, Patience::Wait) {
+        match self.bring_in(page, Patience::Wait) {
             Ok(_) => Ok(()),
             Err(FaultError::Lost) => Err(Refusal::Poisoned { page }),
             Err(FaultError::Outside) => Err(Refusal::OutsideRegion),

@@ -13,7 +13,7 @@ use crate::driver::Driver;
 use crate::fault::Patience;
 use crate::signals::SignalsBlocked;
 use crate::state::prefetch::QUEUE;
-use millpond_core::{Access, Advice, Event, LEAF_PAGES, PageCount, PageIndex, PageRange};
+use millpond_core::{Advice, Event, LEAF_PAGES, PageCount, PageIndex, PageRange};
 use millpond_mmu::panics::Ours;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -65,7 +65,7 @@ impl Driver {
                     return;
                 }
                 // A page that cannot be had is reported to the thread that touches it.
-                let _ = self.bring_in(page, Access::Read, Patience::Wait);
+                let _ = self.bring_in(page, Patience::Wait);
             }
             rest = rest.tail(here.end());
         }

@@ -8,7 +8,7 @@
 mod common;
 
 use common::config;
-use millpond_core::{Access, PageCount, PageIndex, PageRange};
+use millpond_core::{PageCount, PageIndex, PageRange};
 use millpond_mmu::panics::{self, Ours, Outside};
 use millpond_mmu::{Delivery, FaultSink, Resolution, TakeOutMethod, Uffd, isolate_descriptors};
 use std::io::Read;
@@ -71,7 +71,7 @@ impl FaultSink for Broken {
         }
     }
 
-    fn fault(&self, page: PageIndex, _: Access) -> Resolution {
+    fn fault(&self, page: PageIndex) -> Resolution {
         let states = [0u8; 3];
         panic!("lost count at {page:?} {}", states[page.0 as usize % 3]);
     }

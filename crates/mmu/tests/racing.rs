@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use common::huge::{frame, huge_frame, install, leaf, memory, part};
 use common::{Random, Tiny, each_kind, stress_time};
-use millpond_core::{Access, Mmu, PAGE_SIZE, PageIndex, TakeOutError};
+use millpond_core::{Mmu, PAGE_SIZE, PageIndex, TakeOutError};
 use millpond_mmu::{Delivery, FaultSink, Resolution, TakeOutMethod, Uffd};
 
 const WRITERS: usize = 4;
@@ -100,7 +100,7 @@ fn no_increment_is_lost_at_2_mib() {
 struct Patience;
 
 impl FaultSink for Patience {
-    fn fault(&self, _: PageIndex, _: Access) -> Resolution {
+    fn fault(&self, _: PageIndex) -> Resolution {
         std::thread::yield_now();
         Resolution::Retry
     }

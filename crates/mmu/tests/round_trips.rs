@@ -388,7 +388,7 @@ fn a_handler_stops_and_starts_again() {
     let tiny = Tiny::new(Delivery::Handler, TakeOutMethod::Auto, 1, 0);
     struct Again(std::sync::Arc<Tiny>);
     impl millpond_mmu::FaultSink for Again {
-        fn fault(&self, page: PageIndex, _: millpond_core::Access) -> millpond_mmu::Resolution {
+        fn fault(&self, page: PageIndex) -> millpond_mmu::Resolution {
             self.0.resolve(page)
         }
     }

@@ -27,8 +27,8 @@ use crate::curve::Curve;
 use crate::trace::Trace;
 use millpond_core::limits::MIN_LIMIT_PAGES;
 use millpond_core::{
-    Access, Command, Commands, Config, ConfigError, Core, Event, FolioId, Kind, LEAF_PAGES, Order,
-    Outcome, PageCount, PageRange, Reclaimer, Reply, VmStat,
+    Command, Commands, Config, ConfigError, Core, Event, FolioId, Kind, LEAF_PAGES, Order, Outcome,
+    PageCount, PageRange, Reclaimer, Reply, VmStat,
 };
 
 /// Why the core cannot replay a trace.
@@ -252,7 +252,6 @@ impl CorePolicy {
         let at = self.region.start.plus(page);
         let fault = Event::Fault {
             page: at,
-            access: Access::Read,
             max_order: Order::ZERO,
             within: PageRange::ALL,
         };

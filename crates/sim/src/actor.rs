@@ -9,7 +9,7 @@
 //! the weather and the store, and sends requests that must be refused.
 
 use millpond_core::{
-    Access, Advice, Event, FreeMode, GroupId, LEAF_PAGES, Order, PageCount, PageIndex, PageRange,
+    Advice, Event, FreeMode, GroupId, LEAF_PAGES, Order, PageCount, PageIndex, PageRange,
     Reclaimer, Refusal, Reply,
 };
 
@@ -299,15 +299,6 @@ pub enum DropStage {
     Settle,
 }
 
-/// A fault that was noted and is not resolved.
-#[derive(Clone, Copy, Debug)]
-pub struct Fault {
-    /// The page that faulted.
-    pub page: PageIndex,
-    /// The access that the thread made.
-    pub access: Access,
-}
-
 /// One actor.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Actor {
@@ -316,7 +307,7 @@ pub struct Actor {
     /// What the actor waits for.
     pub blocked: Blocked,
     /// The fault that the actor has to resolve first.
-    pub fault: Option<Fault>,
+    pub fault: Option<PageIndex>,
     /// Pages that the actor has to reclaim before it resolves the fault.
     pub reclaim: Option<PageCount>,
     /// The group in which the actor has to reclaim.
@@ -366,8 +357,8 @@ impl World {
         if let Some(pages) = self.actors[i].reclaim.take() {
             return self.reclaim_directly(i, pages);
         }
-        if let Some(fault) = self.actors[i].fault.take() {
-            return self.handle_fault(i, fault);
+        if let Some(page) = self.actors[i].fault.take() {
+            return self.handle_fault(i, page);
         }
         if let Some(op) = self.actors[i].op {
             self.step_op(i, op)?;
@@ -386,10 +377,7 @@ impl World {
         match reply {
             Reply::Wait { page } => self.wait_at(i, page, Ear::Wakes)?,
             Reply::NeedsResident { page } => {
-                self.actors[i].fault = Some(Fault {
-                    page,
-                    access: Access::Read,
-                });
+                self.actors[i].fault = Some(page);
             }
             Reply::Reclaim { pages } => self.actors[i].reclaim = Some(pages),
             Reply::ReclaimGroup { group, pages } => self.must_reclaim(i, group, pages),
@@ -503,8 +491,7 @@ impl World {
             }
             // Now and then the fault was noted just before the poison came, and is still to be handled.
             Slot::Poisoned if self.rng.chance(200) => {
-                let access = Access::Read;
-                self.actors[i].fault = Some(Fault { page, access });
+                self.actors[i].fault = Some(page);
                 Ok(false)
             }
             Slot::Poisoned => {
@@ -517,17 +504,15 @@ impl World {
                 Ok(true)
             }
             Slot::Empty => {
-                let access = if write { Access::Write } else { Access::Read };
-                self.actors[i].fault = Some(Fault { page, access });
+                self.actors[i].fault = Some(page);
                 Ok(false)
             }
         }
     }
 
-    fn handle_fault(&mut self, i: usize, fault: Fault) -> Check {
-        let Fault { page, access } = fault;
+    fn handle_fault(&mut self, i: usize, page: PageIndex) -> Check {
         if self.throttle(i, page) {
-            self.actors[i].fault = Some(fault);
+            self.actors[i].fault = Some(page);
             return Ok(());
         }
         let max_order = if self.actors[i].split {
@@ -540,7 +525,6 @@ impl World {
         let within = self.usable_around(page);
         let event = Event::Fault {
             page,
-            access,
             max_order,
             within,
         };
@@ -548,7 +532,7 @@ impl World {
         // A store that takes nothing lets faults exceed the limit. Volatile memory goes before that happens.
         let exceeds = self.core.store_blocked() && self.core.available().0 < LEAF_PAGES;
         if exceeds && self.begin_purge(i)? {
-            self.actors[i].fault = Some(fault);
+            self.actors[i].fault = Some(page);
             return Ok(());
         }
         if self.mmu.is_mapped(page) {
@@ -577,14 +561,14 @@ impl World {
                     breach!(at page, "a fault asks for no pages to be reclaimed");
                 }
                 self.actors[i].reclaim = Some(self.core.wanted(pages));
-                self.actors[i].fault = Some(fault);
+                self.actors[i].fault = Some(page);
             }
             Reply::Scattered { pages } => {
                 if pages.0 == 0 {
                     breach!(at page, "a fault asks for no pages to be given back");
                 }
                 self.give_spare_back(Spare::Scattered(pages))?;
-                self.actors[i].fault = Some(fault);
+                self.actors[i].fault = Some(page);
             }
             Reply::ReclaimGroup { group, pages } => {
                 if pages.0 == 0 || group == GroupId::ROOT {
@@ -592,7 +576,7 @@ impl World {
                 }
                 let pages = self.core.wanted_in(group, pages);
                 self.must_reclaim(i, group, pages);
-                self.actors[i].fault = Some(fault);
+                self.actors[i].fault = Some(page);
             }
             // The operation meets the poison by itself, or discards it.
             Reply::Refused(Refusal::Poisoned { page: lost }) => {

@@ -7,7 +7,7 @@
 
 use millpond_core::{Event, FreeMode, PageCount, PageRange, Refusal, Reply};
 
-use crate::actor::{Ear, Fault, FreeStage, Op, Ranges};
+use crate::actor::{Ear, FreeStage, Op, Ranges};
 use crate::gather::Spare;
 use crate::report::{Check, Coverage, breach};
 use crate::world::World;
@@ -125,8 +125,7 @@ impl World {
             Reply::Wait { .. } if given => {}
             Reply::Wait { page } => self.wait_at(i, page, Ear::Wakes)?,
             Reply::NeedsResident { page } => {
-                let access = millpond_core::Access::Read;
-                self.actors[i].fault = Some(Fault { page, access });
+                self.actors[i].fault = Some(page);
             }
             Reply::Refused(Refusal::Pinned { page }) => {
                 self.expect_pinned(page, range)?;

@@ -8,10 +8,10 @@
 //! change nothing.
 
 use millpond_core::{
-    Access, Event, LEAF_PAGES, PageCount, PageIndex, PageRange, PageState, Refusal, RegionId, Reply,
+    Event, LEAF_PAGES, PageCount, PageIndex, PageRange, PageState, Refusal, RegionId, Reply,
 };
 
-use crate::actor::{Actor, Blocked, Fault, Op};
+use crate::actor::{Actor, Blocked, Op};
 use crate::mmu::{Slot, overlap};
 use crate::profile::ARENA_PAGES;
 use crate::report::{Check, Coverage, Entry, breach};
@@ -376,8 +376,7 @@ impl World {
                     breach!(at page, "a remap of {from} that needs {page} changed something");
                 }
                 self.count_remap("a page comes back first");
-                let access = Access::Read;
-                self.actors[i].fault = Some(Fault { page, access });
+                self.actors[i].fault = Some(page);
                 self.give_out(i)?;
                 return Ok(Some(RemapStage::Close));
             }

@@ -4,8 +4,8 @@
 use millpond_core::gather::Gather;
 use millpond_core::limits::MIN_LIMIT_PAGES;
 use millpond_core::{
-    Access, Advice, Command, Commands, Config, Core, Event, FolioId, FreeMode, Kind, LEAF_PAGES,
-    Order, Outcome, PageCount, PageIndex, PageRange, PageState, Reclaimer, RegionId, Reply,
+    Advice, Command, Commands, Config, Core, Event, FolioId, FreeMode, Kind, LEAF_PAGES, Order,
+    Outcome, PageCount, PageIndex, PageRange, PageState, Reclaimer, RegionId, Reply,
 };
 
 pub const NEW: Outcome = Outcome::Installed { frame_kept: false };
@@ -20,10 +20,9 @@ pub trait Driven {
     }
 
     fn fault(&mut self, page: PageIndex) -> (Reply, Vec<Command>) {
-        let (access, max_order) = (Access::Write, Order::MAX);
+        let max_order = Order::MAX;
         self.send(Event::Fault {
             page,
-            access,
             max_order,
             within: PageRange::ALL,
         })

@@ -18,12 +18,12 @@ use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use linux_raw_sys::general::{UFFD_EVENT_PAGEFAULT, UFFD_PAGEFAULT_FLAG_WRITE, uffd_msg};
+use linux_raw_sys::general::{UFFD_EVENT_PAGEFAULT, uffd_msg};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use rustix::process::{Pid, getpid};
 
-use millpond_core::{Access, PAGE_SHIFT, PAGE_SIZE, PageIndex};
+use millpond_core::{PAGE_SHIFT, PAGE_SIZE, PageIndex};
 
 use super::follow::{Follower, SOON};
 use super::{FaultSink, Resolution};
@@ -150,13 +150,7 @@ fn serve(served: Served, sink: &dyn FaultSink, stopped: &AtomicBool) {
                 // SAFETY: no frame covers the bell, and the zeros are mapped.
                 let _ = unsafe { ioctl::copy(served.fd, served.bell, served.zeros, PAGE_SIZE) };
             } else {
-                let write = fault.flags & u64::from(UFFD_PAGEFAULT_FLAG_WRITE) != 0;
-                resolve(
-                    served,
-                    sink,
-                    addr,
-                    if write { Access::Write } else { Access::Read },
-                );
+                resolve(served, sink, addr);
             }
         }
         if last {
@@ -168,7 +162,7 @@ fn serve(served: Served, sink: &dyn FaultSink, stopped: &AtomicBool) {
     }
 }
 
-fn resolve(served: Served, sink: &dyn FaultSink, addr: usize, access: Access) {
+fn resolve(served: Served, sink: &dyn FaultSink, addr: usize) {
     let page = addr & !(PAGE_SIZE - 1);
     let Some(offset) = page
         .checked_sub(served.base)
@@ -178,7 +172,7 @@ fn resolve(served: Served, sink: &dyn FaultSink, addr: usize, access: Access) {
             "a hole in the frame pool was touched at {addr:#x}: stopped; this is a bug in millpond or a stray pointer"
         ));
     };
-    match sink.fault(PageIndex((offset >> PAGE_SHIFT) as u32), access) {
+    match sink.fault(PageIndex((offset >> PAGE_SHIFT) as u32)) {
         Resolution::Installed | Resolution::Asleep => {}
         Resolution::Retry => {
             let _ = ioctl::wake(served.fd, page, PAGE_SIZE);

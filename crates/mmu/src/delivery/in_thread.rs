@@ -29,7 +29,7 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use millpond_core::{Access, PAGE_SHIFT, PageIndex};
+use millpond_core::{PAGE_SHIFT, PageIndex};
 
 use super::{FaultSink, Resolution};
 use crate::error::MmuError;
@@ -123,7 +123,7 @@ pub(super) fn forget_all() {
 }
 
 /// Asks the sink whose arena holds the address. The answer is `None` when no arena holds it.
-fn resolve(addr: usize, access: Access) -> Option<Resolution> {
+fn resolve(addr: usize) -> Option<Resolution> {
     for slot in &TABLE {
         let base = slot.base.load(SeqCst);
         if base == 0 || addr < base || addr - base >= slot.len.load(SeqCst) {
@@ -134,7 +134,7 @@ fn resolve(addr: usize, access: Access) -> Option<Resolution> {
             // SAFETY: `running` is counted up and the base was still there afterwards, so `remove` waits for us
             // before it frees the sink.
             let sink = unsafe { &*slot.sink.load(SeqCst) };
-            sink.fault(PageIndex(((addr - base) >> PAGE_SHIFT) as u32), access)
+            sink.fault(PageIndex(((addr - base) >> PAGE_SHIFT) as u32))
         });
         slot.running.fetch_sub(1, SeqCst);
         if resolution.is_some() {
@@ -157,7 +157,7 @@ extern "C" fn on_sigbus(signal: c_int, info: *mut libc::siginfo_t, context: *mut
     }
     let resolution = if code == libc::BUS_ADRERR {
         let _ours = Ours::enter();
-        resolve(addr, access(context))
+        resolve(addr)
     } else {
         None
     };
@@ -178,28 +178,6 @@ extern "C" fn on_sigbus(signal: c_int, info: *mut libc::siginfo_t, context: *mut
     }
     // SAFETY: the pointer is to this thread's errno.
     unsafe { *errno = saved };
-}
-
-/// The kind of access, as the processor tells it: a hint.
-fn access(context: *mut libc::c_void) -> Access {
-    #[cfg(target_arch = "x86_64")]
-    {
-        const WRITE: i64 = 1 << 1;
-        // SAFETY: the kernel passes the interrupted context to a SA_SIGINFO handler.
-        let error = unsafe {
-            (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_ERR as usize]
-        };
-        if error & WRITE != 0 {
-            Access::Write
-        } else {
-            Access::Read
-        }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        let _ = context;
-        Access::Read
-    }
 }
 
 /// Gives the signal to the handler that would have had it without us.

@@ -19,7 +19,7 @@ pub(crate) use in_thread::handle_orphans;
 
 use std::sync::Arc;
 
-use millpond_core::{Access, PageIndex};
+use millpond_core::PageIndex;
 
 use crate::error::MmuError;
 use crate::uffd::Uffd;
@@ -75,7 +75,7 @@ pub trait FaultSink: Send + Sync {
     fn handler_serves(&self, _whom: Faulters) {}
 
     /// Resolves a fault: a thread touched `page`, which is not mapped, or is write-protected while it is taken out.
-    fn fault(&self, page: PageIndex, access: Access) -> Resolution;
+    fn fault(&self, page: PageIndex) -> Resolution;
 }
 
 /// A running delivery.

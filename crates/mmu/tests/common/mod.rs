@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use millpond_core::{
-    Access, Frame, LEAF_PAGES, Mmu, Order, PageCount, PageIndex, PageRange, Placed, PoolLayout,
+    Frame, LEAF_PAGES, Mmu, Order, PageCount, PageIndex, PageRange, Placed, PoolLayout,
 };
 use millpond_mmu::{Delivery, FaultSink, Resolution, TakeOutMethod, Uffd, UffdConfig};
 
@@ -202,7 +202,7 @@ impl Tiny {
 struct Sink(Arc<Tiny>);
 
 impl FaultSink for Sink {
-    fn fault(&self, page: PageIndex, _: Access) -> Resolution {
+    fn fault(&self, page: PageIndex) -> Resolution {
         self.0.resolve(page)
     }
 }

@@ -10,6 +10,7 @@
 //! or the stream ends.
 
 use crate::driver::Driver;
+use crate::memory::Memory;
 use millpond_core::PageCount;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -24,7 +25,7 @@ pub const LOOK: Duration = Duration::from_micros(100);
 /// Number of looks without work before the thread sleeps until it is woken.
 const LOOKS: u32 = 20;
 
-impl Driver {
+impl<M: Memory> Driver<M> {
     /// Whether there is so much room that some of it may be taken ahead of need.
     pub fn has_room_ahead(&self, available: PageCount) -> bool {
         // The huge page is made on the node where the thread runs. Where regions are placed on nodes, that would be the

@@ -8,13 +8,14 @@
 //! 4. all results go to the core under one lock, as far as its answers fit in the list.
 
 use crate::driver::Driver;
+use crate::memory::Memory;
 use crate::reclaim::give_way;
 use crate::state::config::OnStoreFull;
 use arrayvec::ArrayVec;
 use millpond_core::limits::{ANSWER_COMMANDS, MAX_COMMANDS};
 use millpond_core::{
     BringError, Brought, Command, Commands, Event, FoldPart, FolioId, Frame, InstallError,
-    LoadError, Mmu, Outcome, PAGE_SIZE, PageRange, Placed, Reply, SaveError, Saved, SlotPart,
+    LoadError, Outcome, PAGE_SIZE, PageRange, Placed, Reply, SaveError, Saved, SlotPart,
     TakeOutError,
 };
 use millpond_mmu::report;
@@ -43,7 +44,7 @@ type Batch<T> = ArrayVec<T, MAX_COMMANDS>;
 /// Outcome of the install among the commands, if there was one.
 pub type Installed = Option<Outcome>;
 
-impl Driver {
+impl<M: Memory> Driver<M> {
     /// Carries out `commands` and all further commands that the core answers with; the list is empty afterwards.
     pub fn carry_out(&self, commands: &mut Commands) -> Installed {
         let mut installed = None;
@@ -397,7 +398,7 @@ impl Driver {
     }
 
     fn say_lost(&self, at: PageRange) {
-        let from = self.mmu.addr_of(at.start) as usize;
+        let from = self.mmu.address(at.start);
         report::line(format_args!("lost: {} bytes at {from:#x}", at.len.bytes()));
     }
 

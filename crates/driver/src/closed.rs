@@ -10,21 +10,22 @@
 //! come, and so is the look.
 
 use crate::driver::Driver;
+use crate::memory::Memory;
 use crate::state::lock::Passage;
-use millpond_core::{Mmu, PAGE_SIZE, PageCount, PageIndex, PageRange};
+use millpond_core::PageIndex;
 use millpond_mmu::Delivery;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{RwLockReadGuard, RwLockWriteGuard};
 
 /// The gate is closed while the value lives.
-pub struct Closed<'a> {
-    driver: &'a Driver,
+pub struct Closed<'a, M: Memory> {
+    driver: &'a Driver<M>,
     passage: Option<Passage<RwLockWriteGuard<'a, ()>>>,
 }
 
-impl Driver {
+impl<M: Memory> Driver<M> {
     /// Waits until all threads that work on memory have left, and lets none in.
-    pub fn close_gate(&self) -> Closed<'_> {
+    pub fn close_gate(&self) -> Closed<'_, M> {
         Closed {
             driver: self,
             passage: Some(self.gate.close()),
@@ -52,13 +53,11 @@ impl Driver {
     }
 }
 
-impl Drop for Closed<'_> {
+impl<M: Memory> Drop for Closed<'_, M> {
     fn drop(&mut self) {
         self.passage = None;
         if self.driver.deferred.swap(false, SeqCst) {
-            let pages = self.driver.mmu.len() / PAGE_SIZE;
-            let arena = PageRange::new(PageIndex(0), PageCount(pages as u32));
-            self.driver.mmu.wake(arena);
+            self.driver.mmu.wake(self.driver.mmu.arena());
         }
     }
 }

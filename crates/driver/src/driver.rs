@@ -1,5 +1,6 @@
 //! The driver itself: its state and its counters.
 
+use crate::memory::Memory;
 use crate::publish::Publisher;
 use crate::recent::Witnessed;
 use crate::signals::SignalsBlocked;
@@ -25,8 +26,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-/// Hands events to the core and carries out its commands; see the [crate](crate).
-pub struct Driver {
+/// Hands events to the core and carries out its commands; see the [crate](crate). The memory is real unless another
+/// one is named ([`Memory`]).
+pub struct Driver<M: Memory = Uffd> {
     /// The gate, which every thread that works on memory enters; see [`fork`].
     pub(crate) gate: Gate,
     /// Whether a fault was left to the thread that opens the gate; see [`closed`].
@@ -36,7 +38,7 @@ pub struct Driver {
     pub(crate) spurious_page: AtomicU32,
     pub(crate) core: Ranked<Witnessed>,
     /// The memory that is managed.
-    pub mmu: Uffd,
+    pub mmu: M,
     pub(crate) nodes: Vec<u32>,
     pub(crate) store: Box<dyn Store>,
     pub(crate) delivery: Delivery,
@@ -96,9 +98,9 @@ pub struct Driver {
     pub(crate) inherited: Ranked<VmStat>,
 }
 
-impl Driver {
+impl<M: Memory> Driver<M> {
     /// Makes a driver for `core`. It serves no fault before the memory of `parts` hands it one.
-    pub fn new(core: Core, parts: Parts) -> Self {
+    pub fn new(core: Core, parts: Parts<M>) -> Self {
         Self {
             gate: Gate::new(),
             deferred: AtomicBool::new(false),

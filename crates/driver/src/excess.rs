@@ -5,13 +5,14 @@
 //! house says so at its next tick, in one line. A store that takes nothing has a line of its own.
 
 use crate::driver::Driver;
+use crate::memory::Memory;
 use millpond_core::{Excess, PageCount};
 use millpond_mmu::report;
 use std::sync::atomic::Ordering::Relaxed;
 
 const MIB: u64 = 1 << 20;
 
-impl Driver {
+impl<M: Memory> Driver<M> {
     /// Checks whether faults were served above the limit though the store takes what it is given, and says so.
     pub fn say_excess(&self) {
         if self.excess_said.load(Relaxed) {

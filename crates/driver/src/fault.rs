@@ -2,6 +2,7 @@
 
 use crate::driver::Driver;
 use crate::error::PopulateError;
+use crate::memory::Memory;
 use crate::recent::Witnessed;
 use crate::stall::Path;
 use crate::state::config::Background;
@@ -87,6 +88,13 @@ impl FaultSink for Driver {
     }
 
     fn fault(&self, page: PageIndex) -> Resolution {
+        self.serve(page)
+    }
+}
+
+impl<M: Memory> Driver<M> {
+    /// Serves a fault: the work of [`FaultSink::fault`], whatever the memory is. For threads outside the gate.
+    pub fn serve(&self, page: PageIndex) -> Resolution {
         let started = Instant::now();
         let Some(_inside) = self.enter_for_fault(page) else {
             return Resolution::Asleep;
@@ -117,9 +125,7 @@ impl FaultSink for Driver {
         }
         resolution
     }
-}
 
-impl Driver {
     /// Makes `page` resident, or says why not. For threads inside the gate.
     pub fn bring_in(&self, page: PageIndex, patience: Patience) -> Result<Resolution, FaultError> {
         self.bring_in_by(page, patience, &mut FaultPath::Spurious, &mut None)

@@ -20,23 +20,29 @@ use crate::closed::Closed;
 use crate::driver::Driver;
 use crate::error::ForkError;
 use crate::housekeeping::Others;
+use crate::memory::Memory;
 use crate::recent::Witnessed;
 use crate::signals::SignalsBlocked;
 use crate::state::lock::{Held, LocksOf};
 use crate::state::queue::AtRest;
 use millpond_core::{Core, PageCount, PageIndex, PageRange, PageState};
-use millpond_mmu::report;
+use millpond_mmu::{Uffd, report};
 use rustix::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// Nothing is under way, and nothing begins, while the value lives.
+pub struct Still<'a, M: Memory = Uffd> {
+    core: Held<'a, Witnessed>,
+    frees: AtRest<'a>,
+    _gate: Closed<'a, M>,
+    _housekeeping: Held<'a, ()>,
+}
+
 /// The locks and values that the forking thread holds from before the fork until after it, in parent and child.
 pub struct Hold<'a> {
     driver: &'a Arc<Driver>,
-    core: Held<'a, Witnessed>,
-    frees: AtRest<'a>,
-    _gate: Closed<'a>,
-    _housekeeping: Held<'a, ()>,
+    still: Still<'a>,
     child_number: Option<u64>,
     /// Write end of the new child's pipe.
     lifeline: Option<OwnedFd>,
@@ -70,6 +76,27 @@ impl Driver {
             self.children.collect_young(&*self.store);
         }
         let expected = self.children.expect();
+        let still = self.hold_still(resident);
+        self.mmu.before_fork();
+        let (child_number, lifeline) = expected.unzip();
+        if let Some(number) = child_number {
+            self.store.before_fork(number);
+        }
+        Hold {
+            driver: self,
+            still,
+            child_number,
+            lifeline,
+            locks: LocksOf::this_thread(),
+            _quiet: quiet,
+        }
+    }
+}
+
+impl<M: Memory> Driver<M> {
+    /// Waits until nothing is under way and all pages in `resident` are in memory, and keeps everybody from beginning
+    /// anything. For threads with signals blocked.
+    pub fn hold_still(&self, resident: &[PageRange]) -> Still<'_, M> {
         self.wait_for_jobs();
         let housekeeping = self.housekeeping.lock();
         // A page that cannot be brought in is not in a region, or lost: touching it in the child fails as it would
@@ -91,28 +118,16 @@ impl Driver {
                 hopeless.push(absent);
             }
         };
-        self.mmu.before_fork();
-        let (child_number, lifeline) = expected.unzip();
-        if let Some(number) = child_number {
-            self.store.before_fork(number);
-        }
-        Hold {
-            driver: self,
+        Still {
             core,
             frees,
             _gate: gate,
             _housekeeping: housekeeping,
-            child_number,
-            lifeline,
-            locks: LocksOf::this_thread(),
-            _quiet: quiet,
         }
     }
-}
 
-impl Driver {
     /// Closes the gate when nothing is being freed in the background.
-    fn close_at_rest(&self) -> (Closed<'_>, Held<'_, Witnessed>, AtRest<'_>) {
+    fn close_at_rest(&self) -> (Closed<'_, M>, Held<'_, Witnessed>, AtRest<'_>) {
         loop {
             let gate = self.close_gate();
             let core = self.lock();
@@ -123,6 +138,13 @@ impl Driver {
             drop(gate);
             self.wait_for_jobs();
         }
+    }
+}
+
+impl<M: Memory> Still<'_, M> {
+    /// The core, of which nothing is in flight.
+    pub fn core(&self) -> &Core {
+        &self.core
     }
 }
 
@@ -153,17 +175,20 @@ impl Hold<'_> {
             .map_err(ForkError::Store)?;
         driver.governor.reopen();
         driver.mmu.after_fork_in_child(foreign)?;
-        driver.check_untorn(&self.core, foreign)?;
-        driver.inherit(&self.core);
+        driver.check_untorn(self.still.core(), foreign)?;
+        driver.inherit(self.still.core());
         let Hold {
-            core,
-            frees,
-            _gate,
-            _housekeeping,
+            still,
             child_number,
             _quiet,
             ..
         } = self;
+        let Still {
+            core,
+            frees,
+            _gate,
+            _housekeeping,
+        } = still;
         frees.forget_workers();
         let refault_cost = core.refault_cost();
         drop(core);
@@ -194,7 +219,7 @@ impl Driver {
         }
         match torn {
             Some(page) => Err(ForkError::Torn {
-                address: self.mmu.addr_of(page) as usize,
+                address: self.mmu.address(page),
             }),
             None => Ok(()),
         }

@@ -18,6 +18,7 @@
 //! are closed when the call returns. A fork waits for all of this: a child has no worker that could end what was begun.
 
 use crate::driver::Driver;
+use crate::memory::Memory;
 use crate::remap::{Beside, RemapRefusal};
 use crate::signals::SignalsBlocked;
 use crate::state::named::Ended;
@@ -36,7 +37,7 @@ use std::thread::JoinHandle;
 /// Number of mapped pages from which on a worker is started ahead: 64 MiB.
 const WORTH_A_WORKER: u64 = 1 << 14;
 
-impl Driver {
+impl<M: Memory> Driver<M> {
     /// Gives back all that `range` holds. No thread can touch it any more. A worker does all of it by itself, as it
     /// must not wait for itself.
     ///
@@ -259,28 +260,6 @@ impl Driver {
         })
     }
 
-    /// Starts the workers of a space, the only ones that the space will have, and waits until they need nothing of the
-    /// program's any more.
-    pub fn start_freeing(self: &Arc<Self>) -> std::io::Result<()> {
-        let workers = self.freer.workers.load(Ordering::Relaxed);
-        let ready = Arc::new(Barrier::new(workers + 1));
-        let _quiet = SignalsBlocked::new();
-        let mut threads = Vec::with_capacity(workers);
-        for _ in 0..workers {
-            let ready = Arc::clone(&ready);
-            threads.push(self.start_worker(move |driver| {
-                driver.isolate();
-                ready.wait();
-                driver.work();
-            })?);
-        }
-        ready.wait();
-        let mut queue = self.freer.lock();
-        queue.threads = threads;
-        queue.complete = true;
-        Ok(())
-    }
-
     /// The loop of a worker thread.
     fn work(self: &Arc<Self>) {
         let _quiet = SignalsBlocked::new();
@@ -360,5 +339,29 @@ impl Driver {
             // A panic of such a thread has ended the process.
             let _ = thread.join();
         }
+    }
+}
+
+impl Driver {
+    /// Starts the workers of a space, the only ones that the space will have, and waits until they need nothing of the
+    /// program's any more.
+    pub fn start_freeing(self: &Arc<Self>) -> std::io::Result<()> {
+        let workers = self.freer.workers.load(Ordering::Relaxed);
+        let ready = Arc::new(Barrier::new(workers + 1));
+        let _quiet = SignalsBlocked::new();
+        let mut threads = Vec::with_capacity(workers);
+        for _ in 0..workers {
+            let ready = Arc::clone(&ready);
+            threads.push(self.start_worker(move |driver| {
+                driver.isolate();
+                ready.wait();
+                driver.work();
+            })?);
+        }
+        ready.wait();
+        let mut queue = self.freer.lock();
+        queue.threads = threads;
+        queue.complete = true;
+        Ok(())
     }
 }

@@ -7,13 +7,14 @@
 //! holder may be the thread that it interrupted.
 
 use crate::driver::Driver;
+use crate::memory::Memory;
 use crate::signals::SignalsBlocked;
 use crate::state::freed::BATCH;
 use millpond_core::limits::CLEAR_PAGES;
 use millpond_core::{Commands, Event, FreeMode, PageRange, Reply};
 use std::sync::atomic::Ordering;
 
-impl Driver {
+impl<M: Memory> Driver<M> {
     /// Lazily frees a small range of mapped memory without a system call. False when that cannot be done: then nothing
     /// is marked, though bytes may have been zeroed.
     ///

@@ -10,17 +10,18 @@
 //! that gives back *spare frames in pieces* because it needs a large one.
 
 use crate::driver::Driver;
+use crate::memory::Memory;
 use crate::state::queue::Freed;
 use arrayvec::ArrayVec;
 use millpond_core::gather::{Gather, Gathered};
-use millpond_core::{Commands, Core, Frame, Mmu, PageCount, PageRange};
+use millpond_core::{Commands, Core, Frame, PageCount, PageRange};
 use std::sync::PoisonError;
 use std::time::Instant;
 
 /// Frames, or runs of frames, that are given back by one call.
 const AT_ONCE: usize = 64;
 
-impl Driver {
+impl<M: Memory> Driver<M> {
     /// Lends `f` the large batch for discards, if no thread is using it, in place of the inline one.
     pub fn with_large_batch<T>(
         &self,

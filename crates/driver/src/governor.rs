@@ -24,6 +24,7 @@
 //! exceeded, which the peak shows.
 
 use crate::driver::Driver;
+use crate::memory::Memory;
 use crate::signals::SignalsBlocked;
 use crate::state::config::Charge;
 use crate::state::governor::{FLOOR, LOOK_AT_TABLES, LOOK_EVERY, headroom};
@@ -31,7 +32,7 @@ use crate::state::store_share;
 use millpond_core::{Commands, Event, PAGE_SIZE, PageCount, Reclaimer, VmStat};
 use std::sync::atomic::Ordering;
 
-impl Driver {
+impl<M: Memory> Driver<M> {
     /// Changes the budget, and makes the rest of it free when it is lower than before. `bytes` is within the budget
     /// that the manager was made for.
     pub fn set_ram(&self, bytes: u64) {

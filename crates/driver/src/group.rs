@@ -2,11 +2,12 @@
 
 use crate::driver::Driver;
 use crate::error::MoveError;
+use crate::memory::Memory;
 use crate::signals::SignalsBlocked;
 use crate::state::named::Named;
 use millpond_core::{Event, GroupId, GroupStat, PageCount, Refusal, Reply};
 
-impl Driver {
+impl<M: Memory> Driver<M> {
     /// Figures of a group; `None` if there is no such group.
     pub fn group_stat(&self, group: GroupId) -> Option<GroupStat> {
         let _quiet = SignalsBlocked::new();

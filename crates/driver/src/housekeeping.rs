@@ -5,6 +5,7 @@
 
 use crate::ahead;
 use crate::driver::Driver;
+use crate::memory::Memory;
 use crate::signals::SignalsBlocked;
 use crate::state::config::Background;
 use crate::state::place::Place;
@@ -70,21 +71,6 @@ impl Driver {
         Ok(thread)
     }
 
-    /// Asks the thread to end. The caller joins it.
-    pub fn stop_housekeeping(&self) {
-        self.stop.store(true, Ordering::SeqCst);
-        self.resting.store(true, Ordering::SeqCst);
-        self.kick();
-    }
-
-    /// Wakes the thread if it sleeps.
-    pub fn kick(&self) {
-        if self.resting.swap(false, Ordering::SeqCst) {
-            self.kicks.fetch_add(1, Ordering::SeqCst);
-            let _ = futex::wake(&self.kicks, futex::Flags::PRIVATE, 1);
-        }
-    }
-
     fn keep_house(self: &Arc<Self>, mut refault_cost: RefaultCost, mut others: Others) {
         let mut last_tick = Instant::now();
         let mut last_retry = Instant::now();
@@ -147,6 +133,23 @@ impl Driver {
             millpond_mmu::isolate_descriptors(&mut self.service_descriptors());
         }
     }
+}
+
+impl<M: Memory> Driver<M> {
+    /// Asks the thread to end. The caller joins it.
+    pub fn stop_housekeeping(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.resting.store(true, Ordering::SeqCst);
+        self.kick();
+    }
+
+    /// Wakes the thread if it sleeps.
+    pub fn kick(&self) {
+        if self.resting.swap(false, Ordering::SeqCst) {
+            self.kicks.fetch_add(1, Ordering::SeqCst);
+            let _ = futex::wake(&self.kicks, futex::Flags::PRIVATE, 1);
+        }
+    }
 
     /// Shares the budget out anew between compressed RAM and the program, if that is due, and moves on what compressed
     /// RAM has too much of.
@@ -207,7 +210,8 @@ impl Driver {
         let _ = futex::wait(&self.kicks, futex::Flags::PRIVATE, seen, Some(&limit));
     }
 
-    fn tick(self: &Arc<Self>) {
+    /// Does what is due every tenth of a second. The background thread calls this.
+    pub fn tick(self: &Arc<Self>) {
         {
             let _inside = self.gate.enter();
             self.lock().handle(Event::Tick, &mut Commands::new());

@@ -26,6 +26,7 @@
 //! asked.
 
 use crate::driver::Driver;
+use crate::memory::Memory;
 use crate::signals::SignalsBlocked;
 use crate::state::kept::{PIECE, Progress, Whole, is_cleared_in_place};
 use crate::state::named::Named;
@@ -34,7 +35,7 @@ use crate::state::queue::Job;
 use millpond_core::{Event, FreeMode, OrderPolicy, PageCount, PageRange, Refusal, RegionId};
 use std::sync::{Arc, PoisonError};
 
-impl Driver {
+impl<M: Memory> Driver<M> {
     /// Discards a range by zeroing it where it is, if demand asks for as much. False when it has to be discarded in
     /// another way.
     ///

@@ -5,6 +5,7 @@
 //! thread, touch managed memory and have to reclaim: then it finds the lock taken and goes on without it.
 
 use crate::driver::Driver;
+use crate::memory::Memory;
 use crate::signals::SignalsBlocked;
 use millpond_core::tables::volatile::VolatileRefusal;
 use millpond_core::{Commands, Event, FreeMode, PageCount, PageRange, Refusal, Reply};
@@ -23,7 +24,7 @@ pub enum Contents {
 /// Times that a thread which reclaims tries the book of volatile ranges: some microseconds.
 const BOOK_TRIES: u32 = 200;
 
-impl Driver {
+impl<M: Memory> Driver<M> {
     /// Lazily frees all of `ranges`, in one round of the lock as far as the commands fit in one list.
     pub fn lazy_free(&self, ranges: &[PageRange], mode: FreeMode) -> Result<(), Refusal> {
         let _quiet = SignalsBlocked::new();

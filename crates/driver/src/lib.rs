@@ -23,6 +23,7 @@ mod group;
 pub mod housekeeping;
 mod kept;
 mod lazy_free;
+pub mod memory;
 pub mod operate;
 pub mod prefetch;
 pub mod pressure;

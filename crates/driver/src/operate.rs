@@ -6,6 +6,7 @@
 
 use crate::driver::Driver;
 use crate::fault::{FaultError, Patience};
+use crate::memory::Memory;
 use crate::signals::SignalsBlocked;
 use crate::state::queue::Freed;
 use crate::state::turns::Turns;
@@ -28,7 +29,7 @@ impl From<Refusal> for PinRefusal {
     }
 }
 
-impl Driver {
+impl<M: Memory> Driver<M> {
     /// Sends `event` of `range`, and again for the rest, until it is done.
     ///
     /// # Errors

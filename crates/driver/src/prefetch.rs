@@ -11,6 +11,7 @@
 
 use crate::driver::Driver;
 use crate::fault::Patience;
+use crate::memory::Memory;
 use crate::signals::SignalsBlocked;
 use crate::state::prefetch::QUEUE;
 use millpond_core::{Advice, Event, LEAF_PAGES, PageCount, PageIndex, PageRange};
@@ -23,7 +24,7 @@ use std::sync::atomic::Ordering;
 pub struct PrefetchError(pub String);
 
 /// Has `range` brought in by `driver`'s thread, which the first call starts.
-pub fn ask(driver: &Arc<Driver>, range: PageRange) -> Result<(), PrefetchError> {
+pub fn ask<M: Memory>(driver: &Arc<Driver<M>>, range: PageRange) -> Result<(), PrefetchError> {
     let _quiet = SignalsBlocked::new();
     let mut state = driver.prefetcher.lock();
     if state.thread.is_none() {
@@ -49,7 +50,7 @@ pub fn ask(driver: &Arc<Driver>, range: PageRange) -> Result<(), PrefetchError> 
     Ok(())
 }
 
-impl Driver {
+impl<M: Memory> Driver<M> {
     /// Brings in the pages of `range`, until the range is called off.
     fn fetch(&self, range: PageRange) {
         let advice = Advice::WillNeed;

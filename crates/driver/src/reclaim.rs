@@ -16,6 +16,7 @@
 //! the same batches; the first to see enough available stops.
 
 use crate::driver::Driver;
+use crate::memory::Memory;
 use crate::state::config::Background;
 use millpond_core::{Commands, Event, GroupId, PageCount, Reclaimer, Reply};
 use std::sync::atomic::Ordering;
@@ -36,7 +37,7 @@ fn direct_batch(most: PageCount, pages: PageCount) -> PageCount {
     PageCount(pages.0.max(batch))
 }
 
-impl Driver {
+impl<M: Memory> Driver<M> {
     /// Reclaims until `pages` are available, or nothing can be reclaimed now; in that case waits a moment for folios
     /// that other threads have in flight. Answers whether this thread did something.
     pub fn reclaim_for(&self, pages: PageCount, by: Reclaimer) -> bool {

@@ -21,10 +21,11 @@
 //! is not seen until reclaim takes them out.
 
 use crate::driver::Driver;
+use crate::memory::Memory;
 use millpond_core::limits::ANSWER_COMMANDS;
 use millpond_core::{Advice, Commands, Event, Order, PAGE_SIZE, PageCount, PageIndex, PageRange};
 
-impl Driver {
+impl<M: Memory> Driver<M> {
     /// Whether a recording is under way.
     pub fn is_recorded(&self) -> bool {
         self.recorder.is_some()
@@ -44,7 +45,7 @@ impl Driver {
         let Some(recorder) = &self.recorder else {
             return;
         };
-        let number = self.mmu.addr_of(page) as usize / PAGE_SIZE;
+        let number = self.mmu.address(page) / PAGE_SIZE;
         let leaving = {
             let mut window = recorder.window.lock();
             (recorder.recording.enters)(number as u64);

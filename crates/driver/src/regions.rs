@@ -5,6 +5,7 @@
 //! region does, and a base with one heir left is merged into that heir (`snapshot.rs`).
 
 use crate::driver::Driver;
+use crate::memory::Memory;
 use crate::signals::SignalsBlocked;
 use crate::state::named::{Ended, Named};
 use crate::state::queue::Freed;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 /// Length from which on (32 MiB) a region that ends is taken out of userfaultfd first.
 const ALONE: PageCount = PageCount(8 << 10);
 
-impl Driver {
+impl<M: Memory> Driver<M> {
     /// Takes addresses for a region, which no thread can touch yet. `None` when there is no free run that long.
     pub fn new_region(&self, pages: PageCount, order: OrderPolicy) -> Option<Named> {
         let kind = Kind::Anonymous;
@@ -113,6 +114,6 @@ impl Driver {
     /// Makes addresses that hold nothing any more as new: a mapping that came from elsewhere does not join its
     /// neighbours.
     pub fn reset(&self, range: PageRange) -> bool {
-        self.mmu.remap_reserved(range).is_ok()
+        self.mmu.renew(range).is_ok()
     }
 }

@@ -5,6 +5,7 @@
 //! and the gate is closed again.
 
 use crate::driver::Driver;
+use crate::memory::Memory;
 use crate::signals::SignalsBlocked;
 use crate::state::named::Named;
 use millpond_core::{
@@ -43,11 +44,11 @@ pub enum RemapRefusal {
     Memory(MmuError),
 }
 
-impl Driver {
+impl<M: Memory> Driver<M> {
     /// Moves the contents of `from` to `to`; the core says which ranges these may be ([`Event::Remap`]). Pages beside
     /// `from` in its first and its last gigabyte are moved along and back where that is less work: then both ends go by
     /// one pointer, and the pages beside come back by one pointer for each leaf that holds something. See
-    /// [`Uffd::hand_over`](millpond_mmu::Uffd::hand_over).
+    /// [`Memory::hand_over`].
     ///
     /// # Safety
     /// No thread touches `from` meanwhile, nor the pages `beside` it; there is nothing beside `to`.

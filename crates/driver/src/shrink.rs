@@ -13,6 +13,7 @@
 
 use crate::driver::Driver;
 use crate::error::GroupError;
+use crate::memory::Memory;
 use crate::state::shrink::{Callbacks, Registered, lock};
 use millpond_core::GroupId;
 use millpond_core::policy::shrink::{DEFAULT_SEEKS, Owed, priority};
@@ -26,7 +27,7 @@ use std::time::Duration;
 /// Time for which pressure is gathered before the caches are asked again.
 const PAUSE: Duration = Duration::from_millis(5);
 
-impl Driver {
+impl<M: Memory> Driver<M> {
     /// Makes a cache shrink when memory of `group` is short, until [`Driver::forget_shrinker`].
     ///
     /// # Errors

@@ -4,6 +4,7 @@
 //! is where the core says. Then the kernel's tables move and the core's follow. Both take a pointer for each 2 MiB.
 
 use crate::driver::Driver;
+use crate::memory::Memory;
 use crate::signals::SignalsBlocked;
 use crate::state::named::Named;
 use millpond_core::{Commands, Event, PageCount, PageIndex, Reclaimer, Refusal, Reply};
@@ -24,7 +25,7 @@ pub enum SnapshotRefusal {
     Memory(MmuError),
 }
 
-impl Driver {
+impl<M: Memory> Driver<M> {
     /// Makes a region that reads as `source` does now, and changes on its own from there.
     ///
     /// # Safety

@@ -12,6 +12,7 @@
 //! That time counts as full where one thread uses the group. A fault that does not stall looks at one word.
 
 use crate::driver::Driver;
+use crate::memory::Memory;
 use crate::pressure::{Averages, Pressure};
 use crate::signals::SignalsBlocked;
 use crate::state::stall::REMEMBERED;
@@ -34,8 +35,8 @@ impl Path {
 }
 
 /// A stall under way.
-pub struct Stall<'a> {
-    driver: &'a Driver,
+pub struct Stall<'a, M: Memory> {
+    driver: &'a Driver<M>,
     path: Path,
 }
 
@@ -46,7 +47,7 @@ fn own_bit() -> u64 {
     1 << (name.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58)
 }
 
-impl Driver {
+impl<M: Memory> Driver<M> {
     /// Notes that the thread has faulted at a page of this path.
     pub fn uses(&self, path: &Path) {
         let bit = own_bit();
@@ -90,7 +91,7 @@ impl Driver {
     }
 
     /// Counts the thread as one that waits for memory until the value is dropped.
-    pub fn stall(&self, path: Path) -> Stall<'_> {
+    pub fn stall(&self, path: Path) -> Stall<'_, M> {
         self.change(&path, |threads| threads + 1);
         Stall { driver: self, path }
     }
@@ -159,7 +160,7 @@ impl Driver {
     }
 }
 
-impl Drop for Stall<'_> {
+impl<M: Memory> Drop for Stall<'_, M> {
     fn drop(&mut self) {
         self.driver.change(&self.path, |threads| threads - 1);
     }

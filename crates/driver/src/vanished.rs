@@ -10,15 +10,16 @@
 //! as it was; that case cannot be known.
 
 use crate::driver::Driver;
+use crate::memory::Memory;
 use crate::recent::Witnessed;
 use crate::state::lock::Held;
-use millpond_core::{Mmu, PageCount, PageIndex, PageRange};
+use millpond_core::{PageCount, PageIndex, PageRange};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// One fault of this kind in so many is checked even if it is the first at its page: two pages may take turns.
 const ANY: u32 = 8;
 
-impl Driver {
+impl<M: Memory> Driver<M> {
     /// Handles a fault at a page of which the core, whose lock is held, says that it is mapped.
     pub fn came_to_mapped(&self, _core: &Held<'_, Witnessed>, page: PageIndex) {
         let again = self.spurious_page.swap(page.0, Relaxed) == page.0;

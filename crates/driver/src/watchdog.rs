@@ -17,11 +17,12 @@
 //! only.
 
 use crate::driver::Driver;
+use crate::memory::Memory;
 use crate::recent::Witnessed;
 use crate::signals::SignalsBlocked;
 use crate::state::lock::Held;
 use crate::state::watchdog::Slot;
-use millpond_core::{PAGE_SIZE, PageIndex, PageState};
+use millpond_core::{PageIndex, PageState};
 use millpond_mmu::panics::Ours;
 use millpond_mmu::report;
 use rustix::thread::futex;
@@ -39,7 +40,7 @@ const TRIES: u32 = 1000;
 /// The watchdog's stack: the thread formats a line.
 const STACK: usize = 128 << 10;
 
-impl Driver {
+impl<M: Memory> Driver<M> {
     /// Starts the thread, with all signals blocked. It uses no descriptor and takes no lock.
     pub fn start_watching(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
         self.watchdog.forget();
@@ -114,7 +115,7 @@ impl Driver {
     }
 
     fn name_wait(&self, page: PageIndex, seconds: u32) {
-        let addr = self.mmu.addr_of(page) as usize & !(PAGE_SIZE - 1);
+        let addr = self.mmu.address(page);
         match self.try_core() {
             Some(core) => {
                 let standing = core.standing(page);

@@ -1,5 +1,6 @@
 //! The parts and the settings of a driver.
 
+use crate::memory::Memory;
 use crate::publish::Publisher;
 use crate::state::record::Recording;
 use millpond_core::{PageCount, Store};
@@ -16,9 +17,9 @@ pub enum OnStoreFull {
 }
 
 /// The parts that a driver is made of, besides the core.
-pub struct Parts {
+pub struct Parts<M: Memory = Uffd> {
     /// The memory that is managed.
-    pub mmu: Uffd,
+    pub mmu: M,
     /// The kernel's number of each memory node. The list is empty where memory is not placed.
     pub nodes: Vec<u32>,
     /// The store: where pages go that do not fit.

@@ -1,0 +1,209 @@
+//! The seam between the driver and the memory that it manages.
+//!
+//! Core's [`Mmu`] is what the core's commands need. The driver needs a little more: regions that are opened and closed,
+//! ranges that are handed over to other addresses, a look at the page tables. [`Memory`] is both together. The driver
+//! is generic over it, and every fault is compiled for the memory that serves it: [`Uffd`] in a program, a simulated
+//! one where threads are scheduled by a test.
+//!
+//! What can only be said of real memory is not part of the trait: the delivery of faults, service threads with
+//! descriptors of their own, and the fork of the process are in `impl Driver`, which is `impl Driver<Uffd>`
+//! (`fork.rs`, `housekeeping.rs`, `free.rs`).
+
+use millpond_core::{Mmu, PAGE_SIZE, PageCount, PageIndex, PageRange};
+use millpond_mmu::{MmuError, Uffd};
+
+/// Memory as the driver sees it; see the [module](self).
+///
+/// A call concerns an arena of pages that begins with page 0. Ranges lie inside it, and are of any length unless said
+/// otherwise. An error leaves everything as it was. No call waits for a thread that works on memory.
+pub trait Memory: Mmu + 'static {
+    /// All pages of the arena.
+    fn arena(&self) -> PageRange;
+
+    /// The address of a page, as messages and recordings name it.
+    fn address(&self, page: PageIndex) -> usize;
+
+    /// Lets the program read and write a range: a region begins.
+    ///
+    /// # Errors
+    /// The memory refuses it.
+    fn open(&self, range: PageRange) -> Result<(), MmuError>;
+
+    /// Takes all access from a range, of which no page is mapped.
+    ///
+    /// # Errors
+    /// The memory refuses it.
+    fn close(&self, range: PageRange) -> Result<(), MmuError>;
+
+    /// Makes a range of which nobody uses anything as new: empty, and without access.
+    ///
+    /// # Errors
+    /// The memory refuses it.
+    fn renew(&self, range: PageRange) -> Result<(), MmuError>;
+
+    /// Notes that nobody touches the range any more before it is made [new](Self::renew), so that dropping its pages
+    /// may be made cheaper.
+    ///
+    /// # Errors
+    /// Nothing is made cheaper.
+    fn unwatch(&self, _range: PageRange) -> Result<(), MmuError> {
+        Ok(())
+    }
+
+    /// Takes new pages of a range from the memory of `node`, a number of the system's.
+    ///
+    /// # Errors
+    /// New pages come from where the system likes.
+    fn place(&self, _range: PageRange, _node: u32) -> Result<(), MmuError> {
+        Ok(())
+    }
+
+    /// The pages around `page` that the program may use, as far as a fault's window can reach. `page` is one of them.
+    fn usable_around(&self, page: PageIndex) -> PageRange;
+
+    /// Calls `visit` for the runs of mapped pages in the range, lowest first.
+    fn present_pages(&self, range: PageRange, visit: &mut dyn FnMut(PageRange));
+
+    /// Zeroes the pages of `at` if all of them are mapped. The answer is false when one is missing, or when that
+    /// cannot be found out; some may be zeroed then.
+    ///
+    /// # Safety
+    /// `at` is part of an open region, and no reference to its bytes is in use.
+    unsafe fn zero_if_mapped(&self, at: PageRange) -> bool;
+
+    /// Moves the pages that are mapped in `from` to `to`, which is as long and begins alike in its leaf. `from` is
+    /// empty afterwards. As many pages before `from` and behind it as `beside` says may be moved along and back.
+    ///
+    /// # Safety
+    /// Nothing else is under way in either range, no thread of the program touches `from` meanwhile, and `to` is
+    /// nobody's. All of this holds for the pages beside the ranges, too.
+    ///
+    /// # Errors
+    /// The memory refuses the move.
+    unsafe fn hand_over(
+        &self,
+        from: PageRange,
+        to: PageRange,
+        beside: (PageCount, PageCount),
+    ) -> Result<(), MmuError>;
+
+    /// Moves pages as [`hand_over`](Self::hand_over) does, while threads of the program may touch both ranges.
+    /// Afterwards `from` is empty, and open if `keep` is set.
+    ///
+    /// # Safety
+    /// Nothing else is under way in either range, and `to` is nobody's.
+    ///
+    /// # Errors
+    /// The memory refuses the move.
+    unsafe fn hand_over_watched(
+        &self,
+        from: PageRange,
+        to: PageRange,
+        keep: bool,
+    ) -> Result<(), MmuError>;
+
+    /// Whether a stream of first touches wants [`make_huge_ready`](Self::make_huge_ready). The answers of these five
+    /// methods are those of a memory that makes no pages ahead of need.
+    fn wants_huge_ready(&self) -> bool {
+        false
+    }
+
+    /// Makes one more huge page of zeros ahead of need. False when none is wanted, or none can be had now.
+    fn make_huge_ready(&self) -> bool {
+        false
+    }
+
+    /// The memory that huge pages made ahead of need take.
+    fn huge_ready(&self) -> PageCount {
+        PageCount::ZERO
+    }
+
+    /// Gives the huge pages that were made ahead of need back.
+    fn drop_huge_ready(&self) {}
+
+    /// Notes that a period is over, in which huge pages made ahead of need were asked for or not.
+    fn settle_huge_ready(&self) {}
+}
+
+impl Memory for Uffd {
+    fn arena(&self) -> PageRange {
+        PageRange::new(PageIndex(0), PageCount((self.len() / PAGE_SIZE) as u32))
+    }
+
+    fn address(&self, page: PageIndex) -> usize {
+        self.addr_of(page) as usize
+    }
+
+    fn open(&self, range: PageRange) -> Result<(), MmuError> {
+        self.open(range)
+    }
+
+    fn close(&self, range: PageRange) -> Result<(), MmuError> {
+        self.close(range)
+    }
+
+    fn renew(&self, range: PageRange) -> Result<(), MmuError> {
+        self.remap_reserved(range)
+    }
+
+    fn unwatch(&self, range: PageRange) -> Result<(), MmuError> {
+        self.unwatch(range)
+    }
+
+    fn place(&self, range: PageRange, node: u32) -> Result<(), MmuError> {
+        self.place(range, node)
+    }
+
+    fn usable_around(&self, page: PageIndex) -> PageRange {
+        self.usable_around(page)
+    }
+
+    fn present_pages(&self, range: PageRange, visit: &mut dyn FnMut(PageRange)) {
+        self.present_pages(range, visit);
+    }
+
+    unsafe fn zero_if_mapped(&self, at: PageRange) -> bool {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.zero_if_mapped(at) }
+    }
+
+    unsafe fn hand_over(
+        &self,
+        from: PageRange,
+        to: PageRange,
+        beside: (PageCount, PageCount),
+    ) -> Result<(), MmuError> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.hand_over(from, to, beside) }
+    }
+
+    unsafe fn hand_over_watched(
+        &self,
+        from: PageRange,
+        to: PageRange,
+        keep: bool,
+    ) -> Result<(), MmuError> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.hand_over_watched(from, to, keep) }
+    }
+
+    fn wants_huge_ready(&self) -> bool {
+        self.wants_huge_ready()
+    }
+
+    fn make_huge_ready(&self) -> bool {
+        self.make_huge_ready()
+    }
+
+    fn huge_ready(&self) -> PageCount {
+        self.huge_ready()
+    }
+
+    fn drop_huge_ready(&self) {
+        self.drop_huge_ready();
+    }
+
+    fn settle_huge_ready(&self) {
+        self.settle_huge_ready();
+    }
+}

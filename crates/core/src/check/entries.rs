@@ -23,40 +23,13 @@ impl Core {
                 counted += u16::from(entry != Entry::Empty || is_past);
                 past += u16::from(is_past);
                 held += u32::from(entry != Entry::Empty);
-                ensure!(
-                    entry == Entry::Empty || self.regions.of(page).is_some(),
-                    "{page} is outside all regions"
-                );
                 self.check_shadow(page)?;
+                self.check_entry(page, entry)?;
                 match entry {
-                    Entry::Folio(id) => {
-                        let folio = self.folios.get(id);
-                        ensure!(folio.state != State::Free, "{page} names free folio {id:?}");
-                        ensure!(
-                            self.at(id).contains(page),
-                            "{page} is not in its folio {}",
-                            self.at(id)
-                        );
-                    }
-                    Entry::Swapped { slot, index } => {
-                        let order = self.slots.get(slot).order;
-                        ensure!(
-                            u32::from(index) < order.pages().0,
-                            "{page} is page {index} of a smaller slot"
-                        );
-                        ensure!(
-                            page.0 % order.pages().0 == u32::from(index),
-                            "{page} lies askew in its slot"
-                        );
-                        by_slot[slot.0 as usize] += 1;
-                    }
+                    Entry::Swapped { slot, .. } => by_slot[slot.0 as usize] += 1,
                     Entry::Zero => zeros += 1,
-                    Entry::Empty | Entry::Poisoned => {}
+                    Entry::Folio(_) | Entry::Empty | Entry::Poisoned => {}
                 }
-                ensure!(
-                    !matches!(entry, Entry::Zero | Entry::Swapped { .. }) || !self.is_of_file(page),
-                    "{page} is a file's, yet {entry:?}"
-                );
             }
             ensure!(
                 counted == used,
@@ -83,6 +56,42 @@ impl Core {
             self.held
         );
         Ok(by_slot)
+    }
+
+    /// Checks that a page that has an entry is in a region that can have it, and in the folio or slot that it names.
+    fn check_entry(&self, page: PageIndex, entry: Entry) -> Result<(), String> {
+        ensure!(
+            entry == Entry::Empty || self.regions.of(page).is_some(),
+            "{page} is outside all regions"
+        );
+        ensure!(
+            !matches!(entry, Entry::Zero | Entry::Swapped { .. }) || !self.is_of_file(page),
+            "{page} is a file's, yet {entry:?}"
+        );
+        match entry {
+            Entry::Folio(id) => {
+                let folio = self.folios.get(id);
+                ensure!(folio.state != State::Free, "{page} names free folio {id:?}");
+                ensure!(
+                    self.at(id).contains(page),
+                    "{page} is not in its folio {}",
+                    self.at(id)
+                );
+            }
+            Entry::Swapped { slot, index } => {
+                let order = self.slots.get(slot).order;
+                ensure!(
+                    u32::from(index) < order.pages().0,
+                    "{page} is page {index} of a smaller slot"
+                );
+                ensure!(
+                    page.0 % order.pages().0 == u32::from(index),
+                    "{page} lies askew in its slot"
+                );
+            }
+            Entry::Zero | Entry::Empty | Entry::Poisoned => {}
+        }
+        Ok(())
     }
 
     /// Checks that a page's shadow belongs to the page's group, or to a group that was removed since from below that

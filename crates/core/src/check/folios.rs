@@ -2,128 +2,143 @@
 
 use crate::addr::{LEAF_PAGES, PageIndex};
 use crate::check::ensure;
-use crate::ids::{FolioId, GroupId};
+use crate::ids::{FolioId, GroupId, VecId};
 use crate::machine::Core;
 use crate::tables::folio::{Errand, Folio, State};
 use crate::tables::leaf::Entry;
 use std::collections::HashMap;
 
+/// What the records of all folios add up to, in pages where nothing else is said.
+#[derive(Default)]
+struct Sums {
+    mapped: u32,
+    limbo: u32,
+    taking_out: HashMap<VecId, u32>,
+    lazy_limbo: u32,
+    lazy_mapped: u32,
+    lazy_leaving: u32,
+    lazy_parts: u32,
+    pins: u32,
+    /// Folios in flight.
+    flights: u32,
+}
+
 impl Core {
     /// Checks that every folio owns all its entries and is listed where its state says, and that the page counts add
     /// up.
     pub(super) fn check_folios(&self) -> Result<(), String> {
-        let (mut mapped, mut limbo, mut pins, mut flights) = (0, 0, 0, 0);
-        let mut taking_out = HashMap::<_, u32>::new();
-        let (mut lazy, mut lazy_leaving, mut lazy_parts) = ([0, 0], 0, 0);
+        let mut sums = Sums::default();
         for (id, folio) in self.folios.iter() {
-            let pages = folio.order.pages().0;
-            let at = self.at(id);
-            ensure!(
-                at.start.0.is_multiple_of(pages),
-                "{id:?} at {at} is not aligned"
-            );
-            for page in at.pages() {
-                ensure!(
-                    self.leaves.get(page) == Entry::Folio(id),
-                    "{page} does not name its folio {id:?}"
-                );
-            }
-            match folio.state {
-                State::Limbo | State::Saving | State::Rescuing | State::LendingFrame => {
-                    limbo += pages;
-                }
-                State::TakingOut => {
-                    if folio.goes_to_limbo() {
-                        *taking_out.entry(self.lru.of(folio)).or_default() += pages;
-                    }
-                    mapped += pages;
-                }
-                _ if folio.errand == Errand::Poison => {}
-                _ => mapped += pages,
-            }
-            if folio.lazy {
-                lazy[usize::from(folio.state.is_mapped())] += pages;
-                lazy_leaving += if folio.state == State::TakingOut {
-                    pages
-                } else {
-                    0
-                };
-            }
-            if folio.state != State::Clearing {
-                lazy[1] += u32::from(folio.freed.pages);
-                lazy_parts += u32::from(folio.freed.pages);
-            }
-            let freed = folio.freed;
-            ensure!(
-                freed.pages == 0 || !folio.lazy && folio.state.is_mapped() && folio.pins == 0,
-                "{id:?}, {:?} with {} pins, was freed in part",
-                folio.state,
-                folio.pins
-            );
-            ensure!(
-                u32::from(freed.first) + u32::from(freed.pages) <= pages,
-                "{id:?} of {pages} pages was freed in {freed:?}"
-            );
-            let kind = self.regions.of(at.start).map(|region| region.kind);
-            ensure!(
-                kind == Some(folio.kind()),
-                "{id:?} at {at} is {:?}, its region {kind:?}",
-                folio.kind()
-            );
-            ensure!(
-                !folio.is_in_file()
-                    || folio.slot().is_none() && !folio.lazy && folio.freed.pages == 0,
-                "{id:?} is a file's, yet has a slot or was lazily freed"
-            );
-            pins += u32::from(folio.pins);
-            flights += u32::from(folio.in_flight());
+            self.check_entries_of(id, folio)?;
+            self.check_kind_of(id, folio)?;
+            check_freed_in_part(id, folio)?;
             self.check_list_of(id, folio)?;
+            self.add_folio(&mut sums, folio);
         }
-        ensure!(
-            mapped == self.mapped,
-            "{} pages are said to be mapped, {mapped} are",
-            self.mapped
-        );
-        ensure!(
-            limbo == self.limbo,
-            "{} pages are said to be in limbo, {limbo} are",
-            self.limbo
-        );
         self.check_charges()?;
+        self.check_sums(&sums)
+    }
+
+    /// Checks that a folio lies at a multiple of its size and owns all its entries.
+    fn check_entries_of(&self, id: FolioId, folio: &Folio) -> Result<(), String> {
+        let at = self.at(id);
+        ensure!(
+            at.start.0.is_multiple_of(folio.order.pages().0),
+            "{id:?} at {at} is not aligned"
+        );
+        for page in at.pages() {
+            ensure!(
+                self.leaves.get(page) == Entry::Folio(id),
+                "{page} does not name its folio {id:?}"
+            );
+        }
+        Ok(())
+    }
+
+    /// Checks that a folio is of the kind of its region, and has only what its kind can have.
+    fn check_kind_of(&self, id: FolioId, folio: &Folio) -> Result<(), String> {
+        let at = self.at(id);
+        let kind = self.regions.of(at.start).map(|region| region.kind);
+        ensure!(
+            kind == Some(folio.kind()),
+            "{id:?} at {at} is {:?}, its region {kind:?}",
+            folio.kind()
+        );
+        ensure!(
+            !folio.is_in_file() || folio.slot().is_none() && !folio.lazy && folio.freed.pages == 0,
+            "{id:?} is a file's, yet has a slot or was lazily freed"
+        );
+        Ok(())
+    }
+
+    fn add_folio(&self, sums: &mut Sums, folio: &Folio) {
+        let pages = folio.order.pages().0;
+        match folio.state {
+            State::Limbo | State::Saving | State::Rescuing | State::LendingFrame => {
+                sums.limbo += pages;
+            }
+            State::TakingOut => {
+                if folio.goes_to_limbo() {
+                    *sums.taking_out.entry(self.lru.of(folio)).or_default() += pages;
+                }
+                sums.mapped += pages;
+            }
+            _ if folio.errand == Errand::Poison => {}
+            _ => sums.mapped += pages,
+        }
+        if folio.lazy {
+            match folio.state.is_mapped() {
+                true => sums.lazy_mapped += pages,
+                false => sums.lazy_limbo += pages,
+            }
+            sums.lazy_leaving += pages * u32::from(folio.state == State::TakingOut);
+        }
+        if folio.state != State::Clearing {
+            sums.lazy_mapped += u32::from(folio.freed.pages);
+            sums.lazy_parts += u32::from(folio.freed.pages);
+        }
+        sums.pins += u32::from(folio.pins);
+        sums.flights += u32::from(folio.in_flight());
+    }
+
+    /// Checks that the core counts what the records add up to.
+    fn check_sums(&self, sums: &Sums) -> Result<(), String> {
         for (vec, lists) in self.lru.iter() {
-            let found = taking_out.get(&vec).copied().unwrap_or(0);
+            let found = sums.taking_out.get(&vec).copied().unwrap_or(0);
             ensure!(
                 found == lists.taking_out,
                 "take-outs of {vec:?}: said {}, are {found}",
                 lists.taking_out
             );
         }
-        ensure!(
-            lazy == [self.lazy_limbo, self.lazy_mapped],
-            "lazily freed (in limbo, mapped): said [{}, {}], are {lazy:?}",
-            self.lazy_limbo,
-            self.lazy_mapped
-        );
-        ensure!(
-            lazy_parts == self.lazy_parts,
-            "lazily freed in parts: said {}, are {lazy_parts}",
-            self.lazy_parts
-        );
-        ensure!(
-            lazy_leaving == self.lazy_leaving,
-            "lazily freed and leaving: said {}, are {lazy_leaving}",
-            self.lazy_leaving
-        );
-        ensure!(
-            pins == self.pins,
-            "{} pins are said to be in force, {pins} are",
-            self.pins
-        );
-        ensure!(
-            flights == self.flights,
-            "{} commands are said to be out, {flights} are",
-            self.flights
-        );
+        for (what, said, found) in [
+            ("pages mapped", self.mapped, sums.mapped),
+            ("pages in limbo", self.limbo, sums.limbo),
+            (
+                "pages lazily freed in limbo",
+                self.lazy_limbo,
+                sums.lazy_limbo,
+            ),
+            (
+                "pages lazily freed and mapped",
+                self.lazy_mapped,
+                sums.lazy_mapped,
+            ),
+            (
+                "pages lazily freed in parts",
+                self.lazy_parts,
+                sums.lazy_parts,
+            ),
+            (
+                "pages lazily freed and leaving",
+                self.lazy_leaving,
+                sums.lazy_leaving,
+            ),
+            ("pins in force", self.pins, sums.pins),
+            ("commands that are out", self.flights, sums.flights),
+        ] {
+            ensure!(said == found, "{what}: said {said}, are {found}");
+        }
         Ok(())
     }
 
@@ -189,4 +204,22 @@ impl Core {
         );
         self.groups.check()
     }
+}
+
+/// Checks that only a folio can be freed in part that is mapped, was not freed as a whole and has no pins, and that the
+/// part lies inside of it.
+fn check_freed_in_part(id: FolioId, folio: &Folio) -> Result<(), String> {
+    let pages = folio.order.pages().0;
+    let freed = folio.freed;
+    ensure!(
+        freed.pages == 0 || !folio.lazy && folio.state.is_mapped() && folio.pins == 0,
+        "{id:?}, {:?} with {} pins, was freed in part",
+        folio.state,
+        folio.pins
+    );
+    ensure!(
+        u32::from(freed.first) + u32::from(freed.pages) <= pages,
+        "{id:?} of {pages} pages was freed in {freed:?}"
+    );
+    Ok(())
 }

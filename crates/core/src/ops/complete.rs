@@ -16,89 +16,28 @@ impl Core {
         let folio = *self.folios.get(id);
         let at = self.at(id);
         self.flights -= u32::from(folio.in_flight());
-        match (folio.state, outcome) {
-            (State::Filling, Outcome::Installed { frame_kept }) => self.filled(id, frame_kept, out),
-            (
-                State::Filling,
-                Outcome::InstallSplit { frame_kept } | Outcome::InstallGone { frame_kept },
-            ) => {
-                self.not_filled(id, frame_kept, out);
-            }
-            (State::Filling, Outcome::LoadFailed { frame_kept }) => {
-                self.load_failed(id, frame_kept, out)
-            }
-            (State::Rescuing, Outcome::Installed { frame_kept }) => {
-                self.rescued(id, frame_kept, out)
-            }
-            (State::Rescuing, Outcome::InstallSplit { .. } | Outcome::InstallGone { .. }) => {
-                self.folios.get_mut(id).state = State::Limbo;
-                self.list(id, ListName::Limbo);
-            }
-            (State::TakingOut, Outcome::TakenOut) => {
-                self.has_left(id);
-                self.taken_out(id, out);
-            }
-            (State::TakingOut, Outcome::TakenOutBlank) => {
-                self.has_left(id);
-                self.taken_out_blank(id);
-            }
-            (State::TakingOut, Outcome::Written) => self.not_blank(id),
-            (State::Clearing, Outcome::Cleared) => self.cleared(id),
-            (State::Looking, Outcome::Blank) => self.looked_at(id, true),
-            (State::Looking, Outcome::Written) => self.looked_at(id, false),
-            (State::TakingOut, Outcome::TakeOutBusy | Outcome::TakeOutImmovable)
-                if folio.errand == Errand::Discard =>
-            {
-                self.stays(id, ListName::Inactive);
-                self.zap(id, out);
-            }
-            (State::TakingOut, Outcome::TakeOutBusy) => {
-                self.is_busy(id);
-            }
-            (State::TakingOut, Outcome::TakeOutImmovable) => self.immovable(id, out),
-            (State::Saving, outcome) if folio.is_in_file() => {
-                self.written_back(id, &folio, outcome);
-            }
-            (State::Saving, Outcome::Stored) => {
-                let slot = folio.saved_as();
-                self.slot_saved(slot);
-                if let Some(previous) = folio.slot() {
-                    self.drop_slot_pages(previous, folio.order.pages().0, out);
-                }
-                let pages = u64::from(folio.order.pages().0);
-                self.count(folio.group, |stat| stat.pswpout += pages);
-                self.evicted(id, &folio, Some((slot, 0)));
-            }
-            (State::Saving, Outcome::Unchanged) => {
-                self.cancel_save(&folio);
-                self.stat.pswpout_unchanged += u64::from(folio.order.pages().0);
-                let backing = folio.slot().map(|slot| (slot, folio.slot_first));
-                self.evicted(id, &folio, backing);
-            }
-            (State::Saving, Outcome::AllZero) => {
-                self.cancel_save(&folio);
-                if let Some(previous) = folio.slot() {
-                    self.drop_slot_pages(previous, folio.order.pages().0, out);
-                }
-                self.stat.pswpout_zero += u64::from(folio.order.pages().0);
-                self.evicted(id, &folio, None);
-            }
-            (State::Saving, Outcome::StoreFull | Outcome::StoreFailed) => {
-                self.not_saved(id, &folio, outcome == Outcome::StoreFull, out);
-            }
-            (State::Poisoning, Outcome::Poisoned) => {
+        match folio.state {
+            State::Filling => self.filling_ended(id, outcome, out),
+            State::Rescuing => self.rescuing_ended(id, outcome, out),
+            State::TakingOut => self.taking_out_ended(id, &folio, outcome, out),
+            State::Saving => self.saving_ended(id, &folio, outcome, out),
+            State::Clearing if outcome == Outcome::Cleared => self.cleared(id),
+            State::Looking => match outcome {
+                Outcome::Blank => self.looked_at(id, true),
+                Outcome::Written => self.looked_at(id, false),
+                _ => lost_count(id, &folio, outcome),
+            },
+            State::Poisoning if outcome == Outcome::Poisoned => {
                 self.leaves.fill(at, Entry::Poisoned);
                 self.folios.release(id);
             }
-            (State::Zapping, Outcome::Zapped) => {
+            State::Zapping if outcome == Outcome::Zapped => {
                 if let Some(slot) = folio.slot() {
                     self.drop_slot_pages(slot, folio.order.pages().0, out);
                 }
                 self.zapped(id, &folio);
             }
-            (state, outcome) => {
-                panic!("{outcome:?} for {id:?}, which is {state:?}: the driver lost count")
-            }
+            _ => lost_count(id, &folio, outcome),
         }
         // Threads still wait for a folio that is on its way again.
         let goes_on = matches!(
@@ -115,6 +54,94 @@ impl Core {
             out.push(Command::Wake { at });
         }
         Reply::Done
+    }
+
+    fn filling_ended(&mut self, id: FolioId, outcome: Outcome, out: &mut Commands) {
+        match outcome {
+            Outcome::Installed { frame_kept } => self.filled(id, frame_kept, out),
+            Outcome::InstallSplit { frame_kept } | Outcome::InstallGone { frame_kept } => {
+                self.not_filled(id, frame_kept, out);
+            }
+            Outcome::LoadFailed { frame_kept } => self.load_failed(id, frame_kept, out),
+            _ => lost_count(id, self.folios.get(id), outcome),
+        }
+    }
+
+    fn rescuing_ended(&mut self, id: FolioId, outcome: Outcome, out: &mut Commands) {
+        match outcome {
+            Outcome::Installed { frame_kept } => self.rescued(id, frame_kept, out),
+            Outcome::InstallSplit { .. } | Outcome::InstallGone { .. } => {
+                self.folios.get_mut(id).state = State::Limbo;
+                self.list(id, ListName::Limbo);
+            }
+            _ => lost_count(id, self.folios.get(id), outcome),
+        }
+    }
+
+    fn taking_out_ended(
+        &mut self,
+        id: FolioId,
+        folio: &Folio,
+        outcome: Outcome,
+        out: &mut Commands,
+    ) {
+        match outcome {
+            Outcome::TakenOut => {
+                self.has_left(id);
+                self.taken_out(id, out);
+            }
+            Outcome::TakenOutBlank => {
+                self.has_left(id);
+                self.taken_out_blank(id);
+            }
+            Outcome::Written => self.not_blank(id),
+            Outcome::TakeOutBusy | Outcome::TakeOutImmovable if folio.errand == Errand::Discard => {
+                self.stays(id, ListName::Inactive);
+                self.zap(id, out);
+            }
+            Outcome::TakeOutBusy => {
+                self.is_busy(id);
+            }
+            Outcome::TakeOutImmovable => self.immovable(id, out),
+            _ => lost_count(id, folio, outcome),
+        }
+    }
+
+    fn saving_ended(&mut self, id: FolioId, folio: &Folio, outcome: Outcome, out: &mut Commands) {
+        if folio.is_in_file() {
+            self.written_back(id, folio, outcome);
+            return;
+        }
+        let pages = folio.order.pages().0;
+        match outcome {
+            Outcome::Stored => {
+                let slot = folio.saved_as();
+                self.slot_saved(slot);
+                if let Some(previous) = folio.slot() {
+                    self.drop_slot_pages(previous, pages, out);
+                }
+                self.count(folio.group, |stat| stat.pswpout += u64::from(pages));
+                self.evicted(id, folio, Some((slot, 0)));
+            }
+            Outcome::Unchanged => {
+                self.cancel_save(folio);
+                self.stat.pswpout_unchanged += u64::from(pages);
+                let backing = folio.slot().map(|slot| (slot, folio.slot_first));
+                self.evicted(id, folio, backing);
+            }
+            Outcome::AllZero => {
+                self.cancel_save(folio);
+                if let Some(previous) = folio.slot() {
+                    self.drop_slot_pages(previous, pages, out);
+                }
+                self.stat.pswpout_zero += u64::from(pages);
+                self.evicted(id, folio, None);
+            }
+            Outcome::StoreFull | Outcome::StoreFailed => {
+                self.not_saved(id, folio, outcome == Outcome::StoreFull, out);
+            }
+            _ => lost_count(id, folio, outcome),
+        }
     }
 
     fn waited_for(&self, id: FolioId, before: &Folio) -> bool {
@@ -412,4 +439,12 @@ impl Core {
         self.room_came();
         Reply::Done
     }
+}
+
+/// Stops the program at an outcome that a folio's state does not admit.
+fn lost_count(id: FolioId, folio: &Folio, outcome: Outcome) -> ! {
+    panic!(
+        "{outcome:?} for {id:?}, which is {:?}: the driver lost count",
+        folio.state
+    )
 }

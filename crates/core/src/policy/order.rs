@@ -368,72 +368,92 @@ impl Trends {
         let leaf = page.leaf();
         let here = self.of(leaf);
         let start = leaf * LEAF_PAGES;
-        let steps_over = |from: u32, to: u32| {
-            let mut at = PageIndex(from);
-            for _ in 0..STEP_OVER {
-                if at.0 >= to {
-                    break;
-                }
-                match present(at) {
-                    Some(folio) => at = folio.end(),
-                    None => return false,
-                }
-            }
-            at.0 >= to
-        };
         // A run that has come here has a page beside this one. Most random faults are known by that, for the price of
         // one entry next to that of the page.
         let is_beside = |page: u32| present(PageIndex(page)).is_some();
         let from_below = page.0 == start || is_beside(page.0 - 1);
         if here.above != 0 {
             let above = start + u32::from(here.above) - 1;
-            let up = page.0 == above || page.0 > above && from_below && steps_over(above, page.0);
-            let down = here.below != 0
-                && page.0 < start + u32::from(here.below)
-                && steps_over(page.0 + 1, start + u32::from(here.below));
+            let up = page.0 == above
+                || page.0 > above && from_below && steps_over(above, page.0, present);
+            let below = start + u32::from(here.below);
+            let down = here.below != 0 && page.0 < below && steps_over(page.0 + 1, below, present);
             if up || down {
                 return Some((leaf, if up { Way::Up } else { Way::Down }));
             }
         }
-        // A leaf that is in memory as one folio sees no fault: the run may have come from beyond it.
-        let leaves = self.0.len() as u32;
-        let whole = |leaf: u32| {
-            let there = || present(PageIndex(leaf * LEAF_PAGES));
-            let folio = (leaf < leaves).then(there).flatten();
-            folio.is_some_and(|folio| folio.len.0 == LEAF_PAGES)
-        };
-        let before = match from_below {
-            true => leaf.saturating_sub(STEP_OVER)..leaf,
-            false => leaf..leaf,
-        };
-        for before in before.rev() {
-            let run = self.of(before);
-            if run.above != 0 {
-                let end = before * LEAF_PAGES + u32::from(run.above) - 1;
-                if steps_over(end, page.0) {
-                    return Some((before, Way::Up));
-                }
-                break;
-            }
-            if !whole(before) {
-                break;
-            }
+        if from_below && let Some(before) = self.run_from_below(page, present) {
+            return Some((before, Way::Up));
         }
         if page.0 + 1 != start + LEAF_PAGES && !is_beside(page.0 + 1) {
             return None;
         }
-        for after in leaf + 1..=leaf + STEP_OVER {
-            let run = self.of(after);
+        let after = self.run_from_above(page, present)?;
+        Some((after, Way::Down))
+    }
+
+    /// The leaf below that of `page` whose run has come up to `page`.
+    fn run_from_below(
+        &self,
+        page: PageIndex,
+        present: &impl Fn(PageIndex) -> Option<PageRange>,
+    ) -> Option<u32> {
+        let leaf = page.leaf();
+        for before in (leaf.saturating_sub(STEP_OVER)..leaf).rev() {
+            let run = self.of(before);
             if run.above != 0 {
-                let end = after * LEAF_PAGES + u32::from(run.below);
-                return steps_over(page.0 + 1, end).then_some((after, Way::Down));
+                let end = before * LEAF_PAGES + u32::from(run.above) - 1;
+                return steps_over(end, page.0, present).then_some(before);
             }
-            if !whole(after) {
-                break;
+            if !self.is_whole(before, present) {
+                return None;
             }
         }
         None
     }
+
+    /// The leaf above that of `page` whose run has come down to `page`.
+    fn run_from_above(
+        &self,
+        page: PageIndex,
+        present: &impl Fn(PageIndex) -> Option<PageRange>,
+    ) -> Option<u32> {
+        let leaf = page.leaf();
+        for after in leaf + 1..=leaf + STEP_OVER {
+            let run = self.of(after);
+            if run.above != 0 {
+                let end = after * LEAF_PAGES + u32::from(run.below);
+                return steps_over(page.0 + 1, end, present).then_some(after);
+            }
+            if !self.is_whole(after, present) {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Whether a leaf is in memory as one folio. Such a leaf sees no fault, so a run may have come from beyond it.
+    fn is_whole(&self, leaf: u32, present: &impl Fn(PageIndex) -> Option<PageRange>) -> bool {
+        let leaves = self.0.len() as u32;
+        let there = || present(PageIndex(leaf * LEAF_PAGES));
+        let folio = (leaf < leaves).then(there).flatten();
+        folio.is_some_and(|folio| folio.len.0 == LEAF_PAGES)
+    }
+}
+
+/// Whether at most [`STEP_OVER`] folios that are in memory lead from the page `from` to the page `to`.
+fn steps_over(from: u32, to: u32, present: &impl Fn(PageIndex) -> Option<PageRange>) -> bool {
+    let mut at = PageIndex(from);
+    for _ in 0..STEP_OVER {
+        if at.0 >= to {
+            break;
+        }
+        match present(at) {
+            Some(folio) => at = folio.end(),
+            None => return false,
+        }
+    }
+    at.0 >= to
 }
 
 #[cfg(test)]

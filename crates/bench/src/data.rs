@@ -14,10 +14,10 @@ const RANDOM_BYTES: usize = 1024;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Contents {
-    /// What compresses to a quarter
+    /// Data that compresses to a quarter
     #[default]
     Quarter,
-    /// What does not compress
+    /// Data that does not compress
     Noise,
 }
 

@@ -51,26 +51,22 @@ struct Cli {
 /// What can be measured.
 #[derive(Subcommand, Debug)]
 enum BenchCommand {
-    /// A region twice the budget: fill, random accesses, sequential read, verify; Millpond beside kernel swap to zram
-    /// or to a file
+    /// Fill, access and read a region of twice the budget, beside kernel swap to zram or to a file
     Swap(swap::SwapArgs),
-    /// Giving memory back lazily: cost, store reads, a program that allocates, reported sizes; Millpond beside the
-    /// kernel
+    /// Free memory lazily, beside the kernel's `madvise`
     #[command(name = "lazyfree")]
     LazyFree(lazyfree::LazyFreeArgs),
-    /// Folios of any size: first touch, both patterns of reading in one region, waste, snapshots, the slowest faults;
-    /// Millpond beside the kernel
+    /// Touch and read memory in folios of any size, beside the kernel's pages
     Folio(folio::FolioArgs),
-    /// Moving memory by its tables, and a vector that grows by pushes; Millpond beside `mremap` and the system's
-    /// allocator
+    /// Move memory by its page tables, beside `mremap`, and let a vector grow, beside the system's allocator
     Remap(remap::RemapArgs),
-    /// Giving much memory back, at once and over and over; Millpond beside `munmap`
+    /// Give much memory back, at once and repeatedly, beside `munmap`
     Free(free::FreeArgs),
-    /// A program of your own in less memory than it takes; `millpond run` beside swap to a file and to zram
+    /// Run a program of your own in less memory than it needs, by `millpond run`, beside swap to a file and to zram
     Run(run::RunArgs),
-    /// Which pages stay in memory: another working set, a scan beside a hot one, traces; Millpond beside the kernel
+    /// Measure which pages stay in memory when the working set changes, during a scan and by traces, beside the kernel
     Workingset(workingset::WorkingsetArgs),
-    /// One measured process
+    /// Run one process that is measured; the other commands start it
     #[command(subcommand, hide = true)]
     Worker(WorkerCommand),
 }
@@ -78,7 +74,7 @@ enum BenchCommand {
 /// One measured process.
 #[derive(Subcommand, Debug)]
 enum WorkerCommand {
-    /// Millpond at one order, or an adaptive one
+    /// Measure Millpond at one order
     Millpond {
         #[command(flatten)]
         how: millpond_side::How,
@@ -87,9 +83,9 @@ enum WorkerCommand {
         #[command(flatten)]
         manner: Manner,
     },
-    /// Kernel swap in a cgroup
+    /// Measure kernel swap in a memory cgroup
     KernelSwap {
-        /// The cgroup's directory
+        /// The directory of the memory cgroup
         #[arg(long)]
         cgroup: PathBuf,
         #[command(flatten)]
@@ -97,21 +93,21 @@ enum WorkerCommand {
         #[command(flatten)]
         manner: Manner,
     },
-    /// Lazy free
+    /// Run one process of `lazyfree`
     #[command(subcommand)]
     LazyFree(lazyfree::LazyFreeWorker),
-    /// Folios
+    /// Run one process of `folio`
     #[command(subcommand)]
     Folio(folio::FolioWorker),
-    /// Remap
+    /// Run one process of `remap`
     #[command(subcommand)]
     Remap(remap::RemapWorker),
-    /// Free
+    /// Run one process of `free`
     #[command(subcommand)]
     Free(free::FreeWorker),
-    /// A program
+    /// Run one process of `run`
     Program(run::Job),
-    /// Workingset
+    /// Run one process of `workingset`
     #[command(subcommand)]
     Workingset(workingset::WorkingsetWorker),
 }

@@ -14,9 +14,9 @@ use std::ffi::OsString;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum ServedBy {
-    /// The faulting thread
+    /// The thread that faults
     InThread,
-    /// A handler's thread, as under `millpond run`
+    /// A thread of Millpond's, as under `millpond run`
     Handler,
 }
 
@@ -50,7 +50,7 @@ pub struct How {
     /// The order of the folios
     #[arg(long)]
     pub order: BenchOrder,
-    /// Who serves faults
+    /// Which thread serves the faults
     #[arg(long, default_value = "in-thread")]
     pub delivery: ServedBy,
     #[command(flatten)]

@@ -12,13 +12,13 @@ use std::time::Instant;
 /// Sizes of one measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
 pub struct Work {
-    /// Pages of 4 KiB in the region
+    /// The size of the region in pages of 4 KiB
     #[arg(long, default_value_t = 131_072, value_parser = clap::value_parser!(u64).range(8192..))]
     pub pages: u64,
-    /// The budget in bytes
+    /// The RAM budget of each side
     #[arg(long, default_value = "256M", value_parser = millpond_cli::size::parse_ram, value_name = "SIZE")]
     pub ram: u64,
-    /// Random reads
+    /// How many random accesses are made
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub accesses: u64,
 }
@@ -50,10 +50,10 @@ impl Work {
 /// What the pages hold, and what is done with them at random.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, clap::Args)]
 pub struct Manner {
-    /// What the pages hold
+    /// What the pages contain
     #[arg(long, value_enum, default_value_t)]
     pub data: Contents,
-    /// Random accesses write a word of the page that they read
+    /// Let each random access also write a word of the page
     #[arg(long)]
     pub write: bool,
 }

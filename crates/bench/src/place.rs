@@ -13,10 +13,10 @@ use std::path::PathBuf;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Medium {
-    /// Compressed RAM: a store of Millpond's, zram
+    /// Compressed RAM: Millpond's store in RAM, and zram for the kernel
     #[default]
     Zram,
-    /// A file: a store of Millpond's, a swap file
+    /// A file: Millpond's store in a file, and a swap file for the kernel
     File,
 }
 
@@ -42,13 +42,13 @@ impl Medium {
 /// Where what does not fit goes.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Place {
-    /// Where what does not fit goes, on both sides
+    /// Where both sides keep the memory that does not fit into the budget
     #[arg(long = "store", value_enum, default_value_t)]
     pub medium: Medium,
-    /// Where the files are made
+    /// The directory in which the files of both sides are made
     #[arg(long, value_name = "DIRECTORY", default_value = DIRECTORY)]
     pub directory: PathBuf,
-    /// Encrypt Millpond's file
+    /// Encrypt the file of Millpond's store
     #[arg(long)]
     pub encrypt: bool,
 }

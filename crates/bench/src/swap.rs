@@ -19,13 +19,13 @@ pub struct SwapArgs {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
-    /// Rounds of each side
+    /// How often each side is measured
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
-    /// Orders of the folios that Millpond is measured at
+    /// The orders of Millpond's folios; Millpond is measured with each of them
     #[arg(long, value_delimiter = ',', default_value = "4,2,0,adaptive")]
     orders: Vec<BenchOrder>,
-    /// Who serves Millpond's faults
+    /// Which thread serves Millpond's faults
     #[arg(long, value_name = "WHO", default_value = "in-thread")]
     delivery: ServedBy,
     /// Measure this side alone

@@ -11,7 +11,7 @@ use std::process::Command;
 /// What is handed over.
 #[derive(Args, Debug)]
 pub struct BenchArgs {
-    /// What `millpond-bench` is asked: `millpond bench --help` shows that
+    /// The arguments of `millpond-bench`; `millpond bench --help` lists them
     #[arg(
         trailing_var_arg = true,
         allow_hyphen_values = true,

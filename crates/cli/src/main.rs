@@ -18,19 +18,19 @@ struct Cli {
 enum Command {
     /// Run a program under a RAM budget
     Run(run::RunArgs),
-    /// Show what this machine allows, and what to do about what it does not
+    /// Check whether `millpond run` works here, and say what to change if it does not
     Doctor(doctor::DoctorArgs),
-    /// Run a program and write down which pages it touches, for `millpond replay`
+    /// Run a program and record the pages that it touches, for `millpond replay`
     Record(record::RecordArgs),
-    /// Replay a trace of page accesses in less memory, under Millpond's policy and others
+    /// Count the page faults that a recorded trace takes in less memory, policy by policy
     Replay(replay::ReplayArgs),
-    /// Show the counters of a program that runs under a budget, like vmstat
+    /// Print the counters of a program that runs under a budget, like vmstat
     Stat(stat::StatArgs),
-    /// Print those counters of all such programs for Prometheus, or serve them
+    /// Print the counters of all programs under a budget for Prometheus, or serve them
     Metrics(metrics::MetricsArgs),
     /// Watch the programs that run under a budget, like top
     Top(top::TopArgs),
-    /// Measure, by `millpond-bench`
+    /// Compare Millpond with the kernel on this machine, by `millpond-bench`
     #[command(disable_help_flag = true)]
     Bench(bench::BenchArgs),
 }

@@ -10,37 +10,36 @@ use millpond_sim::report::Coverage;
 use millpond_sim::rng::Rng;
 use millpond_sim::{Options, Run, run, run_each, seeds};
 
-/// Deterministic simulation of the Millpond core.
+/// Run the deterministic simulation of the Millpond core
 #[derive(Parser)]
 #[command(version)]
 struct Args {
-    /// Replay this seed and print its log.
+    /// Replay this seed and print its log
     #[arg(required_unless_present_any = ["fixed", "fresh"])]
     seed: Option<u64>,
-    /// Run the fixed list of seeds.
+    /// Run the fixed list of seeds
     #[arg(long, conflicts_with = "seed")]
     fixed: bool,
-    /// Run new random seeds for so many seconds (after the fixed ones, if both are asked for).
+    /// Run new random seeds for SECS seconds, after the fixed seeds if --fixed is given as well
     #[arg(long, value_name = "SECS", conflicts_with = "seed")]
     fresh: Option<u64>,
-    /// Events before the simulated program is asked to come to an end.
+    /// How many events happen before the simulated program is asked to end
     #[arg(long, default_value_t = Options::default().events)]
     events: u64,
-    /// Run the core's whole-state check after every so many events.
+    /// Check the whole state of the core after every N events
     #[arg(long, value_name = "N", default_value_t = Options::default().check_every,
           value_parser = clap::value_parser!(u64).range(1..))]
     check_every: u64,
-    /// Operations about memory that is not wanted (lazy free, volatile ranges), per mille, instead of what the seed
-    /// draws.
+    /// How many operations in 1000 free memory lazily or concern volatile ranges. Without this option the seed draws it
     #[arg(long, value_name = "PER_MILLE")]
     freeing: Option<u32>,
-    /// Operations that take a snapshot, per mille, instead of what the seed draws.
+    /// How many operations in 1000 take a snapshot. Without this option the seed draws it
     #[arg(long, value_name = "PER_MILLE")]
     snapshots: Option<u32>,
-    /// Operations that move pages or give a region another length, per mille, instead of what the seed draws.
+    /// How many operations in 1000 move pages or change a region's length. Without this option the seed draws it
     #[arg(long, value_name = "PER_MILLE")]
     remaps: Option<u32>,
-    /// Print no log for a seed that passes.
+    /// Print no log for a seed that passes
     #[arg(long)]
     quiet: bool,
 }

@@ -24,13 +24,13 @@ const HEADER: usize = 64;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
-    /// Size of the allocation
+    /// The size of each allocation
     #[arg(id = "header-block", long = "header-block", default_value = "128M", value_parser = rounds::parse_pages, value_name = "SIZE")]
     pub block_bytes: u64,
-    /// How often it is made
+    /// How many allocations are made
     #[arg(id = "header-times", long = "header-times", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
     pub times: u32,
-    /// The program's budget under `millpond run`
+    /// The program's RAM budget under `millpond run`
     #[arg(id = "header-ram", long = "header-ram", default_value = "64M", value_parser = millpond_cli::size::parse_ram, value_name = "SIZE")]
     pub budget_bytes: u64,
 }

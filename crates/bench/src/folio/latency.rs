@@ -28,10 +28,10 @@ const CHUNK: usize = 1 << 20;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
-    /// The budget; the region is twice as large
+    /// The RAM budget; the region is twice as large
     #[arg(id = "latency-ram", long = "latency-ram", default_value = "256M", value_parser = millpond_cli::size::parse_ram, value_name = "SIZE")]
     pub budget_bytes: u64,
-    /// Random accesses
+    /// How many random accesses are made
     #[arg(id = "latency-accesses", long = "latency-accesses", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(100..), value_name = "N")]
     pub accesses: u32,
 }

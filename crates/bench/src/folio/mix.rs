@@ -33,7 +33,7 @@ const STEP: usize = 64;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
-    /// Threads of the mix, half of them reading in order
+    /// How many threads read; half of them read in order
     #[arg(id = "mix-threads", long = "mix-threads", default_value_t = 2, value_parser = clap::value_parser!(u16).range(2..=256), value_name = "N")]
     pub threads: u16,
 }

@@ -44,13 +44,13 @@ pub struct FolioArgs {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
-    /// Rounds of each side
+    /// How often each side is measured
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
     /// Measure these parts alone
     #[arg(long, value_name = "PART,...", value_delimiter = ',')]
     only: Vec<Name>,
-    /// Millpond's setting, the same in all parts
+    /// The order of Millpond's folios in all parts
     #[arg(long, default_value = "adaptive")]
     order: BenchOrder,
     #[command(flatten)]
@@ -72,19 +72,19 @@ pub struct FolioArgs {
 /// A part of the benchmark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum Name {
-    /// Twice the budget: fill, at random, in order
+    /// A region of twice the budget: filled, read at random, read in order
     Swap,
-    /// Both patterns in one region at a time
+    /// Reads at random and reads in order, at the same time in one region
     Mix,
-    /// First touch within the budget
+    /// The first touch of memory that fits into the budget
     Touch,
-    /// One byte here and one there
+    /// Single bytes that are touched far from each other
     Sparse,
-    /// Large allocations of which a header is used
+    /// Large allocations of which only a header is used
     Header,
-    /// An image of memory, and writing to what it shares
+    /// A snapshot of memory, and writes to the pages that it shares
     Snapshot,
-    /// The slowest faults beside the usual one
+    /// The slowest faults and the median fault
     Latency,
 }
 
@@ -101,11 +101,11 @@ const PARTS: [Name; 7] = [
 /// One measured process of this benchmark.
 #[derive(clap::Subcommand, Debug)]
 pub enum FolioWorker {
-    /// Both patterns
+    /// Read at random and in order at the same time
     Mix {
-        /// Whose memory
+        /// The side whose memory is measured
         side: Side,
-        /// The cgroup's directory, for the kernel's side
+        /// The directory of the memory cgroup, for the kernel's side
         #[arg(long)]
         cgroup: Option<PathBuf>,
         #[command(flatten)]
@@ -113,37 +113,37 @@ pub enum FolioWorker {
         #[command(flatten)]
         sizes: mix::Sizes,
     },
-    /// First touch
+    /// Touch memory for the first time
     Touch {
-        /// Whose memory
+        /// The side whose memory is measured
         side: Side,
         #[command(flatten)]
         sizes: touch::Sizes,
     },
-    /// One byte here and one there
+    /// Touch single bytes that are far from each other
     Sparse {
         /// The order of the folios
         order: BenchOrder,
         #[command(flatten)]
         sizes: sparse::Sizes,
     },
-    /// The program that uses headers
+    /// Run the program that uses only headers
     Header {
         #[command(flatten)]
         sizes: header::Sizes,
     },
-    /// An image of memory
+    /// Take a snapshot of memory
     Snapshot {
-        /// Whose memory
+        /// The side whose memory is measured
         side: Side,
         #[command(flatten)]
         sizes: snapshot::Sizes,
     },
-    /// Slow faults
+    /// Time each fault
     Latency {
         /// The order of the folios
         order: BenchOrder,
-        /// A thread reclaims ahead of need
+        /// Let a thread reclaim memory ahead of need
         #[arg(long)]
         background: bool,
         #[command(flatten)]

@@ -34,7 +34,7 @@ const NEW: u64 = 0x5EC0_4D00_C0FF_EE00;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
-    /// Memory that an image is taken of
+    /// The size of the memory that a snapshot is taken of
     #[arg(id = "snapshot-memory", long = "snapshot-memory", default_value = "1G", value_parser = rounds::parse_pages, value_name = "SIZE")]
     pub memory_bytes: u64,
 }

@@ -16,10 +16,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
-    /// Memory over which the touches are spread
+    /// The size of the memory over which the touches are spread
     #[arg(id = "sparse-memory", long = "sparse-memory", default_value = "1G", value_parser = rounds::parse_pages, value_name = "SIZE")]
     pub memory_bytes: u64,
-    /// From one touch to the next
+    /// The distance from one touched byte to the next
     #[arg(id = "sparse-stride", long = "sparse-stride", default_value = "64K", value_parser = rounds::parse_pages, value_name = "SIZE")]
     pub stride_bytes: u64,
 }

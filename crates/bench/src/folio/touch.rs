@@ -31,7 +31,7 @@ pub const WARM_UPS: u32 = 2;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
-    /// Memory that is touched
+    /// The size of the memory that is touched
     #[arg(id = "touch-memory", long = "touch-memory", default_value = "1G", value_parser = rounds::parse_pages, value_name = "SIZE")]
     pub memory_bytes: u64,
 }

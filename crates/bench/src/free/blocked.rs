@@ -42,16 +42,16 @@ const IDLE: Duration = Duration::from_millis(300);
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
-    /// Memory that is given back
+    /// The size of the memory that is given back
     #[arg(id = "blocked-memory", long = "blocked-memory", default_value = "4G", value_parser = rounds::parse_pages, value_name = "SIZE")]
     pub memory_bytes: u64,
-    /// Threads that give memory back in the background, instead of Millpond's own choice
+    /// How many threads give memory back in the background; without this option Millpond chooses
     #[arg(id = "free-workers", long = "free-workers", value_name = "N")]
     pub workers: Option<u64>,
-    /// Pages from which on a free hands batches to them
+    /// How many pages a free must have before it hands batches to the background threads
     #[arg(id = "free-batch", long = "free-batch", value_name = "PAGES")]
     pub batch_pages: Option<u32>,
-    /// Most bytes that go to the kernel by one call
+    /// The most bytes that one system call gives back
     #[arg(id = "free-chunk", long = "free-chunk", value_parser = rounds::parse_pages, value_name = "SIZE")]
     pub chunk_bytes: Option<u64>,
 }

@@ -31,10 +31,10 @@ const SPARE: u64 = 64 << 20;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
-    /// Memory that is given back and touched again
+    /// The size of the memory that is given back and touched again
     #[arg(id = "cycle-memory", long = "cycle-memory", default_value = "256M", value_parser = rounds::parse_pages, value_name = "SIZE")]
     pub memory_bytes: u64,
-    /// Times that a process does so
+    /// How often a process does so
     #[arg(id = "cycle-times", long = "cycle-times", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
     pub times: u32,
 }

@@ -33,13 +33,13 @@ pub struct FreeArgs {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
-    /// Rounds of each side
+    /// How often each side is measured
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
     /// Measure these parts alone
     #[arg(long, value_name = "PART,...", value_delimiter = ',')]
     only: Vec<Name>,
-    /// The order of Millpond's folios, the same in all parts
+    /// The order of Millpond's folios in all parts
     #[arg(long, default_value = "4")]
     order: BenchOrder,
     #[command(flatten)]
@@ -53,11 +53,11 @@ pub struct FreeArgs {
 /// A part of the benchmark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum Name {
-    /// Much memory at once
+    /// Much memory that is given back at once
     Blocked,
-    /// Giving back and touching again
+    /// Memory that is given back and touched again
     Cycle,
-    /// A program's `munmap`
+    /// A program that calls `munmap`
     Unmap,
 }
 
@@ -66,9 +66,9 @@ const PARTS: [Name; 3] = [Name::Blocked, Name::Cycle, Name::Unmap];
 /// One measured process of this benchmark.
 #[derive(clap::Subcommand, Debug)]
 pub enum FreeWorker {
-    /// Much memory at once
+    /// Give much memory back at once
     Blocked {
-        /// Whose memory, and how it is given back
+        /// The side whose memory is given back, and the way in which it is
         side: Side,
         /// The order of Millpond's folios
         #[arg(long)]
@@ -76,9 +76,9 @@ pub enum FreeWorker {
         #[command(flatten)]
         sizes: blocked::Sizes,
     },
-    /// Giving back and touching again
+    /// Give memory back and touch it again
     Cycle {
-        /// Whose memory, and how it is given back
+        /// The side whose memory is given back, and the way in which it is
         side: Side,
         /// The order of Millpond's folios
         #[arg(long)]
@@ -86,7 +86,7 @@ pub enum FreeWorker {
         #[command(flatten)]
         sizes: cycle::Sizes,
     },
-    /// The program that unmaps
+    /// Run the program that calls `munmap`
     Unmap {
         #[command(flatten)]
         sizes: unmap::Sizes,

@@ -24,10 +24,10 @@ use std::{fmt, io};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
-    /// Memory that the program maps and unmaps
+    /// The size of the memory that the program maps and unmaps
     #[arg(id = "unmap-memory", long = "unmap-memory", default_value = "512M", value_parser = rounds::parse_pages, value_name = "SIZE")]
     pub memory_bytes: u64,
-    /// Times that it does so
+    /// How often the program does so
     #[arg(id = "unmap-times", long = "unmap-times", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
     pub times: u32,
 }

@@ -30,13 +30,13 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
-    /// Memory whose chunks are freed and rewritten
+    /// The size of the memory whose chunks are freed and rewritten
     #[arg(id = "cycle-memory", long = "cycle-memory", default_value = "64M", value_parser = rounds::parse_pages, value_name = "SIZE")]
     pub memory_bytes: u64,
-    /// Size of a chunk
+    /// The size of a chunk
     #[arg(id = "cycle-chunk", long = "cycle-chunk", default_value = "64K", value_parser = rounds::parse_pages, value_name = "SIZE")]
     pub chunk_bytes: u64,
-    /// Passes over the memory in each pattern
+    /// How many passes are made over the memory in each pattern
     #[arg(id = "cycle-passes", long = "cycle-passes", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
     pub passes: u32,
 }

@@ -24,10 +24,10 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Debug, Serialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
-    /// Numbers of threads that the program runs with
+    /// The numbers of threads that the program is run with
     #[arg(id = "ebizzy-threads", long = "ebizzy-threads", value_delimiter = ',', default_value = "1,2,4", value_parser = clap::value_parser!(u16).range(1..=256), value_name = "N,...")]
     pub threads: Vec<u16>,
-    /// How long Millpond's allocator keeps unused memory, in milliseconds, or as it is set up (own)
+    /// How long Millpond's allocator keeps unused memory, in milliseconds; `own` is its own setting
     #[arg(
         id = "ebizzy-decays",
         long = "ebizzy-decays",
@@ -36,7 +36,7 @@ pub struct Sizes {
         value_name = "MS,..."
     )]
     pub decays: Vec<Decay>,
-    /// The program's budget under `millpond run`
+    /// The program's RAM budget under `millpond run`
     #[arg(id = "ebizzy-ram", long = "ebizzy-ram", default_value = "256M", value_parser = millpond_cli::size::parse_ram, value_name = "SIZE")]
     pub budget_bytes: u64,
     #[command(flatten)]
@@ -47,10 +47,10 @@ pub struct Sizes {
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, clap::Args)]
 #[group(skip)]
 pub struct Program {
-    /// Chunks in the table
+    /// How many chunks the program's table has
     #[arg(id = "ebizzy-chunks", long = "ebizzy-chunks", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
     pub chunks: u32,
-    /// Size of a chunk
+    /// The size of a chunk
     #[arg(id = "ebizzy-chunk", long = "ebizzy-chunk", default_value = "512K", value_parser = rounds::parse_pages, value_name = "SIZE")]
     pub chunk_bytes: u64,
     /// How long each run lasts, in milliseconds

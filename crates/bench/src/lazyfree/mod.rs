@@ -39,7 +39,7 @@ pub struct LazyFreeArgs {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
-    /// Rounds of each side
+    /// How often each side is measured
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
     /// Measure these parts alone
@@ -58,53 +58,53 @@ pub struct LazyFreeArgs {
 /// A part of the benchmark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum Part {
-    /// Free chunks and rewrite them, all in memory
+    /// Chunks that are freed and rewritten, all in memory
     Cycle,
-    /// Workers that fill and free twice the budget
+    /// Worker threads that fill and free twice the budget
     Workers,
     /// A program that allocates, under `millpond run`
     Ebizzy,
-    /// Reported sizes beside the kernel's
+    /// The resident sizes that Millpond and the kernel report
     Rss,
 }
 
 /// One measured process of this benchmark.
 #[derive(clap::Subcommand, Debug)]
 pub enum LazyFreeWorker {
-    /// Chunks in one way
+    /// Free chunks and rewrite them, in one way
     Cycle {
-        /// The way
+        /// The way in which memory is freed
         side: Side,
         #[command(flatten)]
         sizes: cycle::Sizes,
     },
-    /// All workers in one way
+    /// Run all worker threads, in one way
     Workers {
-        /// The way
+        /// The way in which memory is freed
         side: Side,
-        /// The cgroup's directory, for the kernel's ways
+        /// The directory of the memory cgroup, for the kernel's ways
         #[arg(long)]
         cgroup: Option<PathBuf>,
         #[command(flatten)]
         sizes: workers::Sizes,
     },
-    /// The allocating program
+    /// Run the program that allocates
     Ebizzy {
-        /// Threads that allocate
+        /// How many threads allocate
         #[arg(long, value_parser = clap::value_parser!(u16).range(1..=256))]
         threads: u16,
-        /// How long the allocator keeps unused memory
+        /// How long the allocator keeps unused memory, in milliseconds
         #[arg(long)]
         decay: decay::Decay,
         #[command(flatten)]
         program: ebizzy::Program,
     },
-    /// Sizes at one order
+    /// Compare reported sizes at one order
     Rss {
         /// The order of the folios
         #[arg(long, value_parser = clap::value_parser!(u8).range(0..=9))]
         order: u8,
-        /// Size of the region
+        /// The size of the region
         #[arg(long, value_parser = parse_pages)]
         bytes: u64,
     },

@@ -24,10 +24,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, Serialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
-    /// Size of the region
+    /// The size of the region
     #[arg(id = "rss-memory", long = "rss-memory", default_value = "64M", value_parser = rounds::parse_pages, value_name = "SIZE")]
     pub memory_bytes: u64,
-    /// Orders of the folios
+    /// The orders of the folios
     #[arg(id = "rss-orders", long = "rss-orders", value_delimiter = ',', default_value = "0,4,9", value_parser = clap::value_parser!(u8).range(0..=9), value_name = "N,...")]
     pub orders: Vec<u8>,
 }

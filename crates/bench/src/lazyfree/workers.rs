@@ -32,16 +32,16 @@ use std::time::Instant;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
-    /// Workers
+    /// The number of worker threads
     #[arg(id = "worker-threads", long = "worker-threads", default_value_t = 12, value_parser = clap::value_parser!(u16).range(1..=256), value_name = "N")]
     pub threads: u16,
-    /// Memory that each of them fills and frees
+    /// The size of the memory that each worker thread fills and frees
     #[arg(id = "worker-block", long = "worker-block", default_value = "32M", value_parser = rounds::parse_pages, value_name = "SIZE")]
     pub block_bytes: u64,
-    /// The budget of all of them together
+    /// The RAM budget of all worker threads together
     #[arg(id = "worker-ram", long = "worker-ram", default_value = "192M", value_parser = millpond_cli::size::parse_ram, value_name = "SIZE")]
     pub budget_bytes: u64,
-    /// How often each does it
+    /// How often each worker thread fills and frees its memory
     #[arg(id = "worker-times", long = "worker-times", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=20), value_name = "N")]
     pub times: u32,
 }

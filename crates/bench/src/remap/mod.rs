@@ -31,13 +31,13 @@ pub struct RemapArgs {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
-    /// Rounds of each side
+    /// How often each side is measured
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
     /// Measure these parts alone
     #[arg(long, value_name = "PART,...", value_delimiter = ',')]
     only: Vec<Name>,
-    /// The order of Millpond's folios, the same in all parts
+    /// The order of Millpond's folios in all parts
     #[arg(long, default_value = "4")]
     order: BenchOrder,
     #[command(flatten)]
@@ -51,9 +51,9 @@ pub struct RemapArgs {
 /// A part of the benchmark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum Name {
-    /// From any offset, in memory and half in the store
+    /// Memory at any offset, all of it in memory or half of it in the store
     Move,
-    /// More and more memory
+    /// Memory of growing size
     Scale,
     /// A vector that grows by pushes
     Vec,
@@ -64,9 +64,9 @@ const PARTS: [Name; 3] = [Name::Move, Name::Scale, Name::Vec];
 /// One measured process of this benchmark.
 #[derive(clap::Subcommand, Debug)]
 pub enum RemapWorker {
-    /// Moving
+    /// Move memory
     Move {
-        /// Whose memory, and where it lies
+        /// The side whose memory is moved, and where the memory is
         place: Place,
         /// The order of Millpond's folios
         #[arg(long)]
@@ -74,9 +74,9 @@ pub enum RemapWorker {
         #[command(flatten)]
         sizes: moving::Sizes,
     },
-    /// A vector that grows
+    /// Let a vector grow by pushes
     Vec {
-        /// Whose
+        /// The side whose vector grows
         side: vec::Side,
         /// The order of Millpond's folios
         #[arg(long)]

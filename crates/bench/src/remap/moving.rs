@@ -37,10 +37,10 @@ const SPARE: u64 = 64 << 20;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
-    /// Memory that is moved
+    /// The size of the memory that is moved
     #[arg(id = "move-memory", long = "move-memory", default_value = "1G", value_parser = at_least_its_half_is_a_budget, value_name = "SIZE")]
     pub memory_bytes: u64,
-    /// Times that a process moves it
+    /// How often a process moves the memory
     #[arg(id = "move-times", long = "move-times", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
     pub times: u32,
 }
@@ -70,7 +70,7 @@ impl Sizes {
 #[derive(Clone, Debug, Serialize, clap::Args)]
 #[group(skip)]
 pub struct Scale {
-    /// Memory that is moved, one after the other
+    /// The sizes of the memory that is moved, one after the other
     #[arg(id = "scale-memory", long = "scale-memory", default_value = "1G,2G,4G,8G", value_delimiter = ',', value_parser = at_least_its_half_is_a_budget, value_name = "SIZE,...")]
     pub memory_bytes: Vec<u64>,
 }

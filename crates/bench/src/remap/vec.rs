@@ -54,13 +54,13 @@ impl Contender for Side {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
-    /// Room that the vector has at first
+    /// The capacity of the vector at first
     #[arg(id = "vec-from", long = "vec-from", default_value = "1M", value_parser = rounds::parse_pages, value_name = "SIZE")]
     pub from_bytes: u64,
-    /// What it grows to
+    /// The size to which the vector grows
     #[arg(id = "vec-to", long = "vec-to", default_value = "2G", value_parser = rounds::parse_pages, value_name = "SIZE")]
     pub to_bytes: u64,
-    /// The budget
+    /// The RAM budget
     #[arg(id = "vec-ram", long = "vec-ram", default_value = "512M", value_parser = millpond_cli::size::parse_ram, value_name = "SIZE")]
     pub budget_bytes: u64,
 }

@@ -56,13 +56,13 @@ pub struct RunArgs {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
-    /// Rounds of each side
+    /// How often each side is measured
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
     /// Measure these sides alone
     #[arg(long, value_name = "SIDE,...", value_delimiter = ',')]
     only: Vec<Side>,
-    /// Memory for the program, a quarter of what it takes without a limit otherwise
+    /// The memory for the program; without this option it is a quarter of what the program takes without a limit
     #[arg(long, value_name = "SIZE", value_parser = size::parse_ram)]
     ram: Option<u64>,
     /// Millpond's store, as `millpond run` takes it
@@ -71,7 +71,7 @@ pub struct RunArgs {
     /// The order of Millpond's folios
     #[arg(long, default_value = "adaptive")]
     order: BenchOrder,
-    /// Where the kernel's swap file is made
+    /// The directory in which the kernel's swap file is made
     #[arg(long, value_name = "DIRECTORY", default_value = "/var/tmp")]
     swap_directory: PathBuf,
     /// The program and its arguments; its standard input is empty

@@ -31,21 +31,21 @@ const LEAST_SHARE: u64 = 8;
 #[derive(Clone, Debug, clap::Args)]
 #[group(skip)]
 pub struct Job {
-    /// On which side
+    /// The side that is measured
     pub side: Side,
-    /// Memory for the program
+    /// The memory for the program
     #[arg(long)]
     pub ram: u64,
     /// Millpond's store
     #[arg(long)]
     pub store: OsString,
-    /// Millpond's folios
+    /// The order of Millpond's folios
     #[arg(long)]
     pub order: String,
-    /// The group that the program enters
+    /// The memory cgroup that the program enters
     #[arg(long)]
     pub group: Option<PathBuf>,
-    /// The zram device whose memory is taken off the limit
+    /// The zram device whose memory lowers the limit
     #[arg(long)]
     pub zram: Option<u32>,
     /// The program and its arguments

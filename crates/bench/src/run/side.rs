@@ -9,15 +9,15 @@ use std::fmt;
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
 pub enum Side {
-    /// Nobody: no limit
+    /// The program without a limit
     Unlimited,
     /// `millpond run`
     Millpond,
-    /// A memory cgroup, swap to a file
+    /// A memory cgroup that swaps to a file
     KernelFile,
-    /// A memory cgroup, swap to zram, whose memory comes on top of the limit
+    /// A memory cgroup that swaps to zram; zram's memory comes on top of the limit
     KernelZram,
-    /// A memory cgroup, swap to zram, whose memory is taken off the limit as it grows
+    /// A memory cgroup that swaps to zram; the limit is lowered by zram's memory as it grows
     KernelZramInside,
 }
 

@@ -21,9 +21,9 @@ use std::fmt;
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
 pub enum Company {
-    /// None
+    /// The group has all memory alone
     Alone,
-    /// A group that thrashes
+    /// Another group beside it thrashes
     Beside,
 }
 
@@ -41,10 +41,10 @@ impl fmt::Display for Company {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
-    /// The budget of both groups together
+    /// The RAM budget of both groups together
     #[arg(id = "groups-ram", long = "groups-ram", default_value = "64M", value_parser = millpond_cli::size::parse_ram, value_name = "SIZE")]
     pub budget_bytes: u64,
-    /// Accesses of the quiet group that are counted
+    /// How many accesses of the quiet group are counted
     #[arg(id = "groups-accesses", long = "groups-accesses", default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1000..), value_name = "N")]
     pub accesses: u64,
 }

@@ -26,7 +26,7 @@ pub const A_PAGE: u64 = 8;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
-    /// Memory that is touched
+    /// The size of the memory that is touched
     #[arg(id = "metadata-memory", long = "metadata-memory", default_value = "128M", value_parser = rounds::parse_pages, value_name = "SIZE")]
     pub memory_bytes: u64,
 }

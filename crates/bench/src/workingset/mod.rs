@@ -50,13 +50,13 @@ pub struct WorkingsetArgs {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
-    /// Rounds of each side
+    /// How often each side is measured
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
     /// Measure these parts alone
     #[arg(long, value_name = "PART,...", value_delimiter = ',')]
     only: Vec<Name>,
-    /// The order of Millpond's folios, the same in all parts
+    /// The order of Millpond's folios in all parts
     #[arg(long, default_value = "0")]
     order: BenchOrder,
     #[command(flatten)]
@@ -76,17 +76,17 @@ pub struct WorkingsetArgs {
 /// A part of the benchmark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum Name {
-    /// Another working set
+    /// A working set that takes the place of another
     Shift,
-    /// A scan beside a hot set
+    /// A scan beside a hot working set
     Scan,
-    /// A group beside one that thrashes
+    /// A group beside another that thrashes
     Groups,
-    /// What tables take
+    /// The memory that the tables take
     Metadata,
-    /// What bookkeeping takes of a fault
+    /// The part of a fault's time that bookkeeping takes
     Overhead,
-    /// Traces
+    /// Recorded traces
     Traces,
 }
 
@@ -102,23 +102,23 @@ const PARTS: [Name; 6] = [
 /// One measured process of this benchmark.
 #[derive(clap::Subcommand, Debug)]
 pub enum WorkingsetWorker {
-    /// Another working set
+    /// Replace a working set by another
     Shift {
         #[command(flatten)]
         how: How,
         #[command(flatten)]
         sizes: shift::Sizes,
     },
-    /// A scan beside a hot set
+    /// Scan memory beside a hot working set
     Scan {
         #[command(flatten)]
         how: How,
         #[command(flatten)]
         sizes: scan::Sizes,
     },
-    /// A group beside one that thrashes
+    /// Run a group alone or beside one that thrashes
     Groups {
-        /// Whether it is there
+        /// Whether the group that thrashes is there
         company: groups::Company,
         /// The order of the folios
         #[arg(long)]
@@ -126,16 +126,16 @@ pub enum WorkingsetWorker {
         #[command(flatten)]
         sizes: groups::Sizes,
     },
-    /// What tables take
+    /// Measure the memory that the tables take
     Metadata {
         #[command(flatten)]
         how: How,
         #[command(flatten)]
         sizes: metadata::Sizes,
     },
-    /// What bookkeeping takes of a fault
+    /// Measure the part of a fault's time that bookkeeping takes
     Overhead {
-        /// Whether it is done
+        /// Whether the bookkeeping is done
         detection: overhead::Detection,
         /// The order of the folios
         #[arg(long)]
@@ -148,12 +148,12 @@ pub enum WorkingsetWorker {
 /// Whose memory a measured process has.
 #[derive(clap::Args, Debug)]
 pub struct How {
-    /// Whose memory
+    /// The side whose memory is measured
     side: Side,
     /// The order of Millpond's folios
     #[arg(long)]
     order: BenchOrder,
-    /// The cgroup's directory, for the kernel's side
+    /// The directory of the memory cgroup, for the kernel's side
     #[arg(long)]
     cgroup: Option<PathBuf>,
 }

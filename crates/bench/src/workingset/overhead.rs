@@ -28,9 +28,9 @@ const LOAD_COST: u32 = 20;
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
 pub enum Detection {
-    /// As always
+    /// The bookkeeping of the working set is done
     On,
-    /// Not
+    /// The bookkeeping of the working set is left out
     Off,
 }
 
@@ -48,10 +48,10 @@ impl fmt::Display for Detection {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
-    /// The budget
+    /// The RAM budget
     #[arg(id = "overhead-ram", long = "overhead-ram", default_value = "64M", value_parser = millpond_cli::size::parse_ram, value_name = "SIZE")]
     pub budget_bytes: u64,
-    /// Accesses that are timed
+    /// How many accesses are timed
     #[arg(id = "overhead-accesses", long = "overhead-accesses", default_value_t = 400_000, value_parser = clap::value_parser!(u64).range(1000..), value_name = "N")]
     pub accesses: u64,
 }

@@ -23,10 +23,10 @@ const SCAN_BUDGETS: u64 = 10;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
-    /// The budget
+    /// The RAM budget
     #[arg(id = "scan-ram", long = "scan-ram", default_value = "64M", value_parser = millpond_cli::size::parse_ram, value_name = "SIZE")]
     pub budget_bytes: u64,
-    /// Pages of the scan for every 64 of the set
+    /// How many pages the scan reads for every 64 pages of the working set
     #[arg(id = "scan-rate", long = "scan-rate", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024), value_name = "N")]
     pub scan_in_64: u16,
 }

@@ -32,13 +32,13 @@ const SCAN_BUDGETS: u64 = 4;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
-    /// The budget
+    /// The RAM budget
     #[arg(id = "shift-ram", long = "shift-ram", default_value = "64M", value_parser = millpond_cli::size::parse_ram, value_name = "SIZE")]
     pub budget_bytes: u64,
-    /// Pages of the scan for every 64 of the set
+    /// How many pages the scan reads for every 64 pages of the working set
     #[arg(id = "shift-scan", long = "shift-scan", default_value_t = 16, value_parser = clap::value_parser!(u16).range(0..=1024), value_name = "N")]
     pub scan_in_64: u16,
-    /// How often the new set is gone through before it is given up
+    /// After how many passes over the new working set the measurement stops waiting
     #[arg(id = "shift-passes", long = "shift-passes", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000), value_name = "N")]
     pub passes: u16,
 }

@@ -32,10 +32,10 @@ const POLICIES: [Policy; 6] = [
 /// Which traces.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Sizes {
-    /// A directory of page traces, as `millpond replay` reads them; without it the part is left out
+    /// A directory of page traces that `millpond replay` can read; without this option the part is left out
     #[arg(long, value_name = "DIRECTORY")]
     pub traces: Option<PathBuf>,
-    /// Traces whose names begin so tell writes in bit 0 of each number
+    /// Traces whose names begin with PREFIX mark writes by bit 0 of each number
     #[arg(long, value_name = "PREFIX", default_value = "pg_")]
     pub traces_write_bit: String,
 }

@@ -37,14 +37,15 @@ const EVERY: Duration = Duration::from_millis(20);
 /// `millpond record`'s arguments.
 #[derive(Args, Debug)]
 pub struct RecordArgs {
-    /// Where the trace goes: the longest one when there are several processes, the others to FILE.2, FILE.3 …
+    /// The file for the trace. If several processes are recorded, the longest trace goes to FILE, and the others go to
+    /// FILE.2, FILE.3 and so on
     #[arg(short, long, value_name = "FILE", default_value = "millpond.trace")]
     output: PathBuf,
-    /// Pages that stay mapped, 64 or more: caches of a few times as many and larger can be replayed. A smaller window
-    /// sees more, and slows the program down more
+    /// How many pages stay mapped while the program runs. The least is 64. A smaller window records more accesses and
+    /// slows the program down more. The trace can be replayed with memory many times as large as the window
     #[arg(long, value_name = "PAGES", default_value = "256", value_parser = parse_window)]
     window: u32,
-    /// The RAM budget; all of the machine's unless given
+    /// The RAM budget; without this option it is all RAM of the machine
     #[arg(long, value_name = "SIZE", value_parser = size::parse_ram)]
     ram: Option<u64>,
     /// The program and its arguments

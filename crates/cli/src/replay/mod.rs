@@ -27,12 +27,14 @@ use std::{io, thread};
 /// `millpond replay`'s arguments.
 #[derive(Args, Debug)]
 pub struct ReplayArgs {
-    /// The trace: what `millpond record` has written, or another format (see --format); zstd is seen by itself
+    /// A trace that `millpond record` has written, or one in another format (see --format). A trace that is compressed
+    /// by zstd is recognised
     trace: PathBuf,
-    /// Sizes of memory: parts of what the trace touches (25%), bytes (64M) or pages (1000p)
+    /// The sizes of memory to replay with, each as a part of the pages that the trace touches (25%), in bytes (64M) or
+    /// in pages (1000p)
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', default_value = "25%,50%,75%", value_parser = RamSize::parse)]
     ram: Vec<RamSize>,
-    /// Policies: workingset is Millpond's own
+    /// The replacement policies to replay with. `workingset` is Millpond's own, and `opt` is the best possible
     #[arg(
         long,
         value_name = "NAME,…",
@@ -40,19 +42,21 @@ pub struct ReplayArgs {
         default_value = "workingset,lru,fifo,clock,arc,s3fifo,sieve,opt"
     )]
     policy: Vec<Policy>,
-    /// What the trace is, where name and contents do not tell: millpond, lackey, oracleGeneral, plain, vz or u64
+    /// The format of the trace: millpond, lackey, oracleGeneral, plain, vz or u64. It is needed only if neither the
+    /// file's name nor its contents tell the format
     #[arg(long, value_name = "FORMAT")]
     format: Option<Format>,
-    /// Of plain, vz and u64: bit 0 of each number says whether the access writes, the rest is the page
+    /// Read bit 0 of each number as "this access writes", and the other bits as the page. This is for the formats
+    /// plain, vz and u64
     #[arg(long)]
     write_bit: bool,
-    /// Of lackey: instructions are accesses too
+    /// Count the fetching of instructions as accesses too. This is for the format lackey
     #[arg(long)]
     instructions: bool,
-    /// Replay with more memory what the curve of each size predicts, and print both
+    /// Check the curve of each size: replay with more memory, and print the predicted and the counted faults
     #[arg(long)]
     check_curve: bool,
-    /// Print JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }

@@ -9,31 +9,40 @@ use std::path::PathBuf;
 /// `millpond run`'s arguments.
 #[derive(Args, Debug)]
 pub struct RunArgs {
-    /// The RAM budget: 64M, 1.5G, 512MiB, or bytes; 16M or more
+    /// The RAM budget of the program and of the processes that it starts, such as 64M, 1.5G, 512MiB, or a number of
+    /// bytes. The least is 16M
     #[arg(long, value_name = "SIZE", value_parser = size::parse_ram)]
     pub(crate) ram: u64,
-    /// Where memory goes that does not fit: compressed RAM (zram), an unlinked file of each process (in the directory
-    /// PATH, or beside the name PATH; else in $TMPDIR or /var/tmp), or first the one, then the other (auto)
+    /// Where to keep the memory that does not fit into the budget
+    ///
+    /// `zram` keeps it in compressed RAM. `file` keeps it in a file; each process has a file of its own, which has no
+    /// name and vanishes with the process. The file is made in the directory PATH, or in the directory of PATH if PATH
+    /// is no directory; without PATH it is made in $TMPDIR or /var/tmp. `auto` fills compressed RAM first and then a
+    /// file.
     #[arg(long, value_name = "auto|zram|file[:PATH]", default_value = "auto", value_parser = StoreChoice::parse)]
     pub(crate) store: StoreChoice,
-    /// The report at the end: text or JSON on standard error, none, or JSON into a file, whose name has a `/` or a `.`
+    /// The report at the end of the program
+    ///
+    /// `text` and `json` write it to standard error, and `none` writes no report. FILE gets the report as JSON; the
+    /// name must contain a `/` or a `.`.
     #[arg(long, value_name = "text|json|none|FILE", default_value = "text", value_parser = ReportChoice::parse)]
     pub(crate) report: ReportChoice,
-    /// What to do when the store can take nothing more
+    /// What to do when the store is full
     #[arg(long, value_name = "WHAT", default_value = "exceed")]
     pub(crate) on_store_full: OnStoreFull,
-    /// Take a directory for the store's file although it is RAM itself (tmpfs)
+    /// Allow the store's file to lie on a tmpfs, which is RAM itself
     #[arg(long)]
     pub(crate) force_tmpfs: bool,
-    /// Encrypt what goes to a file, by a key of each process that is nowhere but in its memory
+    /// Encrypt what is written to a file. Each process makes a key of its own and keeps it in its memory only
     #[arg(long)]
     pub(crate) encrypt: bool,
-    /// How much comes in and goes out together: 2^N pages of 4 KiB, N from 0 to 9, or what the program's own pattern of
-    /// accesses asks for, up to the largest or to N
+    /// How many pages are brought in and put out together
+    ///
+    /// N, from 0 to 9, stands for 2^N pages of 4 KiB each. `adaptive` chooses from the pattern of the program's
+    /// accesses, up to 2^9 pages, or up to 2^N with `adaptive:N`.
     #[arg(long, value_name = "N|adaptive|adaptive:N", default_value = "adaptive")]
     pub(crate) order: OrderPolicy,
-    /// Keep memory that the program frees until it is wanted elsewhere, so that using it again costs nothing; off gives
-    /// it back at once
+    /// Whether to keep memory that the program frees until the budget needs it, so that it can be used again at no cost
     #[arg(long, value_name = "WHEN", default_value = "on")]
     pub(crate) lazy_purge: Switch,
     /// The program and its arguments
@@ -120,7 +129,7 @@ impl StoreChoice {
 /// What to do when the store can take nothing more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum OnStoreFull {
-    /// Go over the budget, and say so
+    /// Exceed the budget and print a warning
     Exceed,
     /// Stop the program
     Abort,
@@ -138,9 +147,9 @@ impl OnStoreFull {
 /// Whether something is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Switch {
-    /// Yes
+    /// Keep freed memory until the budget needs it
     On,
-    /// No
+    /// Give freed memory back at once
     Off,
 }
 

@@ -32,20 +32,20 @@ use table::{Listing, Table};
 /// `millpond stat`'s arguments.
 #[derive(Args, Debug)]
 pub struct StatArgs {
-    /// A `millpond run`, one of its processes, or a process that publishes its counters; all of these are listed
-    /// without it
+    /// The process id of a `millpond run`, of one of its processes, or of another process that publishes its counters.
+    /// Without a PID all of these are listed
     #[arg(value_parser = clap::value_parser!(i32).range(1..))]
     pid: Option<i32>,
-    /// Seconds between two lines, 0.1 at least; without it all counters are printed once
+    /// Print a line of counters every INTERVAL seconds, at least 0.1. Without an INTERVAL all counters are printed once
     #[arg(value_name = "INTERVAL", value_parser = parse_interval)]
     interval: Option<Duration>,
-    /// Lines to print; without it, until the process ends
+    /// How many lines to print. Without a COUNT lines are printed until the process ends
     #[arg(value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// Print what more memory would have saved of the major faults so far, as a table and a plot
+    /// Print how many of the major faults so far more memory would have spared, as a table and a plot
     #[arg(long, requires = "pid", conflicts_with = "interval")]
     curve: bool,
-    /// Print JSON, a line each time
+    /// Print JSON, one object a line
     #[arg(long)]
     json: bool,
 }

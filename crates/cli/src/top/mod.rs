@@ -53,11 +53,11 @@ const SEARCH: Duration = Duration::from_secs(1);
 /// `millpond top`'s arguments.
 #[derive(Args, Debug)]
 pub struct TopArgs {
-    /// A `millpond run`, one of its processes, or a process that publishes its counters; all of these are shown
-    /// without it
+    /// The process id of a `millpond run`, of one of its processes, or of another process that publishes its counters.
+    /// Without a PID all of these are shown
     #[arg(value_parser = clap::value_parser!(i32).range(1..))]
     pid: Option<i32>,
-    /// Seconds between two looks, 0.1 at least
+    /// Seconds between two updates of the screen, at least 0.1
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_interval)]
     interval: Duration,
 }

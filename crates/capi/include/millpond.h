@@ -1,8 +1,8 @@
 /*
  * Millpond: Linux memory management for one process.
  *
- * A pond has a RAM budget and a store. Its regions are ordinary memory to the program; what does not fit in the
- * budget flows to the store and comes back when it is touched.
+ * A pond has a RAM budget and a store. Its regions are ordinary memory to the program. Pages that do not fit into the
+ * budget go to the store, and come back when the program touches them.
  *
  *     struct millpond_options options = { .size = sizeof options, .ram = 1ull << 30 };
  *     millpond *pond;
@@ -14,27 +14,30 @@
  *     millpond_region_free(region);
  *     millpond_close(pond);
  *
- * Link with -lmillpond; `pkg-config --cflags --libs millpond` says where.
+ * Link with -lmillpond. `pkg-config --cflags --libs millpond` prints the compiler's and the linker's options.
  *
  * Conventions
- * - A call that can fail returns 0, or a status below, and then `millpond_error` has a message that names the value
- *   and the way out. What such a call hands out it writes only when it returns 0.
- * - Sizes, offsets and lengths are in bytes. A range is given as offset and length. Where it must lie at pages, both
- *   are multiples of 4096, but that the end may be the region's own.
- * - Structures that a caller passes begin with their own size, so that a program built with an older header goes on
- *   working: set it, and leave zero what you do not care about.
- * - Handles belong to the caller until it frees them. All calls may be made from any thread, none from a signal
- *   handler. Calls on one region wait for each other where they have to; what other threads do with its *bytes*
- *   meanwhile is the caller's business, and each call says what it asks.
- * - Faults are resolved by the thread that has them, in a handler of SIGBUS. So threads that touch a region must
- *   leave SIGBUS unblocked, and memory that is passed to a system call must be pinned, or the call fails with EFAULT.
- *   Nobody may take that handler away later; one that was there before is called for what is not ours. With
- *   `.delivery = "handler"` a thread of the pond's resolves faults instead: each takes longer, and none of this is
- *   asked.
- * - A child of fork() has none of the pond: its calls return MILLPOND_FORKED, what it frees stays its parent's, and a
- *   touch of a region ends it by SIGABRT, with a line on standard error. It may open a pond of its own.
- * - If the store cannot give a page back, it is lost, and a touch of it raises SIGBUS; `millpond_region_populate`
- *   finds out without. It never reads as zeros.
+ * - A call that can fail returns 0 when it succeeds, and one of the statuses below when it fails. After a failure
+ *   `millpond_error` has a message that names the refused value and a remedy. The call writes its results, such as a
+ *   handle, only when it returns 0.
+ * - Sizes, offsets and lengths are in bytes. A range is given by its offset and its length. Some calls need a
+ *   page-aligned range, and say so: the offset and the length are multiples of 4096. A page-aligned range may also end
+ *   where the region ends.
+ * - Structures that a caller passes begin with their own size, so that a program that was built with an older header
+ *   goes on working. Set `size`, and leave fields that you do not need zero.
+ * - Handles belong to the caller until it frees them. All calls may be made from any thread, and none from a signal
+ *   handler. Calls on one region wait for each other where necessary. They do not order the accesses of other threads
+ *   to the region's *bytes*: the caller does, and the comment on each call says which accesses must not overlap it.
+ * - A fault is resolved by the thread that faults, in a handler of SIGBUS. So threads that touch a region must leave
+ *   SIGBUS unblocked, and memory that is passed to a system call must be pinned, or the call fails with EFAULT. The
+ *   program must not replace that handler later. If the program had a handler of SIGBUS before, Millpond's calls it for
+ *   signals that do not concern a region. With `.delivery = "handler"` a thread of the pond resolves faults instead:
+ *   each fault takes longer, and none of these requirements applies.
+ * - A child of fork() cannot use its parent's pond. Calls on it return MILLPOND_FORKED, freeing a handle leaves the
+ *   parent's memory as it is, and an access to a region ends the child by SIGABRT with a line on standard error. The
+ *   child may open a pond of its own.
+ * - If the store cannot give a page back, the page is lost, and an access to it raises SIGBUS. A lost page never reads
+ *   as zeros. `millpond_region_populate` reports lost pages by its status instead.
  */
 #ifndef MILLPOND_H
 #define MILLPOND_H
@@ -50,12 +53,12 @@ extern "C" {
 #define MILLPOND_VERSION_MINOR 1
 #define MILLPOND_VERSION_PATCH 0
 
-/* What a call can return. */
+/* The statuses that a call can return. */
 enum millpond_status {
     MILLPOND_OK = 0,
-    /* An argument is not what the call takes: a null pointer, a range outside of its region, an unknown word. */
+    /* An argument is not allowed: a null pointer, a range outside of its region, or an unknown word. */
     MILLPOND_INVALID = 1,
-    /* A range does not lie at pages. */
+    /* A range is not page-aligned. */
     MILLPOND_UNALIGNED = 2,
     /* A page of the range is pinned. */
     MILLPOND_PINNED = 3,
@@ -63,28 +66,31 @@ enum millpond_status {
     MILLPOND_LOST = 4,
     /* No addresses are left: open the pond with a larger .address_space. */
     MILLPOND_NO_ADDRESSES = 5,
-    /* More than the budget allows. */
+    /* The call needs more memory than the budget allows. */
     MILLPOND_OVER_BUDGET = 6,
-    /* The system refused memory, a thread, or its permission. */
+    /* The system refused memory, a thread, or a permission. */
     MILLPOND_SYSTEM = 7,
     /* The store cannot be opened. */
     MILLPOND_STORE = 8,
-    /* A volatile range is in the way, or is none. */
+    /* A volatile range overlaps the range, or the range was not marked as volatile. */
     MILLPOND_VOLATILE = 9,
-    /* A name is taken, or something is in use by others. */
+    /* A name is taken, or something else uses the object. */
     MILLPOND_BUSY = 10,
     /* The group was removed. */
     MILLPOND_REMOVED = 11,
-    /* Handles of two ponds. */
+    /* The handles belong to two different ponds. */
     MILLPOND_OTHER_POND = 12,
     /* The pond was opened by a parent of this process. */
     MILLPOND_FORKED = 13
 };
 
-/* The message of the last call that failed in this thread; empty before any did. Valid until the thread's next call. */
+/*
+ * The message of the last call that failed in this thread. It is empty while no call of the thread has failed, and
+ * valid until the thread's next call.
+ */
 const char *millpond_error(void);
 
-/* The version of the library that runs, "major.minor.patch". */
+/* The version of the loaded library, as "major.minor.patch". */
 const char *millpond_version(void);
 
 typedef struct millpond millpond;
@@ -96,153 +102,177 @@ typedef struct millpond_shrinker millpond_shrinker;
 /* ------------------------------------------------------------------------------------------------------- ponds */
 
 enum millpond_flag {
-    /* The store's RAM is not counted in the budget, as zram's is not in the memory cgroup of those who swap to it. */
+    /* The store's RAM is not charged to the budget. Linux does not charge zram's RAM to the memory cgroup either. */
     MILLPOND_STORE_OUTSIDE_BUDGET = 1 << 0,
-    /* The budget covers all resident memory of the process, managed or not. */
+    /* The budget covers all resident memory of the process, whether it is managed or not. */
     MILLPOND_COVER_PROCESS = 1 << 1,
-    /* A full or failing store aborts the process. Otherwise the budget is exceeded, and nothing is lost. */
+    /* A full or failing store aborts the process. Without this flag the budget is exceeded, and no data is lost. */
     MILLPOND_ABORT_WHEN_FULL = 1 << 2,
-    /* A thread reclaims ahead of need: always, or never. Otherwise where it helps. Not both. */
+    /*
+     * A thread reclaims memory ahead of need always, or never. Without either flag it does so where it helps. The two
+     * flags exclude each other.
+     */
     MILLPOND_BACKGROUND_ALWAYS = 1 << 3,
     MILLPOND_BACKGROUND_NEVER = 1 << 4,
-    /* What goes to a file is encrypted (AES-256-XTS), by a key that is nowhere but in this process's memory. */
+    /* Data in a file is encrypted (AES-256-XTS). The key exists only in this process's memory. */
     MILLPOND_ENCRYPT = 1 << 5
 };
 
 struct millpond_options {
-    size_t size;            /* of this structure */
-    uint64_t ram;           /* the budget: at least 16 MiB */
-    const char *store;      /* "zram" (compressed RAM), "auto" (then a file), "file", "file:PATH", "none"; null: "auto".
-                               "auto" is "zram", and a line on standard error, where no file can be made in TMPDIR */
-    uint64_t store_max;     /* most bytes that "zram" (also if store is null) or "file" may take; 0: by itself */
-    const char *order;      /* folios of 2^order pages: "0" to "9", "adaptive" (if null), "adaptive:9" */
-    const char *delivery;   /* "in-thread" (if null) or "handler": who resolves faults */
-    uint64_t address_space; /* addresses to reserve; 0: 16 times the budget, at least 64 GiB */
-    uint64_t lazyfree_max;  /* most bytes that stay in RAM after they were lazily freed; 0: no limit of their own */
-    const char *publish;    /* a name under which `millpond stat` shows the pond; null: it does not */
-    uint32_t flags;         /* MILLPOND_STORE_OUTSIDE_BUDGET and so on */
+    size_t size;            /* the size of this structure */
+    uint64_t ram;           /* the budget, at least 16 MiB */
+    const char *store;      /* "zram" is compressed RAM; "file" and "file:PATH" are a file; "auto" is compressed RAM
+                               first and then a file; "none" is no store. Null means "auto". Where no file can be made
+                               in TMPDIR, "auto" is the same as "zram", and a line on standard error says so */
+    uint64_t store_max;     /* the most bytes that "zram" or "file" may take; 0 means that the library chooses. If
+                               `store` is null, a limit selects "zram" */
+    const char *order;      /* a folio has 2^order pages: "0" to "9", "adaptive" or "adaptive:9"; null means
+                               "adaptive" */
+    const char *delivery;   /* which thread resolves a fault: "in-thread" or "handler"; null means "in-thread" */
+    uint64_t address_space; /* how many addresses to reserve; 0 means 16 times the budget, and at least 64 GiB */
+    uint64_t lazyfree_max;  /* the most lazily freed bytes that stay in RAM; 0 means no limit of their own */
+    const char *publish;    /* the name under which `millpond stat` shows the pond; null means that it does not */
+    uint32_t flags;         /* values of enum millpond_flag, joined by `|` */
 };
 
-/* Reserves addresses, opens the store and starts the pond's threads. */
+/* Opens a pond: reserves addresses, opens the store and starts the pond's threads. */
 int millpond_open(const struct millpond_options *options, millpond **pond);
 
-/* Lets go of the pond. It ends when its last region, pin, group and shrinker has been freed, too. Null is allowed. */
+/* Frees the handle. The pond ends when all its regions, pins, groups and shrinkers are freed too. Null is allowed. */
 void millpond_close(millpond *pond);
 
-/* Changes the budget, up to what the pond was opened with. A lower one is kept when this returns. */
+/* Changes the budget, up to the one that the pond was opened with. A lower budget holds when the call returns. */
 int millpond_set_ram(millpond *pond, uint64_t bytes);
 
-/* Waits until all that is being freed in the background has been given back. */
+/* Waits until all memory that is being freed in the background has gone back to the kernel. */
 int millpond_quiesce(millpond *pond);
 
-/* The most wanted figures. Bytes, unless said otherwise. `millpond_counter` has all others. */
+/*
+ * The most wanted figures of a pond. `ram` to `peak` are in bytes, `pgfault` to `store_failures` are counts, and the
+ * last three are in nanoseconds. `millpond_counter` has all other figures.
+ */
 struct millpond_stats {
-    size_t size;              /* of this structure: set by the caller */
+    size_t size;              /* the size of this structure, set by the caller */
     uint64_t ram;             /* the budget */
-    uint64_t resident;        /* mapped and in use */
-    uint64_t limbo;           /* in RAM, taken out of the program, waiting for a second touch */
-    uint64_t lazyfree;        /* in RAM, lazily freed and not used since: there for the taking */
-    uint64_t stored;          /* in the store, before compression */
-    uint64_t store_bytes;     /* what that takes, in RAM and on a device */
-    uint64_t store_ram;       /* RAM that the store has */
+    uint64_t resident;        /* memory that is mapped and in use */
+    uint64_t limbo;           /* pages that are unmapped and still in RAM; an access maps them again */
+    uint64_t lazyfree;        /* pages in RAM that were lazily freed and not used since */
+    uint64_t stored;          /* data in the store, before compression */
+    uint64_t store_bytes;     /* memory that the data in the store takes, in RAM and on a device */
+    uint64_t store_ram;       /* RAM that the store takes */
     uint64_t metadata;        /* the pond's own tables */
-    uint64_t peak;            /* most that counted against the budget at once */
+    uint64_t peak;            /* the most memory that was charged to the budget at one time */
     uint64_t pgfault;         /* faults */
-    uint64_t pgmajfault;      /* of these, with a read from the store */
-    uint64_t pswpin;          /* pages read from the store */
-    uint64_t pswpout;         /* pages written to it */
-    uint64_t store_failures;  /* times the store was found full or failing */
-    uint64_t fault_p50_ns;    /* how long a fault takes: half of them less than this … */
-    uint64_t fault_p99_ns;    /* … 99 of 100 less than this … */
-    uint64_t fault_max_ns;    /* … and all no more than this */
+    uint64_t pgmajfault;      /* faults that read from the store */
+    uint64_t pswpin;          /* pages that were read from the store */
+    uint64_t pswpout;         /* pages that were written to the store */
+    uint64_t store_failures;  /* how often the store was found full or failing */
+    uint64_t fault_p50_ns;    /* half of the faults took less time than this */
+    uint64_t fault_p99_ns;    /* 99 of 100 faults took less time than this */
+    uint64_t fault_max_ns;    /* no fault took longer than this */
 };
 
 int millpond_stats(millpond *pond, struct millpond_stats *stats);
 
-/* A counter by its name, as `millpond stat` prints it: "workingset_refault_anon", "pgscan_kswapd". */
+/* Reads one counter by the name that `millpond stat` prints, such as "workingset_refault_anon" or "pgscan_kswapd". */
 int millpond_counter(millpond *pond, const char *name, uint64_t *value);
 
-/* The name of counter `index`, counted from 0; null behind the last. */
+/* The name of the counter with number `index`, from 0 on. It is null for an index behind the last counter. */
 const char *millpond_counter_name(size_t index);
 
-/* The first `count` counters at one moment, in the order of their names. */
+/* Reads the first `count` counters at one moment, in the order of `millpond_counter_name`. */
 int millpond_counters(millpond *pond, uint64_t *values, size_t count);
 
 /*
- * The share of major faults so far, 0 to 1, that would not have happened with `more` bytes of budget; below 0 while too
- * few have happened to say.
+ * Estimates the share of the major faults so far, 0 to 1, that would not have happened with a budget larger by `more`
+ * bytes. The share is below 0 while too few major faults have happened to tell.
  */
 int millpond_avoided(millpond *pond, uint64_t more, double *share);
 
 /* ----------------------------------------------------------------------------------------------------- regions */
 
 /*
- * A region of `len` bytes of zeros, aligned to 2 MiB. `order` is as in the options; null: the pond's. Its address stays
- * the same while it lives, unless it grows.
+ * Makes a region of `len` bytes of zeros, aligned to 2 MiB. `order` is as in the options; null means the pond's order.
+ * The region's address stays the same for its life, unless the region grows.
  */
 int millpond_region_new(millpond *pond, size_t len, const char *order, millpond_region **region);
 
-/* The first byte; the length. Null and 0 for null, and in a forked child. */
+/*
+ * The address of the region's first byte, and the region's length. They are null and 0 if the region is null, and in a
+ * forked child.
+ */
 void *millpond_region_data(const millpond_region *region);
 size_t millpond_region_size(const millpond_region *region);
 
 /*
- * Ends the region, or the last of its pins does. With `_async` the addresses are free at once and memory goes back in
- * the background, however much there is of it. No thread may use the bytes any more. Null is allowed.
+ * Frees the handle. The region ends now, or with its last pin. With `_async` the addresses are free at once, and the
+ * memory goes back in the background, however large the region is. No thread may access the bytes any more. Null is
+ * allowed.
  */
 void millpond_region_free(millpond_region *region);
 void millpond_region_free_async(millpond_region *region);
 
-/* How much of a region is where, in bytes. Takes time in proportion to its length. */
+/*
+ * How many bytes of a region are in each place. `millpond_region_stats` takes time in proportion to the region's
+ * length.
+ */
 struct millpond_region_stats {
-    size_t size;        /* of this structure: set by the caller */
-    uint64_t resident;  /* mapped */
-    uint64_t limbo;     /* in RAM, waiting for a second touch */
-    uint64_t lazyfree;  /* in RAM, lazily freed */
-    uint64_t swapped;   /* in the store */
-    uint64_t inherited; /* shared with a snapshot or its source */
-    uint64_t lost;      /* lost to a failed read of the store */
+    size_t size;        /* the size of this structure, set by the caller */
+    uint64_t resident;  /* pages that are mapped */
+    uint64_t limbo;     /* pages that are unmapped and still in RAM; an access maps them again */
+    uint64_t lazyfree;  /* pages in RAM that were lazily freed */
+    uint64_t swapped;   /* pages in the store */
+    uint64_t inherited; /* pages that are shared with a snapshot, or with the source of the snapshot */
+    uint64_t lost;      /* pages that were lost when a read of the store failed */
 };
 
 int millpond_region_stats(millpond_region *region, struct millpond_region_stats *stats);
 
 enum millpond_advice {
-    MILLPOND_NORMAL = 0,     /* nothing is known about the order any more (whole 2 MiB) */
-    MILLPOND_SEQUENTIAL = 1, /* to be touched in order: large folios from the first fault on (whole 2 MiB) */
-    MILLPOND_RANDOM = 2,     /* to be touched in no order: single pages (whole 2 MiB) */
-    MILLPOND_WILLNEED = 3,   /* needed soon: bring it in now */
-    MILLPOND_COLD = 4,       /* not needed soon: first in line when memory is short */
-    MILLPOND_PAGEOUT = 5     /* not needed for long: out of the program's memory now */
+    MILLPOND_NORMAL = 0,     /* takes back earlier advice about the order of accesses; holds for blocks of 2 MiB */
+    MILLPOND_SEQUENTIAL = 1, /* accesses in order: large folios from the first fault on; holds for blocks of 2 MiB */
+    MILLPOND_RANDOM = 2,     /* accesses in no order: single pages; holds for blocks of 2 MiB */
+    MILLPOND_WILLNEED = 3,   /* the pages are needed soon: they are brought in now */
+    MILLPOND_COLD = 4,       /* the pages are not needed soon: they leave first when memory is short */
+    MILLPOND_PAGEOUT = 5     /* the pages are not needed for long: they are taken out of the program's memory now */
 };
 
-/* A hint about the pages that the range touches. */
+/* Advises the pond about the pages that the range touches. */
 int millpond_region_advise(millpond_region *region, size_t offset, size_t len, enum millpond_advice advice);
 
-/* Brings in what the range touches, as far as the budget holds it at once. MILLPOND_LOST: the store lost a page. */
+/*
+ * Brings in the pages that the range touches, as many of them as the budget can hold at once. It returns MILLPOND_LOST
+ * if a page is lost.
+ */
 int millpond_region_populate(millpond_region *region, size_t offset, size_t len);
 
-/* Brings in what the range touches and keeps it there until the pin is freed. */
+/* Brings in the pages that the range touches, and keeps them in memory until the pin is freed. */
 int millpond_region_pin(millpond_region *region, size_t offset, size_t len, millpond_pin **pin);
 void millpond_pin_free(millpond_pin *pin);
 
 /*
- * For threads that must not wait. `try_read` and `try_write` copy between the region, from `offset` on, and `buffer` if
- * all of the range is mapped (and can be written) now; `try_pin` pins it then. `there` is set to 1 if so, otherwise to
- * 0, and a part may have been copied. It is 0, too, while another thread has the region for itself (discards in it, grows,
- * shrinks or moves it): nothing here waits for that. A copy takes neither a system call nor one of the pond's locks; with
- * handler delivery it cannot be had. `prefetch` asks a thread of the pond's to bring the range in, and returns.
+ * Calls for threads that must not wait. `try_read` and `try_write` copy between `buffer` and the region, from `offset`
+ * on, if the whole range is mapped now, and writable in the case of `try_write`. `try_pin` pins the range if it is
+ * mapped now. These three set `there` to 1 if they succeed. Otherwise they set it to 0, and a part of the range may
+ * have been copied. They also set it to 0 while another call discards in the region, grows, shrinks or moves it,
+ * because they do not wait for that call. A copy makes no system call and takes none of the pond's locks. Copies are
+ * not available with handler delivery. `prefetch` asks a thread of the pond to bring the range in, and returns at once.
  */
 int millpond_region_try_read(millpond_region *region, size_t offset, void *buffer, size_t len, int *there);
 int millpond_region_try_write(millpond_region *region, size_t offset, const void *buffer, size_t len, int *there);
 int millpond_region_try_pin(millpond_region *region, size_t offset, size_t len, millpond_pin **pin, int *there);
 int millpond_region_prefetch(millpond_region *region, size_t offset, size_t len);
 
-/* The pages of the range are forgotten and read as zeros. Nobody may use them meanwhile. At pages. */
+/*
+ * Drops the pages of the page-aligned range, which then read as zeros. No other thread may access the range during the
+ * call.
+ */
 int millpond_region_discard(millpond_region *region, size_t offset, size_t len);
 
 /*
- * All of the range is about to be written: what the store has of it is forgotten instead of read back. Until it is
- * written it reads as it did, or as zeros. Nobody may use it meanwhile. At pages.
+ * Announces that the program will write all of the page-aligned range. So its data in the store is dropped, and never
+ * read back. Until a byte is written it has its old value or zero. No other thread may access the range during the
+ * call.
  */
 int millpond_region_will_overwrite(millpond_region *region, size_t offset, size_t len);
 
@@ -252,97 +282,104 @@ struct millpond_range {
 };
 
 /*
- * The contents of the ranges are not needed any more: they stay until memory is short. Reads see the old bytes or
- * zeros, and zeros once they were; a write keeps its page for good. Nobody may use the ranges during the call. At
- * pages. The `_shared` one may run beside threads that read and write there, which costs a round of write protection.
+ * Frees the page-aligned ranges lazily: their contents stay until memory is short. A read sees the old bytes or zeros;
+ * once it has seen zeros, it sees zeros from then on. A write to a page ends the lazy free of that page. During
+ * `millpond_region_lazy_free` no other thread may access the ranges. During `millpond_region_lazy_free_shared` other
+ * threads may read and write there, at the cost of one round of write protection.
  */
 int millpond_region_lazy_free(millpond_region *region, const struct millpond_range *ranges, size_t count);
 int millpond_region_lazy_free_shared(millpond_region *region, const struct millpond_range *ranges, size_t count);
 
 /*
- * The range may be purged, all or nothing, until it is asked for again; nobody may use it until then. `purged` is set
- * to 1 when it was, and reads as zeros, otherwise to 0. No system call, whatever the length. At pages; the same
- * range.
+ * `millpond_region_mark_volatile` allows the pond to purge the page-aligned range, as a whole, when memory is short.
+ * The program must not access the range until `millpond_region_mark_nonvolatile` of the same range has returned. That
+ * call sets `purged` to 1 if the range was purged and reads as zeros, and to 0 if it has its contents. Neither call
+ * makes a system call, whatever the length.
  */
 int millpond_region_mark_volatile(millpond_region *region, size_t offset, size_t len);
 int millpond_region_mark_nonvolatile(millpond_region *region, size_t offset, size_t len, int *purged);
 
 /*
- * Another length; nothing is copied. `grow` may move the region, so ask for its address again; what is new reads as
- * zeros. Nobody may use the bytes meanwhile, and nothing of it may be pinned where it has to move.
+ * Change the region's length and copy nothing. `grow` may move the region, so ask for its address again; the new bytes
+ * read as zeros. No other thread may access the region's bytes during the call. A region that has to move must not have
+ * pinned pages.
  */
 int millpond_region_grow(millpond_region *region, size_t len);
 int millpond_region_shrink(millpond_region *region, size_t len);
 
 /*
- * Moves the bytes of a range to another region, from `to_offset` on, or to a new one of `new_len` bytes. The range
- * reads as zeros afterwards. Whole 2 MiB go by a pointer each where both places lie alike in their 2 MiB, as they do
- * in a new region; otherwise pages are copied. Nobody may use either meanwhile. At pages.
+ * `move` moves the bytes of a page-aligned range to another region, from `to_offset` on; `split` moves them to a new
+ * region of `new_len` bytes. The range reads as zeros afterwards. Blocks of 2 MiB are moved by one pointer each if the
+ * source and the target have the same offset within their blocks, as they have in a new region. Otherwise pages are
+ * copied. No other thread may access the source or the target during the call.
  */
 int millpond_region_move(millpond_region *from, size_t offset, size_t len, millpond_region *to, size_t to_offset);
 int millpond_region_split(millpond_region *from, size_t offset, size_t len, size_t new_len, millpond_region **region);
 
 /*
- * A copy of the region as it is now: both share what neither has written since. Nobody may write to it meanwhile.
- * Nothing of it may be pinned.
+ * Makes a copy of the region as it is now. The region and the copy share each page until one of them writes to it. No
+ * other thread may write to the region during the call, and no page of the region may be pinned.
  */
 int millpond_region_snapshot(millpond_region *region, millpond_region **snapshot);
 
 /* ------------------------------------------------------------------------------------------------------ groups */
 
-/* A group's marks, as memory cgroups have them. 0: no protection, no limit. */
+/* The limits of a group, in bytes, with the names of memory cgroups. 0 means no protection, or no limit. */
 struct millpond_limits {
-    size_t size;           /* of this structure */
-    uint64_t min;          /* not taken by others as long as anything else can be */
-    uint64_t low;          /* not taken by others as long as anybody has more than this */
-    uint64_t high;         /* beyond it the group's own faults reclaim in the group first */
-    uint64_t max;          /* never exceeded: at least 4 MiB */
-    uint64_t lazyfree_max; /* most bytes that stay in RAM after they were lazily freed */
+    size_t size;           /* the size of this structure */
+    uint64_t min;          /* other groups do not take this much while anything else can be reclaimed */
+    uint64_t low;          /* other groups do not take this much while any group has more than its own `low` */
+    uint64_t high;         /* above this usage the group's own faults reclaim in the group first */
+    uint64_t max;          /* the usage never exceeds this; at least 4 MiB */
+    uint64_t lazyfree_max; /* the most lazily freed bytes that stay in RAM */
 };
 
-/* A new group below `parent`; null: below the pond itself. `limits` may be null. */
+/* Makes a group below `parent`, or below the pond itself if `parent` is null. `limits` may be null. */
 int millpond_group_new(millpond *pond, millpond_group *parent, const char *name, const struct millpond_limits *limits,
                        millpond_group **group);
 int millpond_group_set_limits(millpond_group *group, const struct millpond_limits *limits);
 
-/* Removes the group: its regions, with all they have, are its parent's. The handle stays, to be freed. */
+/* Removes the group. Its parent gets its regions and their memory. The handle must still be freed. */
 int millpond_group_remove(millpond_group *group);
 
-/* Lets go of the handle; the group lives on until it is removed or the pond ends. Null is allowed. */
+/* Frees the handle. The group stays until it is removed or the pond ends. Null is allowed. */
 void millpond_group_free(millpond_group *group);
 
-/* Makes the region a group's, with all that it has; null: the pond's. */
+/* Moves the region and its memory to the group, or to the pond itself if `group` is null. */
 int millpond_region_set_group(millpond_region *region, millpond_group *group);
 
 struct millpond_group_stats {
-    size_t size;        /* of this structure: set by the caller */
-    uint64_t usage;     /* bytes in RAM that are charged to it and to the groups below it */
-    uint64_t resident;  /* mapped and in use */
-    uint64_t lazyfree;  /* in RAM, lazily freed and not used since */
-    uint64_t stored;    /* in the store */
+    size_t size;        /* the size of this structure, set by the caller */
+    uint64_t usage;     /* bytes in RAM that are charged to the group and to the groups below it */
+    uint64_t resident;  /* bytes that are mapped and in use */
+    uint64_t lazyfree;  /* bytes in RAM that were lazily freed and not used since */
+    uint64_t stored;    /* bytes in the store */
     uint64_t pgmajfault; /* faults that read from the store */
 };
 
 int millpond_group_stats(millpond_group *group, struct millpond_group_stats *stats);
 
-/* Waiting for memory, as the kernel's memory.pressure has it: percent of the last 10, 60 and 300 seconds. */
+/*
+ * How long threads waited for memory, as in the kernel's memory.pressure: in percent of the last 10, 60 and 300
+ * seconds.
+ */
 struct millpond_pressure {
-    size_t size;            /* of this structure: set by the caller */
-    double some[3];         /* at least one of the threads that use the memory waited */
-    double full[3];         /* all of them did */
-    uint64_t some_total_us; /* all of it, in microseconds */
-    uint64_t full_total_us;
+    size_t size;            /* the size of this structure, set by the caller */
+    double some[3];         /* the time in which at least one of the threads that use the memory waited */
+    double full[3];         /* the time in which all threads that use the memory waited */
+    uint64_t some_total_us; /* the total time of `some`, in microseconds */
+    uint64_t full_total_us; /* the total time of `full`, in microseconds */
 };
 
-/* Of a group; of the pond, where `group` is null. */
+/* Reads the pressure of a group, or of the pond if `group` is null. */
 int millpond_pressure(millpond *pond, millpond_group *group, struct millpond_pressure *pressure);
 
 /*
- * A cache of the program's that gives way when memory of `group` (null: of the pond) is short. `count` says how many
- * objects could be given up; `scan` looks at `objects` of them, gives up those that it can, and says how many that
- * were. Both are called by a thread of the pond's, never by one that faults, so they may take the program's locks.
- * When `millpond_shrinker_free` has returned they are not called any more; it waits for a call under way, unless that
- * makes it.
+ * Registers a cache of the program that shrinks when memory is short in `group`, or in the pond if `group` is null.
+ * `count` returns how many objects the cache could free. `scan` looks at `objects` of them, frees those that it can,
+ * and returns how many it has freed. A thread of the pond calls both, and never a thread that faults, so they may take
+ * the program's locks. After `millpond_shrinker_free` has returned they are not called any more. It waits for a call
+ * that is under way, unless it is called from within that call.
  */
 int millpond_shrinker_new(millpond *pond, millpond_group *group, size_t (*count)(void *context),
                           size_t (*scan)(void *context, size_t objects), void *context, millpond_shrinker **shrinker);

@@ -5,17 +5,17 @@
         a = pond.zeros((20_000, 20_000))      # 3.2 GB of floats in 512 MiB of RAM
         a += 1                                # an ordinary numpy array
 
-A pond has a budget and a store. Its arrays are memory at fixed addresses to numpy and to whatever
-numpy hands them to; what does not fit in the budget flows to the store (compressed RAM, a file) and
-comes back when it is touched. Results of arithmetic are ordinary arrays in ordinary memory: write
-`numpy.add(a, b, out=c)` or `c[...] = ...` for results that are large, too.
+A pond has a RAM budget and a store. Its arrays are memory at fixed addresses to numpy and to every
+library that numpy hands them to. Pages that do not fit into the budget go to the store (compressed
+RAM, a file), and come back when the program touches them. Results of arithmetic are ordinary arrays
+in ordinary memory. If a result is large too, write `numpy.add(a, b, out=c)` or `c[...] = ...`.
 
 `Pond` makes arrays. `region_of`, `snapshot`, `pin`, `prefetch`, `advise` and `discard` take any
-array that lies in one, or a view of it. Sizes are bytes, or texts such as "512M". What can go wrong
-is a subclass of `Error`.
+array that lies in a pond, or a view of one. A size is a number of bytes, or a text such as "512M".
+Every error that the package raises on its own account is a subclass of `Error`.
 
-A forked child has none of its parent's ponds: calls raise `Forked`, inherited arrays can be deleted
-but not read (that ends the child, with a line on standard error), and the child may open a pond of
+A forked child cannot use its parent's ponds. Calls raise `Forked`. The child may delete inherited
+arrays, but reading one ends the child with a line on standard error. The child may open a pond of
 its own.
 """
 

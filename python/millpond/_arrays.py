@@ -1,12 +1,12 @@
-"""What can be said about an array, or a view of one, that lies in a pond.
+"""Calls on an array, or on a view of one, that lies in a pond.
 
-An array knows its region through its bases, so nothing but the array is needed: `pin(a[100:200])`.
-The bytes of an array are those from its first to behind its last one; for a view with gaps, such as
-a column, that takes the gaps along.
+An array knows its region through its bases, so a call needs only the array: `pin(a[100:200])`. The
+bytes of an array are all bytes from its first to its last. A view with gaps, such as a column,
+includes the gaps.
 
-*Rounding.* Memory is managed by pages of 4096 bytes. Hints and pins take every page that the bytes
-touch. What forgets contents takes only pages that lie wholly inside, so that a neighbour's bytes
-stay; it says how many bytes that were.
+*Rounding.* Memory is managed in pages of 4096 bytes. Hints and pins apply to every page that the
+bytes touch. `discard` drops only pages that lie wholly inside, so that a neighbour's bytes stay,
+and returns how many bytes it has dropped.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from ._size import PAGE
 class _Place(NamedTuple):
     region: Region
     first: int
-    """Offset of the array's first element."""
+    """The offset of the array's first element."""
     begin: int
-    """Offset of its lowest byte."""
+    """The offset of the array's lowest byte."""
     end: int
-    """Offset behind its highest byte."""
+    """The offset behind the array's highest byte."""
 
 
 def _place(array: np.ndarray) -> _Place:
@@ -46,10 +46,10 @@ def _place(array: np.ndarray) -> _Place:
 
 
 def region_of(array: Any) -> Region:
-    """The region that an array lies in.
+    """Returns the region in which an array lies.
 
-    Raises `InvalidError` for an array that lies elsewhere, as every result of arithmetic does, and
-    `TypeError` for what is no array.
+    Raises `InvalidError` if the array does not lie in a pond, which is so for every result of
+    arithmetic, and `TypeError` if the argument is no array.
 
     >>> pond = millpond.Pond("16M")
     >>> numbers = pond.zeros(1000)
@@ -68,10 +68,11 @@ def region_of(array: Any) -> Region:
 
 
 def snapshot(array: np.ndarray) -> np.ndarray:
-    """A copy of the array as it is now, of the same shape, dtype and strides.
+    """Returns a copy of the array as it is now, of the same shape, dtype and strides.
 
-    Nothing is copied until one of the two is touched, page by page. The whole of the array's region
-    is taken along; nobody may write there meanwhile. Raises as `Region.snapshot` does.
+    A page is copied only when the program touches it in the array or in the copy. The snapshot
+    covers all of the array's region, and no other thread may write to that region during the call.
+    Raises the errors of `Region.snapshot`.
 
     >>> pond = millpond.Pond("16M")
     >>> numbers = pond.full(1000, 1)
@@ -88,8 +89,8 @@ def snapshot(array: np.ndarray) -> np.ndarray:
 def pin(array: np.ndarray) -> Pin[np.ndarray]:
     """Brings the array's bytes in and keeps them in RAM until the pin is released.
 
-    As a context manager it gives the array. Raises `OverBudget` for more than the budget holds,
-    `Lost` where the store cannot give a page back.
+    As a context manager the pin gives the array. Raises `OverBudget` if the bytes do not fit into
+    the budget, and `Lost` if the store cannot give a page back.
 
     >>> pond = millpond.Pond("16M")
     >>> numbers = pond.zeros(1000)
@@ -104,10 +105,10 @@ def pin(array: np.ndarray) -> Pin[np.ndarray]:
 
 
 def prefetch(array: np.ndarray, *, wait: bool = True) -> None:
-    """Brings the array's bytes in, as far as the budget holds them at once.
+    """Brings the array's bytes in, as many of them as the budget can hold at once.
 
-    Without `wait` a thread of the pond's does it while the caller goes on; see `Region.prefetch`.
-    Raises `Lost` where the store cannot give a page back, and this waits for it.
+    With `wait=False` a thread of the pond brings them in while the caller goes on; see
+    `Region.prefetch`. With `wait=True` raises `Lost` if the store cannot give a page back.
 
     >>> pond = millpond.Pond("16M")
     >>> a = pond.zeros(1_000_000)
@@ -119,7 +120,7 @@ def prefetch(array: np.ndarray, *, wait: bool = True) -> None:
 
 
 def advise(array: np.ndarray, advice: str) -> None:
-    """A hint about the array's bytes: a word of `Region.advise`, and its errors.
+    """Advises the pond about the array's bytes, as `Region.advise` does, with the same errors.
 
     >>> pond = millpond.Pond("16M")
     >>> millpond.advise(pond.zeros(1000), "sequential")
@@ -130,11 +131,12 @@ def advise(array: np.ndarray, advice: str) -> None:
 
 
 def discard(array: np.ndarray) -> int:
-    """Forgets the whole pages among the array's bytes, and says how many bytes those are.
+    """Drops the whole pages among the array's bytes, and returns how many bytes they have.
 
-    They read as zeros and take neither RAM nor store. What the array has of the pages at its ends
-    stays as it is, unless an end is the region's. No other thread may use the array meanwhile.
-    Raises `InvalidError` for an array that is not contiguous, `Pinned`, `Lost`.
+    The dropped pages read as zeros and take neither RAM nor room in the store. A page that the
+    array covers only in part keeps its contents, unless the region ends there. No other thread may
+    access the array during the call. Raises `InvalidError` if the array is not contiguous or is
+    read-only, `Pinned` and `Lost`.
 
     >>> pond = millpond.Pond("16M")
     >>> numbers = pond.full(1024, 7)

@@ -1,27 +1,27 @@
-"""What a call can raise.
+"""The errors that a call can raise.
 
-A caller who catches an error wants to do something about it, and what that is depends on the kind,
-not on the call: unpin and try again, write the page anew, use less, open the pond in this process.
-So there is one class for each status of the C library, and each is also the built-in class under
-which Python programs look for its like: a bad argument is a `ValueError`, memory or addresses that
-cannot be had are a `MemoryError`, what the system refuses is an `OSError`.
+A program that catches an error has to react to its kind, whichever call has raised it: to unpin and
+try again, to write the page anew, to use less memory, or to open the pond in this process. So there
+is one class for each status of the C library. Most classes are also a built-in class that Python
+programs catch in such a case: a bad argument is a `ValueError`, a lack of memory or of addresses is
+a `MemoryError`, and a refusal by the system is an `OSError`.
 
-The text is the library's own. It names the value and the way out.
+The text of an error comes from the library. It names the refused value and a remedy.
 """
 
 from __future__ import annotations
 
 
 class Error(Exception):
-    """Anything that went wrong in Millpond."""
+    """The base class of all errors of Millpond."""
 
 
 class InvalidError(Error, ValueError):
-    """An argument is not what the call takes."""
+    """An argument is not allowed."""
 
 
 class Unaligned(InvalidError):
-    """A range does not lie at pages of 4096 bytes."""
+    """The ends of a range are not multiples of 4096 bytes."""
 
 
 class Pinned(Error):
@@ -37,11 +37,11 @@ class NoAddresses(Error, MemoryError):
 
 
 class OverBudget(Error, MemoryError):
-    """More than the budget allows."""
+    """The call needs more memory than the budget allows."""
 
 
 class Refused(Error, OSError):
-    """The system refused memory, a thread, or its permission."""
+    """The system refused memory, a thread, or a permission."""
 
 
 class StoreError(Error, OSError):
@@ -49,11 +49,11 @@ class StoreError(Error, OSError):
 
 
 class Volatile(Error):
-    """A volatile range is in the way, or the range is none."""
+    """A volatile range overlaps the range, or the range was not marked as volatile."""
 
 
 class Busy(Error):
-    """A name is taken, or something is in use: by another thread, or by arrays that lie in it."""
+    """A name is taken, or another thread or an array uses the object."""
 
 
 class Removed(Error):
@@ -61,7 +61,7 @@ class Removed(Error):
 
 
 class OtherPond(InvalidError):
-    """Two things that were to work together belong to two ponds."""
+    """The arguments belong to two different ponds."""
 
 
 class Forked(Error):
@@ -87,4 +87,4 @@ BY_STATUS: dict[int, type[Error]] = {
     12: OtherPond,
     13: Forked,
 }
-"""The class of each `enum millpond_status`; a status that a newer library has is an `Error`."""
+"""The class of each `enum millpond_status`. A status of a newer library only is an `Error`."""

@@ -1,8 +1,8 @@
 """The figures that ponds, regions and groups report, as named tuples.
 
-Each has the fields of a structure of the C header in the header's order and under its names;
-`_prototypes` makes the structure out of the tuple, so that a field is written down once. All are
-bytes, unless said otherwise.
+Each tuple has the fields of a structure of the C header, in the header's order and under its names.
+`_prototypes` makes the structure out of the tuple, so that a field is written down once. A figure
+is in bytes unless its text says otherwise.
 """
 
 from __future__ import annotations
@@ -16,79 +16,82 @@ class PondStats(NamedTuple):
     ram: int
     """The budget."""
     resident: int
-    """Mapped and in use."""
+    """Memory that is mapped and in use."""
     limbo: int
-    """In RAM, taken out of the program, waiting for a second touch."""
+    """Pages that are unmapped and still in RAM; an access maps them again."""
     lazyfree: int
-    """In RAM, lazily freed and not used since: there for the taking."""
+    """Pages in RAM that were lazily freed and not used since."""
     stored: int
-    """In the store, before compression."""
+    """Data in the store, before compression."""
     store_bytes: int
-    """What that takes, in RAM and on a device."""
+    """Memory that the data in the store takes, in RAM and on a device."""
     store_ram: int
-    """RAM that the store has."""
+    """RAM that the store takes."""
     metadata: int
     """The pond's own tables."""
     peak: int
-    """Most that counted against the budget at once."""
+    """The most memory that was charged to the budget at one time."""
     pgfault: int
-    """Faults (a count)."""
+    """How many faults there were."""
     pgmajfault: int
-    """Of these, with a read from the store."""
+    """How many faults read from the store."""
     pswpin: int
-    """Pages read from the store (a count)."""
+    """How many pages were read from the store."""
     pswpout: int
-    """Pages written to it."""
+    """How many pages were written to the store."""
     store_failures: int
-    """Times the store was found full or failing."""
+    """How often the store was found full or failing."""
     fault_p50_ns: int
-    """How long a fault takes, in nanoseconds: half of them less than this."""
+    """Half of the faults took less time than this, in nanoseconds."""
     fault_p99_ns: int
-    """99 of 100 less than this."""
+    """99 of 100 faults took less time than this, in nanoseconds."""
     fault_max_ns: int
-    """All no more than this."""
+    """No fault took longer than this, in nanoseconds."""
 
 
 class RegionStats(NamedTuple):
-    """How much of a region is where."""
+    """How many bytes of a region are in each place."""
 
     resident: int
-    """Mapped."""
+    """Pages that are mapped."""
     limbo: int
-    """In RAM, waiting for a second touch."""
+    """Pages that are unmapped and still in RAM; an access maps them again."""
     lazyfree: int
-    """In RAM, lazily freed."""
+    """Pages in RAM that were lazily freed."""
     swapped: int
-    """In the store."""
+    """Pages in the store."""
     inherited: int
-    """Shared with a snapshot or its source."""
+    """Pages that are shared with a snapshot, or with the source of the snapshot."""
     lost: int
-    """Lost to a failed read of the store."""
+    """Pages that were lost when a read of the store failed."""
 
 
 class GroupStats(NamedTuple):
-    """What a group has, with the groups below it."""
+    """The figures of a group and of the groups below it."""
 
     usage: int
-    """In RAM and charged to it."""
+    """Bytes in RAM that are charged to the group."""
     resident: int
-    """Mapped and in use."""
+    """Bytes that are mapped and in use."""
     lazyfree: int
-    """In RAM, lazily freed and not used since."""
+    """Bytes in RAM that were lazily freed and not used since."""
     stored: int
-    """In the store."""
+    """Bytes in the store."""
     pgmajfault: int
-    """Faults that read from the store (a count)."""
+    """How many faults read from the store."""
 
 
 class Pressure(NamedTuple):
-    """Waiting for memory, as the kernel's memory.pressure has it."""
+    """How long threads waited for memory, as in the kernel's memory.pressure.
+
+    `some` and `full` are in percent of the last 10, 60 and 300 seconds.
+    """
 
     some: tuple[float, float, float]
-    """Percent of the last 10, 60 and 300 seconds in which a thread that uses the memory waited."""
+    """The time in which at least one of the threads that use the memory waited."""
     full: tuple[float, float, float]
-    """The same in which all of them did."""
+    """The time in which all threads that use the memory waited."""
     some_total_us: int
-    """All of the former so far, in microseconds."""
+    """The total time of `some`, in microseconds."""
     full_total_us: int
-    """All of the latter so far, in microseconds."""
+    """The total time of `full`, in microseconds."""

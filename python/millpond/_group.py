@@ -1,8 +1,9 @@
 """Groups: a tree of budgets in a pond.
 
-A group's regions are charged to it and to all groups above it. Its marks mean what they mean in a
-memory cgroup: `min` and `low` protect it, `high` makes it reclaim its own memory first, `max` is
-never exceeded. So a cache can be kept from pushing out what an index needs, in one process.
+A group's regions are charged to it and to all groups above it. Its limits mean what they mean in a
+memory cgroup: `min` and `low` protect the group's memory, `high` makes the group reclaim its own
+memory first, and `max` is never exceeded. So a program can prevent its cache from pushing out the
+memory of its index.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def limits(min: Size, low: Size, high: Size, max: Size, lazyfree_max: Size) -> Limits:
-    """A group's marks for the library."""
+    """Returns a group's limits in the form that the library takes."""
     return sized(
         Limits,
         min=parse(min, "a min"),
@@ -33,16 +34,16 @@ def limits(min: Size, low: Size, high: Size, max: Size, lazyfree_max: Size) -> L
 
 
 def pressure(pond: int, group: Optional[int]) -> Pressure:
-    """What the library says of a group; of the pond, for None."""
+    """Returns the pressure of a group, or of the pond if `group` is None."""
     raw = sized(PressureStruct)
     library().millpond_pressure(pond, group, ctypes.byref(raw))
     return Pressure(tuple(raw.some), tuple(raw.full), raw.some_total_us, raw.full_total_us)
 
 
 class Group:
-    """A group of a pond; `Pond.group` makes one.
+    """A group of a pond. `Pond.group` makes one.
 
-    It lives on when this object goes: until it is removed, or the pond ends.
+    The group outlives this object: it stays until it is removed or the pond ends.
     """
 
     def __init__(self, pond: Pond, name: str, pointer: int) -> None:
@@ -53,7 +54,7 @@ class Group:
 
     @property
     def name(self) -> str:
-        """Its name among those of the same parent."""
+        """The group's name, which no other group of the same parent has."""
         return self._name
 
     def set_limits(
@@ -65,31 +66,31 @@ class Group:
         max: Size = 0,
         lazyfree_max: Size = 0,
     ) -> None:
-        """Sets all marks, in bytes; 0 is no protection, or no limit. A `max` is at least 4 MiB.
+        """Sets all limits, in bytes. 0 means no protection, or no limit.
 
-        `lazyfree_max` is the most that stays in RAM after it was lazily freed. Raises
-        `InvalidError` for marks that contradict each other, `Removed`.
+        A `max` is at least 4 MiB. `lazyfree_max` is the most lazily freed memory that stays in RAM.
+        Raises `InvalidError` if the limits contradict each other, and `Removed`.
         """
         marks = limits(min, low, high, max, lazyfree_max)
         with self._handle as pointer:
             library().millpond_group_set_limits(pointer, ctypes.byref(marks))
 
     def stats(self) -> GroupStats:
-        """What it has, with the groups below it. Raises `Removed`."""
+        """Returns the figures of the group and of the groups below it. Raises `Removed`."""
         raw = sized(GroupStatsStruct)
         with self._handle as pointer:
             library().millpond_group_stats(pointer, ctypes.byref(raw))
         return GroupStats(*(getattr(raw, name) for name in GroupStats._fields))
 
     def pressure(self) -> Pressure:
-        """How much its threads waited for memory. Raises `Removed`."""
+        """Returns how long the group's threads waited for memory. Raises `Removed`."""
         with self._pond._handle as pond, self._handle as group:
             return pressure(pond, group)
 
     def remove(self) -> None:
-        """Removes the group; its regions, with all they have, become its parent's.
+        """Removes the group. Its parent gets its regions and their memory.
 
-        Raises `Busy` while there are groups below it, `Removed`.
+        Raises `Busy` while there are groups below it, and `Removed`.
         """
         with self._handle as pointer:
             library().millpond_group_remove(pointer)

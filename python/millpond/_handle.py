@@ -1,24 +1,25 @@
-"""Handles: the library's pointers, given back once, and not used afterwards.
+"""Handles: the library's pointers, each freed once and not used afterwards.
 
-A pointer is given back when the last Python object that has its handle goes, or earlier by `close`.
-Four things could go wrong with that:
+A pointer is freed when the last Python object that has its handle goes, or earlier by `close`. Four
+cases need care:
 
 *A call in another thread.* `close` may come while another thread is inside a call with the same
-pointer, since calls let go of the interpreter's lock. So whoever calls enters the handle (`with
-handle as pointer`), and the last one out gives the pointer back. The lock is held for a comparison
-and an addition. Nothing is allocated under it, so that no garbage collection runs there, and no
-finalizer that would want it.
+pointer, since calls release the interpreter's lock. So each caller enters the handle (`with handle
+as pointer`), and the last caller to leave it frees the pointer. The handle's lock is held for a
+comparison and an addition. Nothing is allocated under it, so no garbage collection runs there, and
+no finalizer that would take the lock again.
 
 *The end of the interpreter.* Arrays in modules and in other threads live until the process ends,
-and so must their memory: it is left to the kernel. Shrinkers must end before Python does, or the
-pond's thread would call into what is no more. `at_exit` says which of the two it is.
+and so must their memory: it is left to the kernel. Shrinkers must end before Python does, because
+the pond's thread would otherwise call callbacks that are gone. `at_exit` says whether the pointer
+is freed at the end of the interpreter.
 
-*A forked child.* It has none of its parent's threads, so a lock that one of them held stays locked
-for ever: a child does not take it. The library knows what is its parent's: it answers calls with
-`Forked` and ignores what is freed.
+*A forked child.* The child has none of its parent's threads, so a lock that one of them held stays
+locked for ever, and the child does not take the handle's lock. The library knows which objects
+belong to its parent: it answers calls on them with `Forked` and ignores calls that free them.
 
-*A copy.* The finalizer belongs to the handle, not to the object that has it, so a copied object
-shares it.
+*A copy.* The finalizer belongs to the handle and not to the object that has the handle, so a copied
+object shares it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from typing import Callable
 from ._errors import Closed, Forked
 
 _forks = 0
-"""Forks between the process that was first and this one."""
+"""How many forks lie between the first process and this one."""
 
 
 def _begin_child() -> None:
@@ -43,7 +44,7 @@ os.register_at_fork(after_in_child=_begin_child)
 
 
 class Handle:
-    """A pointer, and how to give it back. Entering raises `Closed` after `close`."""
+    """A pointer and the function that frees it. Entering raises `Closed` after `close`."""
 
     def __init__(
         self, pointer: int, free: Callable[[int], None], what: str, *, at_exit: bool
@@ -59,16 +60,16 @@ class Handle:
 
     @property
     def inherited(self) -> bool:
-        """Whether it is a parent's of this process."""
+        """Whether the handle belongs to a parent of this process."""
         return self._forks != _forks
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, or the interpreter's end has given it back."""
+        """Whether the handle was closed, or freed at the interpreter's end."""
         return self._closed or not self._finalizer.alive
 
     def require_own(self) -> None:
-        """Raises `Forked` in a child, for what the library is not asked about."""
+        """Raises `Forked` in a child, for operations that do not call the library."""
         if self.inherited:
             raise Forked(f"the {self._what} is a parent's of this process: open a pond in this one")
 
@@ -93,7 +94,7 @@ class Handle:
                 self._finalizer()
 
     def close(self) -> None:
-        """Gives the pointer back, when the last call with it returns; nothing if it was before."""
+        """Frees the pointer when the last call with it returns. A second `close` does nothing."""
         if self.inherited:
             self._closed = True
             self._finalizer()

@@ -1,15 +1,15 @@
-"""What an array over a region has as its base.
+"""Leases: a lease is the base of all arrays over a region.
 
-numpy keeps alive what gave an array its memory, and each view keeps the array that it was cut from.
-So the chain of bases of every array over a region ends at one object, and that one holds the
-region: memory is given back when the last array over it goes, whatever order they go in, with
-nobody counting.
+numpy keeps the object alive that an array has its memory from, and a view keeps the array alive of
+which it is a part. So the chain of bases of every array over a region ends at one object, the
+lease, and the lease holds the region. The region's memory is freed when its last array goes, in
+whatever order the arrays go, and nothing has to count them.
 
-That object is not the region itself, because of `grow` and `shrink`. They may move the region or
-end a part of it, and arrays that were made before would point to where nothing is. A region is held
-by others than arrays, so it cannot tell from its own references whether there are any. It has at
-most one lease, and knows it by a weak reference: while that is alive there are arrays, and the
-region keeps its address and its length.
+The region itself cannot be the base, because of `grow` and `shrink`. They may move the region or
+drop a part of it, and arrays that were made before would point to memory that is gone. Other
+objects than arrays hold a region too, so its own references do not tell whether it has arrays. A
+region has at most one lease, and a weak reference to it: while the lease is alive there are arrays,
+and the region keeps its address and its length.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Lease:
-    """All bytes of a region, for numpy to take."""
+    """All bytes of a region, in the form that numpy makes an array of."""
 
     __slots__ = ("__array_interface__", "__weakref__", "region")
 
@@ -29,7 +29,7 @@ class Lease:
         self.region = region
 
     def show(self, address: int, size: int) -> None:
-        """Says where the bytes are: once it is the region's lease, and thereby keeps them there."""
+        """Sets where the bytes are. By then the lease must be the region's, so that they stay."""
         self.__array_interface__ = {
             "version": 3,
             "shape": (size,),
@@ -39,7 +39,7 @@ class Lease:
 
 
 def find(array: Any) -> Optional[Lease]:
-    """The lease at the end of an array's chain of bases."""
+    """Returns the lease at the end of an array's chain of bases."""
     while array is not None:
         if isinstance(array, Lease):
             return array

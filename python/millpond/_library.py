@@ -1,20 +1,20 @@
 """Finding the shared library, and calling it.
 
-The first of these that there is:
+The package loads the first of these libraries that exists:
 
-1. what MILLPOND_LIBRARY names, for whoever wants another build; if it cannot be loaded, that is an
-   error;
+1. the library that MILLPOND_LIBRARY names; if it cannot be loaded, that is an error;
 2. `libmillpond.so` beside this file, where a wheel has it;
-3. `target/release` of the checkout that this file lies in, so that nothing need be installed to
-   work on it;
+3. the library in `target/release` of the checkout in which this file lies, so that the package can
+   be worked on without being installed;
 4. the system's `libmillpond.so.0`.
 
-Calls go through `ctypes.CDLL`, which lets go of the interpreter's lock for each. They must: a
-snapshot or a populate takes as long as it takes, the end of a shrinker waits for a callback that
-needs that lock, and a thread that waits in a call may wait for one that runs Python.
+Calls go through `ctypes.CDLL`, which releases the interpreter's lock during each call. That is
+necessary for three reasons: a snapshot or a populate may take long, the end of a shrinker waits for
+a callback that needs that lock, and a thread that waits in a call may wait for a thread that runs
+Python.
 
-A failed call's message waits in the thread that made it, and the check follows the call in the same
-thread, so the two belong together whatever other threads do.
+The library keeps the message of a failed call for each thread. The check follows the call in the
+same thread, so it finds the message of that call whatever other threads do.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from ._errors import BY_STATUS, Error
 from ._prototypes import FUNCTIONS, STATUS
 
 VERSION = "0.1"
-"""Of the header that this package speaks: before 1.0, each minor one may change anything."""
+"""The version of the header that this package follows. Before 1.0 a minor version may change it."""
 
 
 def candidates() -> list[str]:
-    """Where the library may be, in the order in which it is looked for."""
+    """Returns the places where the library may be, in the order in which they are tried."""
     named = os.environ.get("MILLPOND_LIBRARY")
     if named:
         return [named]
@@ -48,9 +48,9 @@ def candidates() -> list[str]:
 
 @functools.lru_cache(maxsize=None)
 def library() -> Any:
-    """The library, loaded by the first call, with all its functions declared.
+    """Returns the library with all its functions declared. The first call loads it.
 
-    Raises `Error` where there is none, or one of another version.
+    Raises `Error` if there is no library, or only one of another version.
     """
     refusals = []
     for path in candidates():
@@ -95,14 +95,21 @@ def _check(status: int, _function: Any, _arguments: Any) -> None:
 
 
 def made(function: str, *arguments: Any) -> int:
-    """Calls a function whose last parameter is where it puts what it makes, and gives that."""
+    """Calls a function that makes an object, and returns the object's pointer.
+
+    The function writes the pointer to the address that is its last parameter.
+    """
     out = ctypes.c_void_p()
     getattr(library(), function)(*arguments, ctypes.byref(out))
     return cast(int, out.value)
 
 
 def text(words: Optional[str], what: str) -> Optional[bytes]:
-    """A string for the library. C's end at a zero, so one inside would cut it short."""
+    """Encodes a string for the library.
+
+    A string in C ends at its first zero, so a zero character inside would cut it short and is
+    refused.
+    """
     if words is None:
         return None
     if "\0" in words:

@@ -1,12 +1,12 @@
 """Making arrays in a pond.
 
-Each array has a region of its own, so that its memory goes back when it goes, and so that a
-snapshot takes no neighbours along. New memory reads as zeros and takes none until it is touched:
-`empty` and `zeros` are the same.
+Each array has a region of its own, so that its memory is freed when the array goes, and so that a
+snapshot copies no other array. New memory reads as zeros and takes no RAM until it is touched, so
+`empty` is the same as `zeros`.
 
-`array` copies. Where its source is in memory already, or a file that is mapped, numpy copies from
-the one place to the other without a third. A chunked array on a disk (h5py, zarr, dask) would be
-read as a whole before it is copied; so those are asked for slabs.
+`array` copies. If its source is in memory, or a mapped file, numpy copies directly from the source
+to the array. A chunked array on a disk (h5py, zarr, dask) would be read as a whole before it is
+copied, so it is read slab by slab.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ if TYPE_CHECKING:
     from ._region import Region
 
 SLAB = 4 << 20
-"""Bytes that are asked for at once of a source that is not in memory."""
+"""How many bytes are read at once from a source that is not in memory."""
 
 
 class Making:
     """The part of `Pond` that makes regions and arrays.
 
-    All of it takes `group`, to which the memory is charged, and `folios`, the order of its folios
-    as in the pond's own `order` (None: the pond's). Raises `NoAddresses` where the pond's addresses
-    are used up, `InvalidError`, `Removed` and `OtherPond` for the group.
+    All methods take `group` and `folios`. The memory is charged to `group`. `folios` is the order
+    of the memory's folios, in the form of the pond's own `order`; None means the pond's order. All
+    methods raise `NoAddresses` if the pond has no addresses left, `InvalidError`, and `Removed` or
+    `OtherPond` for a group that cannot be used.
     """
 
     def _new_region(self, size: int, folios: Optional[str], group: Optional[Group]) -> Region:
@@ -40,7 +41,7 @@ class Making:
     def region(
         self, size: Size, *, group: Optional[Group] = None, folios: Optional[str] = None
     ) -> Region:
-        """Memory of `size` bytes, at least one, all zeros, aligned to 2 MiB."""
+        """Makes a region of `size` zero bytes, aligned to 2 MiB. The size is at least one byte."""
         return self._new_region(parse(size), folios, group)
 
     def zeros(
@@ -52,7 +53,9 @@ class Making:
         group: Optional[Group] = None,
         folios: Optional[str] = None,
     ) -> np.ndarray:
-        """As `numpy.zeros`. Raises `InvalidError` for a dtype that refers to Python objects.
+        """Makes an array as `numpy.zeros` does.
+
+        Raises `InvalidError` if the dtype refers to Python objects.
 
         >>> pond = millpond.Pond("16M")
         >>> pond.zeros((2, 3), "i2")
@@ -60,7 +63,7 @@ class Making:
                [0, 0, 0]], dtype=int16)
         """
         form = resolved(shape, dtype)
-        # An array without elements has a place in a pond, too.
+        # An array without elements needs an address in the pond too, so its region has one byte.
         region = self._new_region(max(form.nbytes, 1), folios, group)
         return region.array(form.dtype, form.shape, order=order)
 
@@ -73,7 +76,7 @@ class Making:
         group: Optional[Group] = None,
         folios: Optional[str] = None,
     ) -> np.ndarray:
-        """As `numpy.empty`; it reads as zeros."""
+        """Makes an array as `numpy.empty` does. The array reads as zeros."""
         return self.zeros(shape, dtype, order=order, group=group, folios=folios)
 
     def full(
@@ -86,7 +89,7 @@ class Making:
         group: Optional[Group] = None,
         folios: Optional[str] = None,
     ) -> np.ndarray:
-        """As `numpy.full`."""
+        """Makes an array as `numpy.full` does."""
         kind = np.asarray(fill_value).dtype if dtype is None else dtype
         made = self.zeros(shape, kind, order=order, group=group, folios=folios)
         made[...] = fill_value
@@ -101,9 +104,9 @@ class Making:
         group: Optional[Group] = None,
         folios: Optional[str] = None,
     ) -> np.ndarray:
-        """A copy of `source` in the pond; axes in its own order, unless one is given.
+        """Makes a copy of `source` in the pond, with the axes in the source's order by default.
 
-        `source` is an array, a chunked array on a disk, or what `numpy.asarray` takes.
+        `source` is an array, a chunked array on a disk, or an object that `numpy.asarray` takes.
 
         >>> pond = millpond.Pond("16M")
         >>> pond.array([[1, 2], [3, 4]], "f4").tolist()

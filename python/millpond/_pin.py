@@ -1,8 +1,8 @@
-"""Pins: memory that stays where it is.
+"""Pins: a pin keeps memory in RAM.
 
-A pin is taken when it is made and given back by `release`, by the end of a `with` block, or with
-the object. It holds what it pins: a region whose last array goes while it is pinned stays as long
-as the pin. So the two can go in any order.
+A pin holds from the moment at which it is made until `release`, until the end of a `with` block, or
+until the object goes. A pin also holds its region: if the region's last array goes, the region
+stays as long as the pin. So the array and the pin can go in any order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 class Pin(Generic[T]):
     """Keeps bytes in RAM until it is released. `Region.pin` and `millpond.pin` make them.
 
-    As a context manager it gives what was pinned.
+    As a context manager a pin gives the array or the region that it pins.
     """
 
     def __init__(self, target: T, handle: Optional[Handle], region: Any) -> None:
@@ -26,13 +26,13 @@ class Pin(Generic[T]):
         self._region = region
 
     def release(self) -> None:
-        """Lets go. A second time is nothing, and so is the first in a forked child."""
+        """Releases the pin. A second call does nothing, and so does a call in a forked child."""
         if self._handle is not None:
             self._handle.close()
 
     @property
     def released(self) -> bool:
-        """Whether it was released; what has no bytes is never pinned."""
+        """Whether the pin was released. It is true from the beginning for an array of no bytes."""
         return self._handle is None or self._handle.closed
 
     def __enter__(self) -> T:

@@ -1,17 +1,17 @@
-"""Ponds: one hard budget of RAM, and arrays that need not fit in it.
+"""Ponds: one hard budget of RAM, and arrays that need not fit into it.
 
-*Delivery.* Somebody has to bring an absent page when it is touched. The C library's own default is
-that the thread that touches it does, in a handler of SIGBUS. That is the fastest, and asks for what
-a Python program can hardly promise: that absent memory is never handed to a system call (numpy does
-so in `tofile`, files in `readinto`), that no thread blocks that signal, the threads of a BLAS
-library included, and that nobody takes the handler away, as `faulthandler.enable()` does when it
-comes later. So here a thread of the pond's resolves faults, unless asked otherwise. It never needs
-the interpreter's lock, and so a thread that has that lock may fault. Where the system refuses this
-to unprivileged programs, opening a pond says so and what to do; it does not quietly open another
-kind.
+*Delivery.* When a thread touches an absent page, a thread has to bring the page in. By the C
+library's own default the thread that touches the page does so, in a handler of SIGBUS. That is the
+fastest way, and it has three requirements that a Python program can hardly meet. Absent memory must
+not be handed to a system call, as numpy does in `tofile` and files do in `readinto`. No thread may
+block SIGBUS, the threads of a BLAS library included. And the handler must not be replaced, as
+`faulthandler.enable()` does when it is called later. So this package has a thread of the pond
+resolve faults, unless it is asked otherwise. That thread never needs the interpreter's lock, so a
+thread that holds the lock may fault. If the system refuses this to unprivileged programs, opening a
+pond raises an error that says what to do. The package never falls back to the other delivery.
 
-*How long it lives.* A pond ends when it was closed, or its object has gone, and its last region has
-gone as well. So arrays stay good after the end of a `with` block, in whatever order things go.
+*Lifetime.* A pond ends when it is closed, or its object is gone, and its last region is gone as
+well. So arrays remain usable after the end of a `with` block.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _BACKGROUND = {"auto": 0, "always": BACKGROUND_ALWAYS, "never": BACKGROUND_NEVER
 
 
 def _way_out(delivery: str, refusal: str) -> str:
-    ways = "`millpond doctor` says what this machine allows, and what grants the rest"
+    ways = "`millpond doctor` says what this machine allows, and how to allow the rest"
     if delivery == "handler" and "userfaultfd is refused" in refusal:
-        # The kernel gives every user what this needs; only a sandbox may refuse that as well.
+        # The kernel allows in-thread delivery to every user; only a sandbox may refuse it as well.
         return f'{ways}; delivery="in-thread" needs no grant (help(millpond.Pond) says its price)'
     return ways
 
@@ -60,26 +60,32 @@ class Pond(Making):
     ...     float(numbers.sum()), pond.stats().resident <= 16 << 20
     (8000000.0, True)
 
-    ram: the budget, at least 16 MiB; in bytes or as "512M", as all sizes are.
-    store: where what does not fit goes: "auto" (compressed RAM, then a file; where none can be made
-        in TMPDIR a line says so and it is "zram"), "zram" (compressed RAM), "file", "file:PATH",
-        "none".
-    store_max: most bytes that "zram" or "file" may take; 0: by itself.
-    order: folios of 2^order pages, "0" to "9", or "adaptive", or "adaptive:9" with a largest.
-    delivery: who resolves faults: "handler", a thread of the pond's; or "in-thread", the thread
-        that has them: faster, but what is passed to a system call must be pinned, no thread may
-        block SIGBUS, and `faulthandler` must have been enabled before, if at all.
-    address_space: addresses to reserve; 0: 16 times the budget, at least 64 GiB.
-    lazyfree_max: most bytes that stay in RAM after they were lazily freed; 0: no limit.
-    publish: a name under which `millpond stat` shows the pond.
-    store_outside_budget: the store's RAM does not count.
-    cover_process: all resident memory of the process counts, managed or not.
-    abort_when_full: a full or failing store aborts the process. Otherwise the budget is exceeded,
-        and nothing is lost.
-    encrypt: what goes to a file is encrypted, by a key that is nowhere but in this process.
-    background: whether a thread reclaims ahead of need: "auto" (where it helps), "always", "never".
+    All sizes are numbers of bytes, or texts such as "512M".
 
-    Raises `InvalidError`, `Refused` where the system does not allow it, `StoreError`.
+    ram: the budget, at least 16 MiB.
+    store: where pages go that do not fit into the budget. "zram" is compressed RAM; "file" and
+        "file:PATH" are a file; "auto" is compressed RAM first and then a file; "none" is no store.
+        If no file can be made in TMPDIR, "auto" is the same as "zram", and a line on standard error
+        says so.
+    store_max: the most bytes that "zram" or "file" may take. 0 means that the library chooses.
+    order: a folio has 2^order pages. The order is "0" to "9", or "adaptive", which is chosen from
+        the accesses, or "adaptive:N" with N as the largest.
+    delivery: which thread resolves faults. With "handler" it is a thread of the pond. With
+        "in-thread" it is the thread that faults, which is faster and has three requirements: memory
+        that is passed to a system call is pinned, no thread blocks SIGBUS, and `faulthandler`, if
+        it is enabled at all, was enabled before.
+    address_space: how many addresses to reserve. 0 means 16 times the budget, and at least 64 GiB.
+    lazyfree_max: the most lazily freed bytes that stay in RAM. 0 means no limit.
+    publish: the name under which `millpond stat` shows the pond.
+    store_outside_budget: the store's RAM is not charged to the budget.
+    cover_process: all resident memory of the process is charged to the budget, managed or not.
+    abort_when_full: a full or failing store aborts the process. Otherwise the budget is exceeded,
+        and no data is lost.
+    encrypt: data in a file is encrypted, by a key that exists only in this process.
+    background: whether a thread reclaims memory ahead of need: "always", "never", or "auto", which
+        means where it helps.
+
+    Raises `InvalidError`, `Refused` if the system does not allow the delivery, and `StoreError`.
     """
 
     def __init__(
@@ -126,13 +132,14 @@ class Pond(Making):
                 raise
             raise Refused(f"{refused}; {_way_out(delivery, str(refused))}") from None
         self._handle = Handle(pointer, library().millpond_close, "pond", at_exit=True)
-        # A shrinker's object often has no other reference: it lives as long as it is registered.
+        # A shrinker's object often has no other reference, so this one keeps it while it is
+        # registered.
         self._shrinkers: set[Shrinker] = set()
 
     def close(self) -> None:
-        """Ends its shrinkers and lets go of it; a second time is nothing.
+        """Ends the pond's shrinkers and closes the pond. A second call does nothing.
 
-        Arrays and regions stay good, and it ends with the last of them.
+        Arrays and regions remain usable, and the pond ends with the last of them.
         """
         for shrinker in tuple(self._shrinkers):
             shrinker.close()
@@ -153,28 +160,29 @@ class Pond(Making):
         return region
 
     def set_ram(self, ram: Size) -> None:
-        """Changes the budget, up to what the pond was opened with. A lower one is kept from now on.
+        """Changes the budget, up to the one that the pond was opened with.
 
-        Raises `InvalidError` for more than that, or less than the least.
+        A lower budget holds when the call returns. Raises `InvalidError` if the budget is above
+        that, or below the least.
         """
         budget = parse(ram, "a budget")
         with self._handle as pointer:
             library().millpond_set_ram(pointer, budget)
 
     def quiesce(self) -> None:
-        """Waits until all memory that is being freed in the background has been given back."""
+        """Waits until memory that is being freed in the background has gone back to the kernel."""
         with self._handle as pointer:
             library().millpond_quiesce(pointer)
 
     def stats(self) -> PondStats:
-        """The most wanted figures."""
+        """Returns the most wanted figures of the pond."""
         raw = sized(Stats)
         with self._handle as pointer:
             library().millpond_stats(pointer, ctypes.byref(raw))
         return PondStats(*(getattr(raw, name) for name in PondStats._fields))
 
     def counters(self) -> dict[str, int]:
-        """All counters at one moment by their names, as `millpond stat` prints them."""
+        """Returns all counters at one moment, by the names that `millpond stat` prints."""
         names: list[str] = []
         while (name := library().millpond_counter_name(len(names))) is not None:
             names.append(name.decode())
@@ -184,9 +192,10 @@ class Pond(Making):
         return dict(zip(names, values))
 
     def avoided(self, more: Size) -> Optional[float]:
-        """The share of major faults so far, 0 to 1, that `more` bytes of budget would have spared.
+        """Returns the share of major faults so far that a larger budget would have spared.
 
-        None while too few have happened to say.
+        The share, 0 to 1, is an estimate for a budget that is larger by `more` bytes. It is None
+        while too few major faults have happened to tell.
         """
         share = ctypes.c_double()
         wanted = parse(more)
@@ -195,16 +204,17 @@ class Pond(Making):
         return share.value if share.value >= 0 else None
 
     def curve(self) -> list[tuple[int, float]]:
-        """What more RAM would spare: `avoided` for a quarter, a half, one and two budgets more.
+        """Returns `avoided` for a quarter, a half, one and two budgets more.
 
-        Pairs of bytes and share; empty while too few major faults have happened to say.
+        Each pair has the bytes and the share. The list is empty while too few major faults have
+        happened to tell.
         """
         ram = self.stats().ram
         steps = ((more, self.avoided(more)) for more in (ram // 4, ram // 2, ram, 2 * ram))
         return [(more, share) for more, share in steps if share is not None]
 
     def pressure(self) -> Pressure:
-        """How much of the time threads waited for memory."""
+        """Returns how long the pond's threads waited for memory."""
         with self._handle as pointer:
             return pressure(pointer, None)
 
@@ -219,9 +229,10 @@ class Pond(Making):
         max: Size = 0,
         lazyfree_max: Size = 0,
     ) -> Group:
-        """A new group below `parent`, or below the pond itself; see `Group.set_limits`.
+        """Makes a group below `parent`, or below the pond itself if `parent` is None.
 
-        Raises `Busy` where the name is taken, `InvalidError`, `Removed`, `OtherPond`.
+        The limits are those of `Group.set_limits`. Raises `Busy` if the name is taken,
+        `InvalidError`, `Removed` and `OtherPond`.
         """
         marks = ctypes.byref(limits(min, low, high, max, lazyfree_max))
         called = text(name, "a name")
@@ -240,12 +251,13 @@ class Pond(Making):
         *,
         group: Optional[Group] = None,
     ) -> Shrinker:
-        """Lets a cache of the program's give way when memory of the group, or the pond, is short.
+        """Registers a cache of the program that shrinks when memory is short in the group or pond.
 
-        `count()` says how many objects could be given up; `scan(objects)` looks at so many, gives
-        up those that it can, and says how many that were. Both are called by a thread of the
-        pond's, which holds the interpreter's lock meanwhile, until the shrinker or the pond is
-        closed. What they raise goes to `sys.unraisablehook` and counts as 0.
+        `count()` returns how many objects the cache could free. `scan(objects)` looks at that many
+        objects, frees those that it can, and returns how many it has freed. A thread of the pond
+        calls both, and holds the interpreter's lock during a call, until the shrinker or the pond
+        is closed. An exception in a callback goes to `sys.unraisablehook`, and the callback counts
+        as having returned 0.
         """
         shrinker = Shrinker(self, group, count, scan)
         self._shrinkers.add(shrinker)

@@ -1,12 +1,13 @@
-"""The C header, as ctypes has to be told it.
+"""The C header in the form that ctypes needs.
 
-ctypes takes every argument for an `int` of 32 bits and every result for one unless it is told
-otherwise, which cuts pointers and lengths in half without a word. So every function of `millpond.h`
-stands here with its types, in the header's order, also where this package does not call it: whoever
-needs it finds it right. `tests/test_prototypes.py` compares sizes and offsets with what a C
-compiler makes of the header.
+Unless ctypes is told otherwise, it takes every argument and every result for an `int` of 32 bits,
+and silently cuts pointers and lengths in half. So every function of `millpond.h` is declared here
+with its types, in the header's order. That includes functions that this package does not call.
+`tests/test_prototypes.py` compares sizes and offsets with those that a C compiler derives from the
+header.
 
-Structures that a caller passes begin with their own size. `sized` makes one with that set.
+Structures that a caller passes begin with their own size. `sized` makes a structure and sets that
+field.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ BACKGROUND_NEVER = 1 << 4
 ENCRYPT = 1 << 5
 
 ADVICE = {"normal": 0, "sequential": 1, "random": 2, "willneed": 3, "cold": 4, "pageout": 5}
-"""`enum millpond_advice` by the words that this package takes."""
+"""The values of `enum millpond_advice`, by the words that this package takes."""
 
 
 class Options(Structure):
@@ -109,17 +110,17 @@ S = TypeVar("S", bound=Structure)
 
 
 def sized(kind: type[S], **fields: Any) -> S:
-    """A structure of that kind that says its own size; what is not named is zero."""
+    """Makes a structure with its size set. Fields that are not named are zero."""
     return kind(size=sizeof(kind), **fields)
 
 
 Count = CFUNCTYPE(c_size_t, c_void_p)
-"""The `count` of a shrinker."""
+"""The type of a shrinker's `count`."""
 Scan = CFUNCTYPE(c_size_t, c_void_p, c_size_t)
-"""The `scan` of a shrinker."""
+"""The type of a shrinker's `scan`."""
 
 STATUS = object()
-"""Stands for the `int` of a call that can fail; the library raises what it says."""
+"""Stands for the `int` of a call that can fail. The library's check turns it into an error."""
 
 _handle = c_void_p
 _out = POINTER(c_void_p)
@@ -177,4 +178,4 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "millpond_shrinker_new": (STATUS, [_handle, _handle, Count, Scan, c_void_p, _out]),
     "millpond_shrinker_free": (None, [_handle]),
 }
-"""Result and arguments of every function of the header."""
+"""The result type and the argument types of every function of the header."""

@@ -1,14 +1,16 @@
-"""What can be said to the manager about a range of a region's bytes.
+"""Calls on a range of a region's bytes.
 
 Offsets and lengths are in bytes, as a number or as a text such as "64M". Without a length a range
-goes on to the region's end. Hints and pins take the pages that the range touches. What changes
-contents wants whole pages, offset and length at multiples of 4096, but that a range may end where
-the region does; the functions of the package that take an array round for you.
+ends where the region ends. Hints and pins apply to the pages that the range touches. Calls that
+change contents need a page-aligned range: the offset and the length are multiples of 4096, but the
+range may end where the region ends. The functions of the package that take an array round the range
+themselves.
 
-All calls may be made from any thread, and let others run meanwhile. Those that change contents ask
-that no other thread uses these bytes meanwhile, and each says so: the interpreter's lock, which the
-call lets go of, does not see to that. Each can raise `InvalidError` for a range that is empty or
-not within the region, `Closed`, and `Forked` in a child of the process that opened the pond.
+All calls may be made from any thread, and other threads run during a call. No other thread may
+access the range during a call that changes contents, and the text of each such call says so. The
+interpreter's lock does not ensure that, because the call releases it. Each call can raise
+`InvalidError` if the range is empty or not within the region, `Closed`, and `Forked` in a child of
+the process that opened the pond.
 """
 
 from __future__ import annotations
@@ -31,44 +33,45 @@ class Ranges:
 
     @property
     def size(self) -> int:
-        """Length in bytes."""
+        """The region's length in bytes."""
         self._handle.require_own()
         with self._handle as pointer:
             return int(library().millpond_region_size(pointer))
 
     def populate(self, offset: Size = 0, size: Optional[Size] = None) -> None:
-        """Brings in what the range touches, as far as the budget holds it at once.
+        """Brings in the pages that the range touches, as many as the budget can hold at once.
 
-        Raises `Lost` where the store cannot give a page back.
+        Raises `Lost` if the store cannot give a page back.
         """
         self._call("populate", *self._range(offset, size))
 
     def prefetch(self, offset: Size = 0, size: Optional[Size] = None, *, wait: bool = True) -> None:
-        """Brings in what the range touches: `populate`, or, without `wait`, by a thread of the pond's.
+        """Brings in the pages that the range touches.
 
-        That brings in one range after the other while the caller goes on. Of what is asked for
-        faster than it can be had the oldest is forgotten, and a page that was lost is passed over.
+        With `wait=True` this is `populate`. With `wait=False` a thread of the pond brings in one
+        range after the other while the caller goes on. If ranges are asked for faster than they can
+        be brought in, the oldest requests are dropped. Lost pages are passed over.
         """
         self._call("populate" if wait else "prefetch", *self._range(offset, size))
 
     def advise(self, advice: str, offset: Size = 0, size: Optional[Size] = None) -> None:
-        """A hint about the pages that the range touches.
+        """Advises the pond about the pages that the range touches.
 
-        "sequential", "random" and "normal" say in which order they will be touched (for whole
-        2 MiB), "willneed" brings them in now, "cold" puts them first in line when memory is short,
-        "pageout" takes them out now.
+        "sequential" and "random" say in which order the program will touch them, and "normal" takes
+        that back; all three hold for blocks of 2 MiB. "willneed" brings the pages in now, "cold"
+        lets them leave first when memory is short, and "pageout" takes them out now.
 
-        Raises `InvalidError` for any other word, `Lost` for a page that "willneed" cannot bring in.
+        Raises `InvalidError` for any other word, and `Lost` if "willneed" cannot bring a page in.
         """
         if advice not in ADVICE:
             raise InvalidError(f"{advice!r} is no advice: give one of {', '.join(ADVICE)}")
         self._call("advise", *self._range(offset, size), ADVICE[advice])
 
     def pin(self, offset: Size = 0, size: Optional[Size] = None) -> Pin[Any]:
-        """Brings in what the range touches and keeps it in RAM until the pin is released.
+        """Brings in the pages that the range touches, and keeps them in RAM while the pin holds.
 
-        As a context manager it gives the region. Raises `OverBudget` for more than the budget
-        holds, `Lost` where the store cannot give a page back.
+        As a context manager the pin gives the region. Raises `OverBudget` if the range does not fit
+        into the budget, and `Lost` if the store cannot give a page back.
         """
         return self._pin(self, *self._range(offset, size))
 
@@ -79,45 +82,49 @@ class Ranges:
         return Pin(target, handle, self)
 
     def discard(self, offset: Size = 0, size: Optional[Size] = None) -> None:
-        """Forgets the pages of the range: they read as zeros, and take neither RAM nor store.
+        """Drops the pages of the range.
 
-        No other thread may use them meanwhile. Raises `Unaligned`, `Pinned`, and `Lost` for a lost
-        page that shares a folio with an end of the range.
+        They read as zeros afterwards, and take neither RAM nor room in the store. No other thread
+        may access the range during the call. Raises `Unaligned`, `Pinned`, and `Lost` if a folio
+        that crosses an end of the range has a lost page.
         """
         self._call("discard", *self._range(offset, size))
 
     def will_overwrite(self, offset: Size = 0, size: Optional[Size] = None) -> None:
-        """Says that all of the range is about to be written: the store need not be read for it.
+        """Announces that the program will write all of the range.
 
-        Until it is written it reads as it did, or as zeros. No other thread may use it meanwhile.
-        Raises `Unaligned`.
+        So the range's data in the store is dropped, and never read back. Until a byte is written it
+        has its old value or zero. No other thread may access the range during the call. Raises
+        `Unaligned`.
         """
         self._call("will_overwrite", *self._range(offset, size))
 
     def lazy_free(self, *ranges: tuple[Size, Size], shared: bool = False) -> None:
-        """Says that the contents of the ranges are not needed any more; without any, of all.
+        """Frees the ranges lazily, or the whole region if no range is given.
 
-        A range is a pair of offset and length. The contents stay until memory is short: reads see
-        the old bytes or zeros, and zeros once they were; a write keeps its page for good. No other
-        thread may use them meanwhile, unless `shared`, which costs a round of write protection.
-        Raises `Unaligned`, `Pinned`, `Lost`.
+        A range is a pair of offset and length. The contents stay until memory is short. A read sees
+        the old bytes or zeros; once it has seen zeros, it sees zeros from then on. A write to a
+        page ends the lazy free of that page. No other thread may access the ranges during the call,
+        unless `shared` is true, which costs one round of write protection. Raises `Unaligned`,
+        `Pinned` and `Lost`.
         """
         pairs = [self._range(*pair) for pair in ranges] or [self._range(0, None)]
         array = (Range * len(pairs))(*(Range(*pair) for pair in pairs))
         self._call("lazy_free_shared" if shared else "lazy_free", array, len(pairs))
 
     def mark_volatile(self, offset: Size = 0, size: Optional[Size] = None) -> None:
-        """Lets the range be purged, all or nothing, until `mark_nonvolatile`.
+        """Allows the pond to purge the range, as a whole, when memory is short.
 
-        Nobody may use it until then. Makes no system call, whatever the length. Raises `Unaligned`,
-        `Pinned`, and `Volatile` where a part of it is so already.
+        The program must not access the range until `mark_nonvolatile` has returned. The call makes
+        no system call, whatever the length. Raises `Unaligned`, `Pinned`, and `Volatile` if a part
+        of the range is volatile already.
         """
         self._call("mark_volatile", *self._range(offset, size))
 
     def mark_nonvolatile(self, offset: Size = 0, size: Optional[Size] = None) -> bool:
-        """Asks for the same range again. True if it was purged, and reads as zeros now.
+        """Ends `mark_volatile` of the same range, and returns whether the range was purged.
 
-        Raises `Volatile` for a range that was not marked.
+        A purged range reads as zeros. Raises `Volatile` if the range was not marked as volatile.
         """
         purged = ctypes.c_int()
         self._call("mark_nonvolatile", *self._range(offset, size), ctypes.byref(purged))

@@ -1,15 +1,15 @@
-"""Regions: memory of a pond by the byte, and arrays over it.
+"""Regions: bytes of a pond's memory, and arrays over them.
 
-A region is memory at a fixed address. Arrays are made over it by `array`, as many as wanted, and
-hold it: its memory is given back when the last array over it goes, and the region object itself.
-That happens in the background, a pointer for each gigabyte at once (`Pond.quiesce` waits for it).
+A region is memory at a fixed address. `array` makes arrays over a region, any number of them, and
+they hold the region. Its memory is freed when the last array and the region object itself are gone.
+The memory goes back in the background, one pointer for each gigabyte (`Pond.quiesce` waits for it).
 
-*Resizing.* `grow` and `shrink` are refused while there are arrays, since these would point to where
-nothing is any more; no array is made while one of them is under way. That is a flag and not a lock:
-who comes too late is told, and nobody waits for anybody.
+*Resizing.* `grow` and `shrink` are refused while there are arrays, because the arrays would point
+to memory that is gone. No array is made during `grow` and `shrink`. A flag ensures that, and not a
+lock: a call that comes at the wrong time raises `Busy`, and no thread waits for another.
 
-*Fork.* The memory is not there in a child. Arrays that a child has inherited can be deleted; to
-read one ends it.
+*Fork.* A forked child does not have the memory. The child may delete inherited arrays, but reading
+one ends the child.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ class Region(Ranges):
 
     @property
     def pond(self) -> Pond:
-        """The pond that it is of."""
+        """The pond of the region."""
         return self._pond
 
     @property
     def address(self) -> int:
-        """Address of the first byte; it stays the same unless the region grows."""
+        """The address of the region's first byte. It stays the same unless the region grows."""
         self._handle.require_own()
         with self._handle as pointer:
             return int(library().millpond_region_data(pointer))
@@ -75,10 +75,11 @@ class Region(Ranges):
         offset: Size = 0,
         order: Order = "C",
     ) -> np.ndarray:
-        """An array over the bytes from `offset` on; `order` is that of its axes, "C" or "F".
+        """Makes an array over the bytes from `offset` on.
 
-        Without a shape it has one axis, of as many elements as there is room for. Raises
-        `InvalidError` where it does not fit or the dtype refers to Python objects.
+        `order` is the order of the array's axes, "C" or "F". Without a shape the array has one axis
+        with as many elements as there is room for. Raises `InvalidError` if the array does not fit,
+        or if the dtype refers to Python objects.
         """
         if order not in ("C", "F"):
             raise InvalidError(f'an order of {order!r} is none: give "C" (rows) or "F" (columns)')
@@ -96,7 +97,7 @@ class Region(Ranges):
         return np.ndarray(form.shape, form.dtype, data, begin, order=order)
 
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> np.ndarray:
-        """`np.asarray(region)`: the bytes, in place."""
+        """Lets `np.asarray(region)` return the region's bytes without a copy."""
         data = self._bytes()
         if copy or (dtype is not None and np.dtype(dtype) != data.dtype):
             if copy is False:
@@ -115,32 +116,34 @@ class Region(Ranges):
                     lease, self._leased = fresh, reference
             if lease is None:
                 raise Busy("another thread grows, shrinks or frees the region: try again later")
-            # Now that there is a lease, it stays where it is.
+            # Now that there is a lease, the region keeps its address and its size.
             lease.show(self.address, self.size)
             return np.asarray(lease)
 
     def snapshot(self) -> Region:
-        """A region with what this one holds now; both share what neither has written since.
+        """Makes a copy of this region as it is now.
 
-        Nobody may write to this one meanwhile. It takes twice the length in addresses. Raises
-        `Pinned`, `NoAddresses`, and `Refused` on a kernel that cannot move page tables.
+        The two regions share each page until one of them writes to it. No other thread may write to
+        this region during the call. The copy takes addresses of twice the length. Raises `Pinned`,
+        `NoAddresses`, and `Refused` if the kernel cannot move page tables.
         """
         with self._handle as pointer:
             return Region(self._pond, made("millpond_region_snapshot", pointer))
 
     def grow(self, size: Size) -> None:
-        """Makes it `size` bytes long; what is new reads as zeros.
+        """Makes the region `size` bytes long. The new bytes read as zeros.
 
-        Nothing is copied, and the address may change. Raises `Busy` while there are arrays over it,
-        `InvalidError` for a smaller size, `NoAddresses`, and `Pinned` where it has to move.
+        Nothing is copied, and the address may change. Raises `Busy` while there are arrays over the
+        region, `InvalidError` if the size is smaller than before, `NoAddresses`, and `Pinned` if
+        the region has pinned pages and has to move.
         """
         self._resize("grow", size)
 
     def shrink(self, size: Size) -> None:
-        """Makes it `size` bytes long; what was beyond is forgotten.
+        """Makes the region `size` bytes long. The bytes beyond that are dropped.
 
-        Raises `Busy` while there are arrays over it, `InvalidError` for zero or a larger size,
-        `Pinned`, and `Volatile` for a volatile range that is only partly beyond.
+        Raises `Busy` while there are arrays over the region, `InvalidError` if the size is zero or
+        larger than before, `Pinned`, and `Volatile` if a volatile range is dropped only in part.
         """
         self._resize("shrink", size)
 
@@ -165,9 +168,9 @@ class Region(Ranges):
             raise Busy(f"arrays lie in the region: to {how} it, delete them and all views of them")
 
     def set_group(self, group: Optional[Group]) -> None:
-        """Makes it a group's, with all that it has; None: the pond's.
+        """Moves the region and its memory to a group, or to the pond itself if `group` is None.
 
-        Raises `Removed`, `OtherPond`, `Busy`.
+        Raises `Removed`, `OtherPond` and `Busy`.
         """
         if group is None:
             self._call("set_group", None)
@@ -176,20 +179,24 @@ class Region(Ranges):
                 self._call("set_group", its)
 
     def stats(self) -> RegionStats:
-        """How much of it is where. Takes time in proportion to its length."""
+        """Returns how many bytes of the region are in each place.
+
+        The call takes time in proportion to the region's length.
+        """
         raw = sized(RegionStatsStruct)
         self._call("stats", ctypes.byref(raw))
         return RegionStats(*(getattr(raw, name) for name in RegionStats._fields))
 
     def free(self) -> None:
-        """Ends it now instead of with its last reference; a second time is nothing.
+        """Ends the region now instead of with its last reference. A second call does nothing.
 
-        A pin keeps its pages until it is released. Raises `Busy` while there are arrays over it.
+        A pin keeps its pages until it is released. Raises `Busy` while there are arrays over the
+        region.
         """
         if self._handle.closed:
             return
         if not self._handle.inherited:
-            # Never taken back: no array can be made over it from here on.
+            # The flag stays set for good, so no array can be made over the region from here on.
             self._begin_resizing("free")
         self._handle.close()
 

@@ -1,8 +1,8 @@
-"""Shape and dtype before there is an array: how many bytes, and whether a pond may have it.
+"""The shape and the dtype of an array that is to be made, and how many bytes it needs.
 
-numpy resolves more than one would think. A dtype may have a shape of its own, which is added to the
-array's, and the strings "S" and "U" without a length become one character long. So numpy is asked,
-with an array of no elements.
+numpy resolves both in ways that are easy to miss: a dtype may have a shape of its own, which is
+added to the array's, and the strings "S" and "U" without a length become one character long. So
+this module lets numpy resolve them, by an array without elements.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ._errors import InvalidError
 from ._size import parse
 
 Shape = Union[SupportsIndex, Iterable[SupportsIndex]]
-"""A length, or a length for each axis."""
+"""The length of one axis, or a length for each axis."""
 
 Order = Literal["C", "F"]
-"""Which axis lies together in memory: the last (rows, as C has it), or the first (Fortran)."""
+"""The order of the elements in memory: "C" keeps each row together, "F" each column."""
 
 
 class Form(NamedTuple):
-    """A shape and a dtype that are whole."""
+    """A resolved shape and dtype, and the bytes that an array of them needs."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -33,11 +33,11 @@ class Form(NamedTuple):
 
 
 def resolved(shape: Shape, dtype: Any) -> Form:
-    """What `np.empty(shape, dtype)` would have.
+    """Returns the shape, dtype and bytes that `np.empty(shape, dtype)` would have.
 
-    Raises `InvalidError` for a negative length and for a dtype that refers to Python objects: those
-    are on Python's heap, the garbage collector does not look for them in a pond, and a snapshot
-    would not count its references to them.
+    Raises `InvalidError` if a length is negative, or if the dtype refers to Python objects. Such
+    objects are on Python's heap: the garbage collector does not look into a pond for references to
+    them, and a snapshot would not count its references.
 
     >>> resolved((2, 3), "f4").nbytes
     24

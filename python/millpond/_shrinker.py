@@ -1,18 +1,18 @@
-"""Shrinkers: caches of the program's own that give way when a pond is short of memory.
+"""Shrinkers: caches of the program that shrink when a pond is short of memory.
 
-The pond calls them from a thread of its own, with the interpreter's lock, and nobody waits for that
-thread but whoever ends the shrinker. So a thread that holds that lock, or one that the callbacks
-take, may have a fault meanwhile: it is served without them.
+A thread of the pond calls a shrinker's callbacks with the interpreter's lock held. Only a thread
+that ends the shrinker waits for that thread. So a thread may fault while it holds the interpreter's
+lock, or a lock that the callbacks take: the fault is served without calling them.
 
-*Exceptions.* There is nobody above the callback to catch one. It goes to `sys.unraisablehook`, as
-one in `__del__` does, and the pond is told 0.
+*Exceptions.* No Python code above a callback could catch its exception. The exception goes to
+`sys.unraisablehook`, as an exception in `__del__` does, and the pond gets 0.
 
-*What keeps what.* The C library has the addresses of two small functions until the shrinker is
-freed, and they live as long. They find the user's callbacks through a weak reference: callbacks
-often refer to the pond, which would otherwise live for ever, held by what lives until it goes. A
-shrinker may end itself from inside a callback; then the two functions are in use, and are kept.
-And since a callback under way holds the shrinker, the garbage collector never ends one that is
-called just then: it could wait for a lock that its own thread has.
+*References.* The C library has the addresses of two small functions until the shrinker is freed,
+and the functions live as long. They find the user's callbacks through a weak reference. A strong
+one would keep the pond alive for ever: callbacks often refer to the pond, and the pond keeps the
+functions. A shrinker may end itself from inside a callback; then the two functions are in use, and
+are kept. A callback that runs holds the shrinker. So the garbage collector never ends a shrinker
+during its callback, where it might wait for a lock that its own thread holds.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from ._pond import Pond
 
 _here = threading.local()
-"""Whether this thread is inside of a callback."""
+"""Whether this thread is inside a callback."""
 
 _kept: list[Any] = []
 """Functions that were in use when their shrinker ended."""
 
 
 class Shrinker:
-    """A registered cache; `Pond.shrinker` makes one. `close` or the end of a `with` ends it."""
+    """A registered cache. `Pond.shrinker` makes one; `close` or the end of a `with` ends it."""
 
     def __init__(
         self,
@@ -69,10 +69,10 @@ class Shrinker:
         self._handle = Handle(pointer, free, "shrinker", at_exit=True)
 
     def close(self) -> None:
-        """Ends it: the callbacks are not called any more. A second time is nothing.
+        """Ends the shrinker: its callbacks are not called any more. A second call does nothing.
 
-        Waits for a call under way, unless it is made from that. So it must not be called with a
-        lock held that a callback takes.
+        `close` waits for a callback that is running, unless the callback itself calls `close`. So
+        it must not be called while the caller holds a lock that a callback takes.
         """
         self._handle.close()
         self._pond._shrinkers.discard(self)
@@ -90,7 +90,8 @@ def _made(pond: Pond, group: Optional[int], functions: tuple[Any, Any]) -> int:
 
 
 def _called(this: weakref.ref[Shrinker], which: str, *arguments: int) -> int:
-    # What `_answer` refers to may go with it, the shrinker too, and must find this thread inside.
+    # The shrinker may end when `_answer` returns and drops its reference. Its `free` must then see
+    # that this thread is inside a callback.
     _here.inside = True
     answer = _answer(this, which, *arguments)
     _here.inside = False
@@ -107,8 +108,9 @@ def _answer(this: weakref.ref[Shrinker], which: str, *arguments: int) -> int:
 
 
 def _report(error: BaseException) -> None:
-    # Python has no way to call the hook with an exception, but ctypes does so for a callback. It
-    # does not say what a callback that raises returns; for this one, that is nothing.
+    # Python offers no function that calls the hook with an exception, but ctypes calls it for an
+    # exception in a callback. The result of a callback that raises is undefined, so this one has
+    # no result.
     def shrinker_callback() -> None:
         raise error
 

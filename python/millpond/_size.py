@@ -1,12 +1,13 @@
 """Sizes: a number of bytes, or a text such as "512M".
 
-Budgets are said in gigabytes and lengths of arrays come out of arithmetic, so every call that takes
-a size takes both. The text is what the `millpond` command takes: K, M, G and T, alone or with "i"
-or "iB" behind them, are powers of 1024; KB, MB, GB and TB are powers of 1000, as in GNU's tools; in
-either case. A fraction is exact ("1.5G" is 1536 MiB), and what is left of a byte is dropped.
+Budgets are written in gigabytes, and lengths of arrays are results of arithmetic, so every call
+that takes a size takes a text or a number. The text has the form that the `millpond` command takes.
+K, M, G and T, alone or followed by "i" or "iB", are powers of 1024. KB, MB, GB and TB are powers of
+1000, as in GNU's tools. Upper and lower case are the same. A fraction is exact ("1.5G" is
+1536 MiB), and a rest of less than a byte is dropped.
 
-The library takes 64-bit numbers, and ctypes hands on the lower 64 bits of whatever it is given, a
-negative number too. So this is also where a size that does not fit is refused.
+The library takes 64-bit numbers, and ctypes passes the lower 64 bits of any number, even of a
+negative one. So this module also refuses sizes that do not fit.
 """
 
 from __future__ import annotations
@@ -19,23 +20,23 @@ from typing import SupportsIndex, Union
 from ._errors import InvalidError
 
 Size = Union[SupportsIndex, str]
-"""Bytes as an integer, or as a text with a unit."""
+"""A number of bytes, or a text with a unit."""
 
 PAGE = 4096
-"""Bytes in a page."""
+"""The size of a page in bytes."""
 
 _TEXT = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*(?:([KMGT])(I?)(B?)|B)?\s*", re.IGNORECASE | re.ASCII)
 _END = 1 << 63
 
 
 def parse(size: Size, what: str = "a size") -> int:
-    """The bytes that `size` says; `what` is named in the error.
+    """Returns how many bytes `size` is. An error names the size by `what`.
 
     >>> parse("1.5GiB"), parse("64k"), parse("64KB"), parse(4096)
     (1610612736, 65536, 64000, 4096)
 
-    Raises `InvalidError` for any other text, a negative number or one of 2**63 and more, and
-    `TypeError` for what is neither an integer nor a text.
+    Raises `InvalidError` for any other text, for a negative number and for 2**63 or more. Raises
+    `TypeError` for an argument that is neither an integer nor a text.
     """
     if isinstance(size, str):
         match = _TEXT.fullmatch(size)

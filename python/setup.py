@@ -1,8 +1,8 @@
-"""Builds the shared library of the checkout around this directory, and takes it into the package.
+"""Builds the shared library of the checkout around this directory, and puts it into the package.
 
 The package calls the library through ctypes, so one wheel serves every Python 3 of an architecture:
-it is tagged py3-none-linux_<arch>. The library is built from the source beside it and not looked
-for elsewhere, since the two have to be of one version.
+the wheel is tagged py3-none-linux_<arch>. The library is built from the source beside the package
+and not looked for elsewhere, since the package and the library must be of one version.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WORKSPACE = Path(__file__).resolve().parent.parent
 
 
 class BuildWithLibrary(build_py):
-    """Copies the modules, and beside them the library."""
+    """Copies the package's modules, and the library beside them."""
 
     def run(self) -> None:
         super().run()
@@ -32,7 +32,7 @@ class BuildWithLibrary(build_py):
         subprocess.run(
             ["cargo", "build", "--release", "-p", "millpond-capi"], cwd=WORKSPACE, check=True
         )
-        # An editable install finds the library where cargo puts it.
+        # An editable install needs no copy: it finds the library where cargo puts it.
         if not self.editable_mode:
             target = WORKSPACE / os.environ.get("CARGO_TARGET_DIR", "target")
             built = target / "release" / "libmillpond_capi.so"
@@ -40,14 +40,14 @@ class BuildWithLibrary(build_py):
 
 
 class PlainWheel(bdist_wheel):
-    """For any Python 3, on this architecture."""
+    """Tags the wheel for any Python 3 on this architecture."""
 
     def get_tag(self) -> tuple[str, str, str]:
         return "py3", "none", super().get_tag()[2]
 
 
 class WithLibrary(Distribution):
-    """Has binary code, though no extension module."""
+    """Declares that the distribution has binary code, although it has no extension module."""
 
     def has_ext_modules(self) -> bool:
         return True

@@ -1,8 +1,8 @@
-"""Sums and sorts four times as much as the budget, and shows how much RAM that took.
+"""Sums and sorts four times as much data as the budget, and shows how much RAM that took.
 
     python3 larger_than_ram.py [BUDGET]        (64M)
 
-What the process has in RAM is what the pond has, and what Python and numpy have anyway. The latter
+The process's RAM is the pond's RAM and the RAM that Python and numpy need anyway. The second part
 is measured before the pond is opened, so that the last line can compare the rest with the budget.
 """
 
@@ -16,13 +16,13 @@ import millpond
 
 
 def memory(which: str) -> float:
-    """A figure of /proc/self/status, in MiB."""
+    """Returns a figure of /proc/self/status, in MiB."""
     with open("/proc/self/status") as status:
         return int(re.findall(rf"{which}:\s+(\d+) kB", status.read())[0]) / 1024
 
 
 def main() -> None:
-    # What numpy loads on first use is numpy's.
+    # numpy loads some of its parts on first use, and their memory is not the pond's.
     random = np.random.default_rng(1)
     np.sort(random.random(1 << 16)).sum()
     before = memory("VmRSS")

@@ -1,1 +1,1 @@
-"""The package's tests; `../test` runs them. Budgets are small, so that little data is too much."""
+"""The package's tests; `../test` runs them. Budgets are small, so that little data exceeds them."""

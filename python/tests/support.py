@@ -1,4 +1,4 @@
-"""What several tests need."""
+"""Helpers that several test modules use."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class PondCase(unittest.TestCase):
 
 
 def in_child(act: Callable[[], object]) -> int:
-    """Runs `act` in a forked child, and says how that ended: 0, 1 for an exception, or -signal."""
+    """Runs `act` in a forked child, and returns how it ended: 0, 1 for an exception, or -signal."""
     with warnings.catch_warnings():
-        # A pond has threads, and Python warns of forking beside any.
+        # A pond has threads, and Python warns of forking beside threads.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
@@ -45,7 +45,7 @@ def in_child(act: Callable[[], object]) -> int:
 
 
 def python(program: str, **options: object) -> subprocess.CompletedProcess[str]:
-    """Runs a program of its own with the package that is tested."""
+    """Runs a program in a process of its own, with the package that is tested."""
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
     return subprocess.run(
         [sys.executable, "-c", program],

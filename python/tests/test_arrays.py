@@ -1,4 +1,4 @@
-"""Arrays that are larger than the budget: what is in them, and how long it is there."""
+"""Arrays that are larger than the budget: their contents, and how long their memory stays."""
 
 import copy
 import gc
@@ -83,7 +83,7 @@ class Contents(PondCase):
 
     def test_chunked_sources_are_read_by_slabs(self):
         class OnDisk:
-            """Reads as h5py's and zarr's arrays do."""
+            """An array that is read in parts, as h5py's and zarr's arrays are."""
 
             def __init__(self, data):
                 self.data, self.shape, self.dtype = data, data.shape, data.dtype
@@ -160,7 +160,7 @@ class Lifetime(PondCase):
     def test_a_pond_that_nobody_closes_goes_with_what_it_has(self):
         def make():
             pond = millpond.Pond("16M")
-            # The callback refers to the pond, which has the shrinker: a cycle.
+            # The callback refers to the pond, and the pond has the shrinker, so this is a cycle.
             shrinker = pond.shrinker(lambda: 0, lambda objects: len(pond.counters()))
             numbers = pond.full(1000, 5)
             things = (pond, shrinker, millpond.region_of(numbers))

@@ -1,4 +1,4 @@
-"""The budget by default: a pond of which nothing else was said keeps it, whatever the data."""
+"""A pond that is opened with nothing but a budget keeps that budget, whatever the data are."""
 
 import tempfile
 import unittest
@@ -16,7 +16,7 @@ RAM, DATA, SLACK = 32 * MIB, 160 * MIB, 4 * MIB
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
-# What the program needs for itself is there before the first look at its memory.
+# The program's own memory is in use before its resident set is read for the first time.
 piece, equal = np.ones(MIB // 8), np.ones(MIB // 8, dtype=bool)
 
 def pieces():

@@ -1,4 +1,4 @@
-"""The examples in the docstrings run."""
+"""The examples in the docstrings run, and every public name has a docstring."""
 
 import doctest
 import importlib

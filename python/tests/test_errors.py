@@ -1,4 +1,4 @@
-"""Errors: their classes, and messages that say what to do."""
+"""Errors have the right classes, and messages that say what to do."""
 
 import ctypes
 import os
@@ -81,7 +81,8 @@ class Errors(PondCase):
                 call([1, 2])
 
     def test_a_lost_page_is_an_error_of_whoever_finds_out(self):
-        # In a process of its own: the library says on stderr what is lost, and a touch ends it.
+        # This runs in a process of its own, because the library writes to standard error which page
+        # is lost, and an access to that page ends the process.
         ended = python(
             """
 import os, numpy, millpond
@@ -117,7 +118,7 @@ numbers.sum()
             os.setgroups([])
             os.setgid(65534)
             os.setuid(65534)
-            # Or /proc/self stays root's: PR_SET_DUMPABLE.
+            # Without this PR_SET_DUMPABLE the files of /proc/self would still belong to root.
             ctypes.CDLL(None).prctl(4, 1)
             ways_out = 'userfaultfd.*millpond doctor.*delivery="in-thread"'
             with self.assertRaisesRegex(millpond.Refused, ways_out):

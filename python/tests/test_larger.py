@@ -1,4 +1,4 @@
-"""What people do with numpy, on arrays that are larger than the budget."""
+"""Usual operations of numpy, on arrays that are larger than the budget."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ class Larger(PondCase):
         self.assertAlmostEqual(float(numbers.sum()), total, places=3)
 
     def test_a_product_of_matrices(self):
-        # Three of 18 MB in 32 MiB.
+        # Three arrays of 18 MB do not fit into a budget of 32 MiB.
         size = 1500
         left = self.pond.zeros((size, size))
         right = self.pond.zeros((size, size))

@@ -163,7 +163,7 @@ class Forks(PondCase):
         self.assertTrue((numbers == 7).all())
 
     def test_a_pool_of_processes_that_touch_ends(self):
-        # It is multiprocessing.Pool that starts workers anew for ever; each of them says why it ends.
+        # multiprocessing.Pool would replace its workers for ever; each worker says why it ends.
         ended = python(
             """
 import concurrent.futures, multiprocessing, warnings, numpy, millpond

@@ -1,6 +1,6 @@
-"""The structures, functions and numbers of the header are those that ctypes was told.
+"""The structures, functions and numbers of the header are those that ctypes is told.
 
-The C compiler is asked, and the header's own text for the names of functions.
+The C compiler gives the values, and the header's own text the names of functions.
 """
 
 import re
@@ -27,7 +27,7 @@ STRUCTURES = {
 
 
 def expected() -> dict[str, int]:
-    """C expressions, and what they are here."""
+    """Returns C expressions, and the values that the package has for them."""
     found = {}
     for name, kind in STRUCTURES.items():
         found[f"sizeof(struct {name})"] = sizeof(kind)
@@ -80,7 +80,7 @@ class Prototypes(unittest.TestCase):
         text = without_comments()
         for name, (_, arguments) in _prototypes.FUNCTIONS.items():
             declared = re.search(rf"\b{name}\((.*?)\);", text, re.DOTALL)[1]
-            # What a function pointer takes is no argument of the function's.
+            # The parameters of a function pointer are not arguments of the function itself.
             declared = re.sub(r"\(\*\w+\)\(.*?\)", "", declared, flags=re.DOTALL)
             count = 0 if declared == "void" else declared.count(",") + 1
             with self.subTest(function=name):

@@ -1,4 +1,4 @@
-"""What can be said about ranges and arrays, and regions that change their length."""
+"""Calls on ranges and on arrays, and regions that change their length."""
 
 import time
 import weakref

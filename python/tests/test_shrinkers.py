@@ -1,4 +1,4 @@
-"""Caches of the program's that give way."""
+"""Caches of the program that shrink when memory is short."""
 
 import gc
 import sys
@@ -13,7 +13,7 @@ from .support import MIB, PondCase
 
 class Shrinkers(PondCase):
     def press(self, until, seconds=10):
-        """Uses twice the budget until something has happened."""
+        """Uses memory of twice the budget until an expected event has happened."""
         numbers = self.pond.zeros(64 * MIB // 8)
         end = time.monotonic() + seconds
         while not until():

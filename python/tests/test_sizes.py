@@ -1,4 +1,4 @@
-"""Sizes as people write them."""
+"""Sizes are read in the forms in which people write them."""
 
 import unittest
 

@@ -1,4 +1,4 @@
-"""Snapshots go their own way."""
+"""A snapshot and its source do not change each other."""
 
 import numpy as np
 

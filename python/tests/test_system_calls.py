@@ -1,4 +1,4 @@
-"""Pond memory as the buffer of a system call: pinned, and absent."""
+"""A pond's memory is the buffer of a system call, while it is pinned and while it is absent."""
 
 import os
 import tempfile

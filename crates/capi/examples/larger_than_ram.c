@@ -1,5 +1,5 @@
 /*
- * A sum over 256 MiB in a budget of 64, and what it took.
+ * Computes a sum over 256 MiB in a budget of 64 MiB, and prints how much memory that took.
  *
  *     crates/capi/install "$HOME/.local"
  *     export PKG_CONFIG_PATH="$HOME/.local/lib/pkgconfig"

@@ -1,4 +1,4 @@
-/* What the programs share: a check that ends the program and says where, and what the library said last. */
+/* Helpers of the test programs: a check that ends the program with its line and with the library's last message. */
 #include <millpond.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
         }                                                                                                              \
     } while (0)
 
-/* The call fails with this status, and its message has this part. */
+/* Checks that a call fails with this status, and that its message contains this part. */
 #define REFUSED(call, with, part)                                                                                      \
     do {                                                                                                               \
         int status = (call);                                                                                           \
@@ -23,7 +23,7 @@
         CHECK(strstr(millpond_error(), (part)));                                                                       \
     } while (0)
 
-/* A pond of 16 MiB. */
+/* Opens a pond with a budget of 16 MiB. */
 static inline millpond *small_pond(const char *delivery) {
     struct millpond_options options = {.size = sizeof options, .ram = 16 * MIB, .delivery = delivery};
     millpond *pond = NULL;

@@ -1,14 +1,14 @@
-/* Of a budget of which nothing else was said, 160 MiB of random numbers in 32 MiB.
+/* A pond with default options but for its budget of 32 MiB keeps that budget with 160 MiB of random numbers.
  *
- * Found by trying: with 1 GiB of them 1031 MiB were resident, for the default store was compressed RAM alone, which they
- * fill. */
+ * Once it did not: of 1 GiB of random numbers 1031 MiB were resident, because the default store was compressed RAM
+ * alone, and random numbers fill it. */
 #include "check.h"
 #include <stdint.h>
 #include <unistd.h>
 
 #define RAM (32 * MIB)
 #define DATA (160 * MIB)
-/* What the process takes beside managed memory: its code as it is first run, and what the kernel has not added up. */
+/* The memory of the process beside managed memory: its code, and pages that the kernel has not added up yet. */
 #define SLACK (4 * MIB)
 
 static size_t resident(void) {

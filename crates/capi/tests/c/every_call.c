@@ -1,4 +1,4 @@
-/* Every call does what the header says, where nothing is wrong. */
+/* Every call does what the header says when its arguments are right. */
 #include "check.h"
 
 static void figures(millpond *pond) {
@@ -23,7 +23,8 @@ static void figures(millpond *pond) {
     CHECK(millpond_quiesce(pond) == 0);
 }
 
-/* What was brought in last is there; what was put out is not, until somebody else has brought it in. */
+/* The calls that do not wait find a range that was brought in last, and do not find one that was put out until another
+ * call has brought it in. */
 static void no_wait(millpond_region *region, int in_thread) {
     unsigned char *bytes = millpond_region_data(region), page[PAGE];
     int there = 7;
@@ -119,7 +120,7 @@ static void groups(millpond *pond) {
     millpond_region_free(region);
 }
 
-/* The pond's thread and this one both look. */
+/* The pond's thread and this thread both read it. */
 static _Atomic size_t objects = 100000, scanned;
 
 static size_t count(void *context) {
@@ -146,7 +147,7 @@ static void shrinkers(millpond *pond) {
     millpond_region_free(region);
 }
 
-/* A system call may write to what is pinned, by either delivery. */
+/* A system call may write to pinned memory with either delivery of faults. */
 static void pins(millpond *pond) {
     millpond_region *region = small_region(pond, 16 * MIB);
     millpond_pin *pin, *again;

@@ -1,4 +1,5 @@
-/* A forked child is refused whatever it asks, what it frees stays its parent's, and it may open a pond of its own. */
+/* In a forked child every call on the parent's pond is refused, and freeing a handle leaves the parent's memory as it
+ * is. The child may open a pond of its own. */
 #include "check.h"
 #include <signal.h>
 #include <sys/wait.h>
@@ -29,7 +30,7 @@ static int child(millpond *pond, millpond_region *region, millpond_pin *pin, mil
     return 0;
 }
 
-/* A touch was SIGSEGV without a word, and a pool of such children hangs. */
+/* An access once ended the child by SIGSEGV without a message, and a pool of such children hung. */
 static void touch(unsigned char *bytes) {
     char said[1024];
     int ends[2];

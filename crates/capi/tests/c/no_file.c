@@ -1,4 +1,5 @@
-/* A pond whose store is the default one, or the one named, where no file can be made: it keeps what compresses. */
+/* A pond with the default store, or with the store that is named, works where no file can be made: it keeps data that
+ * compresses. */
 #include "check.h"
 
 int main(int argc, char **argv) {

@@ -1,4 +1,4 @@
-/* What is wrong is refused with a status and a message, and nothing is lost. */
+/* A wrong argument is refused with a status and a message, and no data is lost. */
 #include "check.h"
 
 static void options(void) {
@@ -122,7 +122,7 @@ static void others(millpond *pond) {
 }
 
 int main(void) {
-    /* Nothing to free is nothing to do. */
+    /* Freeing null does nothing. */
     millpond_region_free(NULL);
     millpond_region_free_async(NULL);
     millpond_pin_free(NULL);

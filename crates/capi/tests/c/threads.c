@@ -1,6 +1,7 @@
 /*
- * Threads that write and read one region, pin parts of it, free others lazily, and take snapshots of another region,
- * all at once. Each word says where it is, so a page that is lost, invented or in the wrong place is seen.
+ * Threads write and read one region, pin parts of it, free other parts lazily, and take snapshots of another region,
+ * all at once. Each word has its own place as its value, so a page that is lost, invented or in the wrong place is
+ * noticed.
  */
 #include "check.h"
 #include <pthread.h>

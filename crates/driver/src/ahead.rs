@@ -12,7 +12,7 @@
 use crate::driver::Driver;
 use crate::memory::Memory;
 use millpond_core::PageCount;
-use std::sync::atomic::Ordering;
+use millpond_sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Least available memory with which pages are made: the governor looks at the limit several times before it is used

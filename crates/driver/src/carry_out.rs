@@ -19,7 +19,7 @@ use millpond_core::{
     TakeOutError,
 };
 use millpond_mmu::report;
-use std::sync::atomic::Ordering;
+use millpond_sync::atomic::Ordering;
 
 /// Results on their way to the core.
 struct Results(ArrayVec<Event, MAX_COMMANDS>);

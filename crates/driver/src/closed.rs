@@ -11,11 +11,11 @@
 
 use crate::driver::Driver;
 use crate::memory::Memory;
-use crate::state::lock::Passage;
 use millpond_core::PageIndex;
 use millpond_mmu::Delivery;
-use std::sync::atomic::Ordering::SeqCst;
-use std::sync::{RwLockReadGuard, RwLockWriteGuard};
+use millpond_sync::Passage;
+use millpond_sync::atomic::Ordering::SeqCst;
+use millpond_sync::{RwLockReadGuard, RwLockWriteGuard};
 
 /// The gate is closed while the value lives.
 pub struct Closed<'a, M: Memory> {

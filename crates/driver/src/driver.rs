@@ -10,7 +10,6 @@ use crate::state::freed::Freed;
 use crate::state::governor::Governor;
 use crate::state::kept::Kept;
 use crate::state::latency::Latency;
-use crate::state::lock::{Gate, Held, Rank, Ranked};
 use crate::state::place::Traces;
 use crate::state::prefetch::Prefetcher;
 use crate::state::queue::Freer;
@@ -22,8 +21,8 @@ use crate::stats::Stats;
 use millpond_core::tables::volatile::VolatileBook;
 use millpond_core::{Core, Store, VmStat};
 use millpond_mmu::{Delivery, Uffd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
-use std::sync::{Condvar, Mutex};
+use millpond_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use millpond_sync::{Condvar, Gate, Held, Mutex, Rank, Ranked, Word, end_by};
 use std::time::Duration;
 
 /// Hands events to the core and carries out its commands; see the [crate](crate). The memory is real unless another
@@ -63,8 +62,8 @@ pub struct Driver<M: Memory = Uffd> {
     pub(crate) waiters: AtomicU32,
     /// Lock that the reclaim thread holds while it works; see [`fork`].
     pub(crate) housekeeping: Ranked<()>,
-    /// Futex word that changes when the reclaim thread is wanted.
-    pub(crate) kicks: AtomicU32,
+    /// Word that changes when the reclaim thread is wanted.
+    pub(crate) kicks: Word,
     /// Whether the reclaim thread sleeps, so that kicking it costs nothing while it works.
     pub(crate) resting: AtomicBool,
     /// How often the reclaim thread still looks for a stream by itself; see [`ahead`].
@@ -101,6 +100,7 @@ pub struct Driver<M: Memory = Uffd> {
 impl<M: Memory> Driver<M> {
     /// Makes a driver for `core`. It serves no fault before the memory of `parts` hands it one.
     pub fn new(core: Core, parts: Parts<M>) -> Self {
+        end_by(millpond_mmu::panics::stop_unwinding);
         Self {
             gate: Gate::new(),
             deferred: AtomicBool::new(false),
@@ -123,7 +123,7 @@ impl<M: Memory> Driver<M> {
             settled: Condvar::new(),
             waiters: AtomicU32::new(0),
             housekeeping: Ranked::new(Rank::Housekeeping, ()),
-            kicks: AtomicU32::new(0),
+            kicks: Word::new(0),
             resting: AtomicBool::new(false),
             looks_ahead: AtomicU32::new(0),
             stop: AtomicBool::new(false),
@@ -176,8 +176,12 @@ impl<M: Memory> Driver<M> {
             (core.stats(), core.metadata_bytes(), core.refault_cost())
         };
         let vm = vm.since(&self.inherited.lock());
-        let direct = self.direct_ns.load(std::sync::atomic::Ordering::Relaxed);
-        let background = self.reclaim_ns.load(std::sync::atomic::Ordering::Relaxed);
+        let direct = self
+            .direct_ns
+            .load(millpond_sync::atomic::Ordering::Relaxed);
+        let background = self
+            .reclaim_ns
+            .load(millpond_sync::atomic::Ordering::Relaxed);
         Stats {
             vm,
             store: self.store.usage().into(),
@@ -191,10 +195,10 @@ impl<M: Memory> Driver<M> {
             refault_cost: f64::from(refault_cost) / 16.0,
             reclaim: Duration::from_nanos(direct + background),
             reclaim_direct: Duration::from_nanos(direct),
-            volatile_purges: self.purges.load(std::sync::atomic::Ordering::Relaxed),
+            volatile_purges: self.purges.load(millpond_sync::atomic::Ordering::Relaxed),
             store_failures: self
                 .store_failures
-                .load(std::sync::atomic::Ordering::Relaxed),
+                .load(millpond_sync::atomic::Ordering::Relaxed),
         }
     }
 }

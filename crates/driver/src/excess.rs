@@ -8,7 +8,7 @@ use crate::driver::Driver;
 use crate::memory::Memory;
 use millpond_core::{Excess, PageCount};
 use millpond_mmu::report;
-use std::sync::atomic::Ordering::Relaxed;
+use millpond_sync::atomic::Ordering::Relaxed;
 
 const MIB: u64 = 1 << 20;
 

@@ -7,15 +7,16 @@ use crate::recent::Witnessed;
 use crate::stall::Path;
 use crate::state::config::Background;
 use crate::state::latency::FaultPath;
-use crate::state::lock::Held;
 use millpond_core::limits::LARGE;
 use millpond_core::{
     Command, Commands, Event, LEAF_PAGES, Order, Outcome, PageCount, PageIndex, PageRange,
     Reclaimer, Refusal, Reply,
 };
 use millpond_mmu::{Delivery, FaultSink, Faulters, Resolution};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use millpond_sync::Held;
+use millpond_sync::atomic::{AtomicBool, Ordering};
+use millpond_sync::time::Instant;
+use std::time::Duration;
 
 /// Batches that a fault in a group above its high pays for. One batch saves fewer folios than a stream's fault brings
 /// in.

@@ -23,13 +23,13 @@ use crate::housekeeping::Others;
 use crate::memory::Memory;
 use crate::recent::Witnessed;
 use crate::signals::SignalsBlocked;
-use crate::state::lock::{Held, LocksOf};
 use crate::state::queue::AtRest;
 use millpond_core::{Core, PageCount, PageIndex, PageRange, PageState};
 use millpond_mmu::{Uffd, report};
+use millpond_sync::atomic::Ordering;
+use millpond_sync::{Held, LocksOf};
 use rustix::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Nothing is under way, and nothing begins, while the value lives.
 pub struct Still<'a, M: Memory = Uffd> {

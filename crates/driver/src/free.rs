@@ -19,6 +19,7 @@
 
 use crate::driver::Driver;
 use crate::memory::Memory;
+use crate::panics::Ours;
 use crate::remap::{Beside, RemapRefusal};
 use crate::signals::SignalsBlocked;
 use crate::state::named::Ended;
@@ -29,10 +30,10 @@ use millpond_core::gather::Gather;
 use millpond_core::{
     Commands, GIGABYTE_PAGES, GroupId, LEAF_PAGES, PageCount, PageRange, Refusal, Reply,
 };
-use millpond_mmu::panics::Ours;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier};
-use std::thread::JoinHandle;
+use millpond_sync::Barrier;
+use millpond_sync::atomic::{AtomicUsize, Ordering};
+use millpond_sync::thread::{self, JoinHandle};
+use std::sync::Arc;
 
 /// Number of mapped pages from which on a worker is started ahead: 64 MiB.
 const WORTH_A_WORKER: u64 = 1 << 14;
@@ -253,7 +254,7 @@ impl<M: Memory> Driver<M> {
         life: impl FnOnce(&Arc<Self>) + Send + 'static,
     ) -> std::io::Result<JoinHandle<()>> {
         let driver = Arc::clone(self);
-        let thread = std::thread::Builder::new().name("millpond-free".into());
+        let thread = thread::Builder::new().name("millpond-free".into());
         thread.spawn(move || {
             let _ours = Ours::enter();
             life(&driver);

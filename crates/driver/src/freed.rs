@@ -12,7 +12,7 @@ use crate::signals::SignalsBlocked;
 use crate::state::freed::BATCH;
 use millpond_core::limits::CLEAR_PAGES;
 use millpond_core::{Commands, Event, FreeMode, PageRange, Reply};
-use std::sync::atomic::Ordering;
+use millpond_sync::atomic::Ordering;
 
 impl<M: Memory> Driver<M> {
     /// Lazily frees a small range of mapped memory without a system call. False when that cannot be done: then nothing

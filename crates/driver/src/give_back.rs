@@ -15,8 +15,8 @@ use crate::state::queue::Freed;
 use arrayvec::ArrayVec;
 use millpond_core::gather::{Gather, Gathered};
 use millpond_core::{Commands, Core, Frame, PageCount, PageRange};
+use millpond_sync::time::Instant;
 use std::sync::PoisonError;
-use std::time::Instant;
 
 /// Frames, or runs of frames, that are given back by one call.
 const AT_ONCE: usize = 64;

@@ -30,7 +30,7 @@ use crate::state::config::Charge;
 use crate::state::governor::{FLOOR, LOOK_AT_TABLES, LOOK_EVERY, headroom};
 use crate::state::store_share;
 use millpond_core::{Commands, Event, PAGE_SIZE, PageCount, Reclaimer, VmStat};
-use std::sync::atomic::Ordering;
+use millpond_sync::atomic::Ordering;
 
 impl<M: Memory> Driver<M> {
     /// Changes the budget, and makes the rest of it free when it is lower than before. `bytes` is within the budget

@@ -6,19 +6,20 @@
 use crate::ahead;
 use crate::driver::Driver;
 use crate::memory::Memory;
+use crate::panics::Ours;
 use crate::signals::SignalsBlocked;
 use crate::state::config::Background;
 use crate::state::place::Place;
 use crate::state::refault_cost::RefaultCost;
 use crate::state::store_share::StoreShare;
 use millpond_core::{Commands, Event, GroupId, PageCount};
-use millpond_mmu::panics::Ours;
 use millpond_mmu::{Delivery, report};
-use rustix::thread::futex;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Barrier};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use millpond_sync::Barrier;
+use millpond_sync::atomic::Ordering;
+use millpond_sync::thread::{self, JoinHandle};
+use millpond_sync::time::Instant;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Time between two ticks when no fault wakes the thread.
 const TICK: Duration = Duration::from_millis(100);
@@ -59,7 +60,7 @@ impl Driver {
         // The table is made here, so that a manager has taken all its memory when it is built.
         let refault_cost = RefaultCost::new(refault_cost, self.delivery);
         let _quiet = SignalsBlocked::new();
-        let thread = std::thread::Builder::new()
+        let thread = thread::Builder::new()
             .name("millpond-reclaim".into())
             .spawn(move || {
                 let _ours = Ours::enter();
@@ -79,14 +80,14 @@ impl Driver {
         let mut store_share = StoreShare::new(self.delivery, self.governor.store_share());
         self.publish();
         while !self.stop.load(Ordering::SeqCst) {
-            let seen = self.kicks.load(Ordering::SeqCst);
+            let seen = self.kicks.load();
             self.resting.store(true, Ordering::SeqCst);
             self.rest(seen, fruitless);
             self.resting.store(false, Ordering::SeqCst);
             let _working = self.housekeeping.lock();
             // A stream wakes the thread by a kick; by itself the thread would go on when something else has followed
             // the stream.
-            let asked = self.kicks.load(Ordering::SeqCst) != seen;
+            let asked = self.kicks.load() != seen;
             if self.is_always_on() || asked {
                 fruitless = true;
                 while !self.stop.load(Ordering::Relaxed) && self.reclaim_batch() {
@@ -146,8 +147,8 @@ impl<M: Memory> Driver<M> {
     /// Wakes the thread if it sleeps.
     pub fn kick(&self) {
         if self.resting.swap(false, Ordering::SeqCst) {
-            self.kicks.fetch_add(1, Ordering::SeqCst);
-            let _ = futex::wake(&self.kicks, futex::Flags::PRIVATE, 1);
+            self.kicks.advance();
+            self.kicks.wake();
         }
     }
 
@@ -203,11 +204,7 @@ impl<M: Memory> Driver<M> {
         } else {
             TICK
         };
-        let limit = futex::Timespec {
-            tv_sec: 0,
-            tv_nsec: i64::from(time.subsec_nanos()),
-        };
-        let _ = futex::wait(&self.kicks, futex::Flags::PRIVATE, seen, Some(&limit));
+        self.kicks.wait(seen, Some(time));
     }
 
     /// Does what is due every tenth of a second. The background thread calls this.

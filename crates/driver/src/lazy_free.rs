@@ -9,7 +9,7 @@ use crate::memory::Memory;
 use crate::signals::SignalsBlocked;
 use millpond_core::tables::volatile::VolatileRefusal;
 use millpond_core::{Commands, Event, FreeMode, PageCount, PageRange, Refusal, Reply};
-use std::sync::atomic::Ordering;
+use millpond_sync::atomic::Ordering;
 
 /// Fate of the contents of a volatile range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -212,7 +212,7 @@ impl<M: Memory> Driver<M> {
                 self.purging.fetch_add(1, Ordering::SeqCst);
                 return Some(range);
             }
-            std::hint::spin_loop();
+            millpond_sync::hint::spin_loop();
         }
         None
     }
@@ -220,7 +220,7 @@ impl<M: Memory> Driver<M> {
     /// Takes the lock of the book of volatile ranges.
     pub fn volatile(
         &self,
-    ) -> std::sync::MutexGuard<'_, millpond_core::tables::volatile::VolatileBook> {
+    ) -> millpond_sync::MutexGuard<'_, millpond_core::tables::volatile::VolatileBook> {
         self.volatile
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)

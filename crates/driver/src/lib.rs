@@ -25,6 +25,7 @@ mod kept;
 mod lazy_free;
 pub mod memory;
 pub mod operate;
+mod panics;
 pub mod prefetch;
 pub mod pressure;
 #[cfg(feature = "provoke")]

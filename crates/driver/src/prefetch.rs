@@ -12,12 +12,13 @@
 use crate::driver::Driver;
 use crate::fault::Patience;
 use crate::memory::Memory;
+use crate::panics::Ours;
 use crate::signals::SignalsBlocked;
 use crate::state::prefetch::QUEUE;
 use millpond_core::{Advice, Event, LEAF_PAGES, PageCount, PageIndex, PageRange};
-use millpond_mmu::panics::Ours;
+use millpond_sync::atomic::Ordering;
+use millpond_sync::thread;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// The text of the system's error when the prefetching thread could not be started.
 #[derive(Debug)]
@@ -29,7 +30,7 @@ pub fn ask<M: Memory>(driver: &Arc<Driver<M>>, range: PageRange) -> Result<(), P
     let mut state = driver.prefetcher.lock();
     if state.thread.is_none() {
         let worker = Arc::clone(driver);
-        let started = std::thread::Builder::new()
+        let started = thread::Builder::new()
             .name("millpond-fetch".into())
             .spawn(move || {
                 let _ours = Ours::enter();

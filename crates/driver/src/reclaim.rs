@@ -19,8 +19,8 @@ use crate::driver::Driver;
 use crate::memory::Memory;
 use crate::state::config::Background;
 use millpond_core::{Commands, Event, GroupId, PageCount, Reclaimer, Reply};
-use std::sync::atomic::Ordering;
-use std::time::Instant;
+use millpond_sync::atomic::Ordering;
+use millpond_sync::time::Instant;
 
 /// Least batch of a thread that stops to reclaim: this part of the limit, in pages, within [`DIRECT_BATCH`].
 const DIRECT_SHARE: u32 = 128;
@@ -201,6 +201,6 @@ impl<M: Memory> Driver<M> {
 /// lock and takes it again at once is always the first.
 pub fn give_way() {
     for _ in 0..16 {
-        std::hint::spin_loop();
+        millpond_sync::hint::spin_loop();
     }
 }

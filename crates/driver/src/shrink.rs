@@ -14,14 +14,14 @@
 use crate::driver::Driver;
 use crate::error::GroupError;
 use crate::memory::Memory;
+use crate::panics::{Ours, Outside};
 use crate::state::shrink::{Callbacks, Registered, lock};
 use millpond_core::GroupId;
 use millpond_core::policy::shrink::{DEFAULT_SEEKS, Owed, priority};
-use millpond_mmu::panics::{Ours, Outside};
-use rustix::thread::futex;
+use millpond_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use millpond_sync::{Mutex, thread};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Time for which pressure is gathered before the caches are asked again.
@@ -64,7 +64,7 @@ impl<M: Memory> Driver<M> {
         registered.gone.store(true, Ordering::SeqCst);
         lock(&self.shrinkers.all).retain(|other| !Arc::ptr_eq(other, registered));
         // A callback may drop its own shrinker: it is not called again, and its callbacks end when the call does.
-        if !self.shrinkers.is_own_thread(std::thread::current().id()) {
+        if !self.shrinkers.is_own_thread(thread::current().id()) {
             drop(lock(&registered.callbacks).take());
         }
     }
@@ -73,7 +73,7 @@ impl<M: Memory> Driver<M> {
         let mut thread = lock(&self.shrinkers.thread);
         if thread.is_none() {
             let driver = Arc::clone(self);
-            let started = std::thread::Builder::new()
+            let started = thread::Builder::new()
                 .name("millpond-shrink".into())
                 .spawn(move || {
                     let _ours = Ours::enter();
@@ -87,8 +87,8 @@ impl<M: Memory> Driver<M> {
     /// Tells the thread that memory was reclaimed. For threads in the middle of a fault: nothing is waited for.
     pub fn poke_shrinkers(&self) {
         if self.shrinkers.resting.swap(false, Ordering::SeqCst) {
-            self.shrinkers.pokes.fetch_add(1, Ordering::SeqCst);
-            let _ = futex::wake(&self.shrinkers.pokes, futex::Flags::PRIVATE, 1);
+            self.shrinkers.pokes.advance();
+            self.shrinkers.pokes.wake();
         }
     }
 
@@ -98,7 +98,7 @@ impl<M: Memory> Driver<M> {
         self.shrinkers.resting.store(true, Ordering::SeqCst);
         self.poke_shrinkers();
         // A callback may drop the last manager: then this is the thread itself, which cannot be joined.
-        if !self.shrinkers.is_own_thread(std::thread::current().id())
+        if !self.shrinkers.is_own_thread(thread::current().id())
             && let Some(thread) = lock(&self.shrinkers.thread).take()
         {
             // Panics of callbacks were caught and reported.
@@ -108,19 +108,19 @@ impl<M: Memory> Driver<M> {
 
     fn keep_shrinking(&self) {
         loop {
-            let seen = self.shrinkers.pokes.load(Ordering::SeqCst);
+            let seen = self.shrinkers.pokes.load();
             self.shrinkers.resting.store(true, Ordering::SeqCst);
             if self.shrinkers.stop.load(Ordering::SeqCst) {
                 return;
             }
-            let _ = futex::wait(&self.shrinkers.pokes, futex::Flags::PRIVATE, seen, None);
+            self.shrinkers.pokes.wait(seen, None);
             #[cfg(feature = "provoke")]
             crate::provoke::here(crate::provoke::Kind::Shrinker);
             let all = lock(&self.shrinkers.all).clone();
             for shrinker in all {
                 self.call(&shrinker);
             }
-            std::thread::sleep(PAUSE);
+            thread::sleep(PAUSE);
         }
     }
 

@@ -4,20 +4,39 @@
 //! would need that same lock and never be resolved. So every thread of the program blocks its signals before it takes a
 //! lock of ours, and restores them afterwards. (In the handler threads and in the SIGBUS handler signals are blocked
 //! anyway.)
+//!
+//! Under shuttle nothing is blocked: all threads of an execution share the mask of one of the kernel's, and no handler
+//! of a signal touches simulated memory.
 
 use std::marker::PhantomData;
+#[cfg(not(feature = "shuttle"))]
 use std::mem::MaybeUninit;
 
 /// Keeps all signals blocked in this thread while the value lives.
 #[derive(Debug)]
 pub struct SignalsBlocked {
+    #[cfg(not(feature = "shuttle"))]
     before: libc::sigset_t,
     /// Keeps the value on its thread: a signal mask belongs to its thread.
     not_send: PhantomData<*const ()>,
 }
 
 impl SignalsBlocked {
+    /// Blocks nothing.
+    #[expect(
+        clippy::new_without_default,
+        reason = "a guard is nothing that one has by default"
+    )]
+    #[must_use]
+    #[cfg(feature = "shuttle")]
+    pub fn new() -> Self {
+        Self {
+            not_send: PhantomData,
+        }
+    }
+
     /// Blocks all signals in this thread.
+    #[cfg(not(feature = "shuttle"))]
     #[expect(
         clippy::new_without_default,
         reason = "a guard is nothing that one has by default"
@@ -39,6 +58,7 @@ impl SignalsBlocked {
     }
 }
 
+#[cfg(not(feature = "shuttle"))]
 impl Drop for SignalsBlocked {
     fn drop(&mut self) {
         // SAFETY: `before` came from the kernel in `new`, on this thread: the value is not Send.

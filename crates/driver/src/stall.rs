@@ -18,8 +18,9 @@ use crate::signals::SignalsBlocked;
 use crate::state::stall::REMEMBERED;
 use millpond_core::limits::MAX_GROUP_DEPTH;
 use millpond_core::{Core, GroupId, PageIndex};
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use millpond_sync::atomic::Ordering;
+use millpond_sync::time::Instant;
+use std::time::Duration;
 
 /// A group and those above it.
 #[derive(Clone, Copy)]

@@ -12,9 +12,9 @@
 use crate::driver::Driver;
 use crate::memory::Memory;
 use crate::recent::Witnessed;
-use crate::state::lock::Held;
 use millpond_core::{PageCount, PageIndex, PageRange};
-use std::sync::atomic::Ordering::Relaxed;
+use millpond_sync::Held;
+use millpond_sync::atomic::Ordering::Relaxed;
 
 /// One fault of this kind in so many is checked even if it is the first at its page: two pages may take turns.
 const ANY: u32 = 8;

@@ -18,17 +18,16 @@
 
 use crate::driver::Driver;
 use crate::memory::Memory;
+use crate::panics::Ours;
 use crate::recent::Witnessed;
 use crate::signals::SignalsBlocked;
-use crate::state::lock::Held;
 use crate::state::watchdog::Slot;
 use millpond_core::{PageIndex, PageState};
-use millpond_mmu::panics::Ours;
 use millpond_mmu::report;
-use rustix::thread::futex;
+use millpond_sync::Held;
+use millpond_sync::atomic::Ordering::SeqCst;
+use millpond_sync::thread::{self, JoinHandle};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// How often the thread looks.
@@ -44,10 +43,10 @@ impl<M: Memory> Driver<M> {
     /// Starts the thread, with all signals blocked. It uses no descriptor and takes no lock.
     pub fn start_watching(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
         self.watchdog.forget();
-        self.watchdog.stop.store(0, SeqCst);
+        self.watchdog.stop.store(0);
         let driver = Arc::clone(self);
         let _quiet = SignalsBlocked::new();
-        let thread = std::thread::Builder::new().name("millpond-watch".into());
+        let thread = thread::Builder::new().name("millpond-watch".into());
         thread.stack_size(STACK).spawn(move || {
             let _ours = Ours::enter();
             driver.watch();
@@ -56,17 +55,13 @@ impl<M: Memory> Driver<M> {
 
     /// Asks the thread to end. The caller joins it.
     pub fn stop_watching(&self) {
-        self.watchdog.stop.store(1, SeqCst);
-        let _ = futex::wake(&self.watchdog.stop, futex::Flags::PRIVATE, 1);
+        self.watchdog.stop.store(1);
+        self.watchdog.stop.wake();
     }
 
     fn watch(&self) {
-        let limit = futex::Timespec {
-            tv_sec: LOOK.as_secs() as i64,
-            tv_nsec: 0,
-        };
-        while self.watchdog.stop.load(SeqCst) == 0 {
-            let _ = futex::wait(&self.watchdog.stop, futex::Flags::PRIVATE, 0, Some(&limit));
+        while self.watchdog.stop.load() == 0 {
+            self.watchdog.stop.wait(0, Some(LOOK));
             #[cfg(feature = "provoke")]
             crate::provoke::here(crate::provoke::Kind::Watchdog);
             let now = self.watchdog.now();
@@ -108,7 +103,7 @@ impl<M: Memory> Driver<M> {
         (0..TRIES).find_map(|_| {
             let core = self.core.try_lock();
             if core.is_none() {
-                rustix::thread::sched_yield();
+                thread::yield_now();
             }
             core
         })

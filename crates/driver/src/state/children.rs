@@ -1,10 +1,10 @@
 //! The children that this process has forked, as long as they still need something of it (`fork.rs`).
 
-use crate::state::lock::{Rank, Ranked};
 use millpond_core::Store;
+use millpond_sync::atomic::{AtomicU64, Ordering};
+use millpond_sync::{Rank, Ranked};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Most children that may still read data that this process saved. The slots of further children are never released.
 pub(crate) const MAX_CHILDREN: usize = 64;

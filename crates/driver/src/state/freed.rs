@@ -2,8 +2,8 @@
 
 use millpond_core::limits::CLEAR_PAGES;
 use millpond_core::{PageCount, PageIndex, PageRange};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
+use millpond_sync::Mutex;
+use millpond_sync::atomic::{AtomicU32, Ordering};
 
 /// Ranges in a batch. Half as many again would save a hundredth of a microsecond for each range.
 pub(crate) const BATCH: usize = 32;

@@ -2,13 +2,14 @@
 
 use crate::state::children::out_of_the_way;
 use crate::state::config::Charge;
-use crate::state::lock::{Rank, Ranked};
 use crate::state::store_share;
 use millpond_core::PageCount;
+use millpond_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use millpond_sync::time::Instant;
+use millpond_sync::{Rank, Ranked};
 use rustix::fd::{AsRawFd, OwnedFd, RawFd};
 use rustix::fs::{Mode, OFlags};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Divisor of a budget for the whole process: this share is kept for memory in flight. That is copies on their way in,
 /// a batch on its way out, and memory that the program adds between two looks at its size. Without it the kernel's own

@@ -3,7 +3,8 @@
 use crate::state::named::Named;
 use millpond_core::limits::CLEAR_PAGES;
 use millpond_core::{Core, LEAF_PAGES, OrderPolicy, PageCount, PageRange, RegionId};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use millpond_sync::{Condvar, Mutex, MutexGuard};
+use std::sync::PoisonError;
 
 /// Most ranges in the book. When it is full, further memory goes through the pool.
 pub(crate) const RANGES: usize = 64;

@@ -6,7 +6,6 @@ pub(crate) mod freed;
 pub(crate) mod governor;
 pub(crate) mod kept;
 pub mod latency;
-pub mod lock;
 pub mod named;
 pub(crate) mod place;
 pub(crate) mod prefetch;

@@ -127,8 +127,9 @@ pub struct Place {
 impl Place {
     /// Makes the place of the calling thread.
     pub fn new(delivery: Delivery) -> Self {
-        // A handler's thread shares the faulting thread's processor already.
-        let moves = delivery == Delivery::InThread;
+        // A handler's thread shares the faulting thread's processor already. Threads of a scheduler's are no threads of
+        // the kernel's.
+        let moves = delivery == Delivery::InThread && !cfg!(feature = "shuttle");
         Self {
             affinity: moves
                 .then(Affinity::of_this_thread)

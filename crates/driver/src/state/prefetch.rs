@@ -1,10 +1,11 @@
 //! The ranges that are to be prefetched (`prefetch.rs`).
 
 use millpond_core::PageRange;
+use millpond_sync::atomic::{AtomicBool, Ordering};
+use millpond_sync::thread::JoinHandle;
+use millpond_sync::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::PoisonError;
 
 /// Most ranges that wait.
 pub(crate) const QUEUE: usize = 64;

@@ -4,11 +4,14 @@ use crate::state::named::Named;
 use millpond_core::gather::{GATHER_PAGE, Gather};
 use millpond_core::limits::DISCARD_WALK;
 use millpond_core::{LEAF_PAGES, PAGE_SIZE, PageCount};
+use millpond_sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use millpond_sync::thread::JoinHandle;
+use millpond_sync::time::Instant;
+use millpond_sync::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 /// Pages of a batch: the slots of 32 MiB in single pages, and a frame for each.
 pub(crate) const PAGES: usize = 2 * DISCARD_WALK as usize / GATHER_PAGE + 1;

@@ -1,7 +1,7 @@
 //! The state of a recording (`record.rs`).
 
-use crate::state::lock::{Rank, Ranked};
 use millpond_core::PageIndex;
+use millpond_sync::{Rank, Ranked};
 
 /// Pages that leave the window together.
 pub(crate) const BATCH: usize = 16;

@@ -2,9 +2,10 @@
 
 use millpond_core::GroupId;
 use millpond_core::policy::shrink::Owed;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{JoinHandle, ThreadId};
+use millpond_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use millpond_sync::thread::{JoinHandle, ThreadId};
+use millpond_sync::{Mutex, MutexGuard, Word};
+use std::sync::{Arc, PoisonError};
 
 /// The callbacks of a shrinker. `count` says how many objects could be given up. `scan` looks at so many, gives up
 /// those that it can, and says how many these were.
@@ -40,7 +41,7 @@ pub struct Shrinkers {
     pub(crate) all: Mutex<Vec<Arc<Registered>>>,
     pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
     /// Futex word that changes when a thread has reclaimed.
-    pub(crate) pokes: AtomicU32,
+    pub(crate) pokes: Word,
     /// Whether the thread sleeps.
     pub(crate) resting: AtomicBool,
     pub(crate) stop: AtomicBool,
@@ -56,7 +57,7 @@ impl Shrinkers {
         Self {
             all: Mutex::default(),
             thread: Mutex::default(),
-            pokes: AtomicU32::new(0),
+            pokes: Word::new(0),
             resting: AtomicBool::new(false),
             stop: AtomicBool::new(false),
         }

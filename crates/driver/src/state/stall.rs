@@ -1,11 +1,12 @@
 //! The threads that wait for memory, and since when (`stall.rs`).
 
-use crate::state::lock::{Rank, Ranked};
 use millpond_core::GroupId;
 use millpond_core::limits::MAX_GROUPS;
 use millpond_core::policy::pressure::PressureMeter;
+use millpond_sync::time::Instant;
+use millpond_sync::{Rank, Ranked};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Ticks for which a thread counts as one that uses a group.
 pub(crate) const REMEMBERED: u32 = 5;

@@ -12,7 +12,9 @@
 //! another thread waits is then about a stretch. The pauses cost the thread that frees a tenth of its time, and no
 //! processor's.
 
-use std::time::{Duration, Instant};
+use millpond_sync::thread;
+use millpond_sync::time::Instant;
+use std::time::Duration;
 
 /// Longest work without a pause, but for the call that is under way at its end.
 const STRETCH: Duration = Duration::from_millis(2);
@@ -35,7 +37,7 @@ impl Turns {
     /// Pauses between two calls, if it is time for a pause.
     pub fn next(&mut self) {
         if self.since.elapsed() >= STRETCH {
-            std::thread::sleep(PAUSE);
+            thread::sleep(PAUSE);
             self.since = Instant::now();
         }
     }

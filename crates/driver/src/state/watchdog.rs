@@ -1,9 +1,10 @@
 //! The faults that wait (`watchdog.rs`).
 
 use millpond_core::PageIndex;
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::SeqCst;
-use std::time::Instant;
+use millpond_sync::Word;
+use millpond_sync::atomic::AtomicU32;
+use millpond_sync::atomic::Ordering::SeqCst;
+use millpond_sync::time::Instant;
 
 /// Faults that are watched at once.
 pub(crate) const SLOTS: usize = 64;
@@ -23,7 +24,7 @@ pub(crate) struct Slot {
 pub struct Watchdog {
     pub(crate) slots: [Slot; SLOTS],
     pub(crate) start: Instant,
-    pub(crate) stop: AtomicU32,
+    pub(crate) stop: Word,
 }
 
 /// A guard: a fault waits while the value lives.
@@ -48,7 +49,7 @@ impl Watchdog {
         Self {
             slots: std::array::from_fn(|_| slot()),
             start: Instant::now(),
-            stop: AtomicU32::new(0),
+            stop: Word::new(0),
         }
     }
 

@@ -1,0 +1,81 @@
+//! The gate.
+
+use crate::{Rank, RwLock, RwLockReadGuard, RwLockWriteGuard, end, thread, witness};
+use std::sync::{PoisonError, TryLockError};
+
+/// Keeps a fork apart from all work on memory. A thread that works is inside from the first lock to the last. A fork
+/// closes the gate when all threads have left, so that no lock of ours, of the store's or of the backend's is held by a
+/// thread that the child will not have.
+///
+/// No thread enters twice: a second entry behind a fork that waits would wait for itself.
+#[derive(Debug)]
+pub struct Gate(RwLock<()>);
+
+/// A guard of the gate: the thread is inside, or the gate is closed, while the value lives. A panic meanwhile ends the
+/// process, also when no lock is held: between two locks a folio is in flight, and the next thread that touched it
+/// would wait for ever.
+#[derive(Debug)]
+pub struct Passage<G> {
+    guard: Option<G>,
+    /// Whether the thread was panicking before: a destructor that works on memory while the program's own panic unwinds
+    /// is no panic of ours.
+    unwinding_before: bool,
+}
+
+impl Gate {
+    /// An open gate.
+    #[expect(
+        clippy::new_without_default,
+        reason = "a gate belongs to a driver, and nobody has one by default"
+    )]
+    pub const fn new() -> Self {
+        Self(RwLock::new(()))
+    }
+
+    /// Goes inside.
+    pub fn enter(&self) -> Passage<RwLockReadGuard<'_, ()>> {
+        witness::before(Rank::Gate);
+        let guard = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        witness::taken(Rank::Gate);
+        Passage::new(guard)
+    }
+
+    /// Goes inside unless the gate is closed or a thread waits to close it.
+    pub fn try_enter(&self) -> Option<Passage<RwLockReadGuard<'_, ()>>> {
+        let guard = match self.0.try_read() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        witness::before(Rank::Gate);
+        witness::taken(Rank::Gate);
+        Some(Passage::new(guard))
+    }
+
+    /// Waits until all threads have left, and lets none in.
+    pub fn close(&self) -> Passage<RwLockWriteGuard<'_, ()>> {
+        witness::before(Rank::Gate);
+        let guard = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        witness::taken(Rank::Gate);
+        Passage::new(guard)
+    }
+}
+
+impl<G> Passage<G> {
+    fn new(guard: G) -> Self {
+        Self {
+            guard: Some(guard),
+            unwinding_before: thread::panicking(),
+        }
+    }
+}
+
+impl<G> Drop for Passage<G> {
+    fn drop(&mut self) {
+        if thread::panicking() && !self.unwinding_before {
+            end::end();
+        }
+        self.guard = None;
+        witness::released(Rank::Gate);
+    }
+}

@@ -1,0 +1,36 @@
+//! Locks with ranks, and the primitives that threads of Millpond meet by.
+//!
+//! A thread may take a lock only while every lock it holds has a lower [`Rank`]. docs/LOCKS.md has the matrix; builds
+//! with debug assertions check it ([`witness`]).
+//!
+//! Mutexes, condition variables, atomics, threads, the futex word and the clock come from here so that they can be
+//! exchanged. With the feature `shuttle` all of them are [shuttle](https://docs.rs/shuttle)'s: then a scheduler decides
+//! at each operation which thread goes on, and a failure can be replayed by its seed. Time limits never elapse there, so
+//! that a lost wake-up is a deadlock, which the scheduler reports. The clock counts the scheduler's steps.
+//! Atomics that only count for figures stay with the standard library: they order nothing, and each would be one more
+//! step. So do statics, which outlive an execution.
+
+mod end;
+mod gate;
+mod primitives;
+mod rank;
+mod ranked;
+pub mod time;
+mod witness;
+mod word;
+
+pub use end::end_by;
+pub use gate::{Gate, Passage};
+pub use primitives::{
+    Barrier, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic, hint,
+    thread,
+};
+pub use rank::Rank;
+pub use ranked::{Held, Ranked};
+pub use witness::LocksOf;
+pub use word::Word;
+
+#[cfg(all(test, feature = "shuttle"))]
+mod scheduled;
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests;

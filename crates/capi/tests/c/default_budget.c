@@ -1,6 +1,6 @@
 /* A pond with default options but for its budget of 32 MiB keeps that budget with 160 MiB of random numbers.
  *
- * Once it did not: of 1 GiB of random numbers 1031 MiB were resident, because the default store was compressed RAM
+ * Formerly it did not: of 1 GiB of random numbers 1031 MiB were resident, because the default store was compressed RAM
  * alone, and random numbers fill it. */
 #include "check.h"
 #include <stdint.h>

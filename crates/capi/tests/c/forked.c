@@ -30,7 +30,7 @@ static int child(millpond *pond, millpond_region *region, millpond_pin *pin, mil
     return 0;
 }
 
-/* An access once ended the child by SIGSEGV without a message, and a pool of such children hung. */
+/* An access formerly ended the child by SIGSEGV without a message, and a pool of such children hung. */
 static void touch(unsigned char *bytes) {
     char said[1024];
     int ends[2];

@@ -1,5 +1,6 @@
-/* Dies with a core. All of the reservation was in it, 327 GiB by its length, and dying took 11 s. With an argument it
- * unmaps something first, by which the closed memory became a part of the reservation that the kernel dumps. */
+/* Aborts, so that the kernel writes a core. Formerly the core contained the whole reservation, 327 GiB long, and
+ * writing it took 11 s. With an argument the program unmaps memory first, which formerly made the closed memory a part
+ * of the reservation that the kernel writes. */
 #define _GNU_SOURCE
 #include "check.h"
 

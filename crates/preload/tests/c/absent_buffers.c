@@ -1,4 +1,4 @@
-/* read(2) and write(2) with buffers that are not in memory; a futex and a pipe too. */
+/* read(2) and write(2) work with buffers that are not in memory; so do a futex and a pipe. */
 #include "check.h"
 #include <pthread.h>
 

@@ -1,6 +1,6 @@
-/* Memory at addresses that the program names, as runtimes do for their heaps: they have it there, it holds what was
- * written when there is more of it than the budget, and the budget is kept. Below 4 GiB all of it was the kernel's, and
- * hints above were passed over. */
+/* A program gets managed memory at the addresses that it names, as runtimes do for their heaps. The memory holds what
+ * was written even if there is more of it than the budget, and the budget is kept. Formerly all memory below 4 GiB was
+ * the kernel's, and hints above 4 GiB were ignored. */
 #include "check.h"
 #include <fcntl.h>
 #include <pthread.h>
@@ -14,7 +14,7 @@
 #define RW PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS
 #define RWX PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS
 
-/* The argument before the last stands for two. */
+/* The macros RW, NONE and RWX each stand for two arguments of mmap. */
 #define AT(addr, len, how) mmap((void *)(addr), len, how, -1, 0)
 #define AT_WITH(addr, len, how, more) mmap((void *)(addr), len, how | (more), -1, 0)
 
@@ -25,14 +25,15 @@ static void is_within_the_budget(void) {
     FILE *status = fopen("/proc/self/status", "r");
     while (fgets(line, sizeof line, status)) sscanf(line, "VmHWM: %ld", &peak);
     fclose(status);
-    /* What is given back by 64 MiB at once can hide what there is for one look. Unmanaged it would be twice the budget. */
+    /* Memory that is given back in 64 MiB at once can hide for one reading how much there is. Unmanaged memory would be
+     * twice the budget. */
     if (ram && peak * 1024 > atol(ram) / 2 * 3) {
         fprintf(stderr, "%ld KiB resident of %s\n", peak, ram);
         _exit(1);
     }
 }
 
-/* Filled, pushed out, verified, written anew by another thread, verified by a child, and given back. */
+/* The memory is filled, pushed out, verified, written anew by another thread, verified by a child, and given back. */
 static char *used_at;
 static size_t used_len;
 static void *write_again(void *nothing) {
@@ -62,7 +63,7 @@ static void use(char *at, size_t len) {
     is_within_the_budget();
 }
 
-/* A heap that is reserved where it should be, and committed piece by piece in one of two ways. */
+/* A heap is reserved at the address that is asked for, and committed piece by piece in one of two ways. */
 static void reserve_and_commit(uintptr_t wanted, size_t reserved, int by_mprotect) {
     char *at = AT(wanted, reserved, NONE);
     printf("reserved at %p\n", (void *)at);
@@ -73,12 +74,12 @@ static void reserve_and_commit(uintptr_t wanted, size_t reserved, int by_mprotec
         else CHECK(AT_WITH(at + n, MIB, RW, MAP_FIXED) == at + n);
     }
     use(at, len);
-    /* Uncommitted, and committed again: zeros. */
+    /* Memory that is uncommitted and committed again reads as zeros. */
     CHECK(AT_WITH(at, MIB, NONE, MAP_FIXED) == at && AT_WITH(at, MIB, RW, MAP_FIXED) == at);
     CHECK(at[0] == 0 && munmap(at, reserved) == 0);
 }
 
-/* As HotSpot has it, so that references fit into 32 bits: the heap ends at 4 GiB. */
+/* HotSpot places its heap so that it ends at 4 GiB, and references fit into 32 bits. */
 static void below_4_gib(void) {
     reserve_and_commit(0xe0000000, 512 * MIB, 0);
     reserve_and_commit(0xe0000000, 512 * MIB, 1);
@@ -87,19 +88,19 @@ static void below_4_gib(void) {
 
 static void across_4_gib(void) { reserve_and_commit(4 * GIB - 32 * MIB, 128 * MIB, 0); }
 
-/* ghc's. */
+/* This is the heap of ghc. */
 static void a_terabyte(void) {
     reserve_and_commit(0x4200000000, TIB, 0);
     reserve_and_commit(0x4200000000, TIB, 1);
 }
 
-/* Go's arenas. */
+/* These are the arenas of Go. */
 static void of_64_mib(void) {
     reserve_and_commit(0xc000000000, 64 * MIB, 0);
     reserve_and_commit(0xc004000000, 64 * MIB, 0);
 }
 
-/* Where they begin at random, Go tries for each of 128 addresses, and then does without. */
+/* If its arenas begin at random addresses, Go tries each of 128 addresses, and then does without. */
 static void at_random_places(void) {
     for (uintptr_t n = 0; n < 128; n++) {
         char *at = AT(0xd0000000000 + n * TIB / 2, 64 * MIB, NONE);
@@ -125,7 +126,7 @@ static void of_32_bits(void) {
     char *file = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE | MAP_32BIT, zero, 0);
     CHECK(file != MAP_FAILED && (uintptr_t)file < 2 * GIB && memcmp(file, "\177ELF", 4) == 0);
     CHECK(munmap(file, PAGE) == 0 && munmap(code, MIB) == 0 && munmap(at, 64 * MIB) == 0);
-    /* More than there is. */
+    /* The program asks for more addresses than there are. */
     CHECK(AT_WITH(0, 2 * GIB, RW, MAP_32BIT) == MAP_FAILED && errno == ENOMEM);
 }
 
@@ -133,7 +134,7 @@ static void at_fixed_places(void) {
     char *at = AT_WITH(0x70000000, 64 * MIB, RW, MAP_FIXED_NOREPLACE);
     CHECK(at == (char *)0x70000000);
     CHECK(AT_WITH(0x70000000 + 63 * MIB, 2 * MIB, RW, MAP_FIXED_NOREPLACE) == MAP_FAILED && errno == EEXIST);
-    /* A hint at what is taken is no reason to fail. */
+    /* A hint at addresses that are taken must not fail. */
     char *other = AT(0x70000000, MIB, RW);
     CHECK(other != MAP_FAILED && (other + MIB <= at || at + 64 * MIB <= other) && munmap(other, MIB) == 0);
     use(at, 64 * MIB);
@@ -141,7 +142,7 @@ static void at_fixed_places(void) {
     CHECK(munmap(at, 64 * MIB) == 0);
 }
 
-/* What is not managed is where it was asked for, too, and goes again. */
+/* Unmanaged memory is at the address that was asked for, too, and can be unmapped again. */
 static void of_other_kinds(void) {
     int file = open("/proc/self/exe", O_RDONLY);
     for (int round = 0; round < 3; round++) {
@@ -163,7 +164,7 @@ static void of_other_kinds(void) {
     }
 }
 
-/* Databases attach their memory where all of their processes have it. */
+/* Databases attach their memory at the same address in all of their processes. */
 static void of_system_v(void) {
     const uintptr_t wanted = 0x380000000;
     int id = shmget(IPC_PRIVATE, 4 * MIB, 0600);
@@ -177,7 +178,7 @@ static void of_system_v(void) {
         CHECK(shmat(id, (void *)(wanted + 77), 0) == (void *)-1 && errno == EINVAL);
         char *beside = shmat(id, at + 4 * MIB, SHM_RDONLY), *anywhere = shmat(id, NULL, 0);
         CHECK(beside == at + 4 * MIB && beside[round] == 7 && anywhere[round] == 7);
-        /* Over what is there, which goes. */
+        /* The memory is attached over another mapping, which goes. */
         char *over = AT_WITH(wanted + 16 * MIB, 8 * MIB, RW, MAP_FIXED);
         fill(over, 8 * MIB, 3);
         CHECK(shmat(id, over, SHM_REMAP) == over && over[round] == 7);
@@ -193,14 +194,14 @@ static void of_system_v(void) {
         CHECK(shmdt(at) == 0 && shmdt(at) == -1 && errno == EINVAL && shmdt(anywhere) == 0);
         CHECK(shmdt(at + 4 * MIB) == 0 && shmdt(over) == 0 && munmap(over + 4 * MIB, 4 * MIB) == 0);
         CHECK(shmctl(id, IPC_STAT, &about) == 0 && about.shm_nattch == 0);
-        /* The addresses are free for anything. */
+        /* The addresses are free for any mapping. */
         use(AT_WITH(wanted, 32 * MIB, RW, MAP_FIXED_NOREPLACE), 32 * MIB);
         CHECK(munmap((void *)wanted, 32 * MIB) == 0);
     }
     CHECK(shmctl(id, IPC_RMID, NULL) == 0);
 }
 
-/* sbcl's heap has code among its data. */
+/* The heap of sbcl has code among its data. */
 static void executable_heap(void) {
     char *at = AT_WITH(0x1000000000, GIB, RWX, MAP_NORESERVE);
     CHECK(at == (char *)0x1000000000);
@@ -213,7 +214,7 @@ static void executable_heap(void) {
     CHECK(munmap(at, GIB) == 0);
 }
 
-/* It calls by number. */
+/* This program calls mmap and the other functions by number. */
 static void by_number(void) {
     char *at = (char *)syscall(SYS_mmap, 0x50000000, 64 * MIB, RW, -1, 0L);
     CHECK(at == (char *)0x50000000);
@@ -222,7 +223,7 @@ static void by_number(void) {
     char *moved = (char *)syscall(SYS_mremap, at + MIB, MIB, 2 * MIB, MREMAP_MAYMOVE);
     CHECK(moved != MAP_FAILED && moved != at + MIB);
     CHECK(syscall(SYS_munmap, at, 64 * MIB) == 0 && syscall(SYS_munmap, moved, 2 * MIB) == 0);
-    /* The error is the kernel's, and other numbers go on to it with all their arguments. */
+    /* The error is the kernel's, and other numbers are passed to the kernel with all their arguments. */
     CHECK(syscall(SYS_munmap, 1, PAGE) == -1 && errno == EINVAL);
     CHECK(syscall(SYS_close, 12345) == -1 && errno == EBADF);
     CHECK(syscall(SYS_getpid) == getpid());
@@ -234,7 +235,7 @@ static void by_number(void) {
     CHECK(second != MAP_FAILED && memcmp(first + PAGE, second, PAGE) == 0);
 }
 
-/* Reservations of sanitizers and databases: longer than a space, readable and writable, hardly touched. */
+/* Sanitizers and databases reserve memory that is longer than a space, readable and writable, and hardly touched. */
 static void longer_than_the_space(void) {
     for (size_t len = TIB; len <= 16 * TIB; len *= 2) {
         char *at = AT_WITH(0, len, RW, MAP_NORESERVE);
@@ -246,8 +247,8 @@ static void longer_than_the_space(void) {
     is_within_the_budget();
 }
 
-/* One memory at several addresses, of which single bits differ: ZGC's heap. It tries other addresses, and ends when it
- * gets none that it asks for. */
+/* ZGC's heap is one memory at several addresses that differ in single bits. ZGC tries other addresses, and ends if it
+ * gets none of those that it asks for. */
 static void of_several_views(void) {
     const size_t len = GIB;
     int memory = memfd_create("heap", 0);

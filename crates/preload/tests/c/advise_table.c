@@ -48,7 +48,7 @@ static const struct advice {
     {"(-1)", -1},
 };
 
-/* Where the pages are when they are advised about. */
+/* The place of the pages when the advice is given. */
 enum state { IN_MEMORY, PAGED_OUT, PUSHED_OUT };
 
 static void one(size_t k, size_t a, enum state state) {
@@ -60,7 +60,7 @@ static void one(size_t k, size_t a, enum state state) {
     const long result = madvise(at, SPAN, ADVICE[a].value);
     snprintf(name, sizeof name, "%s%s %s", STATE[state], KIND[k].name, ADVICE[a].name);
     say(name, result);
-    /* Reading a guard is a signal. */
+    /* Reading a guard page raises a signal. */
     if (ADVICE[a].value != GUARD_INSTALL)
         say_contents(at, ADVICE[a].value == MADV_FREE && KIND[k].frees);
     else
@@ -125,7 +125,7 @@ static void bad_ranges(void) {
     }
 }
 
-/* What was discarded and written again stays, and a second advice finds the page as the first left it. */
+/* Pages that were discarded and written again stay, and a second advice finds them as the first advice left them. */
 static void one_after_the_other(void) {
     static const int PAIR[][2] = {{MADV_DONTNEED, MADV_FREE},   {MADV_FREE, MADV_DONTNEED},
                                   {MADV_PAGEOUT, MADV_DONTNEED}, {MADV_COLD, MADV_PAGEOUT},

@@ -1,11 +1,12 @@
-/* Questions and figures as the C library and the kernel answer them. msync and mincore said that unmapped addresses
- * are mapped, mallinfo2 said that nothing is allocated, and aligned_alloc refused an alignment that glibc serves. */
+/* The C library's queries about memory answer as they do without Millpond. Formerly msync and mincore answered that
+ * unmapped addresses are mapped, mallinfo2 that nothing is allocated, and aligned_alloc refused an alignment that glibc
+ * serves. */
 #define _GNU_SOURCE
 #include "check.h"
 #include <errno.h>
 #include <malloc.h>
 
-/* The older form, which is asked for all the same. */
+/* mallinfo is the older form of mallinfo2, and programs still call it. */
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
 int main(void) {

@@ -1,5 +1,6 @@
-/* Gives root up and becomes another program, as su and runuser do. That one may not have its memory managed, and was
- * ended for it; it runs without a budget. The arguments are the program's. Without root there is nothing to give up. */
+/* Gives root up and becomes another program, as su and runuser do. The other program may not have its memory managed,
+ * so it runs without a budget; formerly it was ended for that. The arguments are the other program's. Without root
+ * there is nothing to give up. */
 #include <grp.h>
 #include <unistd.h>
 

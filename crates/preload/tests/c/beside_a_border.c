@@ -1,6 +1,6 @@
-/* Pages that are touched for the first time right below a mapping of another kind. What is brought in with a page ends at that
- * border: zeros were once mapped page by page up to it, and taken back when it was met, with what the program had written
- * into them by then. */
+/* Pages are touched for the first time right below a mapping of another kind. The pages that are brought in with a page
+ * end at that border. Formerly zeros were mapped page by page up to the border and taken back when it was met, together
+ * with data that the program had written into them by then. */
 #include "check.h"
 
 int main(void) {

@@ -1,6 +1,6 @@
-/* Calls that are made by number, through the C library's syscall, do what the functions do. They went past us:
- * memory that was given back so came back as it had been, and what was unmapped so left a hole in our reservation, where the
- * next mapping of anybody could land. */
+/* Calls that are made by number, through the C library's syscall, do what the functions do. Formerly they went past the
+ * library: memory that was given back in this way came back with its old contents, and memory that was unmapped in this
+ * way left a hole in the reservation, where the next mapping of any library could lie. */
 #include "check.h"
 #include <fcntl.h>
 #include <sys/prctl.h>
@@ -44,7 +44,7 @@ static void give_back(void) {
     CHECK(syscall(SYS_msync, at, PAGE, MS_ASYNC) == -1 && errno == ENOMEM);
 }
 
-/* What was unmapped is free for the program, and for nobody else. */
+/* Unmapped addresses are free for the program, and for no other mapping. */
 static void map_again(void) {
     for (int round = 0; round < 64; round++) {
         char *at = map_by_number(MIB);
@@ -78,7 +78,7 @@ static void move_and_protect(void) {
     CHECK(munmap(to, LEN) == 0);
 }
 
-/* The sixth argument is on the stack. */
+/* The sixth argument is passed on the stack. */
 static void map_a_file(void) {
     char name[] = "/tmp/by-number-XXXXXX";
     int file = mkstemp(name);
@@ -127,7 +127,7 @@ int main(void) {
     map_a_file();
     move_the_break();
     give_to_a_pipe();
-    /* What nobody serves is the kernel's, with its errors. */
+    /* A call that the library does not serve goes to the kernel, which gives its errors. */
     CHECK(syscall(SYS_getpid) == getpid());
     CHECK(syscall(100000) == -1 && errno == ENOSYS);
     CHECK(syscall(SYS_close, -1) == -1 && errno == EBADF);

@@ -1,4 +1,4 @@
-/* What the test programs share: a check that names its line, and pages that know their number. */
+/* Helpers of the test programs: a check that names its line, and pages that contain their number. */
 #ifndef CHECK_H
 #define CHECK_H
 #define _GNU_SOURCE
@@ -43,7 +43,7 @@ static inline char *map(size_t len) {
     return at;
 }
 
-/* madvise by an instruction of the program's own, which no library sees. */
+/* Calls madvise by an instruction of the program's own, which no library sees. */
 static inline long bare_madvise(void *at, size_t len, long advice) {
 #if defined(__x86_64__)
     long result;
@@ -60,7 +60,7 @@ static inline long bare_madvise(void *at, size_t len, long advice) {
 }
 
 static inline void press(void) {
-    /* Pushes everything else out of a budget of 32 MiB. */
+    /* This pushes all other memory out of a budget of 32 MiB. */
     char *at = map(48 * MIB);
     fill(at, 48 * MIB, 77);
     CHECK(munmap(at, 48 * MIB) == 0);

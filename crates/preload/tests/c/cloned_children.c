@@ -1,6 +1,7 @@
-/* Children that `fork` did not make: by `_Fork`, which runs no handlers, by `clone` on a stack of their own, and by
- * the number of the call, as sandboxes make them. Each has a copy of the memory, most of which is out, and died by SIGSEGV at its first touch of
- * it. One that shares the memory has always been served. */
+/* The program makes children without `fork`: by `_Fork`, which runs no handlers, by `clone` on a stack of their own,
+ * and by the number of the call, as sandboxes make them. Each child has a copy of the memory, most of which is not in
+ * memory, and formerly died by SIGSEGV at its first access to it. A child that shares the memory has always been
+ * served. */
 #define _GNU_SOURCE
 #include <linux/sched.h>
 #include <sched.h>
@@ -75,7 +76,7 @@ int main(void)
             return 3;
         if (!ends_well(clone(look, unmanaged + STACK, SIGCHLD | CLONE_VM, word)))
             return 4;
-        /* The parent goes on as before. */
+        /* The parent goes on as it did before. */
         if (look(word))
             return 5;
     }

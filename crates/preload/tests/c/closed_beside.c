@@ -1,13 +1,13 @@
-/* Memory of which every other 16 KiB is closed: given back, or without access for a while, as in the heaps of
- * collectors. Found with it: a fault brought in what lay around its page, closed or not, so that a third to a half of what was in
- * memory after a pass in order was of no use to anybody. The argument says how it is closed. */
+/* Every other 16 KiB of the memory is closed: given back, or without access for a while, as in the heaps of collectors.
+ * Formerly a fault brought in the pages around its page whether they were closed or not, so that a third to a half of
+ * the pages in memory after a pass in order were of no use. The argument says how the memory is closed. */
 #include "check.h"
 #include <stdbool.h>
 
 enum { CHUNK = 16 << 10, PASSES = 3 };
 static const size_t LEN = 64 * MIB;
 
-/* KiB in memory of mappings of the range that cannot be used, or that can. */
+/* Returns the resident KiB of those mappings of the range that can be used, or of those that cannot. */
 static long resident(char *from, bool usable) {
     FILE *maps = fopen("/proc/self/smaps", "r");
     CHECK(maps);
@@ -36,7 +36,8 @@ int main(int count, char **arguments) {
         int done = strcmp(how, "unmap") == 0 ? munmap(at + n, CHUNK) : mprotect(at + n, CHUNK, PROT_NONE);
         CHECK(done == 0);
     }
-    /* In order, which has the longest windows. What was in memory when it was closed leaves with the first pass. */
+    /* Passes in order have the longest windows. Pages that were in memory when they were closed leave with the first
+     * pass. */
     for (int pass = 0; pass < PASSES; pass++)
         for (size_t n = 0; n < LEN; n += PAGE)
             if (is_open(n)) {
@@ -49,7 +50,7 @@ int main(int count, char **arguments) {
         fprintf(stderr, "%ld KiB in memory are closed, and %ld open\n", closed, open);
     CHECK(open > 0);
     if (strcmp(how, "protect") == 0) {
-        /* What was closed is what it was. */
+        /* The closed memory has its old contents. */
         CHECK(mprotect(at, LEN, PROT_READ | PROT_WRITE) == 0);
         verify(at, LEN, 5);
     }

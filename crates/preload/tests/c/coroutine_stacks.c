@@ -1,4 +1,4 @@
-/* Coroutines on stacks from malloc that map, unmap, allocate and fork while their stacks leave memory. */
+/* Coroutines whose stacks are from malloc map, unmap, allocate and fork while their stacks leave memory. */
 #include "check.h"
 #include <sys/wait.h>
 #include <ucontext.h>

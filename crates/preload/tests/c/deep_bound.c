@@ -1,7 +1,7 @@
-/* A library that is loaded with RTLD_DEEPBIND frees what the program allocated, and the other way round. PHP loads
- * its extensions so, and died at its start: in such a library `free` was the C library's. The library is this
- * program's own file, made anew, and found by the caller's $ORIGIN: a wrapper that calls dlopen would have another
- * one. */
+/* A library that is loaded with RTLD_DEEPBIND frees memory that the program allocated, and the other way round. PHP
+ * loads its extensions in this way, and formerly died at its start, because `free` was the C library's in such a
+ * library. The loaded library is extension.c, made anew, and found by the caller's $ORIGIN: a wrapper that calls dlopen
+ * would have another $ORIGIN. */
 #define _GNU_SOURCE
 #include "check.h"
 #include <dlfcn.h>

@@ -1,6 +1,6 @@
-/* A program writes and reads 32 MiB past the page cache at once, in a budget of as much. The device works on the
- * pages themselves, so they can go nowhere until the call is done; they were taken for victims again and again, and
- * the program never went on. Its argument is a directory to write to. */
+/* A program writes and reads 32 MiB past the page cache at once, in a budget of 32 MiB. The device works on the pages
+ * themselves, so they cannot leave memory until the call is done. Formerly they were chosen as victims again and again,
+ * and the program never went on. The argument is a directory to write to. */
 #include "check.h"
 #include "words.h"
 #include <fcntl.h>

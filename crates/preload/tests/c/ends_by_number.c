@@ -1,9 +1,10 @@
-/* The last thread ends by the bare system call: natively the process ends with it. (Kernels differ in whose status it
- * has then, the last thread's or the first's; here they are the same.)
+/* The last thread ends by the bare system call. Without the library the process ends with it. (Kernels differ in
+ * whether the process then has the status of the last thread or of the first; here both are the same.)
  *
- * Found with the kernel's strict seccomp mode, in which that call is the only way to end: the process stayed for ever,
- * deaf to SIGTERM, as the library's own threads were left. "alone": one thread; "strict": the same in that mode;
- * "several": the first thread ends before another, which still works. */
+ * Formerly the process stayed for ever and was deaf to SIGTERM, because the library's own threads were left. That was
+ * found with the kernel's strict seccomp mode, in which that call is the only way to end. The argument "alone" is for a
+ * program of one thread, "strict" for such a program in that mode, and "several" for a program whose first thread ends
+ * before another, which still works. */
 #define _GNU_SOURCE
 #include <linux/seccomp.h>
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* Prints what the calls answer, good and bad ones. The test runs this with and without the library and compares. */
+/* Prints the results and errors of good and bad calls. The test runs this with and without the library and compares. */
 #include "check.h"
 #include <fcntl.h>
 
@@ -8,7 +8,7 @@ static void say(long result) {
 }
 static void say_map(void *at) { say(at == MAP_FAILED ? -1 : 0); }
 
-/* Not known to the compiler, which would warn of it. */
+/* The compiler does not know the value, since it would warn of it. */
 static volatile size_t all_ones = (size_t)-1;
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* What deep_bound.c loads. */
+/* This is the library that deep_bound.c loads. */
 #include <stdlib.h>
 
 void take(void *block) { free(block); }

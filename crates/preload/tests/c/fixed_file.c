@@ -1,5 +1,5 @@
-/* A file mapped by MAP_FIXED into managed memory: its offset counts, its neighbours keep, and the place can be used
-   again. */
+/* A file is mapped by MAP_FIXED into managed memory: its offset is right, its neighbours keep their contents, and the
+ * addresses can be used again. */
 #include "check.h"
 #include <fcntl.h>
 

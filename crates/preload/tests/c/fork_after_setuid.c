@@ -1,5 +1,6 @@
-/* A daemon is started as root, gives root up, and then forks workers; agents forbid being looked at as well. No child
- * could make a userfaultfd or open its page map any more. Without root there is nothing to give up. */
+/* A daemon is started as root, gives root up, and then forks workers. Agents also forbid other processes to look at
+ * them. Formerly no child could make a userfaultfd or open its page map after that. Without root there is nothing to
+ * give up. */
 #include <grp.h>
 #include <stdlib.h>
 #include <sys/prctl.h>

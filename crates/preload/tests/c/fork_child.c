@@ -1,4 +1,5 @@
-/* A forked child reads the pages of its parent that were not in memory, and each side's writes are its own. */
+/* A forked child reads the pages of its parent that were not in memory. Parent and child do not see each other's
+ * writes. */
 #include "check.h"
 #include <sys/wait.h>
 #include <pthread.h>

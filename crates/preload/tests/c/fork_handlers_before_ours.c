@@ -1,8 +1,9 @@
-/* rustc hung when it started the linker, by fork. It has an allocator of its own, whose first `malloc` is the dynamic
- * linker's and comes before any constructor, so that its fork handlers were registered before ours and ran behind them:
- * they touched managed memory while the forking thread held all that serves it. Here, too, the program's own `malloc`
- * registers them when it is first called, and memory is short. Its lock is held over the fork, as theirs is: then a
- * thread of ours in the child asked for memory by way of the C library, and waited for the program's handler in turn. */
+/* rustc hung when it started the linker, by fork. It has an allocator of its own. The first caller of its `malloc` is
+ * the dynamic linker, before any constructor, so its fork handlers were registered before the library's and ran after
+ * them. There they touched managed memory while the forking thread held all locks that serve it. In this program, too,
+ * `malloc` registers the handlers when it is first called, and memory is short. The allocator's lock is held over the
+ * fork, as rustc's is: a thread of the library in the child formerly asked for memory through the C library, and waited
+ * for the program's handler. */
 #include "check.h"
 #include <pthread.h>
 #include <sys/wait.h>
@@ -23,7 +24,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void prepare(void) {
     touch_all(&calls[0]);
-    /* As an allocator does that makes room, or a lock's table that grows. */
+    /* An allocator does this when it makes room, or when a table of its locks grows. */
     char *more = map(MIB);
     fill(more, MIB, 3);
     CHECK(munmap(more, MIB) == 0);
@@ -41,7 +42,7 @@ static void in_child(void) {
     pthread_mutex_unlock(&lock);
 }
 
-/* An allocator of which nothing ever comes back. */
+/* An allocator that never frees anything. */
 static _Alignas(16) char heap[8 * MIB];
 
 void *memalign(size_t alignment, size_t len) {

@@ -1,4 +1,5 @@
-/* 400 children, one after the other, faster than the manager looks for those that are gone. What each has is right. */
+/* The program makes 400 children, one after the other, faster than the manager looks for those that have ended. The
+ * memory of each child is right. */
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
-/* A child gives up its rights, as su, runuser, nginx and cron do. The C library has every thread of the process do the
- * same, by a signal, and waits for each; our threads had that signal blocked, and the child hung. It needs no right to
- * change to the user that it is already: the signal is sent all the same. */
+/* A child gives up its rights, as su, runuser, nginx and cron do. The C library has every thread of the process do so,
+ * by a signal, and waits for each thread. Formerly the library's threads had that signal blocked, and the child hung. A
+ * change to the current user needs no right, and the signal is sent in this case too. */
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,8 +1,7 @@
-/* fork takes no descriptor, so a program may call it when it has as many open as it is allowed.
+/* fork needs no descriptor, so a program may call it when it has as many descriptors open as it may.
  *
- * Found: the child ended with status 71, as it found no room in the table for its store and its userfaultfd. A few
- * descriptors are now kept back for that, where the program cannot close them.
- */
+ * Formerly the child ended with status 71, because its table had no room for its store and its userfaultfd. The library
+ * now keeps a few descriptors for that, and the program cannot close them. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,6 @@
-/* A growing mapping at a fixed place where something was before: it died by SIGSEGV at the second page below, as our
- * reservation lay where it was to grow to. What lies below it is not run over. */
+/* A growing mapping is made at a fixed address where another mapping was before. Formerly the program died by SIGSEGV
+ * at the second page below, because the reservation lay where the mapping had to grow. The mapping does not grow over
+ * other memory below it. */
 #define _GNU_SOURCE
 #include "check.h"
 

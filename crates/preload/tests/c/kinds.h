@@ -1,4 +1,4 @@
-/* Kinds of memory to give advice about: sixteen pages of each, made anew for every advice. */
+/* These are kinds of memory to give advice about. Sixteen pages of each kind are made anew for every advice. */
 #ifndef KINDS_H
 #define KINDS_H
 #include "check.h"
@@ -10,10 +10,10 @@
 #define SEED 1000
 
 static int file = -1;
-/* A page with nothing mapped for a good way around. */
+/* A page that is far from all other mappings. */
 static char *hole;
 
-/* Room for one kind with nothing beside it, so that a hole in it stays a hole. */
+/* Finds addresses for one kind of memory with no mapping beside them, so that a hole in the memory stays a hole. */
 static char *place(int prot, int flags) {
     char *at = mmap(NULL, SPAN, prot, MAP_ANONYMOUS | flags, -1, 0);
     CHECK(at != MAP_FAILED);
@@ -62,7 +62,7 @@ static void write_file(void) {
     fill(content, SPAN, SEED);
     CHECK(pwrite(file, content, SPAN, 0) == (ssize_t)SPAN);
 }
-/* Half of it written, so that it is private memory over a file. */
+/* Half of the file mapping is written, so that it is private memory over a file. */
 static char *file_private(void) {
     char *at = of_file(MAP_PRIVATE);
     fill(at + 8 * PAGE, 8 * PAGE, 7);
@@ -142,7 +142,7 @@ static char *block(void) {
 static const struct kind {
     const char *name;
     char *(*make)(void);
-    /* MADV_FREE is taken by a part of it at least. */
+    /* MADV_FREE works on a part of it at least. */
     int frees;
 } KIND[] = {
     {"read-write", read_write, 1},
@@ -185,7 +185,7 @@ static inline size_t kind_named(const char *name) {
 
 static char *(*made)(void);
 static char *make(size_t kind) {
-    /* An advice may have punched a hole. */
+    /* An advice may have made a hole. */
     write_file();
     made = KIND[kind].make;
     return made();
@@ -194,7 +194,7 @@ static inline void unmake(char *at) {
     if (made == heap) {
         CHECK(sbrk(-2 * (intptr_t)SPAN) != (void *)-1);
     } else if (made == block) {
-        /* Whatever was said about it does not matter to what comes from malloc next. */
+        /* No advice about this memory affects memory that malloc returns later. */
         madvise(at, SPAN, MADV_DOFORK);
         madvise(at, SPAN, MADV_KEEPONFORK);
         madvise(at, SPAN, 103);
@@ -206,8 +206,8 @@ static inline void unmake(char *at) {
 
 static inline void say(const char *name, long result) { printf("%s %ld %d", name, result, result < 0 ? errno : 0); }
 
-/* One letter for each page: s as it was filled, z zeros, . not readable, ? anything else. After MADV_FREE the first
- * two are one. */
+/* Prints one letter for each page: s for its first contents, z for zeros, . for an unreadable page, and ? for anything
+ * else. With `either`, as after MADV_FREE, s and z are printed as one letter. */
 static inline void say_contents(char *at, int either) {
     static int pipes[2] = {-1, -1};
     if (pipes[0] < 0) CHECK(pipe(pipes) == 0);

@@ -1,5 +1,6 @@
-/* Blocks of 1 to 12 MiB grow and shrink by realloc in three threads, at twice the budget, while the main thread forks: what is
- * in them stays, what calloc gives is zeros whoever had it before, and the kernel's mappings do not become ever more. */
+/* Three threads grow and shrink blocks of 1 to 12 MiB by realloc, at twice the budget, while the main thread forks. The
+ * blocks keep their contents, memory from calloc is zeros whichever thread had it before, and the number of the
+ * kernel's mappings does not keep growing. */
 #include "check.h"
 #include <malloc.h>
 #include <pthread.h>
@@ -10,7 +11,7 @@ static volatile int over;
 
 static size_t some(unsigned *seed) { return (256 + (size_t)rand_r(seed) % 2800) * PAGE + (size_t)rand_r(seed) % PAGE; }
 
-/* Every page, and the last bytes. */
+/* Every page is checked, and the last bytes. */
 static void fill_all(char *at, size_t len, uint64_t seed) {
     for (size_t n = 0; n < len / PAGE; n++) *(uint64_t *)(at + n * PAGE) = seed + n;
     memset(at + len - 8, (int)seed & 127, 8);

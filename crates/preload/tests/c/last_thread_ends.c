@@ -1,11 +1,11 @@
-/* The first thread hands over to others and ends by pthread_exit; the last thread that ends, ends the process.
+/* The first thread starts other threads and ends by pthread_exit. The process ends with its last thread.
  *
- * Found: the process stayed for ever, and was deaf to SIGTERM. The C library counts the threads that are left, and the
- * library's own were among them; these never end, and block all signals. With an argument the same for a program that
- * has one thread only ("alone"), and for a child of a fork ("child"), which has threads of the library's anew.
+ * Formerly the process stayed for ever, and was deaf to SIGTERM. The C library counts the remaining threads, and the
+ * library's own threads were among them; these never end, and block all signals. With the argument "alone" the program
+ * has one thread only. With "child" the threads are those of a forked child, where the library has made its own threads
+ * anew.
  *
- * What is registered with atexit runs in the last thread, as it does without the library.
- */
+ * Functions that are registered with atexit run in the last thread, as they do without the library. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,10 +1,11 @@
-/* A fork while memory is lazily freed, some of it in use again: the child starts, and both have their own afterwards. */
+/* The program forks while memory is lazily freed, and some of that memory is in use again. The child starts, and parent
+ * and child each have their own contents afterwards. */
 #include "check.h"
 #include <sys/wait.h>
 
 int main(void) {
     for (int round = 0; round < 4; round++) {
-        /* Large enough to be purged when it is freed. */
+        /* The block is large enough to be purged when it is freed. */
         char *at = malloc(9 * MIB);
         fill(at, 9 * MIB, round);
         free(at);

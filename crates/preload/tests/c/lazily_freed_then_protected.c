@@ -1,4 +1,4 @@
-/* Memory that was given back lazily, given out again and made inaccessible before anybody wrote to it: the reclaimer
+/* Memory is given back lazily, allocated again and made inaccessible before the program writes to it. The reclaimer
  * must not read it to see whether it was used. */
 #include "check.h"
 

@@ -1,9 +1,9 @@
-/* What the allocator gives back lazily is zeros where the allocator says so, under pressure and without, and is lost to
- * nobody: blocks in use beside it keep what they hold. */
+/* Memory that the allocator gives back lazily is zeros where the allocator promises zeros, with memory pressure and
+ * without. Blocks beside it that are in use keep their contents. */
 #include "check.h"
 #include <pthread.h>
 
-/* jemalloc's control; the library has it under this name too. */
+/* This is jemalloc's control function; the library exports it under this name too. */
 extern int mallctl(const char *, void *, size_t *, void *, size_t) __attribute__((weak));
 
 static void give_back(void) {
@@ -20,7 +20,7 @@ static char *block(size_t len) {
 }
 
 static const size_t LEN[] = {16384, 20480, 65536, 69632, 262144, MIB, 9 * MIB};
-/* Sizes between those. */
+/* These sizes lie between those of LEN. */
 #define KEPT(l) (LEN[l] / PAGE % 256 * PAGE + PAGE)
 enum { LENS = sizeof LEN / sizeof *LEN, EACH = 4 };
 
@@ -40,7 +40,7 @@ static void used_again(int pressed) {
             char *at = calloc(1, LEN[l]);
             CHECK(at != NULL);
             zeros(at, LEN[l]);
-            /* A part of it, so that the rest is still free when memory is short. */
+            /* Only a part is used, so that the rest is still free when memory is short. */
             if (n % 2) memset(at + LEN[l] / 2, 1, 64);
             freed[l][n] = at;
         }
@@ -58,10 +58,10 @@ static void used_again(int pressed) {
         }
 }
 
-/* A program may free what it has made unwritable. It must not be cleared then. */
+/* A program may free memory that it has made unwritable. The memory must not be cleared then. */
 static void protected_when_freed(void) {
     char *at = block(4 * MIB);
-    /* Not known to the compiler to be the same. */
+    /* The compiler does not know that the pointers are the same. */
     const volatile uintptr_t same = (uintptr_t)at;
     fill(at, 4 * MIB, 3);
     CHECK(mprotect(at + MIB, MIB, PROT_READ) == 0 && mprotect(at + 3 * MIB, PAGE, PROT_NONE) == 0);
@@ -74,7 +74,7 @@ static void protected_when_freed(void) {
     free(at);
 }
 
-/* A stack stays in memory, and is zeros all the same when it is given back. */
+/* A stack stays in memory, and yet it is zeros when it is given back. */
 static void *stand(void *argument) { return argument; }
 static void was_a_stack(void) {
     char *at = block(MIB);

@@ -1,6 +1,6 @@
-/* The limit on locked memory holds for managed memory, with the kernel's answers, and the kernel's figure has it. Managed memory
- * could be locked beyond any limit, by anybody. And what is freed is not locked any more: a program that locked what it
- * allocated and freed it without unlocking could lock nothing after a while. */
+/* The limit on locked memory holds for managed memory. The results are the kernel's, and the kernel's figure includes
+ * the memory. Formerly every program could lock managed memory beyond any limit. Freed memory is not locked any more:
+ * formerly a program that locked what it allocated and freed it without unlocking could lock nothing after a while. */
 #include "check.h"
 #include <linux/capability.h>
 #include <sys/resource.h>
@@ -30,7 +30,7 @@ static void limit(size_t bytes) {
     CHECK(setrlimit(RLIMIT_MEMLOCK, &limit) == 0);
 }
 
-/* Without the right to lock beyond the limit. */
+/* The program has no right to lock beyond the limit. */
 static void give_up_the_right(void) {
     struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
     struct __user_cap_data_struct data[2];

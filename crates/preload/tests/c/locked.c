@@ -1,15 +1,16 @@
-/* Memory is locked: a little of it, 10 MiB, more than the budget, and all. The kernel's lock touched every page,
- * and what it had touched could not leave: a program that locked most of the budget or more never ended. With
- * mlockall, the kernel touched what belongs to nobody in our own mappings, and the process was stopped.
+/* The program locks memory: 10 MiB, more than the budget, and all memory. The kernel's lock touches every page, and
+ * once the touched pages could not leave: a program that locked most of the budget or more never ended. With mlockall
+ * the kernel touched unused parts of the library's own mappings, and the process was stopped.
  *
- * A lock is done, or refused for want of memory. What is locked stays in memory. In either case the memory holds
- * what was written to it, and other memory can be used beside it. A lock goes where mremap moves the memory; once
- * it stayed behind, with the address, and the memory left. */
+ * A lock is done, or refused for want of memory. Locked memory stays in memory. In either case the memory holds what
+ * was written to it, and other memory can be used beside it. A lock moves with the memory when mremap moves it;
+ * formerly the lock stayed at the old address, and the memory left. */
 #include "check.h"
 #include "words.h"
 #include <fcntl.h>
 
-/* Refused as without us where the limit on locked memory is low, or the right to lock is missing. */
+/* The kernel refuses the lock, as it does without the library, where the limit on locked memory is low or the right to
+ * lock is missing. */
 static int was_refused(int result) {
     CHECK(result == 0 || errno == ENOMEM || errno == EAGAIN || errno == EPERM);
     return result != 0;
@@ -34,7 +35,7 @@ static void lock(size_t len, int must_fit) {
     put_words(at, len / 2, 5);
     press();
     int refused = was_refused(mlock(at, len));
-    /* Whoever may lock may lock a little. */
+    /* A program that may lock at all may lock a little. */
     if (must_fit && refused) CHECK(errno == EPERM || errno == EAGAIN);
     put_words(at + len / 2, len / 2, 6);
     press();
@@ -48,7 +49,7 @@ static void lock(size_t len, int must_fit) {
     printf("%zu MiB are locked or refused\n", len / MIB);
 }
 
-/* Moved by its tables, moved to where each page has to be copied, and grown. */
+/* The memory is moved by its tables, moved to an address where each page has to be copied, and grown. */
 static void lock_and_move(void) {
     const size_t len = 2 * MIB;
     char *at = map(len), *places = map(16 * MIB);
@@ -94,7 +95,7 @@ int main(void) {
     lock(10 * MIB, 0);
     lock(48 * MIB, 0);
     lock_and_move();
-    /* What the locks before took is given back. */
+    /* The memory of the earlier locks is given back. */
     lock(4 * MIB, 1);
     lock_all(MCL_CURRENT);
     lock_all(MCL_CURRENT | MCL_FUTURE);

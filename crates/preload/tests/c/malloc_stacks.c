@@ -1,4 +1,4 @@
-/* Threads on stacks from malloc and from mmap, under pressure, joined and freed. */
+/* Threads run on stacks from malloc and from mmap, under memory pressure, and are joined and freed. */
 #include "check.h"
 #include <pthread.h>
 

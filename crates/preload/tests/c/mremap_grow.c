@@ -1,4 +1,5 @@
-/* mremap: contents are right after growing, shrinking and moving, also of pages that were not in memory. */
+/* The contents of memory are right after mremap grows, shrinks and moves it, also those of pages that were not in
+ * memory. */
 #include "check.h"
 
 int main(void) {

@@ -1,5 +1,5 @@
-/* Prints what mremap answers for every kind of memory and every combination of flags, and what old and new place hold and
- * allow afterwards. The test runs this with and without the library and compares. */
+/* Prints the results of mremap for every kind of memory and every combination of flags, and the contents and rights of
+ * the old and the new range afterwards. The test runs this with and without the library and compares. */
 #include "check.h"
 #include "kinds.h"
 #include <signal.h>
@@ -8,7 +8,7 @@
 
 static int pipes[2];
 
-/* One letter for each page: w writable, r not, . not even readable. Contents stay. */
+/* Prints one letter for each page: w for writable, r for readable only, . for unreadable. The contents stay. */
 static void say_access(char *at, size_t pages) {
     for (size_t n = 0; n < pages; n++) {
         char *page = at + n * PAGE, letter = '.';
@@ -21,7 +21,7 @@ static void say_access(char *at, size_t pages) {
     }
 }
 
-/* As say_contents, for any number of pages: a letter for the seed, z for zeros. */
+/* Does what say_contents does, for any number of pages: one letter stands for the seed, and z for zeros. */
 static void say_pages(char *at, size_t pages) {
     putchar(' ');
     for (size_t n = 0; n < pages; n++) {
@@ -47,10 +47,10 @@ static void say_pages(char *at, size_t pages) {
 
 static const struct how {
     const char *name;
-    /* In pages; the old range begins at page `from` of the area. */
+    /* The numbers are in pages. The old range begins at page `from` of the area. */
     size_t from, old_len, new_len;
     int flags;
-    /* Where the target is: none, like the source in its 2 MiB, a page further. */
+    /* The place of the target: none, at the source's offset within 2 MiB, or a page further. */
     enum { NOWHERE, ALIKE, UNALIKE } target;
 } HOW[] = {
     {"same", 0, 16, 16, 0, NOWHERE},
@@ -99,10 +99,10 @@ static char *wall_at(char *at) {
 
 static void one(size_t k, const struct how *how, enum state state) {
     static const char *const STATE[] = {"", "paged out, ", "pushed out, "};
-    /* The target is inside something else of the program's. */
+    /* The target is inside another mapping of the program. */
     char *wide = map(2 * MIB + 4 * WIDE);
     char *at = make(k);
-    /* Nothing can grow in place, and holes stay small, whatever comes to lie beside it. */
+    /* No memory can grow in place, and holes stay small, whatever comes to lie beside them. */
     char *wall = wall_at(at + SPAN), *front = wall_at(at - PAGE);
     char *target = wide + WIDE + ((uintptr_t)at + how->from * PAGE - (uintptr_t)(wide + WIDE)) % (2 * MIB);
     if (how->target == UNALIKE) target += PAGE;
@@ -177,12 +177,12 @@ static void bad_arguments(void) {
             {"address zero", NULL, PAGE, PAGE, to},
         };
         for (size_t b = 0; b < sizeof BAD / sizeof *BAD; b++) {
-            /* The hint of a move without MREMAP_FIXED is looked at by kernels and ignored by us. */
+            /* Kernels use the hint of a move without MREMAP_FIXED, and the library ignores it. */
             char *given = FLAGS[f] & F ? BAD[b].to : NULL;
             char *new = mremap(BAD[b].at, BAD[b].old_len, BAD[b].new_len, FLAGS[f], given);
             printf("%d, %s: %d\n", FLAGS[f], BAD[b].name, new == MAP_FAILED ? errno : 0);
             if (new != MAP_FAILED && new != BAD[b].at) CHECK(munmap(new, BAD[b].new_len) == 0);
-            /* Whatever it did, begin anew. */
+            /* Whatever the call did, the next one begins anew. */
             munmap(at, SPAN);
             CHECK(mmap(at, SPAN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at);
             CHECK(mmap(to, WIDE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == to);
@@ -191,7 +191,7 @@ static void bad_arguments(void) {
     }
 }
 
-/* With room behind it an area grows where it is, again and again, and what was given back reads as zeros. */
+/* An area with room behind it grows in place, again and again, and memory that was given back reads as zeros. */
 static void in_place(void) {
     char *at = map(WIDE);
     CHECK(munmap(at + SPAN, WIDE - SPAN) == 0);

@@ -1,4 +1,4 @@
-/* The program's own madvise: DONTNEED reads as zeros afterwards, whether the pages were in memory or not. */
+/* Memory reads as zeros after the program's own MADV_DONTNEED, whether the pages were in memory or not. */
 #include "check.h"
 
 int main(void) {

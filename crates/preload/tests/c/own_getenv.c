@@ -1,11 +1,11 @@
-/* A program with a getenv of its own, as sudo and bash have.
+/* A program has a getenv of its own, as sudo and bash have.
  *
- * Its name comes before the C library's wherever it is looked up. The standard library that is linked into Millpond
- * asked it, in the first constructor of the process, for the directory of temporary files and for the size of a
- * thread's stack. That of sudo reads `environ`, which was not set then, and `millpond run -- sudo ...` ended by SIGSEGV
- * as root. (For others sudo is set-uid and has no library.) Where it is the C library's, the answer was that nothing is
- * set, so TMPDIR was never followed: that is looked at here as well. A child is made too, since threads begin there.
- */
+ * Every lookup of the name finds the program's function before the C library's. The standard library that is linked
+ * into Millpond called it in the first constructor of the process, for the directory of temporary files and for the
+ * size of a thread's stack. The getenv of sudo reads `environ`, which was not set then, so `millpond run -- sudo ...`
+ * ended by SIGSEGV as root. (For other users sudo is set-uid and loads no library.) The C library's getenv answered at
+ * that time that no variable is set, so TMPDIR was never followed: this program checks that too. It also makes a child,
+ * since threads begin there. */
 #include "check.h"
 
 #include <dirent.h>
@@ -26,7 +26,7 @@ char *getenv(const char *name)
     return NULL;
 }
 
-/* Whether an open file without a name lies in the directory. */
+/* Returns whether an open file without a name lies in the directory. */
 static int has_file_in(const char *directory)
 {
     DIR *open = opendir("/proc/self/fd");
@@ -51,7 +51,7 @@ int main(int argc, char **argv)
     if (child == 0) {
         char *block = malloc(1 << 20);
         memset(block, 1, 1 << 20);
-        usleep(300 * 1000); /* all of its threads have begun by then */
+        usleep(300 * 1000); /* all threads of the child have begun by then */
         _exit(asked ? 1 : 0);
     }
     int status;

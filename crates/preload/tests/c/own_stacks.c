@@ -1,6 +1,6 @@
 /* Threads run on stacks from the program's own memory, from mmap and from an aligned malloc, and some of them fork
- * there. Such a stack was pinned as a whole when its thread began and never let go, so after a few rounds the
- * budget was full of stacks that nobody used, and the next fault was never served. */
+ * there. Formerly such a stack was pinned as a whole when its thread began, and never unpinned. After a few rounds the
+ * budget was full of stacks that no thread used, and the next fault was never served. */
 #include "check.h"
 #include <pthread.h>
 #include <sys/wait.h>

@@ -1,5 +1,5 @@
-/* Prints what process_madvise answers about this process and others, with good and bad vectors, and what the pages
- * hold afterwards. The test runs this with and without the library and compares. */
+/* Prints the results of process_madvise about this process and others, with good and bad vectors, and the contents of
+ * the pages afterwards. The test runs this with and without the library and compares. */
 #include "check.h"
 #include "kinds.h"
 #include <dlfcn.h>
@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-/* In the C library since 2.36; the library under test has it always. */
+/* The C library has the function since 2.36; the library under test always has it. */
 typedef ssize_t process_madvise_fn(int, const struct iovec *, size_t, int, unsigned);
 static process_madvise_fn *found;
 
@@ -17,7 +17,7 @@ static long advise(int pidfd, const void *vector, size_t count, int advice, unsi
 }
 
 static int own;
-/* What the ranges are about. */
+/* The kind of memory that the ranges are in. */
 static char *target;
 
 static void try(const char *name, int pidfd, const void *vector, size_t count, int advice, unsigned flags) {
@@ -27,7 +27,7 @@ static void try(const char *name, int pidfd, const void *vector, size_t count, i
     say_contents(target, advice == MADV_FREE && result > 0);
 }
 
-/* As above, with ranges given in pages from the start of a kind of memory. */
+/* Does what the function above does, with ranges given in pages from the start of a kind of memory. */
 struct pages {
     size_t from, len;
 };
@@ -97,12 +97,12 @@ static void vectors(void) {
     try("good, then hole", own, TWO(target + 6 * PAGE, PAGE, hole, PAGE), 2, MADV_DONTNEED, 0);
     try("good, then zero", own, TWO(target + 6 * PAGE, PAGE, NULL, PAGE), 2, MADV_DONTNEED, 0);
 
-    /* The vector in the memory that is discarded. */
+    /* The vector lies in the memory that is discarded. */
     fill(area, 8 * PAGE, SEED);
     try("vector in the first range", own, TWO(area, PAGE, area + 4 * PAGE, PAGE), 2, MADV_DONTNEED, 0);
     CHECK(two[0].iov_base == NULL && two[1].iov_len == 0 && area[4 * PAGE] == 0);
 
-    /* The vector that can be read no further than its end, with a negative length before that. */
+    /* The vector can be read no further than its end, and has a negative length before that. */
     struct iovec *last = (struct iovec *)(area + PAGE) - 1;
     CHECK(munmap(area + PAGE, PAGE) == 0);
     *last = (struct iovec){area + 2 * PAGE, PAGE};
@@ -112,7 +112,7 @@ static void vectors(void) {
     try("negative before the end", own, last, 2, MADV_DONTNEED, 0);
     CHECK(munmap(area, PAGE) == 0 && munmap(area + 2 * PAGE, 6 * PAGE) == 0);
 
-    /* As many ranges as there may be, and more bytes than one call takes. */
+    /* The vector has as many ranges as there may be, and more bytes than one call takes. */
     static struct iovec many[1024];
     char *wide = map(1024 * PAGE);
     fill(wide, 1024 * PAGE, SEED);

@@ -1,6 +1,7 @@
-/* mremap at three times the budget, by threads that fill, grow, shrink and move areas of their own, while one thread each counts
- * in two areas that others move to and fro, and the main thread forks. What is counted must be there at the end, wherever the
- * area was at the moment; an access to where it is not must be SIGSEGV, never zeros. */
+/* Threads call mremap at three times the budget. Some fill, grow, shrink and move areas of their own. One thread each
+ * counts in two areas that other threads move to and fro, and the main thread forks. At the end the counts must be
+ * right, wherever the area was at each moment. An access to an address where the area is not must be SIGSEGV, and never
+ * read zeros. */
 #include "check.h"
 #include <pthread.h>
 #include <setjmp.h>
@@ -11,7 +12,7 @@
 static int seconds;
 static volatile int over;
 
-/* Owners. Nothing of theirs fits where the counted area is not at the moment. */
+/* These threads own their areas. None of their areas fits at an address that the counted area has left. */
 enum { COUNTED = 600 };
 static size_t some(unsigned *seed, size_t most) { return (COUNTED + 1 + (size_t)rand_r(seed) % most) * PAGE; }
 
@@ -24,7 +25,7 @@ static void *own(void *argument) {
         const size_t new_len = some(&seed, 2400), kept = len < new_len ? len : new_len;
         char *new;
         switch (rand_r(&seed) % 5) {
-        case 0: /* To a place of our own, which may lie alike or not. */
+        case 0: /* The target is an address of the thread's own, which may have the same offset within 2 MiB or not. */
         case 1: {
             char *wide = map(new_len + 3 * MIB);
             char *to = wide + (rand_r(&seed) % 2 ? (size_t)rand_r(&seed) % 512 * PAGE : (size_t)(at - wide) % (2 * MIB));
@@ -61,7 +62,7 @@ static void *own(void *argument) {
     return NULL;
 }
 
-/* Counting in what moves: by its tables, and to a place that lies otherwise in its 2 MiB. */
+/* These threads count in an area that is moved by its tables, and to an address with another offset within 2 MiB. */
 struct counted {
     char *wide;
     size_t away;

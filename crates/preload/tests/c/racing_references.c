@@ -1,6 +1,6 @@
-/* Threads keep giving managed memory to pipes (vmsplice) and to a socket (MSG_ZEROCOPY) while others push everything
-   out of a small budget. At each far end somebody, in this process or in a forked one, knows which pages must come, and
-   checks every byte of them. */
+/* Threads keep giving managed memory to pipes (vmsplice) and to a socket (MSG_ZEROCOPY), while other threads push all
+ * memory out of a small budget. At each far end a reader, in this process or in a forked one, knows which pages must
+ * come, and checks every byte of them. */
 #include "check.h"
 #include "words.h"
 #include <fcntl.h>
@@ -15,7 +15,7 @@ static const size_t LEN = 64 * MIB;
 static char *arena, *other;
 static atomic_bool over;
 
-/* One stream: the writer's descriptor, the reader's, and the seed of the pages that go through it. */
+/* A stream: the writer's descriptor, the reader's, and the seed of the pages that go through it. */
 struct stream {
     int to, from, is_socket;
     uint64_t seed;
@@ -25,14 +25,14 @@ static size_t page_of(struct stream *stream, uint64_t turn) {
     return mix(stream->seed + turn) % (LEN / PAGE - RUN);
 }
 
-/* Writes runs of pages until time is up. The end of the stream is its end of file. */
+/* Writes runs of pages until the time is up. The end of the stream is its end of file. */
 static void *writer(void *argument) {
     struct stream *stream = argument;
     for (uint64_t turn = 0; !over; turn++) {
         char *at = arena + page_of(stream, turn) * PAGE;
         for (size_t done = 0; done < RUN * PAGE;) {
             size_t left = RUN * PAGE - done;
-            /* Two ranges, of which the first ends inside of a page. */
+            /* There are two ranges, and the first ends inside a page. */
             struct iovec ranges[2] = {{at + done, left / 3}, {at + done + left / 3, left - left / 3}};
             ssize_t n = stream->is_socket ? send(stream->to, at + done, left, MSG_ZEROCOPY)
                                           : vmsplice(stream->to, ranges, 2, 0);
@@ -44,7 +44,7 @@ static void *writer(void *argument) {
     return NULL;
 }
 
-/* Reads in laps: what has come waits a while, as it does where the reader is slow. */
+/* Reads in laps: the data waits a while, as it does when a reader is slow. */
 static void *reader(void *argument) {
     struct stream *stream = argument;
     static _Thread_local char seen[RUN * PAGE];
@@ -76,7 +76,7 @@ static void *presser(void *argument) {
     return NULL;
 }
 
-/* The reader in a process of its own, which must not hold the pipe's other end. */
+/* The reader is in a process of its own, which must not hold the other end of the pipe. */
 static pid_t forked_reader(struct stream *stream) {
     pid_t child = fork();
     CHECK(child >= 0);
@@ -104,7 +104,7 @@ int main(int count, char **arguments) {
                                : (struct stream){fd[1], fd[0], 0, n * 1000003ul};
         if (is_socket)
             setsockopt(fd[0], SOL_SOCKET, SO_ZEROCOPY, &one, sizeof one);
-        /* Before there is a thread, and before the descriptors of the others exist. */
+        /* This comes before there is a thread, and before the descriptors of the other streams exist. */
         if (n == 0)
             child = forked_reader(&streams[0]);
     }

@@ -1,7 +1,7 @@
-/* Threads on stacks in managed memory change their user and group, as coroutines of a server may, while others have the
- * memory around them taken out. The C library has every thread of the process make the call, from what the caller left
- * on its stack and from the list of groups that it was given; the thread that serves faults among them, and it would
- * wait for itself where either was absent. */
+/* Threads on stacks in managed memory change their user and group, as coroutines of a server may, while other threads
+ * have the memory around them taken out. The C library has every thread of the process make the call. The arguments are
+ * on the caller's stack and in the list of groups that the caller passed. The thread that serves faults makes the call
+ * too, and would wait for itself if the stack or the list were absent. */
 #define _GNU_SOURCE
 #include <grp.h>
 #include <pthread.h>
@@ -27,7 +27,7 @@ static void *change(void *arg)
     while (!over) {
         if (setuid(getuid()) || setresgid(getgid(), -1, getgid()) || seteuid(geteuid()))
             failed = 1;
-        /* Root's alone. The first group makes no difference. */
+        /* Only root may do this. The first group makes no difference. */
         if (!geteuid() && setgroups(GROUPS, groups))
             failed = 2;
         changes++;

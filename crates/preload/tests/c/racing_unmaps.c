@@ -1,4 +1,4 @@
-/* Large areas are unmapped while threads touch them, and are gone when the call returns; forks come in between. */
+/* Large areas are unmapped while threads touch them, and are gone when the call returns. Forks come in between. */
 #include "check.h"
 #include <pthread.h>
 #include <setjmp.h>
@@ -20,7 +20,7 @@ static void caught(int signal) {
     siglongjmp(*way_out, 1);
 }
 
-/* Whether a touch is answered by SIGSEGV. */
+/* Returns whether an access raises SIGSEGV. */
 static int is_gone(char *at, int writes) {
     sigjmp_buf here;
     way_out = &here;
@@ -48,7 +48,7 @@ static char *map_at(char *at, size_t len) {
     return got;
 }
 
-/* Every way in which an area ends, without anybody else. */
+/* Ends an area in every possible way, while no other thread runs. */
 static void alone(void) {
     for (int n = 0; n < 6; n++) {
         char *at = map(LEN);
@@ -58,14 +58,14 @@ static void alone(void) {
         map_at(at, LEN);
         all_zero(at, LEN);
         fill(at, LEN, n);
-        /* The middle of it, beginning and ending anywhere. */
+        /* The call unmaps the middle of the area, beginning and ending anywhere. */
         size_t from = (size_t)(n + 1) * 77 * PAGE, len = 16 * MIB + (size_t)n * PAGE;
         if (n % 2) CHECK(mprotect(at + from + MIB, 3 * MIB, n % 3 ? PROT_READ : PROT_NONE) == 0);
         CHECK(munmap(at + from, len) == 0);
         all_gone(at + from, len);
         verify(at, from, n);
         verify(at + from + len, LEN - from - len, n + (from + len) / PAGE);
-        /* What replaces it is new, too. */
+        /* The mapping that replaces it is new, too. */
         map_at(at, LEN);
         all_zero(at, LEN);
         fill(at, LEN, n);
@@ -86,7 +86,7 @@ static void alone(void) {
     }
 }
 
-/* Touches the window in each round until it is gone. */
+/* Touches the window in each round until the window is gone. */
 static void *touch(void *argument) {
     unsigned seed = (unsigned)(uintptr_t)argument;
     for (int round = 1;; round++) {
@@ -100,7 +100,7 @@ static void *touch(void *argument) {
     }
 }
 
-/* Maps, fills, verifies and unmaps elsewhere meanwhile. */
+/* Maps, fills, verifies and unmaps other memory meanwhile. */
 static void *churn(void *argument) {
     uint64_t seed = (uintptr_t)argument;
     while (!atomic_load(&done)) {
@@ -120,7 +120,8 @@ int main(int count, char **arguments) {
     struct sigaction action = {.sa_handler = caught};
     CHECK(sigaction(SIGSEGV, &action, NULL) == 0);
     alone();
-    /* A place that nobody else is given, as the rest of it stays mapped; the kernel's signal frames must not lie there. */
+    /* No other mapping gets these addresses, because the rest of the area stays mapped. The kernel's signal frames must
+     * not lie there. */
     window = map(LEN);
     pthread_t threads[TOUCHERS + OTHERS];
     for (uintptr_t n = 0; n < TOUCHERS + OTHERS; n++)
@@ -132,7 +133,7 @@ int main(int count, char **arguments) {
         atomic_store(&touching, TOUCHERS);
         atomic_fetch_add(&round_number, 1);
         usleep(200);
-        /* PROT_NONE takes its place at once, so that churn is not given it. */
+        /* A PROT_NONE mapping takes the addresses at once, so that the other threads do not get them. */
         CHECK(mmap(window, LEN, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == window);
         all_gone(window, LEN);
         while (atomic_load(&touching) > 0) usleep(50);

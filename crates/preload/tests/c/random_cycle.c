@@ -1,6 +1,6 @@
-/* A linked structure is walked in random order, as a collector's mark phase does, and is a little larger than the
- * budget of 16 MiB: each step may be a fault, and there are hundreds of thousands of steps. It is slow by nature,
- * and must come to its end with the right sum. */
+/* The program walks a linked structure in random order, as a collector's mark phase does. The structure is a little
+ * larger than the budget of 16 MiB, so each of the hundreds of thousands of steps may be a fault. The walk is slow by
+ * nature, and must come to its end with the right sum. */
 #include "check.h"
 #include "words.h"
 

@@ -1,12 +1,12 @@
-/* MADV_DONTNEED by a bare system call, which no library sees: whoever touches the pages next gets them, as zeros if they were in memory,
- * and keeps what it writes. The touch waited for ever once. */
+/* The program calls MADV_DONTNEED by a bare system call, which no library sees. The next thread that touches the pages
+ * gets them, as zeros if they were in memory, and keeps what it writes. Formerly the access waited for ever. */
 #include "check.h"
 #include <pthread.h>
 
 static char *at;
 
 static void *touch(void *argument) {
-    /* Two threads take turns at pages that are not there. */
+    /* Two threads take turns at pages that are absent. */
     for (size_t n = (uintptr_t)argument; n < 8 * MIB / PAGE; n += 2) {
         uint64_t *word = (uint64_t *)(at + n * PAGE);
         CHECK(word[0] == 0 || word[0] == 50 + n);

@@ -1,5 +1,5 @@
-/* Memory is filled, made read-only and read. Nothing read-only could be moved out, so as soon as the budget was
- * full of it no fault could be served: the program never ended and said nothing. */
+/* The program fills memory, makes it read-only and reads it. Formerly read-only memory could not be moved out, so no
+ * fault could be served as soon as the budget was full of it: the program never ended and printed nothing. */
 #include "check.h"
 
 int main(void) {
@@ -12,7 +12,7 @@ int main(void) {
         for (size_t i = 0; i < len; i++) sum += at[i];
     printf("read only %u\n", sum);
 
-    /* Writable again, and a part of it out of reach meanwhile: what was written is still there. */
+    /* The memory is writable again, and a part of it was inaccessible meanwhile. The data is still there. */
     CHECK(mprotect(at + 8 * MIB, 48 * MIB, PROT_NONE) == 0);
     press();
     CHECK(mprotect(at, len, PROT_READ | PROT_WRITE) == 0);

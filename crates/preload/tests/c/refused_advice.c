@@ -1,8 +1,10 @@
-/* What managed memory has not is refused as by a kernel without it, and neither accepted for nothing nor waited for: pages that
- * the kernel merges (KSM), and guards without mappings of their own. Merging was accepted and not done, so that whoever waited
- * for it waited for ever; and who was started by somebody who merges had our own pages merged, which could not leave then.
+/* Features that managed memory does not have are refused as by a kernel without them: merging of pages (KSM), and
+ * guards without mappings of their own. Such a request must neither succeed without effect nor wait. Formerly merging
+ * was accepted and not done, so a program that waited for it waited for ever. And a program whose parent merges had the
+ * library's own pages merged, which then could not leave.
  *
- * Argument "outer": asks for merging, as a service manager may, and runs itself under the library that the second names. */
+ * With the argument "outer" the program asks for merging, as a service manager may, and runs itself under the library
+ * that the second argument names. */
 #include "check.h"
 #include <sys/prctl.h>
 #include <sys/syscall.h>

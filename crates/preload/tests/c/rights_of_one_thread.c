@@ -1,7 +1,8 @@
-/* What a program of one thread may do for that thread alone, before it changes its user: keep its rights, lock its
- * securebits, drop capabilities, change by the bare system call. A thread that the program does not know of had its own
- * rights still, got another answer than the program's, and the C library aborted the process (`setpriv`). Each way in a
- * child; needs root, without which there is nothing to keep. */
+/* A program of one thread may make some calls for that thread alone, before it changes its user: keep its rights, lock
+ * its securebits, drop capabilities, and change the user by the bare system call. Formerly the library's threads, of
+ * which the program does not know, still had their own rights and got another result than the program, and the C
+ * library aborted the process (`setpriv`). Each case runs in a child. The test needs root, without which there is
+ * nothing to keep. */
 #define _GNU_SOURCE
 #include <grp.h>
 #include <linux/capability.h>
@@ -28,12 +29,12 @@ static int way(int number)
 {
     gid_t group = 65534;
     switch (number) {
-    case 0: /* as setpriv and libcap-ng have it */
+    case 0: /* setpriv and libcap-ng do this */
         if (prctl(PR_SET_KEEPCAPS, 1) || setresgid(65534, 65534, 65534) ||
             setresuid(65534, 65534, 65534) || keep(BIT(CAP_SETUID) | BIT(CAP_SETGID)))
             return 1;
         return setgroups(1, &group) || setgid(1) || setuid(2) || keep(0) || setuid(2);
-    case 1: /* rights go first, and the calls are refused alike */
+    case 1: /* rights go first, and all threads are refused alike */
         if (keep(BIT(CAP_SETGID)))
             return 2;
         return setgroups(0, 0) || setgid(1) || !setuid(65534);

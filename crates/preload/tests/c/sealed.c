@@ -1,5 +1,5 @@
-/* What each call says about sealed memory, and what the memory holds then: the same as without us. By number the seal went
- * to our own mapping, where nothing could be brought in afterwards. */
+/* Each call about sealed memory has the result that it has without the library, and so have the contents of the memory.
+ * Formerly a seal by number went to the library's own mapping, where no page could be brought in afterwards. */
 #include "check.h"
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -29,7 +29,7 @@ static void arguments(void) {
     SAY(seal(at, -4096ul));
     SAY(seal(at, 3 * PAGE));
     SAY(seal(at, 4 * PAGE));
-    /* Nothing was. */
+    /* No page was sealed. */
     SAY(munmap(at, 4 * PAGE));
 }
 

@@ -1,4 +1,4 @@
-/* A signal handler that touches memory that is not there, while the program maps and allocates. */
+/* A signal handler touches absent memory while the program maps and allocates. */
 #include "check.h"
 #include <signal.h>
 #include <sys/time.h>

@@ -1,13 +1,13 @@
-/* A producer gives parts of its arena to pipes by vmsplice and goes on using the rest of the arena. Found with it: the
-   pages were moved out while the pipe referred to them, their frames held other data, and the reader got that, in
-   five runs of six. The argument says how many touches there are. */
+/* A producer gives parts of its arena to pipes by vmsplice and goes on using the rest of the arena. Formerly the pages
+ * were moved out while the pipe referred to them, and their frames held other data: the reader got that data in five
+ * runs of six. The argument says how many accesses there are. */
 #include "check.h"
 #include "words.h"
 #include <fcntl.h>
 #include <stdbool.h>
 #include <sys/uio.h>
 
-/* Four pipes: of one alone no frame was used again in two runs of three. */
+/* There are four pipes, because with one pipe no frame was used again in two runs of three. */
 enum { PIPES = 4 };
 static const size_t LEN = 100 * MIB, PART = MIB;
 

@@ -1,6 +1,6 @@
-/* A process reads its own memory as a debugger would, a part or all of it by a call. The kernel holds on to the
- * pages of a call until it is done, and needs the next ones meanwhile. What it held was taken for the next victim
- * again and again, while everything else stayed: neither the call nor the program ever went on. */
+/* A process reads its own memory as a debugger would, a part or all of it by one call. The kernel holds the pages of a
+ * call until the call is done, and needs more pages meanwhile. Formerly the held pages were chosen as the next victims
+ * again and again, while all other pages stayed: neither the call nor the program ever went on. */
 #include "check.h"
 #include "words.h"
 #include <sys/uio.h>
@@ -10,7 +10,7 @@ static void read_own(char *from, char *to, size_t len) {
     CHECK(process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == (ssize_t)len);
 }
 
-/* 64 MiB, of which each is read into the same buffer. */
+/* The call reads 64 MiB, and each MiB goes into the same buffer. */
 static void by_the_mebibyte(void) {
     char *at = map(64 * MIB), *seen = malloc(MIB);
     CHECK(seen != NULL);
@@ -24,7 +24,7 @@ static void by_the_mebibyte(void) {
     CHECK(munmap(at, 64 * MIB) == 0);
 }
 
-/* 16 MiB to 16 MiB in so many calls: with the budget of 32 MiB all of it is busy at some time. */
+/* The program copies 16 MiB to 16 MiB in that many calls. With a budget of 32 MiB all memory is held at some time. */
 static void in_pieces(size_t pieces) {
     const size_t len = 16 * MIB, piece = len / pieces;
     char *from = map(len), *to = map(len);

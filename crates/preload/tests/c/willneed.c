@@ -1,4 +1,5 @@
-/* MADV_WILLNEED brings in what was paged out, and no more of a large area than leaves room for everything else. */
+/* MADV_WILLNEED brings in what was paged out. Of a large area it brings in no more than leaves room for all other
+ * memory. */
 #include "check.h"
 
 static size_t present(char *at, size_t len) {
@@ -10,7 +11,7 @@ static size_t present(char *at, size_t len) {
 }
 
 int main(void) {
-    /* Paging out is a hint: a page that the kernel holds just then stays. */
+    /* Paging out is a hint: a page that the kernel holds at that moment stays. */
     const size_t few = 256 * 1024;
     char *at = map(4 * MIB);
     fill(at, 4 * MIB, 1);
@@ -25,11 +26,12 @@ int main(void) {
     CHECK(madvise(wide, 16 * MIB, MADV_PAGEOUT) == 0);
     CHECK(present(wide, 16 * MIB) <= few);
     CHECK(madvise(wide, 64 * MIB, MADV_WILLNEED) == 0);
-    /* All of it is in memory; of what has just come, the policy may have put a part out of sight again, to see whether it is used. */
+    /* All of the area is in memory. The policy may have unmapped a part of the pages that have just come, to see
+     * whether they are used. */
     CHECK(present(wide, 8 * MIB) >= 7 * MIB && present(wide + 8 * MIB, 8 * MIB) <= few);
     verify(wide, 64 * MIB, 2);
 
-    /* A hole is told of, and what lies behind it comes all the same. */
+    /* The call reports a hole, and brings in the pages behind the hole nevertheless. */
     CHECK(munmap(at, MIB) == 0 && madvise(at + MIB, 3 * MIB, MADV_PAGEOUT) == 0);
     CHECK(madvise(at, 4 * MIB, MADV_WILLNEED) == -1 && errno == ENOMEM);
     CHECK(present(at + MIB, 3 * MIB) >= 2 * MIB);

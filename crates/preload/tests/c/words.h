@@ -1,4 +1,4 @@
-/* Words that compress little and can be checked, and a socket to read them from. */
+/* Makes words that compress little and can be checked, and a socket to read them from. */
 #ifndef WORDS_H
 #define WORDS_H
 #include <netinet/in.h>
@@ -39,7 +39,8 @@ static inline void read_all(int fd, char *to, size_t len) {
     }
 }
 
-/* A TCP connection to ourselves: what is written to the first is read from the second, which holds little. */
+/* Makes a TCP connection to the process itself: data that is written to the first descriptor is read from the second,
+ * which buffers little. */
 static inline void connected(int fd[2]) {
     int listening = socket(AF_INET, SOCK_STREAM, 0), small = 64 << 10;
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};

@@ -1,6 +1,6 @@
 /* A collector finds out by mprotect and SIGSEGV which pages were written since it looked last. Each page that is
- * written counts once in each round, also when it was not in memory; and a heap that is read-only as a whole is
- * more than the budget holds. Nothing read-only could be moved out, and the program never ended. */
+ * written counts once in each round, also if it was not in memory. The heap is read-only as a whole, and larger than
+ * the budget. Formerly read-only memory could not be moved out, and the program never ended. */
 #include "check.h"
 #include "words.h"
 #include <signal.h>
@@ -13,7 +13,7 @@ static unsigned char dirty[PAGES], written[PAGES];
 static void on_write(int number, siginfo_t *info, void *context) {
     (void)number, (void)context;
     char *at = info->si_addr;
-    /* A fault of ours, or one that says something else than the kernel would, is no write of the program's. */
+    /* A fault of the library's, or a signal whose fields differ from the kernel's, is no write by the program. */
     if (at < heap || at >= heap + PAGES * PAGE || info->si_code != SEGV_ACCERR) {
         static const char message[] = "a fault that is none of the program's\n";
         if (write(2, message, sizeof message - 1) < 0) _exit(8);
@@ -45,7 +45,7 @@ int main(void) {
         printf("round %d: %ld faults of %ld\n", round, faults, expected);
         CHECK(faults == expected && memcmp(written, dirty, PAGES) == 0);
     }
-    /* What the writes left alone is as it was. */
+    /* The pages that were not written have their old contents. */
     for (size_t page = 0; page < PAGES; page++) {
         CHECK(*(uint64_t *)(heap + page * PAGE) == word(0, page * 512));
         CHECK(*(uint64_t *)(heap + page * PAGE + 16) == word(0, page * 512 + 2));

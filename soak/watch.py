@@ -1,13 +1,13 @@
-"""One command, run to its end or to its bound: what it printed, how it ended, and what its whole tree of processes had
-in RAM at most.
+"""Runs one command to its end or to its bound, and keeps its output, how it ended, and the most RAM of its whole tree
+of processes.
 
-The one who watches is the reaper of what the tree leaves behind, so that every process below it is found by its parents,
-a daemon's too, and is ended by its number. A process that is not ended would hold its memory, its port and the directory
-of the next run.
+The watching process is the reaper of processes that the tree leaves behind. So it finds every process below it by its
+parents, a daemon's too, and ends it by its number. A process that is not ended would hold its memory, its port and the
+directory of the next run.
 
-The peak is the highest sum of resident sets that a look every hundredth of a second saw. Pages that processes share
-count for each of them, which makes the budget of a tree that forks more generous than it sounds: it is the measure that
-`ps` shows to whoever chooses a budget. A single process that ends between two looks has its kernel's own mark.
+The peak is the highest sum of resident sets, read every hundredth of a second. Pages that processes share count for
+each of them, so the budget of a tree that forks is more generous than it sounds. It is the measure that `ps` shows,
+from which a user chooses a budget. For a process that ends between two looks the peak is the one that the kernel keeps.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ from pathlib import Path
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 PR_SET_CHILD_SUBREAPER = 36
-# How long what is left of a tree may take to end by itself, in seconds.
+# How long processes that the command has left behind may take to end by themselves, in seconds.
 GRACE = 3.0
 
 
@@ -34,11 +34,11 @@ class Ended:
     peak: int
     output: bytes
     errors: str
-    # What was left of the tree when the command itself had ended, and after the time of grace.
+    # Processes of the tree that were left after the command had ended and the time of grace was over.
     left: list[str]
-    # Whether it went on being served faults when the bound came.
+    # Whether the command was still being served faults when the bound came.
     slow: bool = False
-    # Where each thread stood, if a bound came first.
+    # The state of each thread, if the bound came before the end.
     hung: str = ""
 
 
@@ -48,8 +48,8 @@ def become_reaper() -> None:
 
 
 def tree() -> list[int]:
-    """All processes below this one, without the dead that nobody has asked for: none is missed that changes its parent
-    meanwhile."""
+    """Returns all processes below this one, without those that have ended and were not waited for. A process that
+    changes its parent meanwhile is not missed."""
     parents: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
@@ -69,7 +69,7 @@ def tree() -> list[int]:
 
 
 def quick_tree(process: int) -> list[int]:
-    """What is below a process, found without a look at all others of the machine."""
+    """Returns the processes below a process, without a look at all others of the machine."""
     below = []
     for thread in glob.glob(f"/proc/{process}/task/*/children"):
         try:
@@ -82,7 +82,7 @@ def quick_tree(process: int) -> list[int]:
 
 
 def resident(process: int) -> int:
-    """Bytes that a process has in RAM; none if it is gone."""
+    """Returns the bytes that a process has in RAM, or 0 if it is gone."""
     try:
         return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * PAGE
     except (OSError, IndexError):
@@ -90,7 +90,7 @@ def resident(process: int) -> int:
 
 
 def describe(process: int) -> str:
-    """Name, state and where in the kernel each thread of a process waits."""
+    """Returns the name and the state of each thread of a process, and where in the kernel it waits."""
     lines = []
     for thread in sorted(Path(f"/proc/{process}/task").glob("*"), key=lambda path: int(path.name)):
         try:
@@ -118,7 +118,7 @@ def end_all() -> None:
 
 
 def reap() -> None:
-    """Takes note of children that have ended, whoever left them here."""
+    """Waits for children that have ended, whichever process has left them."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -127,8 +127,8 @@ def reap() -> None:
 
 
 def goes_on(faults) -> bool:
-    """Whether any process below this one is served faults: `faults` counts those of a process since its start. A program
-    that computes for five seconds without a fault is not taken for one that hangs."""
+    """Returns whether any process below this one is served faults. `faults` counts the faults of a process since its
+    start. A program that computes for five seconds without a fault is not taken for one that hangs."""
     first = sum(map(faults, tree()))
     for _ in range(5):
         time.sleep(1)
@@ -171,7 +171,7 @@ def run(
 
 
 def leftovers() -> list[str]:
-    """What does not end by itself of what the command has left."""
+    """Returns the processes that the command has left and that do not end by themselves."""
     until = time.monotonic() + GRACE
     while tree() and time.monotonic() < until:
         reap()

@@ -1,4 +1,4 @@
-"""Workloads for tests/programs.rs: work.py NAME. Each prints something that only right memory gives."""
+"""Workloads for tests/programs.rs: work.py NAME. Each prints something that it can compute only from right memory."""
 
 import array
 import hashlib
@@ -21,7 +21,7 @@ def digest(data):
 
 
 def pattern(size, seed):
-    """Bytes that compress somewhat, each page another."""
+    """Returns bytes that compress a little, different in each page."""
     source = random.Random(seed)
     out = bytearray(size)
     for at in range(0, size, 4096):
@@ -45,7 +45,7 @@ def groups():
 
 
 def threads():
-    """Four threads, each with memory of its own, subprocesses and children beside them."""
+    """Runs four threads, each with memory of its own, and subprocesses and children beside them."""
     seen = {}
 
     def work(number):

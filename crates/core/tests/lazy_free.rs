@@ -1,5 +1,5 @@
-//! Tests of lazy free and purges, decision by decision: events by hand, commands answered by hand. The same behaviour
-//! on real memory is tested in `millpond/tests`.
+//! Tests of lazy free and purges, decision by decision: events by hand, commands answered by hand. `millpond/tests`
+//! tests this behaviour on real memory.
 
 mod common;
 
@@ -557,7 +557,7 @@ fn what_was_kept_in_place_is_given_back_as_far_as_it_was_not_used() {
     else {
         panic!("{commands:?}");
     };
-    // The same event once more gives nothing new meanwhile.
+    // Asked once more before the commands have completed, the core gives no new commands.
     let (reply, again) = bench.send(Event::GiveFreedBack { range: asked });
     assert_eq!((reply, again.len()), (Reply::Done, 0));
     bench.tell(first, Outcome::Written);

@@ -1,5 +1,5 @@
-//! Tests of snapshots, decision by decision: events by hand, commands answered by hand. The same behaviour on real
-//! memory is tested in `millpond/tests/snapshot.rs`.
+//! Tests of snapshots, decision by decision: events by hand, commands answered by hand. `millpond/tests/snapshot.rs`
+//! tests this behaviour on real memory.
 //!
 //! A test of a mended bug tells its story at its top.
 

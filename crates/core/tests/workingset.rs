@@ -118,7 +118,7 @@ fn use_page(bench: &mut Bench, region: PageRange, n: u32) -> u64 {
 }
 
 /// A stream over five times the memory passes a set that is in use: the set stays, and the pages that the stream leaves
-/// go. The same pages in another order are no stream.
+/// go. Those pages in another order are no stream.
 #[test]
 fn a_stream_longer_than_memory_leaves_a_set_alone() {
     const STREAM: u32 = 5 * 512;

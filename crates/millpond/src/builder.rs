@@ -479,7 +479,7 @@ impl ManagerBuilder {
         match kind.open(ram, self.charge, self.encrypt) {
             Err(error) if self.store.is_none() => {
                 eprintln!(
-                    "millpond: what does not fit goes to compressed RAM alone, and data that does not compress will \
+                    "millpond: memory beyond the budget goes to compressed RAM alone, and data that does not compress will \
                      exceed the budget: {error}; set TMPDIR to a directory on a disk"
                 );
                 StoreKind::compressed_ram().open(ram, self.charge, self.encrypt)

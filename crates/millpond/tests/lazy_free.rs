@@ -399,7 +399,7 @@ fn it_works_the_same_without_a_store() {
             case.name
         );
 
-        // The same happens once it has shown that nothing else can leave.
+        // Lazily freed memory also goes first after the region has shown that nothing else can leave.
         fill(&mut region, 0..10 * MIB, 1);
         press(&manager, 10 * MIB);
         let over = manager.stats().vm.over_limit;

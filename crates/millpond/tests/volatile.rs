@@ -274,7 +274,7 @@ fn a_dropped_region_takes_its_marks_with_it() {
             mark(&region, 4 * MIB..8 * MIB);
             region.as_ptr() as usize
         };
-        // The same addresses belong to a region that was never marked.
+        // A new region, which was never marked, has the addresses of the region that has ended.
         let mut region = manager.region(8 * MIB).unwrap();
         assert_eq!(region.as_ptr() as usize, place);
         fill(&mut region, 0..8 * MIB, 2);

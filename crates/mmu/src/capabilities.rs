@@ -175,8 +175,8 @@ fn vectors() -> Capability {
         } else {
             "refused: needs Linux 6.13".into()
         },
-        cost_if_missing: "each range is dropped by itself: up to 18 times as long for scattered pages when several \
-                          threads run",
+        cost_if_missing: "each range is dropped by a call of its own, which takes up to 18 times as long for scattered \
+                          pages when several threads run",
         grant: None,
     }
 }
@@ -194,7 +194,7 @@ fn scan() -> Capability {
             Ok(_) if present => "offered by the kernel".into(),
             Ok(_) => "not offered by this kernel: needs Linux 6.7".into(),
         },
-        cost_if_missing: "which pages are mapped is read entry by entry: 10 times as long over large ranges",
+        cost_if_missing: "the page map is read entry by entry, which takes 10 times as long over large ranges",
         grant: None,
     }
 }
@@ -208,10 +208,10 @@ fn preferred() -> Capability {
             None => "the kernel lets a thread run before others".into(),
             Some(errno) => format!("20 steps of niceness: {errno}"),
         },
-        cost_if_missing: "under `run` the kernel moves the thread that faults from processor to processor: up to half as long \
-                          again, which a program of one thread is spared by `taskset -c 0 millpond run`",
+        cost_if_missing: "under `run` the kernel moves the thread that faults from processor to processor, and a program \
+                          takes up to half as long again; a program of one thread avoids that by `taskset -c 0 millpond run`",
         grant: Some(
-            "sudo prlimit --nice=40 --pid $$   (this shell and what it starts; a container: docker run --ulimit nice=40)",
+            "sudo prlimit --nice=40 --pid $$   (for this shell and its children; in a container: docker run --ulimit nice=40)",
         ),
     }
 }
@@ -228,8 +228,8 @@ fn huge() -> Capability {
             None => "given when asked for".into(),
             Some((why, _)) => why.clone(),
         },
-        cost_if_missing: "folios of 2 MiB are 512 single pages: the first touch of one takes four times as long, moving it \
-                          40 times, and the program has more TLB misses; smaller folios lose nothing",
+        cost_if_missing: "folios of 2 MiB are 512 single pages: their first touch takes four times as long, moving them \
+                          takes 40 times as long, and the program has more TLB misses; smaller folios lose nothing",
         grant: refused.and_then(|(_, grant)| grant),
     }
 }

@@ -9,9 +9,9 @@
 //! On a virtual machine the host may have taken memory that the guest did not use, and the first process to touch it
 //! pays for its return: 5 µs a page and more, as much as all that is measured here. So each process does all of it
 //! several times, from the making of its mapping or manager to its end, and the last time counts: the kernel then hands
-//! out the pages that were given back just before. The same side must have given them back, because the kernel takes
-//! huge and small pages from different places: after 1 GiB of huge pages the next first touch by small ones took 6.6 µs
-//! a page, and the one after that 1.5.
+//! out the pages that were given back just before. The measured side must have given them back, because the kernel
+//! takes huge and small pages from different places: after 1 GiB of huge pages the next first touch by small ones took
+//! 6.6 µs a page, and the one after that 1.5.
 
 use crate::data::PAGE;
 use crate::error::Failure;

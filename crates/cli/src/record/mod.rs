@@ -103,12 +103,12 @@ pub fn record(args: &RecordArgs) -> Result<u8, RecordError> {
     }
     if dropped > 0 {
         print::say(format_args!(
-            "{dropped} other processes or programs did not outgrow the window, and have no trace"
+            "{dropped} other processes or programs touched no more pages than the window has, and have no trace"
         ));
     }
     if tapes.refused() > 0 {
         print::say(format_args!(
-            "{} processes were not recorded: {TAPES} at a time are",
+            "{} processes were not recorded: at most {TAPES} are at a time",
             tapes.refused()
         ));
     }

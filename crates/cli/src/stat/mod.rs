@@ -135,7 +135,7 @@ fn print_list(as_json: bool) -> Result<(), StatError> {
     }
     if none {
         print::say(format_args!(
-            "this user sees no `millpond run`, and no program whose manager was built with `.publish(name)`"
+            "there is no `millpond run` that this user may see, and no program whose manager was built with `.publish(name)`"
         ));
     } else if !as_json {
         write!(stdout, "{listing}")?;

@@ -1,7 +1,7 @@
 //! The first fill: which folios leave first when memory was never full before.
 //!
 //! Nothing is taken out while memory fills: a program that fits into it should not pay for being watched. So when the
-//! first folio has to leave, all that is known of any folio is when it came. The same holds after memory was given up
+//! first folio has to leave, all that is known of any folio is when it came. So it is, too, after memory was given up
 //! and has filled again. These folios are the *unproven*: they came while nothing left, and have not been seen in use
 //! since. The folio that came first goes first, like elsewhere, but here that is a guess, and it can be the worst one:
 //!

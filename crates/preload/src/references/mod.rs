@@ -14,8 +14,8 @@
 //! | `setsockopt` with `SO_ZEROCOPY` | refused as by a protocol without it; the program then sends copies | `socket` |
 //! | `setsockopt` that makes the kernel encrypt TLS | refused as by a kernel without it | `socket` |
 //!
-//! Only calls through the C library are seen here, not system call instructions of the program's own. The same
-//! document lists the other references to pages, and says why they need nothing or are not served yet.
+//! Only calls through the C library are seen here, not system call instructions of the program's own. That document
+//! also lists the other references to pages, and says why they need nothing or are not served yet.
 
 mod pipe;
 mod socket;

@@ -186,7 +186,7 @@ fn what_cannot_be_written_stays_readable_and_is_written_later() {
     assert_eq!(refused, 68);
     check(&store, 0..32);
     (5..8).for_each(|slot| store.release(SlotId(slot)));
-    // The same holds before a fork.
+    // A fork that is announced while the writes are refused loses nothing either.
     store.before_fork(1);
     store.child_gone(1);
     check(&store, 8..32);

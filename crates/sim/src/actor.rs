@@ -9,15 +9,13 @@
 //! the weather and the store, and sends requests that must be refused.
 
 use millpond_core::{
-    Advice, Event, FreeMode, GroupId, LEAF_PAGES, Order, PageCount, PageIndex, PageRange,
-    Reclaimer, Refusal, Reply,
+    Advice, Event, FreeMode, GroupId, PageCount, PageIndex, PageRange, Reclaimer, Refusal, Reply,
 };
 
 use crate::bases::{End, Ended};
-use crate::gather::Spare;
 use crate::mmu::{LINES, Slot};
 use crate::remap::{Remap, RemapStage};
-use crate::report::{Check, Coverage, Entry, breach};
+use crate::report::{Check, Entry, breach};
 use crate::resize::{Resize, ResizeStage};
 use crate::snapshot::SnapshotStage;
 use crate::world::World;
@@ -386,24 +384,9 @@ impl World {
         Ok(None)
     }
 
-    fn must_reclaim(&mut self, i: usize, group: GroupId, pages: PageCount) {
+    pub(crate) fn must_reclaim(&mut self, i: usize, group: GroupId, pages: PageCount) {
         let actor = &mut self.actors[i];
         (actor.reclaim, actor.reclaim_in) = (Some(pages), group);
-    }
-
-    /// Makes a fault whose group is above its high wait: the thread reclaims in that group first, once.
-    fn throttle(&mut self, i: usize, page: PageIndex) -> bool {
-        if std::mem::take(&mut self.actors[i].throttled) {
-            return false;
-        }
-        let Some((group, pages)) = self.core.beyond_high(page) else {
-            return false;
-        };
-        self.core.throttled(group);
-        self.must_reclaim(i, group, pages);
-        self.actors[i].throttled = true;
-        self.count_group("above its high");
-        true
     }
 
     /// Sends one batch of reclaim.
@@ -508,168 +491,6 @@ impl World {
                 Ok(false)
             }
         }
-    }
-
-    fn handle_fault(&mut self, i: usize, page: PageIndex) -> Check {
-        if self.throttle(i, page) {
-            self.actors[i].fault = Some(page);
-            return Ok(());
-        }
-        let max_order = if self.actors[i].split {
-            Order::ZERO
-        } else if self.rng.chance(100) {
-            Order::new(self.rng.below(10) as u8).expect("below ten")
-        } else {
-            Order::MAX
-        };
-        let within = self.usable_around(page);
-        let event = Event::Fault {
-            page,
-            max_order,
-            within,
-        };
-        self.one_more_round(i, &event)?;
-        // A store that takes nothing lets faults exceed the limit. Volatile memory goes before that happens.
-        let exceeds = self.core.store_blocked() && self.core.available().0 < LEAF_PAGES;
-        if exceeds && self.begin_purge(i)? {
-            self.actors[i].fault = Some(page);
-            return Ok(());
-        }
-        if self.mmu.is_mapped(page) {
-            Coverage::count(&mut self.coverage.injected, "late fault");
-        }
-        let given = self.schedule.len();
-        let was = self.core.page_state(page);
-        let reply = self.send(i, event)?;
-        self.expect_small_enough(given, page, max_order)?;
-        self.expect_within(given, page, within)?;
-        self.count_inherited(was, reply, given);
-        match reply {
-            Reply::Done => self.settle(i),
-            Reply::Present if self.mmu.is_mapped(page) => {}
-            Reply::Wait { page: at } => {
-                // The folio that is there next may be mapped whole, such as one in limbo: only out of a store does it
-                // come page by page.
-                self.actors[i].split = false;
-                self.wait_at(i, at, Ear::Installs)?;
-            }
-            Reply::WaitForBase { page: at } if self.is_above(page, at) => {
-                self.wait_at(i, at, Ear::Wakes)?;
-            }
-            Reply::Reclaim { pages } => {
-                if pages.0 == 0 {
-                    breach!(at page, "a fault asks for no pages to be reclaimed");
-                }
-                self.actors[i].reclaim = Some(self.core.wanted(pages));
-                self.actors[i].fault = Some(page);
-            }
-            Reply::Scattered { pages } => {
-                if pages.0 == 0 {
-                    breach!(at page, "a fault asks for no pages to be given back");
-                }
-                self.give_spare_back(Spare::Scattered(pages))?;
-                self.actors[i].fault = Some(page);
-            }
-            Reply::ReclaimGroup { group, pages } => {
-                if pages.0 == 0 || group == GroupId::ROOT {
-                    breach!(at page, "a fault asks for {pages:?} pages of {group:?} to be reclaimed");
-                }
-                let pages = self.core.wanted_in(group, pages);
-                self.must_reclaim(i, group, pages);
-                self.actors[i].fault = Some(page);
-            }
-            // The operation meets the poison by itself, or discards it.
-            Reply::Refused(Refusal::Poisoned { page: lost }) => {
-                self.oracle.saw_poison(lost)?;
-                self.actors[i].lost = Some(lost);
-            }
-            other => {
-                breach!(at page, "a fault at {page} ({:?}) is answered with {other:?}", self.mmu.page(page))
-            }
-        }
-        Ok(())
-    }
-
-    /// The range around a page that the faulting thread's program may use: mostly everything, else up to a border on
-    /// one side or both.
-    fn usable_around(&mut self, page: PageIndex) -> PageRange {
-        if !self.rng.chance(50) {
-            return PageRange::ALL;
-        }
-        let [lead, trail] = [(); 2].map(|()| {
-            let most = 1 << self.rng.below(11);
-            self.rng.below(most)
-        });
-        let lead = lead.min(page.0);
-        Coverage::count(&mut self.coverage.injected, "closed neighbours");
-        PageRange::new(page, PageCount(1)).widened(PageCount(lead), PageCount(trail))
-    }
-
-    /// Checks that nothing comes along that the program may not use. A folio in limbo has frames already, and lies on
-    /// one side of each border: it comes back whole.
-    fn expect_within(&mut self, given: usize, page: PageIndex, within: PageRange) -> Check {
-        for pending in self.schedule.iter().skip(given) {
-            use millpond_core::Command::{Copy, Fold, Load, Read, Zero};
-            if let Zero { at, .. }
-            | Load { at, .. }
-            | Fold { at, .. }
-            | Copy { at, .. }
-            | Read { at, .. } = pending.command
-                && !within.covers(at)
-            {
-                breach!(at page, "a fault at {page} within {within} gives {:?}", pending.command);
-            }
-        }
-        Ok(())
-    }
-
-    /// Checks that what a fault brings in holds the page and obeys both bounds on its order.
-    fn expect_small_enough(&mut self, given: usize, page: PageIndex, max_order: Order) -> Check {
-        let (mut first, mut last) = (true, None::<PageRange>);
-        for pending in self.schedule.iter().skip(given) {
-            use millpond_core::Command::{Copy, Fold, Load, Read, Rescue, Zero};
-            let at = match pending.command {
-                Zero { at, .. }
-                | Load { at, .. }
-                | Fold { at, .. }
-                | Copy { at, .. }
-                | Read { at, .. }
-                | Rescue { at, .. } => at,
-                _ => continue,
-            };
-            let region = self.regions.iter().find(|r| r.range.contains(page));
-            // Pages that have moved here stay as large as they were.
-            let own = |r: &crate::world::SimRegion| match pending.command {
-                Zero { .. } | Fold { .. } | Read { .. } => r.order,
-                _ => r.largest,
-            };
-            let bound = region.map_or(0, own).min(max_order.get());
-            let bound = Order::new(bound).expect("orders are below ten");
-            // The folio that is wanted comes first, and the rest of its window comes after it. Where the order is
-            // fixed, it does not bound the window.
-            let window = match region.is_some_and(|r| r.adaptive) {
-                true => bound,
-                false => max_order,
-            };
-            let near = match first {
-                true => at.contains(page),
-                false => PageRange::block(page, window).covers(at),
-            };
-            // A long stream takes whole leaves, one after the other.
-            let goes_on = |leaf: PageRange| {
-                leaf.len.0 == LEAF_PAGES && leaf.len == at.len && leaf.end() == at.start
-            };
-            let next = last.is_some_and(goes_on);
-            if next {
-                Coverage::count(&mut self.coverage.answers, "several leaves at once");
-            }
-            let near = near || next;
-            (first, last) = (false, Some(at));
-            if !near || at.len.0 > bound.pages().0 {
-                breach!(at page, "a fault at {page} with order at most {bound:?} gives {:?}", pending.command);
-            }
-        }
-        Ok(())
     }
 
     pub(crate) fn wait_at(&mut self, i: usize, page: PageIndex, strict: Ear) -> Check {

@@ -7,18 +7,14 @@
 
 use millpond_core::{
     Advice, Event, FreeMode, GroupId, Kind, LEAF_PAGES, Order, OrderPolicy, PageCount, PageIndex,
-    PageRange, PageState, Refusal, RegionId, Reply,
+    PageRange, PageState, Refusal, Reply,
 };
 
-use crate::actor::{
-    Blocked, DropStage, FreeStage, OPERATOR, Op, ProtectStage, Ranges, UnmarkStage,
-};
-use crate::gather::Spare;
+use crate::actor::{DropStage, FreeStage, Op, ProtectStage, Ranges, UnmarkStage};
 use crate::mmu::overlap;
 use crate::profile::ARENA_PAGES;
-use crate::report::{Check, Coverage, Entry, breach};
+use crate::report::{Check, breach};
 use crate::snapshot::SnapshotStage;
-use crate::store::Weather;
 use crate::world::{SimRegion, World};
 
 const MAX_REGIONS: usize = 8;
@@ -400,25 +396,10 @@ impl World {
                     writes,
                 }
             }
-            45..65 => {
-                let range = region.range;
-                let left = self.rng.between(1, 30);
-                // Faults at one page after the other are what an adaptive region makes large steps of.
-                let stream = region.adaptive && self.rng.chance(700);
-                Op::Access {
-                    range,
-                    next: self.page_of(range),
-                    stride: if stream { 1 } else { folio },
-                    left,
-                    writes,
-                }
-            }
+            45..65 => self.draw_walk(region),
             65..75 => {
                 let wide = self.rng.chance(50);
-                let range = self.part(
-                    if wide { region.range } else { home },
-                    if wide { u32::MAX } else { 2 * folio },
-                );
+                let range = self.draw_part(wide.then_some(region.range), home, 2 * folio);
                 Op::Discard {
                     range,
                     rest: range,
@@ -435,36 +416,10 @@ impl World {
             }
             82..92 => {
                 let wide = self.rng.chance(100);
-                let range = self.part(
-                    if wide { region.range } else { home },
-                    if wide { u32::MAX } else { 4 * folio },
-                );
-                let advice = self.rng.pick(&[
-                    Advice::Cold,
-                    Advice::Cold,
-                    Advice::PageOut,
-                    Advice::PageOut,
-                    Advice::PageOut,
-                    Advice::Sequential,
-                    Advice::Random,
-                    Advice::Normal,
-                    Advice::WillNeed,
-                ]);
-                Op::Advise { range, advice }
+                let range = self.draw_part(wide.then_some(region.range), home, 4 * folio);
+                self.draw_advice(range)
             }
-            _ if self.mmu.protections.len() < 4 => {
-                let stage = if self.rng.chance(600) {
-                    ProtectStage::Announce
-                } else {
-                    ProtectStage::Apply { announced: None }
-                };
-                let range = self.part(home, 64);
-                Op::Protect {
-                    range,
-                    locked: self.rng.chance(500),
-                    stage,
-                }
-            }
+            _ if self.mmu.protections.len() < 4 => self.draw_protection(home),
             _ => {
                 let range = self.part(home, 4 * folio);
                 Op::Access {
@@ -478,6 +433,58 @@ impl World {
         }
     }
 
+    /// Accesses that go through a region in order. Faults at one page after the other are what an adaptive region makes
+    /// large steps of.
+    fn draw_walk(&mut self, region: SimRegion) -> Op {
+        let range = region.range;
+        let left = self.rng.between(1, 30);
+        let stream = region.adaptive && self.rng.chance(700);
+        Op::Access {
+            range,
+            next: self.page_of(range),
+            stride: if stream { 1 } else { 1 << region.order },
+            left,
+            writes: self.profile.writes,
+        }
+    }
+
+    fn draw_advice(&mut self, range: PageRange) -> Op {
+        let advice = self.rng.pick(&[
+            Advice::Cold,
+            Advice::Cold,
+            Advice::PageOut,
+            Advice::PageOut,
+            Advice::PageOut,
+            Advice::Sequential,
+            Advice::Random,
+            Advice::Normal,
+            Advice::WillNeed,
+        ]);
+        Op::Advise { range, advice }
+    }
+
+    fn draw_protection(&mut self, home: PageRange) -> Op {
+        let stage = if self.rng.chance(600) {
+            ProtectStage::Announce
+        } else {
+            ProtectStage::Apply { announced: None }
+        };
+        let range = self.part(home, 64);
+        Op::Protect {
+            range,
+            locked: self.rng.chance(500),
+            stage,
+        }
+    }
+
+    /// A part of `wide`, of any length, or of at most `most` pages of `home`.
+    fn draw_part(&mut self, wide: Option<PageRange>, home: PageRange, most: u32) -> PageRange {
+        match wide {
+            Some(wide) => self.part(wide, u32::MAX),
+            None => self.part(home, most),
+        }
+    }
+
     /// A part of `range`, of at most `most` pages.
     fn part(&mut self, range: PageRange, most: u32) -> PageRange {
         let len = self.rng.between(1, most.clamp(1, range.len.0));
@@ -487,180 +494,5 @@ impl World {
 
     fn page_of(&mut self, range: PageRange) -> PageIndex {
         range.start.plus(self.rng.below(range.len.0))
-    }
-
-    /// Has the operator change something.
-    ///
-    /// # Errors
-    /// A rule is broken.
-    pub fn operate(&mut self) -> Check {
-        self.actors[OPERATOR].blocked =
-            Blocked::Until(self.step + u64::from(self.rng.between(50, 800)));
-        if self.profile.groups > 0 && self.rng.chance(400) {
-            return self.operate_groups();
-        }
-        match self.rng.below(10) {
-            0 => {
-                let sixteenths = self.rng.below(400);
-                match self.profile.files > 0 && self.rng.chance(500) {
-                    true => self.expect_done(Event::SetFileCost { sixteenths }),
-                    false => self.expect_done(Event::SetRefaultCost { sixteenths }),
-                }
-            }
-            1 => {
-                let least = self.profile.config.limit.0;
-                let pages = least + self.rng.below(least / 2);
-                self.expect_done(Event::SetLimit {
-                    pages: PageCount(pages),
-                })
-            }
-            2 => {
-                self.give_freed_back()?;
-                self.tick_core()
-            }
-            3 if self.profile.takes_leaves && self.rng.chance(200) => {
-                let on = self.rng.chance(800);
-                self.expect_done(Event::TakeLeaves { on })
-            }
-            3..5 => self.expect_done(Event::RetryStore),
-            5..8 => {
-                let storm = self.rng.chance(self.profile.storms);
-                self.store.weather = if storm {
-                    self.profile.storm
-                } else {
-                    Weather::default()
-                };
-                let none = PageRange::default();
-                self.log
-                    .push(self.step, Entry::World("storm", u64::from(storm), none));
-                Ok(())
-            }
-            _ if self.profile.files > 0 && self.rng.chance(300) => self.ask_for_impossible_files(),
-            _ => self.ask_for_the_impossible(),
-        }
-    }
-
-    /// Gives back the memory that was kept in a region; anything may happen to it meanwhile.
-    fn give_freed_back(&mut self) -> Check {
-        let kept = PageCount(self.rng.below(2 * LEAF_PAGES));
-        self.core.keep(kept, PageCount(self.rng.below(64)));
-        if self.regions.is_empty() {
-            return Ok(());
-        }
-        let mut range = self.regions[self.rng.below(self.regions.len() as u32) as usize].range;
-        loop {
-            let event = Event::GiveFreedBack { range };
-            match self.send(OPERATOR, event)? {
-                Reply::Done | Reply::Wait { .. } => return Ok(()),
-                Reply::More { from } => range = range.tail(from),
-                reply => breach!("{event:?} is answered with {reply:?}"),
-            }
-        }
-    }
-
-    /// Lets time pass: frames beyond what faults ask for go back to the kernel.
-    pub(crate) fn tick_core(&mut self) -> Check {
-        self.expect_done(Event::Tick)?;
-        let what = match self.rng.chance(500) {
-            true => Spare::Copied,
-            false => Spare::Unwanted,
-        };
-        self.give_spare_back(what)
-    }
-
-    fn expect_done(&mut self, event: Event) -> Check {
-        let reply = self.send(OPERATOR, event)?;
-        if reply != Reply::Done {
-            breach!("{event:?} is answered with {reply:?}");
-        }
-        Ok(())
-    }
-
-    /// Sends events that must be refused, and that change nothing.
-    fn ask_for_the_impossible(&mut self) -> Check {
-        let outside = PageRange::new(PageIndex(ARENA_PAGES - 1), PageCount(2));
-        let empty = PageRange::new(PageIndex(0), PageCount(0));
-        let unknown = RegionId(u32::MAX);
-        let event = match self.rng.below(15) {
-            10 => Event::Detach { region: unknown },
-            11 => Event::Merge {
-                base: unknown,
-                from: PageIndex(0),
-            },
-            12 => match self.regions.first() {
-                Some(region) => Event::Merge {
-                    base: region.id,
-                    from: region.range.start,
-                },
-                None => return Ok(()),
-            },
-            13 => match self.rng.below(2) {
-                0 => match self.bases.iter().find(|base| self.heirs(base.id) > 0) {
-                    Some(base) => Event::DropRegion { region: base.id },
-                    None => return Ok(()),
-                },
-                _ => match self.bases.iter().find(|base| self.heirs(base.id) > 1) {
-                    Some(base) => Event::Merge {
-                        base: base.id,
-                        from: base.range.start,
-                    },
-                    None => return Ok(()),
-                },
-            },
-            14 => match self.regions.first() {
-                Some(region) => Event::Snapshot {
-                    region: region.id,
-                    base: region.id,
-                    copy: self.rng.pick(&[region.id, unknown]),
-                },
-                None => return Ok(()),
-            },
-            0 => Event::Discard { range: outside },
-            1 => Event::Pin { range: empty },
-            2 => Event::Unpin { range: outside },
-            3 => Event::DropRegion { region: unknown },
-            4 => Event::CreateRegion {
-                pages: PageCount(0),
-                order: Order::ZERO.into(),
-                kind: Kind::Anonymous,
-            },
-            5 => Event::CreateRegion {
-                pages: PageCount(ARENA_PAGES + 1),
-                order: Order::ZERO.into(),
-                kind: Kind::Anonymous,
-            },
-            6 => Event::Purge { range: empty },
-            7 => Event::LazyFree {
-                range: outside,
-                mode: FreeMode::Exclusive,
-            },
-            8 => match self.regions.iter().find(|r| self.holds_a_page(r)) {
-                Some(region) => Event::DropRegion { region: region.id },
-                None => return Ok(()),
-            },
-            _ => match self.unpinned_page() {
-                Some(page) => Event::Unpin {
-                    range: PageRange::new(page, PageCount(1)),
-                },
-                None => return Ok(()),
-            },
-        };
-        Coverage::count(&mut self.coverage.injected, "impossible");
-        let reply = self.send(OPERATOR, event)?;
-        if !matches!(reply, Reply::Refused(_)) {
-            breach!("{event:?} must be refused, but is answered with {reply:?}");
-        }
-        Ok(())
-    }
-
-    fn holds_a_page(&self, region: &SimRegion) -> bool {
-        // A page that was unhooked is mapped, and not held any more.
-        let held = |page| self.mmu.is_mapped(page) && !self.is_unhooked(page);
-        region.range.pages().any(held)
-    }
-
-    fn unpinned_page(&self) -> Option<PageIndex> {
-        let region = self.regions.first()?;
-        region.range.pages().find(|page| !self.mmu.is_pinned(*page))
     }
 }

@@ -1,7 +1,8 @@
 //! The effects of commands on the simulated memory and store, and the failures among them.
 
 use millpond_core::{
-    Command, FoldPart, InstallError, LeafPages, Outcome, PageRange, Placed, TakeOutError,
+    Command, CopyFrom, FoldPart, Frame, InstallError, LeafPages, Outcome, PageRange, Placed,
+    SlotId, SlotPart, TakeOutError,
 };
 
 use crate::actor::Ear;
@@ -18,152 +19,173 @@ impl World {
         parts: &[FoldPart],
         leaf: &LeafPages,
     ) -> Check<Option<Outcome>> {
+        use Command as C;
         let outcome = match command {
-            Command::Zero { at, frame, .. } => {
-                if self.inject(self.profile.gone, "gone") {
-                    return Ok(Some(self.gone(at, frame.is_some())));
-                }
-                let copy = self.inject(self.profile.copies, "copied");
-                let result = self.mmu.install_zero(at, frame, copy)?;
-                self.installed(at, result, frame.is_some())
-            }
-            Command::Load {
+            C::Zero { at, frame, .. } => self.zero(at, frame)?,
+            C::Load {
                 part,
                 at,
                 frame,
                 fresh,
                 ..
-            } => {
-                if part.order != frame.order() {
-                    breach!(at at.start, "load of {part:?} into {frame}");
-                }
-                let contents = self.store.load(part, &mut self.rng)?;
-                let failed = contents.is_none();
-                // The kernel may even have had no pages for a fresh frame.
-                let frame_kept = !(failed && fresh && self.rng.chance(300));
-                if frame_kept {
-                    self.mmu.fill(frame, fresh, contents)?;
-                }
-                if failed {
-                    Coverage::count(&mut self.coverage.injected, "load failed");
-                    self.oracle.load_failed(at);
-                    return Ok(Some(Outcome::LoadFailed { frame_kept }));
-                }
-                self.place(at, frame, false)?
-            }
-            Command::Fold {
+            } => self.load(part, at, frame, fresh)?,
+            C::Fold {
                 at, frame, fresh, ..
-            } => {
-                let contents = self.load_parts(parts)?;
-                let failed = contents.is_none();
-                if contents
-                    .as_ref()
-                    .is_some_and(|c| c.len() != at.len.0 as usize)
-                {
-                    breach!(at at.start, "the parts of {at} are {parts:?}");
-                }
-                let frame_kept = !(failed && fresh && self.rng.chance(300));
-                if frame_kept {
-                    self.mmu.fill(frame, fresh, contents)?;
-                }
-                if failed {
-                    Coverage::count(&mut self.coverage.injected, "fold failed");
-                    return Ok(Some(Outcome::InstallSplit { frame_kept }));
-                }
-                self.place(at, frame, false)?
-            }
+            } => self.fold(parts, at, frame, fresh)?,
             // Memory that a merge hands over may lie across a protection, and only a store could have it page by page.
-            Command::Rescue { at, frame, .. } => self.place(at, frame, self.siege)?,
-            Command::Copy {
+            C::Rescue { at, frame, .. } => self.place(at, frame, self.siege)?,
+            C::Copy {
                 at, from, frame, ..
-            } => {
-                if self.inject(self.profile.gone, "gone") {
-                    return Ok(Some(self.gone(at, frame.is_some())));
-                }
-                let copy = self.inject(self.profile.copies, "copied");
-                let result = self.mmu.copy(at, from, frame, copy)?;
-                self.installed(at, result, frame.is_some())
-            }
-            Command::TakeOut { at, frame, .. } => {
-                let busy = self.held || self.inject(self.profile.busy, "busy");
-                match self.mmu.take_out(at, frame, busy)? {
-                    Ok(()) => Outcome::TakenOut,
-                    Err(error) => self.not_taken(error),
-                }
-            }
-            Command::TakeOutLeaf { at, frame } => {
-                let busy = self.held || self.inject(self.profile.busy, "busy");
-                match self.mmu.take_out_leaf(at, frame, leaf, busy)? {
-                    Ok(()) => Outcome::TakenOut,
-                    Err(_) => Outcome::TakeOutBusy,
-                }
-            }
-            Command::Save {
+            } => self.copy(at, from, frame)?,
+            C::TakeOut { at, frame, .. } => self.take_out(at, frame)?,
+            C::TakeOutLeaf { at, frame } => self.take_out_leaf(at, frame, leaf)?,
+            C::TakeOutIfBlank { at, frame, .. } => self.take_out_if_blank(at, frame)?,
+            C::Save {
                 frame,
                 slot,
                 previous,
                 ..
-            } => {
-                let outcome =
-                    self.store
-                        .save(slot, previous, self.mmu.frame(frame)?, &mut self.rng)?;
-                match outcome {
-                    Outcome::StoreFull => {
-                        Coverage::count(&mut self.coverage.injected, "store full");
-                    }
-                    Outcome::StoreFailed => {
-                        Coverage::count(&mut self.coverage.injected, "save failed");
-                    }
-                    _ => {}
-                }
-                outcome
-            }
-            Command::TakeOutIfBlank { at, frame, .. } => {
-                self.expect_readable(at)?;
-                if !self.mmu.is_blank(at, true)? {
-                    return Ok(Some(Outcome::Written));
-                }
-                let busy = self.held || self.inject(self.profile.busy, "busy");
-                match self.mmu.take_out(at, frame, busy)? {
-                    Ok(()) if self.mmu.frame_is_blank(frame)? => Outcome::TakenOutBlank,
-                    Ok(()) => Outcome::TakenOut,
-                    Err(error) => self.not_taken(error),
-                }
-            }
-            Command::Clear { part, .. } => {
+            } => self.save(frame, slot, previous)?,
+            C::Clear { part, .. } => {
                 self.mmu.clear(part)?;
                 Outcome::Cleared
             }
-            Command::Look { part, .. } => {
+            C::Look { part, .. } => {
                 self.expect_readable(part)?;
                 match self.mmu.is_blank(part, false)? {
                     true => Outcome::Blank,
                     false => Outcome::Written,
                 }
             }
-            Command::Zap { at, .. } => {
+            C::Zap { at, .. } => {
                 self.mmu.zap(at)?;
                 Outcome::Zapped
             }
-            Command::Poison { at, .. } => {
-                // The heirs of a base find what it has lost to be lost: they are asked about it when they do.
-                if !self.is_in_base(at) {
-                    self.oracle.poisoned(at)?;
-                }
-                self.mmu.poison(at)?;
-                Outcome::Poisoned
-            }
-            Command::Read {
+            C::Poison { at, .. } => self.poison(at)?,
+            C::Read {
                 at, frame, fresh, ..
             } => self.read_file(at, frame, fresh)?,
-            Command::WriteBack { at, frame, .. } => self.write_file(at, frame)?,
-            Command::Release { slot } => {
+            C::WriteBack { at, frame, .. } => self.write_file(at, frame)?,
+            C::Release { slot } => {
                 self.store.release(slot)?;
                 return Ok(None);
             }
             other => unreachable!("{other:?} is carried out at once"),
         };
         Ok(Some(outcome))
+    }
+
+    fn zero(&mut self, at: PageRange, frame: Option<Frame>) -> Check<Outcome> {
+        if self.inject(self.profile.gone, "gone") {
+            return Ok(self.gone(at, frame.is_some()));
+        }
+        let copy = self.inject(self.profile.copies, "copied");
+        let result = self.mmu.install_zero(at, frame, copy)?;
+        Ok(self.installed(at, result, frame.is_some()))
+    }
+
+    fn copy(&mut self, at: PageRange, from: CopyFrom, frame: Option<Frame>) -> Check<Outcome> {
+        if self.inject(self.profile.gone, "gone") {
+            return Ok(self.gone(at, frame.is_some()));
+        }
+        let copy = self.inject(self.profile.copies, "copied");
+        let result = self.mmu.copy(at, from, frame, copy)?;
+        Ok(self.installed(at, result, frame.is_some()))
+    }
+
+    fn load(&mut self, part: SlotPart, at: PageRange, frame: Frame, fresh: bool) -> Check<Outcome> {
+        if part.order != frame.order() {
+            breach!(at at.start, "load of {part:?} into {frame}");
+        }
+        let contents = self.store.load(part, &mut self.rng)?;
+        let failed = contents.is_none();
+        let frame_kept = self.fill(frame, fresh, contents)?;
+        if failed {
+            Coverage::count(&mut self.coverage.injected, "load failed");
+            self.oracle.load_failed(at);
+            return Ok(Outcome::LoadFailed { frame_kept });
+        }
+        self.place(at, frame, false)
+    }
+
+    fn fold(
+        &mut self,
+        parts: &[FoldPart],
+        at: PageRange,
+        frame: Frame,
+        fresh: bool,
+    ) -> Check<Outcome> {
+        let contents = self.load_parts(parts)?;
+        let failed = contents.is_none();
+        if contents
+            .as_ref()
+            .is_some_and(|c| c.len() != at.len.0 as usize)
+        {
+            breach!(at at.start, "the parts of {at} are {parts:?}");
+        }
+        let frame_kept = self.fill(frame, fresh, contents)?;
+        if failed {
+            Coverage::count(&mut self.coverage.injected, "fold failed");
+            return Ok(Outcome::InstallSplit { frame_kept });
+        }
+        self.place(at, frame, false)
+    }
+
+    /// Puts what a load has given, if it gave anything, into its frame. Answers whether the frame is populated: where a
+    /// load failed, the kernel may even have had no pages for a fresh frame.
+    fn fill(&mut self, frame: Frame, fresh: bool, contents: Option<Vec<Content>>) -> Check<bool> {
+        let frame_kept = !(contents.is_none() && fresh && self.rng.chance(300));
+        if frame_kept {
+            self.mmu.fill(frame, fresh, contents)?;
+        }
+        Ok(frame_kept)
+    }
+
+    fn take_out(&mut self, at: PageRange, frame: Frame) -> Check<Outcome> {
+        let busy = self.held || self.inject(self.profile.busy, "busy");
+        Ok(match self.mmu.take_out(at, frame, busy)? {
+            Ok(()) => Outcome::TakenOut,
+            Err(error) => self.not_taken(error),
+        })
+    }
+
+    fn take_out_leaf(&mut self, at: PageRange, frame: Frame, leaf: &LeafPages) -> Check<Outcome> {
+        let busy = self.held || self.inject(self.profile.busy, "busy");
+        Ok(match self.mmu.take_out_leaf(at, frame, leaf, busy)? {
+            Ok(()) => Outcome::TakenOut,
+            Err(_) => Outcome::TakeOutBusy,
+        })
+    }
+
+    fn take_out_if_blank(&mut self, at: PageRange, frame: Frame) -> Check<Outcome> {
+        self.expect_readable(at)?;
+        if !self.mmu.is_blank(at, true)? {
+            return Ok(Outcome::Written);
+        }
+        Ok(match self.take_out(at, frame)? {
+            Outcome::TakenOut if self.mmu.frame_is_blank(frame)? => Outcome::TakenOutBlank,
+            outcome => outcome,
+        })
+    }
+
+    fn save(&mut self, frame: Frame, slot: SlotId, previous: Option<SlotPart>) -> Check<Outcome> {
+        let contents = self.mmu.frame(frame)?;
+        let outcome = self.store.save(slot, previous, contents, &mut self.rng)?;
+        match outcome {
+            Outcome::StoreFull => Coverage::count(&mut self.coverage.injected, "store full"),
+            Outcome::StoreFailed => Coverage::count(&mut self.coverage.injected, "save failed"),
+            _ => {}
+        }
+        Ok(outcome)
+    }
+
+    fn poison(&mut self, at: PageRange) -> Check<Outcome> {
+        // The heirs of a base find what it has lost to be lost: they are asked about it when they do.
+        if !self.is_in_base(at) {
+            self.oracle.poisoned(at)?;
+        }
+        self.mmu.poison(at)?;
+        Ok(Outcome::Poisoned)
     }
 
     /// The contents of the parts of a fold, put together, or `None` when the store fails to give one of them.
@@ -185,12 +207,7 @@ impl World {
         Ok(Some(all))
     }
 
-    pub(crate) fn place(
-        &mut self,
-        at: PageRange,
-        frame: millpond_core::Frame,
-        across: bool,
-    ) -> Check<Outcome> {
+    pub(crate) fn place(&mut self, at: PageRange, frame: Frame, across: bool) -> Check<Outcome> {
         if self.inject(self.profile.gone, "gone") {
             return Ok(self.gone(at, true));
         }

@@ -5,19 +5,18 @@
 //! latencies are those of the process with the most faults. The JSON form carries each process too, so that nothing has
 //! to be guessed.
 
+mod text;
+
 use crate::curve;
-use crate::numbers::{Thousands, Time};
 use crate::run::beside::Beside;
 use crate::run::supervise::Outcome;
 use crate::run::unmanaged::Unmanaged;
-use crate::size::Human;
-use crate::ways::{WAYS, Way};
+use crate::ways::WAYS;
 use millpond::OrderPolicy;
 use millpond_board::{Field, SlotSnapshot, State};
 use millpond_replay::curve::Curve;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use std::fmt::{self, Write as _};
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
@@ -219,59 +218,6 @@ impl Report {
     fn sum(&self, field: Field) -> u64 {
         number(&self.sums, field)
     }
-
-    /// Writes a line where memory that cannot be taken out has much of the budget. Where it has most of the budget, the
-    /// line adds the budget that it asks for: the program is slow for no other reason then.
-    fn write_own_part(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let beside = Beside {
-            own: self.own_bytes,
-            files: self.own_files_bytes,
-            shared: self.own_shared_bytes,
-            left: self.own_left_bytes,
-        };
-        if !beside.is_much_of(self.budget_bytes) {
-            return Ok(());
-        }
-        if !beside.is_most_of(self.budget_bytes) {
-            return writeln!(f, "  not managed     {}: {beside}", Human(beside.own));
-        }
-        writeln!(
-            f,
-            "  trouble         the program's own code and data stay in RAM and take {} of the budget; {} were left for \
-             the rest: try --ram {}M. They are {beside}",
-            Human(beside.own),
-            Human(beside.left),
-            // The budget asked for is twice the part, in whole MiB.
-            (2 * beside.own).div_ceil(1 << 20),
-        )
-    }
-
-    /// Writes a line where programs ran without a budget, with the name of the largest.
-    fn write_unmanaged(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [largest, others @ ..] = &self.unmanaged[..] else {
-            return Ok(());
-        };
-        write!(
-            f,
-            "  without budget  {} (process {}) did not load the library; resident {} at most",
-            largest.name,
-            largest.pid,
-            Human(largest.peak_resident_bytes)
-        )?;
-        match others.len() {
-            0 => writeln!(f),
-            count => writeln!(f, "; {count} more, smaller"),
-        }
-    }
-
-    /// The ways that faults went, each with its 99th percentile; empty when there were no faults.
-    fn by_way(&self) -> String {
-        let gone = |&&(_, [count, ..]): &&Way| number(&self.ways, count) > 0;
-        let told =
-            |&(name, [_, _, p99, _]): &Way| format!("{name} {}", Time(number(&self.ways, p99)));
-        let ways: Vec<_> = WAYS.iter().filter(gone).map(told).collect();
-        ways.join(", ")
-    }
 }
 
 impl ProcessReport {
@@ -305,146 +251,6 @@ fn number(of: &Map<String, Value>, field: Field) -> u64 {
 
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// The form for people: at most fifteen lines, and the curve where there were major faults.
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let end = match (self.exit_code, self.signal) {
-            (Some(code), _) => format!("exit status {code}"),
-            (None, Some(signal)) => format!("killed by signal {signal}"),
-            (None, None) => "ended".to_owned(),
-        };
-        let (wall, cpu) = (Time(self.wall_ns), Time(self.cpu_ns));
-        writeln!(
-            f,
-            "millpond: {}: {end} after {wall} ({cpu} of processor time)",
-            self.program
-        )?;
-        let (peak, budget) = (Human(self.peak_resident_bytes), Human(self.budget_bytes));
-        if self.processes.is_empty() {
-            writeln!(
-                f,
-                "  budget          {budget}, not in force: no process reported. A program that clears its"
-            )?;
-            writeln!(
-                f,
-                "                  environment does not load the library. Resident {peak} at most."
-            )?;
-            return Ok(());
-        }
-        let percent = 100.0 * self.peak_resident_bytes as f64 / self.budget_bytes as f64;
-        let running = self.processes.iter().filter(|one| !one.became_another);
-        let (processes, of_one) = match running.count() {
-            0 | 1 => (1, ""),
-            count => (count, ", the largest process"),
-        };
-        write!(
-            f,
-            "  peak resident   {peak} of a budget of {budget} ({percent:.0} %){of_one}"
-        )?;
-        if let Some(held) = self.over_budget_held_by {
-            write!(f, "; {} over it: {held}", Human(self.over_budget_bytes))?;
-        }
-        writeln!(f)?;
-        self.write_own_part(f)?;
-        writeln!(f, "  processes       {processes}")?;
-        self.write_unmanaged(f)?;
-        let touched = Human(self.sum(Field::Touched));
-        writeln!(
-            f,
-            "  touched         {touched}, in folios of order {}",
-            self.order
-        )?;
-        let (minor, major) = (self.sum(Field::MinorFaults), self.sum(Field::MajorFaults));
-        writeln!(
-            f,
-            "  faults          {} minor, {} major",
-            Thousands(minor),
-            Thousands(major)
-        )?;
-        if minor + major > 0 {
-            let [p50, p99, max] =
-                [self.fault_p50_ns, self.fault_p99_ns, self.fault_max_ns].map(Time);
-            writeln!(
-                f,
-                "  fault latency   half within {p50}, 99 % within {p99}, longest {max}"
-            )?;
-            let ways = self.by_way();
-            if !ways.is_empty() {
-                writeln!(f, "    99 % within   {ways}")?;
-            }
-        }
-        let (out, back) = (
-            Human(self.sum(Field::BytesOut)),
-            Human(self.sum(Field::BytesIn)),
-        );
-        let mut line = format!("  store ({})", self.store);
-        line = format!("{line:<18}{out} out, {back} in");
-        if let Some(ratio) = self.compression_ratio {
-            write!(line, ", compressed {ratio:.1} to 1")?;
-        }
-        writeln!(f, "{line}")?;
-        let reclaim = Time(self.sum(Field::Reclaim));
-        write!(
-            f,
-            "  reclaim         {reclaim}, {} direct",
-            Thousands(self.sum(Field::DirectReclaims))
-        )?;
-        let both = |one, other| self.sum(one) + self.sum(other);
-        let scanned = both(Field::PgScanKswapd, Field::PgScanDirect);
-        let stolen = both(Field::PgStealKswapd, Field::PgStealDirect);
-        if scanned > 0 {
-            let efficiency = 100.0 * stolen as f64 / scanned as f64;
-            write!(f, "; freed {efficiency:.0} % of what it looked at")?;
-        }
-        writeln!(f)?;
-        let freed = self.sum(Field::PgLazyFree);
-        if freed > 0 {
-            writeln!(
-                f,
-                "  lazily freed    {}, {} of it dropped when memory was short; {} resident at the end",
-                Human(freed * PAGE),
-                Human(self.sum(Field::PgLazyFreed) * PAGE),
-                Human(self.sum(Field::LazyFree))
-            )?;
-        }
-        let batches = self.sum(Field::FreeBatches);
-        if batches > 0 {
-            let tuned = |field| number(&self.free_tuning, field);
-            writeln!(
-                f,
-                "  given back      {} in {}, {} batches, {} by workers ({}; from {} on, {} at once)",
-                Human(self.sum(Field::FreeBytes)),
-                Time(self.sum(Field::FreeTime)),
-                Thousands(batches),
-                Thousands(self.sum(Field::FreeByWorkers)),
-                tuned(Field::FreeWorkers),
-                Human(tuned(Field::FreeThreshold) * PAGE),
-                Human(tuned(Field::FreeChunk)),
-            )?;
-        }
-        for (field, meaning) in [
-            (
-                Field::StoreFailed,
-                "writes that the store refused or failed; their data stayed in RAM",
-            ),
-            (Field::LoadFailed, "reads from the store that failed"),
-            (
-                Field::OverLimit,
-                "faults served above the budget, as the store was full",
-            ),
-        ] {
-            let count = self.sum(field);
-            if count > 0 {
-                writeln!(f, "  trouble         {} {meaning}", Thousands(count))?;
-            }
-        }
-        if major > 0 {
-            write!(f, "{}", self.plot)?;
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! The status that a call returns, and the message that waits in the thread.
 
 use millpond::{
-    AdviseError, BuildError, DiscardError, GroupError, LazyFreeError, MoveError, PinError,
-    PopulateError, RegionError, RemapError, SetRamError, SnapshotError, VolatileError,
+    AdviseError, BuildError, GroupError, MoveError, PinError, RangeError, RegionError, RemapError,
+    SetRamError, SnapshotError, VolatileError,
 };
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -82,11 +82,17 @@ pub(crate) unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<Option<
     bytes.to_str().map(Some).map_err(not_utf8)
 }
 
+// An error that wraps a range's names the variant that does: it has the status of what it wraps.
 macro_rules! failures {
-    ($($error:ident { $($(#[$doc:meta])* $pattern:pat => $status:ident,)* })*) => {$(
+    ($($error:ident $(, $wrapped:ident)? { $($(#[$doc:meta])* $pattern:pat => $status:ident,)* })*) => {$(
         impl From<$error> for Failure {
             fn from(error: $error) -> Self {
                 use $error::*;
+                $(
+                    if let $wrapped(error) = error {
+                        return error.into();
+                    }
+                )?
                 let status = match &error { $($pattern => Status::$status,)* };
                 Self::new(status, error.to_string())
             }
@@ -108,33 +114,21 @@ failures! {
         Group(_) => Busy,
         _ => Invalid,
     }
-    DiscardError {
+    RangeError {
         Unaligned { .. } => Unaligned,
         Pinned { .. } => Pinned,
         Lost { .. } => Lost,
         OutOfRecords => NoAddresses,
         _ => Invalid,
     }
-    LazyFreeError {
-        Unaligned { .. } => Unaligned,
-        Pinned { .. } => Pinned,
-        Lost { .. } => Lost,
-        OutOfRecords => NoAddresses,
-        _ => Invalid,
-    }
-    VolatileError {
-        Unaligned { .. } => Unaligned,
-        Pinned { .. } => Pinned,
+    VolatileError, Range {
         Overlaps { .. } | NotVolatile { .. } => Volatile,
         _ => Invalid,
     }
-    RemapError {
-        Unaligned { .. } => Unaligned,
+    RemapError, Range {
         OtherManager => OtherPond,
-        Pinned { .. } => Pinned,
         Volatile { .. } => Volatile,
-        Lost { .. } => Lost,
-        NoAddressSpace { .. } | OutOfRecords => NoAddresses,
+        NoAddressSpace { .. } => NoAddresses,
         Memory { .. } => System,
         _ => Invalid,
     }
@@ -143,21 +137,13 @@ failures! {
         NoAddressSpace { .. } => NoAddresses,
         _ => System,
     }
-    PopulateError {
-        Lost { .. } => Lost,
-        _ => NoAddresses,
-    }
-    AdviseError {
-        Populate(PopulateError::Lost { .. }) => Lost,
-        Populate(_) => NoAddresses,
+    AdviseError, Range {
         Thread { .. } => System,
         _ => Invalid,
     }
-    PinError {
+    PinError, Range {
         OverBudget { .. } => OverBudget,
         TooOften { .. } => Pinned,
-        Populate(PopulateError::Lost { .. }) => Lost,
-        Populate(_) => NoAddresses,
         _ => Invalid,
     }
     GroupError {
@@ -207,7 +193,7 @@ mod tests {
 
     #[test]
     fn errors_keep_what_they_say() {
-        let failure = Failure::from(DiscardError::Pinned { offset: 4096 });
+        let failure = Failure::from(RangeError::Pinned { offset: 4096 });
         assert_eq!(failure.status, Status::Pinned);
         assert!(failure.message.contains("offset 4096"), "{failure:?}");
     }

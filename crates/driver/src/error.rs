@@ -7,23 +7,6 @@ use thiserror::Error;
 /// Smallest max of a group, in bytes.
 pub const MIN_GROUP_MAX_BYTES: u64 = MIN_GROUP_MAX as u64 * 4096;
 
-/// Why a page could not be brought into memory.
-#[derive(Debug, Error, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PopulateError {
-    /// The store could not give the page back: it is damaged, or the medium failed. Discard the page to use it again.
-    #[error(
-        "the page at offset {offset} is lost: the store could not give it back; discard it to use it again"
-    )]
-    Lost {
-        /// Offset of the page in the region, in bytes.
-        offset: usize,
-    },
-    /// No folio record was left.
-    #[error("no folio records left: build the manager with a larger .address_space(bytes)")]
-    OutOfRecords,
-}
-
 /// Why a region did not change its group.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

@@ -1,7 +1,6 @@
 //! A fault, from the backend to the installed page.
 
 use crate::driver::Driver;
-use crate::error::PopulateError;
 use crate::memory::Memory;
 use crate::recent::Witnessed;
 use crate::stall::Path;
@@ -31,14 +30,6 @@ pub enum FaultError {
     Outside,
     /// No folio record was left.
     OutOfRecords,
-}
-
-/// The public error for a page at `offset` that could not be brought in.
-pub fn fault_error(error: FaultError, offset: usize) -> PopulateError {
-    match error {
-        FaultError::Lost | FaultError::Outside => PopulateError::Lost { offset },
-        FaultError::OutOfRecords => PopulateError::OutOfRecords,
-    }
 }
 
 /// Whether a command brings in a large folio.

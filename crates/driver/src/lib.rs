@@ -46,6 +46,6 @@ mod vanished;
 mod watchdog;
 
 pub use driver::Driver;
-pub use fault::fault_error;
+pub use fault::FaultError;
 pub use lazy_free::Contents;
 pub use state::config::{Background, Charge, OnStoreFull, Parts};

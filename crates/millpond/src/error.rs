@@ -1,7 +1,8 @@
-//! Errors, one type for each operation. Each message names the value and the way out.
+//! Errors: [`RangeError`] for what a range of bytes or a page of it does not allow, and a type for each operation that has
+//! more reasons. Each message names the value and the way out.
 
 use millpond_core::limits::MIN_LIMIT_PAGES;
-use millpond_driver::error::{MoveError, PopulateError};
+use millpond_driver::error::MoveError;
 use thiserror::Error;
 
 /// Smallest budget, in bytes.
@@ -113,13 +114,13 @@ pub enum RegionError {
     },
 }
 
-/// Why a discard did not happen. Nothing of the range was changed, unless said otherwise.
-#[derive(Debug, Error, Clone, PartialEq, Eq)]
+/// Why a call for a range of bytes did nothing: the range, or a page of it. Calls that have more reasons wrap it.
+#[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum DiscardError {
+pub enum RangeError {
     /// The range is empty, reversed, or leaves the region.
     #[error("the range {start}..{end} is empty or not within the region's {len} bytes")]
-    BadRange {
+    Bad {
         /// Offset of the first byte.
         start: usize,
         /// Offset behind the last byte.
@@ -141,52 +142,17 @@ pub enum DiscardError {
         /// Offset of the page in the region, in bytes.
         offset: usize,
     },
-    /// A page that shares a folio with an end of the range is lost; a part of the range may have been discarded.
-    #[error("the page at offset {offset} is lost: discard it first")]
+    /// The store could not give a page back: it is damaged, or the medium failed. The page is one of the range, or
+    /// shares a folio with an end of it; a part of the range may have been discarded or freed.
+    #[error(
+        "the page at offset {offset} is lost: the store could not give it back; discard it to use it again"
+    )]
     Lost {
         /// Offset of the page in the region, in bytes.
         offset: usize,
     },
-    /// No folio record was left to split a folio with; a part of the range may have been discarded.
-    #[error("no folio records left: build the manager with a larger .address_space(bytes)")]
-    OutOfRecords,
-}
-
-/// Why a lazy free did not happen. Nothing of the ranges was changed, unless said otherwise.
-#[derive(Debug, Error, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LazyFreeError {
-    /// A range is empty, reversed, or leaves the region.
-    #[error("the range {start}..{end} is empty or not within the region's {len} bytes")]
-    BadRange {
-        /// Offset of the first byte.
-        start: usize,
-        /// Offset behind the last byte.
-        end: usize,
-        /// Length of the region in bytes.
-        len: usize,
-    },
-    /// A range does not begin and end at pages.
-    #[error("the range {start}..{end} does not begin and end at multiples of 4096")]
-    Unaligned {
-        /// Offset of the first byte.
-        start: usize,
-        /// Offset behind the last byte.
-        end: usize,
-    },
-    /// A page is pinned.
-    #[error("the page at offset {offset} is pinned: drop its guard first")]
-    Pinned {
-        /// Offset of the page in the region, in bytes.
-        offset: usize,
-    },
-    /// A page that shares a folio with an end of a range is lost; a part may have been freed.
-    #[error("the page at offset {offset} is lost: discard it first")]
-    Lost {
-        /// Offset of the page in the region, in bytes.
-        offset: usize,
-    },
-    /// No folio record was left to split a folio with; a part may have been freed.
+    /// No folio record was left, to bring a page in or to split a folio with; a part of the range may have been
+    /// discarded or freed.
     #[error("no folio records left: build the manager with a larger .address_space(bytes)")]
     OutOfRecords,
 }
@@ -195,24 +161,9 @@ pub enum LazyFreeError {
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum VolatileError {
-    /// The range is empty, reversed, or leaves the region.
-    #[error("the range {start}..{end} is empty or not within the region's {len} bytes")]
-    BadRange {
-        /// Offset of the first byte.
-        start: usize,
-        /// Offset behind the last byte.
-        end: usize,
-        /// Length of the region in bytes.
-        len: usize,
-    },
-    /// The range does not begin and end at pages.
-    #[error("the range {start}..{end} does not begin and end at multiples of 4096")]
-    Unaligned {
-        /// Offset of the first byte.
-        start: usize,
-        /// Offset behind the last byte.
-        end: usize,
-    },
+    /// The range, or a page of it, does not allow the call.
+    #[error(transparent)]
+    Range(#[from] RangeError),
     /// A part of the range is volatile already.
     #[error("the range is volatile already at offset {offset}: mark it nonvolatile first")]
     Overlaps {
@@ -229,61 +180,23 @@ pub enum VolatileError {
         /// Offset behind the last byte.
         end: usize,
     },
-    /// A page is pinned.
-    #[error("the page at offset {offset} is pinned: drop its guard first")]
-    Pinned {
-        /// Offset of the page in the region, in bytes.
-        offset: usize,
-    },
 }
 
 /// Why nothing was moved, or why a region kept its length. All is as it was.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RemapError {
-    /// A range is empty, reversed, or leaves its region.
-    #[error("the range {start}..{end} is empty or not within the region's {len} bytes")]
-    BadRange {
-        /// Offset of the first byte.
-        start: usize,
-        /// Offset behind the last byte.
-        end: usize,
-        /// Length of the region in bytes.
-        len: usize,
-    },
-    /// A range does not begin and end at pages, or source and destination do not lie alike in their 2 MiB.
-    #[error(
-        "{from} and {to} cannot be moved by tables: both must be multiples of 4096 that leave the same rest of 2 MiB \
-         (Region::remap copies what does not)"
-    )]
-    Unaligned {
-        /// Where the source begins or ends.
-        from: usize,
-        /// Where the destination begins.
-        to: usize,
-    },
+    /// The range, or a page of it, does not allow the call.
+    #[error(transparent)]
+    Range(#[from] RangeError),
     /// Source and destination belong to different managers.
     #[error("source and destination belong to different managers: move within one")]
     OtherManager,
-    /// A page is pinned.
-    #[error("the page at offset {offset} is pinned: drop its guard first")]
-    Pinned {
-        /// Offset of the page in the region, in bytes.
-        offset: usize,
-    },
     /// A volatile range is only partly in the source.
     #[error(
         "the volatile range at offset {offset} is only partly in the source: mark it nonvolatile first"
     )]
     Volatile {
-        /// Offset of the page in the region, in bytes.
-        offset: usize,
-    },
-    /// A page that has to be brought in for the move is lost.
-    #[error(
-        "the page at offset {offset} is lost: the store could not give it back; discard it to use it again"
-    )]
-    Lost {
         /// Offset of the page in the region, in bytes.
         offset: usize,
     },
@@ -296,9 +209,6 @@ pub enum RemapError {
         /// Bytes that were asked for.
         bytes: u64,
     },
-    /// No folio record was left.
-    #[error("no folio records left: build the manager with a larger .address_space(bytes)")]
-    OutOfRecords,
     /// The system refused the call.
     #[error("the pages cannot be moved: {reason}")]
     Memory {
@@ -352,19 +262,9 @@ pub enum SnapshotError {
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AdviseError {
-    /// The range is empty, reversed, or leaves the region.
-    #[error("the range {start}..{end} is empty or not within the region's {len} bytes")]
-    BadRange {
-        /// Offset of the first byte.
-        start: usize,
-        /// Offset behind the last byte.
-        end: usize,
-        /// Length of the region in bytes.
-        len: usize,
-    },
-    /// A page could not be brought in.
+    /// The range, or a page of it, does not allow the call.
     #[error(transparent)]
-    Populate(#[from] PopulateError),
+    Range(#[from] RangeError),
     /// The thread that prefetches could not be started.
     #[error("cannot start the thread that prefetches: {reason}")]
     Thread {
@@ -377,16 +277,9 @@ pub enum AdviseError {
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PinError {
-    /// The range is empty, reversed, or leaves the region.
-    #[error("the range {start}..{end} is empty or not within the region's {len} bytes")]
-    BadRange {
-        /// Offset of the first byte.
-        start: usize,
-        /// Offset behind the last byte.
-        end: usize,
-        /// Length of the region in bytes.
-        len: usize,
-    },
+    /// The range, or a page of it, does not allow the call.
+    #[error(transparent)]
+    Range(#[from] RangeError),
     /// More would be pinned than the budget allows.
     #[error(
         "pinning {bytes} bytes would leave less than a quarter of the budget of {ram} bytes to everything else: \
@@ -404,7 +297,4 @@ pub enum PinError {
         /// Offset of the page in the region, in bytes.
         offset: usize,
     },
-    /// A page could not be brought in.
-    #[error(transparent)]
-    Populate(#[from] PopulateError),
 }

@@ -6,8 +6,8 @@
 //! | [`lazy_free`](Region::lazy_free) | the old ones or zeros, until written | a write | 1.4 µs, no fault when used again |
 //! | [`mark_volatile`](Region::mark_volatile) | the old ones, or gone as a whole | nothing: the owner asks | 0.1 µs |
 
-use crate::error::{LazyFreeError, VolatileError};
-use crate::region::{Region, Wrong};
+use crate::error::{RangeError, VolatileError};
+use crate::region::Region;
 use millpond_core::tables::volatile::VolatileRefusal;
 use millpond_core::{FreeMode, PageRange, Refusal};
 use millpond_driver::Contents;
@@ -32,8 +32,8 @@ impl Region {
     /// assert_eq!(manager.stats().lazyfree_bytes(), 1 << 19);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn lazy_free(&mut self, range: Range<usize>) -> Result<(), LazyFreeError> {
-        let range = self.lazy_range(&range)?;
+    pub fn lazy_free(&mut self, range: Range<usize>) -> Result<(), RangeError> {
+        let range = self.whole_pages(&range)?;
         // SAFETY: the range is inside the region, which is borrowed mutably, and not pinned.
         if self.first_pinned(range).is_none() && unsafe { self.driver().free_in_place(range) } {
             return Ok(());
@@ -45,7 +45,7 @@ impl Region {
     ///
     /// # Errors
     /// As for [`Region::lazy_free`]; a bad range or a pinned page anywhere refuses the whole call.
-    pub fn lazy_free_vectored(&mut self, ranges: &[Range<usize>]) -> Result<(), LazyFreeError> {
+    pub fn lazy_free_vectored(&mut self, ranges: &[Range<usize>]) -> Result<(), RangeError> {
         self.free_vector(ranges, FreeMode::Exclusive)
     }
 
@@ -58,8 +58,8 @@ impl Region {
     ///
     /// # Errors
     /// As [`Region::lazy_free`].
-    pub unsafe fn lazy_free_shared(&self, range: Range<usize>) -> Result<(), LazyFreeError> {
-        let range = self.lazy_range(&range)?;
+    pub unsafe fn lazy_free_shared(&self, range: Range<usize>) -> Result<(), RangeError> {
+        let range = self.whole_pages(&range)?;
         self.free_lazily(&[range], FreeMode::Shared)
     }
 
@@ -73,7 +73,7 @@ impl Region {
     pub unsafe fn lazy_free_shared_vectored(
         &self,
         ranges: &[Range<usize>],
-    ) -> Result<(), LazyFreeError> {
+    ) -> Result<(), RangeError> {
         self.free_vector(ranges, FreeMode::Shared)
     }
 
@@ -102,11 +102,9 @@ impl Region {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub unsafe fn mark_volatile(&self, range: Range<usize>) -> Result<(), VolatileError> {
-        let pages = self.volatile_range(&range)?;
+        let pages = self.whole_pages(&range)?;
         if let Some(page) = self.first_pinned(pages) {
-            return Err(VolatileError::Pinned {
-                offset: self.offset(page),
-            });
+            return Err(self.range_error(Refusal::Pinned { page }).into());
         }
         self.driver()
             .mark_volatile(pages)
@@ -118,45 +116,20 @@ impl Region {
     /// # Errors
     /// A bad or unaligned range, or one that was not marked as a whole.
     pub fn mark_nonvolatile(&self, range: Range<usize>) -> Result<Contents, VolatileError> {
-        let pages = self.volatile_range(&range)?;
+        let pages = self.whole_pages(&range)?;
         self.driver()
             .mark_nonvolatile(pages)
             .map_err(|refusal| self.volatile_error(refusal, &range))
     }
 
-    fn free_vector(&self, ranges: &[Range<usize>], mode: FreeMode) -> Result<(), LazyFreeError> {
-        let pages = ranges.iter().map(|range| self.lazy_range(range));
+    fn free_vector(&self, ranges: &[Range<usize>], mode: FreeMode) -> Result<(), RangeError> {
+        let pages = ranges.iter().map(|range| self.whole_pages(range));
         self.free_lazily(&pages.collect::<Result<Vec<_>, _>>()?, mode)
     }
 
-    fn free_lazily(&self, ranges: &[PageRange], mode: FreeMode) -> Result<(), LazyFreeError> {
+    fn free_lazily(&self, ranges: &[PageRange], mode: FreeMode) -> Result<(), RangeError> {
         let freed = self.driver().lazy_free(ranges, mode);
-        freed.map_err(|refusal| match refusal {
-            Refusal::Pinned { page } => LazyFreeError::Pinned {
-                offset: self.offset(page),
-            },
-            Refusal::Poisoned { page } => LazyFreeError::Lost {
-                offset: self.offset(page),
-            },
-            Refusal::OutOfRecords => LazyFreeError::OutOfRecords,
-            other => unreachable!("{other:?} for a range inside a region"),
-        })
-    }
-
-    fn lazy_range(&self, range: &Range<usize>) -> Result<PageRange, LazyFreeError> {
-        let (start, end, len) = (range.start, range.end, self.len());
-        self.whole_pages(range).map_err(|wrong| match wrong {
-            Wrong::Range => LazyFreeError::BadRange { start, end, len },
-            Wrong::Alignment => LazyFreeError::Unaligned { start, end },
-        })
-    }
-
-    fn volatile_range(&self, range: &Range<usize>) -> Result<PageRange, VolatileError> {
-        let (start, end, len) = (range.start, range.end, self.len());
-        self.whole_pages(range).map_err(|wrong| match wrong {
-            Wrong::Range => VolatileError::BadRange { start, end, len },
-            Wrong::Alignment => VolatileError::Unaligned { start, end },
-        })
+        freed.map_err(|refusal| self.range_error(refusal))
     }
 
     fn volatile_error(&self, refusal: VolatileRefusal, range: &Range<usize>) -> VolatileError {

@@ -40,13 +40,13 @@ mod vec;
 
 pub use builder::{ManagerBuilder, StoreKind};
 pub use error::{
-    AdviseError, BuildError, DiscardError, LazyFreeError, PinError, RegionError, RemapError,
-    SetRamError, SnapshotError, StoreError, VolatileError,
+    AdviseError, BuildError, PinError, RangeError, RegionError, RemapError, SetRamError,
+    SnapshotError, StoreError, VolatileError,
 };
 pub use group::{Group, GroupLimits, GroupStats};
 pub use manager::{Capabilities, Manager};
 pub use millpond_core::{BadOrderPolicy, GroupEvents, Order, OrderPolicy, PAGE_SIZE, VmStat};
-pub use millpond_driver::error::{ForkError, GroupError, MoveError, PopulateError};
+pub use millpond_driver::error::{ForkError, GroupError, MoveError};
 pub use millpond_driver::pressure::{Pressure, PressureLine};
 pub use millpond_driver::state::queue::{FreeStats, FreeTuning};
 pub use millpond_driver::state::shrink::ShrinkerStats;

@@ -110,7 +110,7 @@ impl Region {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn try_pin(&self, range: Range<usize>) -> Result<Option<PinGuard<'_>>, PinError> {
-        let pages = self.pages_to_pin(range)?;
+        let pages = self.touched_pages(&range)?;
         let pinned = self.driver().try_pin(pages);
         let pinned = pinned.map_err(|refusal| self.not_pinned(pages, refusal))?;
         Ok(pinned.then(|| self.pinned(pages)))
@@ -135,11 +135,8 @@ impl Region {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn prefetch(&self, range: Range<usize>) -> Result<(), AdviseError> {
-        let (start, end, len) = (range.start, range.end, self.len());
-        if start >= end || end > len {
-            return Err(AdviseError::BadRange { start, end, len });
-        }
-        let asked = prefetch::ask(self.pond().driver(), self.pages(&range));
+        let pages = self.touched_pages(&range)?;
+        let asked = prefetch::ask(self.pond().driver(), pages);
         asked.map_err(|PrefetchError(reason)| AdviseError::Thread { reason })
     }
 

@@ -1,15 +1,14 @@
 //! A region: memory of the program that need not fit in RAM.
 
-use crate::error::{AdviseError, DiscardError, PinError};
+use crate::error::{AdviseError, PinError, RangeError};
 use crate::manager::Pond;
 use crate::region_builder::RegionBuilder;
 use millpond_core::{
     Event, FreeMode, GIGABYTE_PAGES, PAGE_SIZE, PageCount, PageIndex, PageRange, PageState,
     Refusal, RegionId,
 };
-use millpond_driver::error::PopulateError;
 use millpond_driver::operate::PinRefusal;
-use millpond_driver::{Driver, fault_error};
+use millpond_driver::{Driver, FaultError};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -37,12 +36,6 @@ pub struct Region {
 }
 
 static NEXT_SERIAL: AtomicU64 = AtomicU64::new(0);
-
-/// An error in a range of bytes.
-pub(crate) enum Wrong {
-    Range,
-    Alignment,
-}
 
 /// A hint about how a range will be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,8 +185,8 @@ impl Region {
     /// assert_eq!((region.as_slice()[4095], region.as_slice()[4096], region.as_slice()[8192]), (7, 0, 7));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn discard(&mut self, range: Range<usize>) -> Result<(), DiscardError> {
-        let pages = self.discard_range(&range)?;
+    pub fn discard(&mut self, range: Range<usize>) -> Result<(), RangeError> {
+        let pages = self.whole_pages(&range)?;
         // SAFETY: `&mut self`: no other thread looks at the bytes.
         match unsafe { self.driver().discard_in_place(self.id, pages) } {
             Ok(true) => Ok(()),
@@ -203,7 +196,7 @@ impl Region {
     }
 
     /// Forgets the pages of `range` as [`Region::discard`] does, but keeps no memory mapped in place.
-    pub(crate) fn empty(&mut self, range: Range<usize>) -> Result<(), DiscardError> {
+    pub(crate) fn empty(&mut self, range: Range<usize>) -> Result<(), RangeError> {
         // SAFETY: `&mut self`: no other thread looks at the bytes.
         unsafe { self.discard_shared(range) }
     }
@@ -215,21 +208,12 @@ impl Region {
     ///
     /// # Errors
     /// As [`Region::discard`].
-    pub unsafe fn discard_shared(&self, range: Range<usize>) -> Result<(), DiscardError> {
-        let range = self.discard_range(&range)?;
+    pub unsafe fn discard_shared(&self, range: Range<usize>) -> Result<(), RangeError> {
+        let range = self.whole_pages(&range)?;
         self.pond
             .driver()
             .discard(range)
-            .map_err(|refusal| match refusal {
-                Refusal::Pinned { page } => DiscardError::Pinned {
-                    offset: self.offset(page),
-                },
-                Refusal::Poisoned { page } => DiscardError::Lost {
-                    offset: self.offset(page),
-                },
-                Refusal::OutOfRecords => DiscardError::OutOfRecords,
-                other => unreachable!("{other:?} for a range inside a region"),
-            })
+            .map_err(|refusal| self.range_error(refusal))
     }
 
     /// Says that all of `range` (byte offsets, multiples of 4,096; the region's own end is allowed) is about to be
@@ -238,8 +222,8 @@ impl Region {
     ///
     /// # Errors
     /// A bad or unaligned range.
-    pub fn will_overwrite(&mut self, range: Range<usize>) -> Result<(), DiscardError> {
-        let range = self.discard_range(&range)?;
+    pub fn will_overwrite(&mut self, range: Range<usize>) -> Result<(), RangeError> {
+        let range = self.whole_pages(&range)?;
         self.pond
             .driver()
             .lazy_free(&[range], FreeMode::Stored)
@@ -252,10 +236,7 @@ impl Region {
     /// # Errors
     /// A bad range, or, for [`Advice::WillNeed`], a page that cannot be brought in.
     pub fn advise(&self, range: Range<usize>, advice: Advice) -> Result<(), AdviseError> {
-        let (start, end, len) = (range.start, range.end, self.len);
-        if start >= end || end > len {
-            return Err(AdviseError::BadRange { start, end, len });
-        }
+        let pages = self.touched_pages(&range)?;
         let advice = match advice {
             Advice::Cold => millpond_core::Advice::Cold,
             Advice::PageOut => millpond_core::Advice::PageOut,
@@ -267,7 +248,7 @@ impl Region {
         let event = |range| Event::Advise { range, advice };
         self.pond
             .driver()
-            .operate(self.pages(&range), event)
+            .operate(pages, event)
             .unwrap_or_else(|refusal| unreachable!("{refusal:?} for advice inside a region"));
         Ok(())
     }
@@ -279,14 +260,19 @@ impl Region {
     ///
     /// # Panics
     /// When the range leaves the region.
-    pub fn populate(&self, range: Range<usize>) -> Result<(), PopulateError> {
+    pub fn populate(&self, range: Range<usize>) -> Result<(), RangeError> {
         assert!(
             range.start <= range.end && range.end <= self.len,
             "{range:?} is not in 0..{}",
             self.len
         );
         let populated = self.pond.driver().populate(self.pages(&range));
-        populated.map_err(|(page, error)| fault_error(error, self.offset(page)))
+        populated.map_err(|(page, error)| match error {
+            FaultError::Lost | FaultError::Outside => RangeError::Lost {
+                offset: self.offset(page),
+            },
+            FaultError::OutOfRecords => RangeError::OutOfRecords,
+        })
     }
 
     /// Brings the pages that `range` touches into memory and keeps them there while the guard lives: for buffers of
@@ -313,19 +299,10 @@ impl Region {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn pin(&self, range: Range<usize>) -> Result<PinGuard<'_>, PinError> {
-        let pages = self.pages_to_pin(range)?;
+        let pages = self.touched_pages(&range)?;
         let pinned = self.pond.driver().pin(pages);
         pinned.map_err(|refusal| self.not_pinned(pages, refusal))?;
         Ok(self.pinned(pages))
-    }
-
-    /// Turns the range of a pin into pages. It must not be empty or leave the region.
-    pub(crate) fn pages_to_pin(&self, range: Range<usize>) -> Result<PageRange, PinError> {
-        let (start, end, len) = (range.start, range.end, self.len);
-        match start < end && end <= len {
-            true => Ok(self.pages(&range)),
-            false => Err(PinError::BadRange { start, end, len }),
-        }
     }
 
     /// Turns a refusal to pin `pages` into an error.
@@ -338,12 +315,7 @@ impl Region {
             PinRefusal::Core(Refusal::PinOverflow { page }) => PinError::TooOften {
                 offset: self.offset(page),
             },
-            PinRefusal::Core(Refusal::Poisoned { page }) => PopulateError::Lost {
-                offset: self.offset(page),
-            }
-            .into(),
-            PinRefusal::Core(Refusal::OutOfRecords) => PopulateError::OutOfRecords.into(),
-            PinRefusal::Core(other) => unreachable!("{other:?} for a range inside a region"),
+            PinRefusal::Core(refusal) => self.range_error(refusal).into(),
         }
     }
 
@@ -487,24 +459,38 @@ impl Region {
         }
     }
 
-    fn discard_range(&self, range: &Range<usize>) -> Result<PageRange, DiscardError> {
-        let (start, end, len) = (range.start, range.end, self.len);
-        self.whole_pages(range).map_err(|wrong| match wrong {
-            Wrong::Range => DiscardError::BadRange { start, end, len },
-            Wrong::Alignment => DiscardError::Unaligned { start, end },
-        })
+    /// What a program is told of a refusal that a page of its range is the reason for.
+    pub(crate) fn range_error(&self, refusal: Refusal) -> RangeError {
+        match refusal {
+            Refusal::Pinned { page } => RangeError::Pinned {
+                offset: self.offset(page),
+            },
+            Refusal::Poisoned { page } => RangeError::Lost {
+                offset: self.offset(page),
+            },
+            Refusal::OutOfRecords => RangeError::OutOfRecords,
+            other => unreachable!("{other:?} for a range inside a region"),
+        }
     }
 
     /// The pages of a range that begins and ends at pages, or at the region's end.
-    pub(crate) fn whole_pages(&self, range: &Range<usize>) -> Result<PageRange, Wrong> {
-        if range.start >= range.end || range.end > self.len {
-            return Err(Wrong::Range);
-        }
+    pub(crate) fn whole_pages(&self, range: &Range<usize>) -> Result<PageRange, RangeError> {
+        let pages = self.touched_pages(range)?;
+        let (start, end) = (range.start, range.end);
         let at_page = |at: usize| at.is_multiple_of(PAGE_SIZE);
-        if !at_page(range.start) || !(at_page(range.end) || range.end == self.len) {
-            return Err(Wrong::Alignment);
+        if !at_page(start) || !(at_page(end) || end == self.len) {
+            return Err(RangeError::Unaligned { start, end });
         }
-        Ok(self.pages(range))
+        Ok(pages)
+    }
+
+    /// The pages that a range of bytes touches. It must not be empty or leave the region.
+    pub(crate) fn touched_pages(&self, range: &Range<usize>) -> Result<PageRange, RangeError> {
+        let (start, end, len) = (range.start, range.end, self.len);
+        match start < end && end <= len {
+            true => Ok(self.pages(range)),
+            false => Err(RangeError::Bad { start, end, len }),
+        }
     }
 
     /// The pages that a range of bytes touches.

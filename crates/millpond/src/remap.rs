@@ -1,6 +1,6 @@
 //! Moving memory by its tables, and regions that change their length.
 
-use crate::error::{DiscardError, RemapError};
+use crate::error::{RangeError, RemapError};
 use crate::region::Region;
 use millpond_core::{
     GIGABYTE_PAGES, LEAF_PAGES, PAGE_SIZE, PageCount, PageIndex, PageRange, Refusal,
@@ -26,13 +26,8 @@ impl Region {
     /// ```
     pub fn grow(&mut self, len: usize) -> Result<(), RemapError> {
         let no_space = RemapError::NoAddressSpace { bytes: len as u64 };
-        let bad = RemapError::BadRange {
-            start: self.len(),
-            end: len,
-            len: self.len(),
-        };
         if len < self.len() {
-            return Err(bad);
+            return Err(self.bad_range(self.len(), len));
         }
         let pages = PageCount::from_bytes_ceil(len as u64).ok_or(no_space)?;
         let pages = PageCount(pages.0 + self.front());
@@ -57,11 +52,7 @@ impl Region {
     pub fn shrink(&mut self, len: usize) -> Result<(), RemapError> {
         let (start, end) = (len, self.len());
         if len == 0 || len > end {
-            return Err(RemapError::BadRange {
-                start,
-                end,
-                len: end,
-            });
+            return Err(self.bad_range(start, end));
         }
         let (id, range) = self.named();
         let pages = PageCount(len.div_ceil(PAGE_SIZE) as u32 + self.front());
@@ -73,15 +64,7 @@ impl Region {
             self.driver().settle_kept(id);
             self.driver()
                 .discard(rest)
-                .map_err(|refusal| match refusal {
-                    Refusal::Pinned { page } => RemapError::Pinned {
-                        offset: self.offset(page),
-                    },
-                    Refusal::Poisoned { page } => RemapError::Lost {
-                        offset: self.offset(page),
-                    },
-                    _ => RemapError::OutOfRecords,
-                })?;
+                .map_err(|refusal| self.range_error(refusal))?;
             self.driver().forget_volatile(rest);
             if self.driver().shrink(named, pages) {
                 named.1 = PageRange::new(range.start, pages);
@@ -141,27 +124,14 @@ impl Region {
             let end = start
                 .checked_add(len)
                 .filter(|&end| len > 0 && end <= region.len());
-            end.ok_or(RemapError::BadRange {
-                start,
-                end: start.saturating_add(len),
-                len: region.len(),
-            })
+            end.ok_or_else(|| region.bad_range(start, start.saturating_add(len)))
         };
-        let end = inside(self, range.start)?;
+        inside(self, range.start)?;
         inside(target, offset)?;
-        let whole_pages = |at: usize| at.is_multiple_of(PAGE_SIZE);
-        if !whole_pages(range.start)
-            || !whole_pages(offset)
-            || !(whole_pages(end) || end == self.len())
-        {
-            return Err(RemapError::Unaligned {
-                from: if whole_pages(range.start) {
-                    end
-                } else {
-                    range.start
-                },
-                to: offset,
-            });
+        self.whole_pages(&range)?;
+        if !offset.is_multiple_of(PAGE_SIZE) {
+            let (start, end) = (offset, offset + len);
+            return Err(RangeError::Unaligned { start, end }.into());
         }
         let from = self.pages(&range);
         let into = offset..offset + len;
@@ -189,11 +159,7 @@ impl Region {
     pub fn remap_anywhere(&mut self, range: Range<usize>, len: usize) -> Result<Self, RemapError> {
         let (start, end) = (range.start, range.end);
         if start >= end || end > self.len() || len < end - start {
-            return Err(RemapError::BadRange {
-                start,
-                end,
-                len: self.len(),
-            });
+            return Err(self.bad_range(start, end));
         }
         // The destination can begin at the same place in its leaf, or in its gigabyte, as the source.
         let pages = self.pages(&range);
@@ -246,28 +212,29 @@ impl Region {
         offset: usize,
     ) -> Result<(), RemapError> {
         if let Some(page) = self.first_pinned(self.pages(&range)) {
-            return Err(RemapError::Pinned {
-                offset: self.offset(page),
-            });
+            return Err(self.range_error(Refusal::Pinned { page }).into());
         }
         let into = &mut target.as_mut_slice()[offset..][..range.len()];
         into.copy_from_slice(&self.as_slice()[range.clone()]);
         let rounded = range.start..range.end.next_multiple_of(PAGE_SIZE).min(self.len());
-        self.empty(rounded).map_err(not_forgotten)
+        Ok(self.empty(rounded)?)
+    }
+
+    fn bad_range(&self, start: usize, end: usize) -> RemapError {
+        let len = self.len();
+        RangeError::Bad { start, end, len }.into()
     }
 
     /// Makes room for pages that are moved here.
     fn forget(&mut self, pages: PageRange, bytes: &Range<usize>) -> Result<(), RemapError> {
         if let Some(page) = self.first_pinned(pages) {
-            return Err(RemapError::Pinned {
-                offset: self.offset(page),
-            });
+            return Err(self.range_error(Refusal::Pinned { page }).into());
         }
         self.is_volatile_in_part(pages)?;
         // Marks go with the contents that they were about: the pages that move here may bring marks of their own.
         self.driver().forget_volatile(pages);
         let whole = bytes.start..bytes.end.next_multiple_of(PAGE_SIZE).min(self.len());
-        self.empty(whole).map_err(not_forgotten)
+        Ok(self.empty(whole)?)
     }
 
     /// Refuses a range that would be volatile only in part: its owner has to take the mark back first.
@@ -282,30 +249,17 @@ impl Region {
 
     fn refused(&self, refusal: RemapRefusal, len: usize) -> RemapError {
         match refusal {
-            RemapRefusal::Pinned(page) => RemapError::Pinned {
-                offset: self.offset(page),
-            },
+            RemapRefusal::Pinned(page) => self.range_error(Refusal::Pinned { page }).into(),
             RemapRefusal::Volatile(page) => RemapError::Volatile {
                 offset: self.offset(page),
             },
-            RemapRefusal::Lost(page) => RemapError::Lost {
-                offset: self.offset(page),
-            },
+            RemapRefusal::Lost(page) => self.range_error(Refusal::Poisoned { page }).into(),
             RemapRefusal::NoAddressSpace => RemapError::NoAddressSpace { bytes: len as u64 },
-            RemapRefusal::OutOfRecords => RemapError::OutOfRecords,
+            RemapRefusal::OutOfRecords => RangeError::OutOfRecords.into(),
             RemapRefusal::Memory(error) => RemapError::Memory {
                 reason: error.to_string(),
             },
             RemapRefusal::InUse => unreachable!("a new region holds nothing"),
         }
-    }
-}
-
-/// Turns a refusal to forget pages, at a destination or in the rest of a source, into an error.
-fn not_forgotten(error: DiscardError) -> RemapError {
-    match error {
-        DiscardError::Pinned { offset } => RemapError::Pinned { offset },
-        DiscardError::Lost { offset } => RemapError::Lost { offset },
-        _ => RemapError::OutOfRecords,
     }
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{MIB, PAGE, small};
-use millpond::{AdviseError, BuildError, DiscardError, Manager, PinError, RegionError};
+use millpond::{AdviseError, BuildError, Manager, PinError, RangeError, RegionError};
 
 #[test]
 fn budgets_that_cannot_work_are_refused() {
@@ -84,7 +84,7 @@ fn ranges_that_cannot_work_are_refused_and_change_nothing() {
     let len = MIB;
     let mut region = manager.region(len).unwrap();
     region.as_mut_slice().fill(7);
-    let bad = |start, end| DiscardError::BadRange { start, end, len };
+    let bad = |start, end| RangeError::Bad { start, end, len };
     assert_eq!(region.discard(0..0).unwrap_err(), bad(0, 0));
     assert_eq!(
         region.discard(PAGE..len + 1).unwrap_err(),
@@ -93,18 +93,18 @@ fn ranges_that_cannot_work_are_refused_and_change_nothing() {
     #[expect(clippy::reversed_empty_ranges, reason = "that is what is refused")]
     let reversed = region.discard(2 * PAGE..PAGE);
     assert_eq!(reversed.unwrap_err(), bad(2 * PAGE, PAGE));
-    let unaligned = DiscardError::Unaligned {
+    let unaligned = RangeError::Unaligned {
         start: 1,
         end: PAGE,
     };
     assert_eq!(region.discard(1..PAGE).unwrap_err(), unaligned);
     assert!(matches!(
         region.pin(0..len + 1).unwrap_err(),
-        PinError::BadRange { .. }
+        PinError::Range(RangeError::Bad { .. })
     ));
     assert!(matches!(
         region.advise(len..len, millpond::Advice::Cold).unwrap_err(),
-        AdviseError::BadRange { .. }
+        AdviseError::Range(RangeError::Bad { .. })
     ));
     assert!(region.as_slice().iter().all(|&byte| byte == 7));
 }
@@ -119,7 +119,7 @@ fn what_is_pinned_is_not_discarded_and_says_where() {
     let refused = unsafe { region.discard_shared(0..MIB) };
     assert_eq!(
         refused.unwrap_err(),
-        DiscardError::Pinned { offset: 5 * PAGE }
+        RangeError::Pinned { offset: 5 * PAGE }
     );
     drop(guard);
     assert!(region.as_slice().iter().all(|&byte| byte == 7));

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{MIB, PAGE, page_is, small, write_page};
-use millpond::{OnStoreFull, PopulateError, StoreKind};
+use millpond::{OnStoreFull, RangeError, StoreKind};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 
@@ -40,7 +40,7 @@ fn a_damaged_store_is_reported_and_its_pages_are_lost_not_wrong() {
                 );
                 right += 1;
             }
-            Err(PopulateError::Lost { offset }) => {
+            Err(RangeError::Lost { offset }) => {
                 assert_eq!(offset, range.start);
                 lost += 1;
             }

@@ -7,7 +7,7 @@ use common::lazily::{Free, each_case, old_or_zeros, settle};
 use common::page_model::word;
 use common::{FOLIO, MIB, PAGE, alone, fill, holds, order, pages, press, small, stress_time, ways};
 use millpond::space::{Space, SpaceOptions};
-use millpond::{Advice, LazyFreeError, OnStoreFull, StoreKind, TakeOutMethod};
+use millpond::{Advice, OnStoreFull, RangeError, StoreKind, TakeOutMethod};
 use rustix::io::Errno;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
@@ -32,20 +32,20 @@ fn ranges_that_cannot_be_freed_are_named_and_nothing_changes() {
             (len, len + PAGE),
             (len, usize::MAX),
         ] {
-            refused.push((start..end, LazyFreeError::BadRange { start, end, len }));
+            refused.push((start..end, RangeError::Bad { start, end, len }));
         }
         // The end of a range that wraps is before its start.
         let start = usize::MAX - PAGE + 1;
         refused.push((
             start..PAGE,
-            LazyFreeError::BadRange {
+            RangeError::Bad {
                 start,
                 end: PAGE,
                 len,
             },
         ));
         for (start, end) in [(1, PAGE), (0, PAGE + 1), (PAGE - 1, 2 * PAGE)] {
-            refused.push((start..end, LazyFreeError::Unaligned { start, end }));
+            refused.push((start..end, RangeError::Unaligned { start, end }));
         }
         for (range, error) in refused {
             assert!(
@@ -53,7 +53,7 @@ fn ranges_that_cannot_be_freed_are_named_and_nothing_changes() {
                 "{error}"
             );
             let one = case.free.try_one(&mut region, range.clone());
-            assert_eq!(one, Err(error.clone()), "{}", case.name);
+            assert_eq!(one, Err(error), "{}", case.name);
             // A good range before the bad one is not freed either.
             let vector = case.free.try_vector(&mut region, &[0..FOLIO, range]);
             assert_eq!(vector, Err(error), "{}", case.name);
@@ -85,7 +85,7 @@ fn what_is_pinned_is_not_freed_and_says_where() {
             let mut region = manager.region(MIB).unwrap();
             fill(&mut region, 0..MIB, 1);
             std::mem::forget(region.pin(5 * PAGE..6 * PAGE).unwrap());
-            let pinned = Err(LazyFreeError::Pinned { offset: 5 * PAGE });
+            let pinned = Err(RangeError::Pinned { offset: 5 * PAGE });
             assert_eq!(region.lazy_free(0..MIB), pinned);
             assert!(holds(&region, 0..MIB, 1));
             return;
@@ -96,7 +96,7 @@ fn what_is_pinned_is_not_freed_and_says_where() {
         settle(&region);
         let guard = region.pin(5 * PAGE..6 * PAGE).unwrap();
         let before = (manager.stats().vm, region.stats());
-        let pinned = Err(LazyFreeError::Pinned { offset: 5 * PAGE });
+        let pinned = Err(RangeError::Pinned { offset: 5 * PAGE });
         let ranges = [8 * FOLIO..9 * FOLIO, 4 * PAGE..8 * PAGE];
         // SAFETY: nothing refers to the bytes.
         unsafe {

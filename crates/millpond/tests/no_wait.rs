@@ -3,7 +3,7 @@
 mod common;
 
 use common::{MIB, PAGE, eventually, is_over, stress_time};
-use millpond::{Advice, Delivery, Manager, Order, PinError, Region};
+use millpond::{Advice, Delivery, Manager, Order, PinError, RangeError, Region};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
@@ -124,7 +124,10 @@ fn what_is_there_is_pinned_at_once_and_nothing_else() {
         assert!(region.try_pin(2 * MIB..3 * MIB).unwrap().is_some());
         drop(guard);
         let beyond = region.try_pin(8 * MIB - 1..8 * MIB + 1).err();
-        assert!(matches!(beyond, Some(PinError::BadRange { .. })));
+        assert!(matches!(
+            beyond,
+            Some(PinError::Range(RangeError::Bad { .. }))
+        ));
         // A snapshot closes the gate; no page is left pinned that would refuse it.
         assert!(region.snapshot().is_ok());
     }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{FOLIO, MIB, PAGE, eventually, fill, holds, is_zero, order, press, small, ways};
-use millpond::{Advice, Contents, Manager, Region, RemapError};
+use millpond::{Advice, Contents, Manager, RangeError, Region, RemapError};
 
 fn each_way(orders: &[u8], run: impl Fn(&Manager, &str)) {
     for (delivery, method) in ways() {
@@ -296,7 +296,7 @@ fn a_pinned_page_refuses_and_nothing_moves() {
         let mut from = spread(manager, 8 * MIB);
         let mut to = manager.region(8 * MIB).unwrap();
         std::mem::forget(from.pin(5 * PAGE..6 * PAGE).unwrap());
-        let pinned = RemapError::Pinned { offset: 5 * PAGE };
+        let pinned = RemapError::from(RangeError::Pinned { offset: 5 * PAGE });
         assert_eq!(
             from.remap(0..4 * MIB, &mut to, 0),
             Err(pinned.clone()),
@@ -335,7 +335,7 @@ fn bad_ranges_and_foreign_regions_are_refused() {
         let error = from.remap(range.clone(), &mut to, offset).unwrap_err();
         let expected = matches!(
             error,
-            RemapError::BadRange { .. } | RemapError::Unaligned { .. }
+            RemapError::Range(RangeError::Bad { .. } | RangeError::Unaligned { .. })
         );
         assert!(expected, "{range:?} to {offset}: {error}");
     }

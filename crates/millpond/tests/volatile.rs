@@ -7,7 +7,7 @@ use common::{
     FOLIO, MIB, PAGE, Rng, alone, fill, holds, is_over, is_zero, order, press, small, stress_time,
     ways,
 };
-use millpond::{Contents, Region, StoreKind, VolatileError};
+use millpond::{Contents, RangeError, Region, StoreKind, VolatileError};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
@@ -139,7 +139,7 @@ fn ranges_that_cannot_be_marked_are_named_and_nothing_changes() {
     fill(&mut region, 0..len, 1);
     // SAFETY: nothing reads the bytes of volatile ranges.
     let mark = |range| unsafe { region.mark_volatile(range) };
-    let bad = |start, end| VolatileError::BadRange { start, end, len };
+    let bad = |start, end| VolatileError::from(RangeError::Bad { start, end, len });
     for (start, end) in [
         (0, 0),
         (PAGE, PAGE),
@@ -155,12 +155,12 @@ fn ranges_that_cannot_be_marked_are_named_and_nothing_changes() {
         );
     }
     for (start, end) in [(1, PAGE), (0, PAGE + 1), (PAGE - 1, 2 * PAGE)] {
-        let unaligned = VolatileError::Unaligned { start, end };
+        let unaligned = VolatileError::from(RangeError::Unaligned { start, end });
         assert_eq!(mark(start..end).unwrap_err(), unaligned);
         assert_eq!(region.mark_nonvolatile(start..end).unwrap_err(), unaligned);
     }
     let guard = region.pin(5 * PAGE..6 * PAGE).unwrap();
-    let pinned = VolatileError::Pinned { offset: 5 * PAGE };
+    let pinned = VolatileError::from(RangeError::Pinned { offset: 5 * PAGE });
     assert_eq!(mark(0..8 * PAGE).unwrap_err(), pinned);
     assert_eq!(mark(0..5 * PAGE), Ok(()));
     assert_eq!(region.mark_nonvolatile(0..5 * PAGE), Ok(Contents::Survived));

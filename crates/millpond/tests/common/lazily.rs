@@ -1,7 +1,7 @@
 //! The ways to free lazily, as the tests go through them.
 
 use super::{PAGE, page_is, small, ways};
-use millpond::{LazyFreeError, ManagerBuilder, Region};
+use millpond::{ManagerBuilder, RangeError, Region};
 use std::ops::Range;
 
 /// The two contracts: the caller alone uses the bytes, or any thread may.
@@ -16,7 +16,7 @@ impl Free {
         self,
         region: &mut Region,
         ranges: &[Range<usize>],
-    ) -> Result<(), LazyFreeError> {
+    ) -> Result<(), RangeError> {
         match self {
             Self::Exclusive => region.lazy_free_vectored(ranges),
             // SAFETY: the region is borrowed: nothing refers to its bytes.
@@ -24,7 +24,7 @@ impl Free {
         }
     }
 
-    pub fn try_one(self, region: &mut Region, range: Range<usize>) -> Result<(), LazyFreeError> {
+    pub fn try_one(self, region: &mut Region, range: Range<usize>) -> Result<(), RangeError> {
         match self {
             Self::Exclusive => region.lazy_free(range),
             // SAFETY: the region is borrowed: nothing refers to its bytes.

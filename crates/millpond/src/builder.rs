@@ -405,23 +405,10 @@ impl ManagerBuilder {
             .address_space
             .unwrap_or_else(|| ram.saturating_mul(16).max(64 << 30));
         let arena = whole_leaves(space).ok_or(BuildError::BadAddressSpace { bytes: space })?;
-        let usual = Config::new(arena, limit);
         let usual_store = StoreKind::Auto { directory: None };
         let kind = self.store.as_ref().unwrap_or(&usual_store);
         let nodes = self.nodes()?;
-        let pages =
-            |bytes: u64| PageCount((bytes / PAGE_SIZE as u64).try_into().unwrap_or(u32::MAX));
-        let config = Config {
-            records: records(arena, limit),
-            lazyfree_max: self.lazyfree_max.map_or(usual.lazyfree_max, pages),
-            limbo_share: self
-                .limbo_share
-                .unwrap_or_else(|| kind.limbo_share(usual.limbo_share)),
-            refault_cost: kind.refault_cost(),
-            workingset: self.workingset,
-            nodes: nodes.len().max(1) as u8,
-            ..usual
-        };
+        let config = self.config(arena, limit, kind, nodes.len());
         check_tables(&config, space)?;
         let mut core = Core::new(config).map_err(|error| match error {
             ConfigError::BadArena { .. } => BuildError::BadAddressSpace { bytes: space },
@@ -450,12 +437,7 @@ impl ManagerBuilder {
             ram,
             charge: self.charge,
             on_store_full: self.on_store_full,
-            background: match (self.background, self.delivery) {
-                (Some(false), _) => Background::Never,
-                (Some(true), _) => Background::Always,
-                (None, Delivery::Handler) => Background::Apart,
-                (None, Delivery::InThread) => Background::Large,
-            },
+            background: self.background(),
             lazyfree_max: config.lazyfree_max,
             on_tick: self.on_tick,
             publisher: self
@@ -467,6 +449,33 @@ impl ManagerBuilder {
             recording: self.recording,
         };
         Ok((Arc::new(Driver::new(core, parts)), self.order))
+    }
+
+    /// The core's settings for so much memory.
+    fn config(&self, arena: PageCount, limit: PageCount, kind: &StoreKind, nodes: usize) -> Config {
+        let usual = Config::new(arena, limit);
+        let pages =
+            |bytes: u64| PageCount((bytes / PAGE_SIZE as u64).try_into().unwrap_or(u32::MAX));
+        Config {
+            records: records(arena, limit),
+            lazyfree_max: self.lazyfree_max.map_or(usual.lazyfree_max, pages),
+            limbo_share: self
+                .limbo_share
+                .unwrap_or_else(|| kind.limbo_share(usual.limbo_share)),
+            refault_cost: kind.refault_cost(),
+            workingset: self.workingset,
+            nodes: nodes.max(1) as u8,
+            ..usual
+        }
+    }
+
+    fn background(&self) -> Background {
+        match (self.background, self.delivery) {
+            (Some(false), _) => Background::Never,
+            (Some(true), _) => Background::Always,
+            (None, Delivery::Handler) => Background::Apart,
+            (None, Delivery::InThread) => Background::Large,
+        }
     }
 
     /// Opens the store. A machine without a disk to write to is no reason to fail, unless the program asked for a

@@ -8,10 +8,10 @@ use crate::arena::{Arena, Place};
 use crate::checksum::Checksums;
 use crate::codec::{COMPRESSED_MAX, Stored, Want, block_sum, pays, restore};
 use crate::error::OpenError;
-use crate::image::{self, Image, MAX_BLOCKS, RAM_BLOCK};
+use crate::image::{self, Image, ImageBlock, MAX_BLOCKS, RAM_BLOCK};
 use crate::mem::{LINE, PAGE, prefetch};
 use crate::paged::{encode, kept_sums};
-use crate::scratch::ScratchPool;
+use crate::scratch::{Scratch, ScratchPool};
 use crate::slot_table::{Block, ClaimError, Kind, SlotTable, Taken};
 use millpond_core::SlotId;
 use millpond_core::SlotPart;
@@ -41,6 +41,14 @@ enum Incompressible {
     Keep,
     /// The slot is refused: there is a better place for it.
     Refuse,
+}
+
+/// Why a block was not put.
+enum NotPut {
+    /// Compression does not shrink it, and such a block is refused.
+    Incompressible,
+    /// The arena is full.
+    NoRoom,
 }
 
 /// Keeps slots in RAM, compressed by LZ4.
@@ -298,45 +306,18 @@ impl CompressedRam {
             .has_bytes()
             .then(|| self.scratches.acquire(COMPRESSED_MAX));
         for part in image.blocks() {
-            blocks[count] = match (part.word, &mut scratch) {
-                (None, Some(scratch)) => {
-                    let scratch = scratch.parts();
-                    let size = encode(part.data, scratch.tables, scratch.wire);
-                    let pages = kept_sums(part.data.len());
-                    let (kind, bytes) = if pays(size.saturating_add(pages), part.data.len()) {
-                        (Kind::Lz4, &scratch.wire[..size])
-                    } else if incompressible == Incompressible::Keep {
-                        (Kind::Raw, part.data)
-                    } else {
-                        refused = true;
-                        break;
-                    };
-                    let sums = match kind {
-                        Kind::Lz4 if pages > 0 => part.pages,
-                        _ => &[],
-                    };
-                    let Ok(place) = self.arena.alloc(size_of_val(sums) + bytes.len()) else {
-                        full = true;
-                        break;
-                    };
-                    // SAFETY: the object is new, so no other thread knows it, and it has room for these bytes.
-                    unsafe {
-                        let mut at = self.arena.address(place);
-                        for sum in sums {
-                            at.cast::<[u8; 16]>().write(sum.to_le_bytes());
-                            at = at.add(size_of::<u128>());
-                        }
-                        at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
-                    }
-                    Block {
-                        kind,
-                        place: place.0,
-                        size: size as u16,
-                        sum: part.sum,
-                    }
-                }
-                _ => Block::fill(part.word.unwrap_or(0), part.sum),
+            let block = match (part.word, &mut scratch) {
+                (None, Some(scratch)) => self.put_block(&part, scratch, incompressible),
+                _ => Ok(Block::fill(part.word.unwrap_or(0), part.sum)),
             };
+            match block {
+                Ok(block) => blocks[count] = block,
+                Err(NotPut::Incompressible) => refused = true,
+                Err(NotPut::NoRoom) => full = true,
+            }
+            if full || refused {
+                break;
+            }
             count += 1;
         }
         drop(scratch);
@@ -352,6 +333,48 @@ impl CompressedRam {
             };
         }
         Ok(true)
+    }
+
+    /// Puts a block into an object of its own, compressed where that pays.
+    fn put_block(
+        &self,
+        part: &ImageBlock<'_>,
+        scratch: &mut Scratch<'_>,
+        incompressible: Incompressible,
+    ) -> Result<Block, NotPut> {
+        let scratch = scratch.parts();
+        let size = encode(part.data, scratch.tables, scratch.wire);
+        let pages = kept_sums(part.data.len());
+        let (kind, bytes) = if pays(size.saturating_add(pages), part.data.len()) {
+            (Kind::Lz4, &scratch.wire[..size])
+        } else if incompressible == Incompressible::Keep {
+            (Kind::Raw, part.data)
+        } else {
+            return Err(NotPut::Incompressible);
+        };
+        let sums = match kind {
+            Kind::Lz4 if pages > 0 => part.pages,
+            _ => &[],
+        };
+        let place = self
+            .arena
+            .alloc(size_of_val(sums) + bytes.len())
+            .map_err(|_| NotPut::NoRoom)?;
+        // SAFETY: the object is new, so no other thread knows it, and it has room for these bytes.
+        unsafe {
+            let mut at = self.arena.address(place);
+            for sum in sums {
+                at.cast::<[u8; 16]>().write(sum.to_le_bytes());
+                at = at.add(size_of::<u128>());
+            }
+            at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        }
+        Ok(Block {
+            kind,
+            place: place.0,
+            size: size as u16,
+            sum: part.sum,
+        })
     }
 }
 

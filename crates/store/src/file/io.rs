@@ -1,6 +1,7 @@
 //! Opening the file, and moving bytes to and from it.
 
 use super::awake::Awake;
+use super::{FileStoreConfig, Location};
 use crate::error::OpenError;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags};
@@ -18,8 +19,31 @@ pub(crate) fn is_direct(fd: BorrowedFd<'_>) -> bool {
     fs::fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::DIRECT))
 }
 
+/// Opens the directory of a store and makes its file there.
+///
+/// # Errors
+/// The file cannot be created, is not empty, or lies on tmpfs and that is not forced.
+pub(crate) fn open(config: &FileStoreConfig) -> Result<(OwnedFd, OwnedFd), OpenError> {
+    let directory = open_directory(config.location.directory()?)?;
+    // The check comes before the file is made, so that a refusal leaves no file behind.
+    if !config.force_tmpfs && is_in_ram(&directory) {
+        let path = config.location.path().clone();
+        return Err(OpenError::Tmpfs { path });
+    }
+    let file = match &config.location {
+        Location::Directory(path) => {
+            open_unnamed(directory.as_fd()).map_err(|errno| OpenError::Create {
+                path: path.clone(),
+                errno,
+            })?
+        }
+        Location::File(path) => open_named(path)?,
+    };
+    Ok((directory, file))
+}
+
 /// Opens a directory to make files in.
-pub(crate) fn open_directory(path: &Path) -> Result<OwnedFd, OpenError> {
+fn open_directory(path: &Path) -> Result<OwnedFd, OpenError> {
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
     let error = |errno| OpenError::Directory {
         path: path.to_owned(),
@@ -31,7 +55,7 @@ pub(crate) fn open_directory(path: &Path) -> Result<OwnedFd, OpenError> {
 }
 
 /// Opens the file at `path`, and creates it if it does not exist. An empty file may exist.
-pub(crate) fn open_named(path: &Path) -> Result<OwnedFd, OpenError> {
+fn open_named(path: &Path) -> Result<OwnedFd, OpenError> {
     let path_of = || PathBuf::from(path);
     let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     let fd = fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|errno| match errno {
@@ -105,7 +129,7 @@ pub(crate) fn create_and_unlink(directory: BorrowedFd<'_>) -> Result<OwnedFd, Er
 }
 
 /// Whether the file takes RAM instead of a disk.
-pub(crate) fn is_in_ram(fd: impl AsFd) -> bool {
+fn is_in_ram(fd: impl AsFd) -> bool {
     fs::fstatfs(fd).is_ok_and(|stat| matches!(stat.f_type as u64 & 0xffff_ffff, TMPFS | RAMFS))
 }
 

@@ -69,6 +69,30 @@ pub enum Location {
     File(PathBuf),
 }
 
+impl Location {
+    /// The path that was given.
+    pub(crate) fn path(&self) -> &PathBuf {
+        let (Self::Directory(path) | Self::File(path)) = self;
+        path
+    }
+
+    /// The directory that the file is in, or will be.
+    ///
+    /// # Errors
+    /// The path names no file.
+    fn directory(&self) -> Result<&Path, OpenError> {
+        let path = match self {
+            Self::Directory(path) => return Ok(path),
+            Self::File(path) => path,
+        };
+        match path.file_name().and(path.parent()) {
+            None => Err(OpenError::NoFileName { path: path.clone() }),
+            Some(parent) if parent.as_os_str().is_empty() => Ok(Path::new(".")),
+            Some(parent) => Ok(parent),
+        }
+    }
+}
+
 /// The configuration of a [`FileStore`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FileStoreConfig {
@@ -164,35 +188,7 @@ impl FileStore {
             false => Cipher::none(),
         };
 
-        let (directory, path) = match &config.location {
-            Location::Directory(path) => (path.as_path(), path),
-            Location::File(path) => {
-                let name = path.file_name().and(path.parent());
-                let parent = name.ok_or_else(|| OpenError::NoFileName { path: path.clone() })?;
-                (
-                    if parent.as_os_str().is_empty() {
-                        Path::new(".")
-                    } else {
-                        parent
-                    },
-                    path,
-                )
-            }
-        };
-        let directory = io::open_directory(directory)?;
-        // The check comes before the file is made, so that a refusal leaves no file behind.
-        if !config.force_tmpfs && io::is_in_ram(&directory) {
-            return Err(OpenError::Tmpfs { path: path.clone() });
-        }
-        let file = match &config.location {
-            Location::Directory(path) => {
-                io::open_unnamed(directory.as_fd()).map_err(|errno| OpenError::Create {
-                    path: path.clone(),
-                    errno,
-                })?
-            }
-            Location::File(path) => io::open_named(path)?,
-        };
+        let (directory, file) = io::open(config)?;
         let named = matches!(config.location, Location::File(_));
         let files = [const { AtomicI32::new(-1) }; GENERATIONS];
         files[0].store(file.into_raw_fd(), Relaxed);
@@ -213,7 +209,7 @@ impl FileStore {
             own: AtomicUsize::new(0),
             stored: AtomicU64::new(0),
             owner: named.then(rustix::process::getpid),
-            path: path.clone(),
+            path: config.location.path().clone(),
         })
     }
 

@@ -15,7 +15,7 @@ use arrayvec::ArrayVec;
 use millpond_core::limits::{ANSWER_COMMANDS, MAX_COMMANDS};
 use millpond_core::{
     BringError, Brought, Command, Commands, Event, FoldPart, FolioId, Frame, InstallError,
-    LoadError, Outcome, PAGE_SIZE, PageRange, Placed, Reply, SaveError, Saved, SlotPart,
+    LoadError, Outcome, PAGE_SIZE, PageRange, Placed, Reply, SaveError, Saved, SlotId, SlotPart,
     TakeOutError,
 };
 use millpond_mmu::report;
@@ -221,19 +221,19 @@ impl<M: Memory> Driver<M> {
     /// Carries out a command that is done alone. Answers how an install went.
     fn carry_out_one(&self, command: Command, all: &Commands, results: &mut Results) -> Installed {
         let (folio, outcome) = match command {
-            Command::Zero { folio, at, frame } => (
-                folio,
-                install_outcome(self.mmu.install_zero(at, frame), frame.is_some()),
-            ),
+            Command::Zero { folio, at, frame } => {
+                let placed = self.mmu.install_zero(at, frame);
+                (folio, install_outcome(placed, frame.is_some()))
+            }
             Command::Copy {
                 folio,
                 at,
                 from,
                 frame,
-            } => (
-                folio,
-                install_outcome(self.mmu.copy(at, from, frame), frame.is_some()),
-            ),
+            } => {
+                let placed = self.mmu.copy(at, from, frame);
+                (folio, install_outcome(placed, frame.is_some()))
+            }
             Command::Rescue { folio, at, frame } => {
                 (folio, install_outcome(self.mmu.install(frame, at), true))
             }
@@ -243,88 +243,96 @@ impl<M: Memory> Driver<M> {
                 at,
                 frame,
                 fresh,
-            } => {
-                let load = &mut |bytes: &mut [u8]| self.load(part, bytes);
-                let brought = self.mmu.bring(frame, fresh, at, load);
-                (folio, brought_outcome(brought))
-            }
+            } => (folio, self.bring_part(part, at, frame, fresh)),
             Command::Fold {
                 folio,
                 parts,
                 at,
                 frame,
                 fresh,
-            } => {
-                let parts = all.parts(parts);
-                let load = &mut |bytes: &mut [u8]| self.load_parts(parts, bytes);
-                let brought = self.mmu.bring(frame, fresh, at, load);
-                let outcome = match brought_outcome(brought) {
-                    // The folio is then read page by page, and only the pages that cannot be read are lost.
-                    Outcome::LoadFailed { frame_kept } => Outcome::InstallSplit { frame_kept },
-                    outcome => outcome,
-                };
-                (folio, outcome)
-            }
-            Command::Save {
-                folio,
-                frame,
-                slot,
-                previous,
-            } => {
-                let mut saved = Err(SaveError::Io(0));
-                self.mmu.read_frame(frame, &mut |bytes| {
-                    saved = self.store.save(slot, previous, bytes)
-                });
-                results.completed(folio, self.save_outcome(saved));
-                return None;
-            }
-            Command::Clear { folio, part, .. } => {
-                self.mmu.clear(part);
-                results.completed(folio, Outcome::Cleared);
-                return None;
-            }
-            Command::Look { folio, part, .. } => {
-                let blank = self.mmu.is_blank(part, false);
-                results.completed(
-                    folio,
-                    if blank {
-                        Outcome::Blank
-                    } else {
-                        Outcome::Written
-                    },
-                );
-                return None;
-            }
-            Command::Release { slot } => {
-                self.store.release(slot);
-                results.push(Event::SlotReleased { slot });
-                return None;
-            }
-            Command::Wake { at } => {
-                self.mmu.wake(at);
-                self.wake_waiters();
-                return None;
-            }
-            Command::Poison { folio, at } => {
-                self.say_lost(at);
-                self.mmu.poison(at);
-                results.completed(folio, Outcome::Poisoned);
-                return None;
-            }
-            // No region that a driver makes belongs to a file.
-            Command::Read { .. } | Command::WriteBack { .. } => {
-                unreachable!("{command:?} without a file")
-            }
-            Command::FreeFrame { .. }
-            | Command::TakeOut { .. }
-            | Command::TakeOutIfBlank { .. }
-            | Command::TakeOutLeaf { .. }
-            | Command::Zap { .. } => {
+            } => (folio, self.bring_parts(all.parts(parts), at, frame, fresh)),
+            other => {
+                self.carry_out_quietly(other, results);
                 return None;
             }
         };
         results.completed(folio, outcome);
         Some(outcome)
+    }
+
+    /// Carries out a command that is done alone and installs nothing.
+    fn carry_out_quietly(&self, command: Command, results: &mut Results) {
+        match command {
+            Command::Save {
+                folio,
+                frame,
+                slot,
+                previous,
+            } => results.completed(folio, self.save(frame, slot, previous)),
+            Command::Clear { folio, part, .. } => {
+                self.mmu.clear(part);
+                results.completed(folio, Outcome::Cleared);
+            }
+            Command::Look { folio, part, .. } => {
+                let outcome = match self.mmu.is_blank(part, false) {
+                    true => Outcome::Blank,
+                    false => Outcome::Written,
+                };
+                results.completed(folio, outcome);
+            }
+            Command::Release { slot } => {
+                self.store.release(slot);
+                results.push(Event::SlotReleased { slot });
+            }
+            Command::Wake { at } => {
+                self.mmu.wake(at);
+                self.wake_waiters();
+            }
+            Command::Poison { folio, at } => {
+                self.say_lost(at);
+                self.mmu.poison(at);
+                results.completed(folio, Outcome::Poisoned);
+            }
+            // No region that a driver makes belongs to a file.
+            Command::Read { .. } | Command::WriteBack { .. } => {
+                unreachable!("{command:?} without a file")
+            }
+            Command::Zero { .. }
+            | Command::Copy { .. }
+            | Command::Rescue { .. }
+            | Command::Load { .. }
+            | Command::Fold { .. } => unreachable!("{command:?} installs"),
+            // What is done together was done before.
+            Command::FreeFrame { .. }
+            | Command::TakeOut { .. }
+            | Command::TakeOutIfBlank { .. }
+            | Command::TakeOutLeaf { .. }
+            | Command::Zap { .. } => {}
+        }
+    }
+
+    /// Maps a part of a slot at `at`.
+    fn bring_part(&self, part: SlotPart, at: PageRange, frame: Frame, fresh: bool) -> Outcome {
+        let load = &mut |bytes: &mut [u8]| self.load(part, bytes);
+        brought_outcome(self.mmu.bring(frame, fresh, at, load))
+    }
+
+    /// Maps the parts of a fold, put together, at `at`. A fold that cannot be loaded is then read page by page, and only
+    /// the pages that cannot be read are lost.
+    fn bring_parts(&self, parts: &[FoldPart], at: PageRange, frame: Frame, fresh: bool) -> Outcome {
+        let load = &mut |bytes: &mut [u8]| self.load_parts(parts, bytes);
+        match brought_outcome(self.mmu.bring(frame, fresh, at, load)) {
+            Outcome::LoadFailed { frame_kept } => Outcome::InstallSplit { frame_kept },
+            outcome => outcome,
+        }
+    }
+
+    fn save(&self, frame: Frame, slot: SlotId, previous: Option<SlotPart>) -> Outcome {
+        let mut saved = Err(SaveError::Io(0));
+        self.mmu.read_frame(frame, &mut |bytes| {
+            saved = self.store.save(slot, previous, bytes)
+        });
+        self.save_outcome(saved)
     }
 
     /// Loads a slot's part. Media have bad moments: an I/O error is tried again before a page is given up. Damage is

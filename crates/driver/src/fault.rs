@@ -3,12 +3,13 @@
 use crate::driver::Driver;
 use crate::memory::Memory;
 use crate::recent::Witnessed;
-use crate::stall::Path;
+use crate::stall::{Path, Stall};
 use crate::state::config::Background;
 use crate::state::latency::FaultPath;
+use crate::state::watchdog::Waiting;
 use millpond_core::limits::LARGE;
 use millpond_core::{
-    Command, Commands, Event, LEAF_PAGES, Order, Outcome, PageCount, PageIndex, PageRange,
+    Command, Commands, Event, GroupId, LEAF_PAGES, Order, Outcome, PageCount, PageIndex, PageRange,
     Reclaimer, Refusal, Reply,
 };
 use millpond_mmu::{Delivery, FaultSink, Faulters, Resolution};
@@ -69,6 +70,9 @@ fn note(what: &AtomicBool, is: bool) {
     }
 }
 
+/// The core, locked.
+type Locked<'a> = Held<'a, Witnessed>;
+
 impl FaultSink for Driver {
     fn handler_started(&self) {
         self.isolate();
@@ -101,12 +105,12 @@ impl<M: Memory> Driver<M> {
             }
             Delivery::Handler => Patience::Leave,
         };
-        let mut path = FaultPath::Spurious;
-        let mut groups = None;
-        let resolution = match self.bring_in_by(page, patience, &mut path, &mut groups) {
-            Ok(resolution) => resolution,
-            Err(_) => Resolution::Lost,
-        };
+        let Served {
+            resolution,
+            path,
+            groups,
+        } = Fault::new(self, page, patience).serve();
+        let resolution = resolution.unwrap_or(Resolution::Lost);
         let ns = started.elapsed().as_nanos() as u64;
         self.latency.record(path, ns);
         if let (FaultPath::Load, Some(groups)) = (path, groups) {
@@ -120,186 +124,15 @@ impl<M: Memory> Driver<M> {
 
     /// Makes `page` resident, or says why not. For threads inside the gate.
     pub fn bring_in(&self, page: PageIndex, patience: Patience) -> Result<Resolution, FaultError> {
-        self.bring_in_by(page, patience, &mut FaultPath::Spurious, &mut None)
+        Fault::new(self, page, patience).serve().resolution
     }
 
-    /// Does the work of [`Driver::bring_in`], and tells which path the fault took and for which groups.
-    fn bring_in_by(
-        &self,
-        page: PageIndex,
-        patience: Patience,
-        path: &mut FaultPath,
-        groups: &mut Option<Path>,
-    ) -> Result<Resolution, FaultError> {
-        let mut went = |through: FaultPath| *path = through.max(*path);
-        let mut commands = Commands::new();
-        let most = self.most_order();
-        let mut max_order = most;
-        let within = self.usable_around(page);
-        let mut throttled = 0;
-        let mut stalled = None;
-        let mut waiting = None;
-        let mut rounds = 0;
-        loop {
-            if rounds > 0 {
-                waiting.get_or_insert_with(|| self.watchdog.waits(page));
-            }
-            rounds += 1;
-            let mut core = self.lock();
-            // A group above its high pays before it gets more, not after: reclaim afterwards could take away the page
-            // that was just brought in.
-            if throttled < HIGH_BATCHES
-                && let Some((group, over)) = core.beyond_high(page)
-            {
-                if throttled == 0 {
-                    core.throttled(group);
-                }
-                throttled += 1;
-                let path = Self::path_of(&core, page);
-                drop(core);
-                stalled.get_or_insert_with(|| self.stall(path));
-                went(FaultPath::Reclaimed);
-                self.batch_in(group, over);
-                continue;
-            }
-            // A store that takes nothing lets faults exceed the limit. Before that, memory goes that its owner can do
-            // without.
-            let exceeds = core.store_blocked() && core.available().0 < LEAF_PAGES;
-            if exceeds && core.lazyfree_pages() == PageCount::ZERO {
-                drop(core);
-                went(FaultPath::Reclaimed);
-                if self.purge_oldest_volatile() {
-                    continue;
-                }
-                core = self.lock();
-            }
-            // The stored data will be in no cache, so it is fetched while memory is found.
-            if let Some(stored) = core.stored(page) {
-                self.store.expect(stored);
-            }
-            let reply = core.handle(
-                Event::Fault {
-                    page,
-                    max_order,
-                    within,
-                },
-                &mut commands,
-            );
-            match reply {
-                Reply::Done => {
-                    let low = core.below_low_mark()
-                        && match self.background() {
-                            Background::Never => false,
-                            Background::Large => {
-                                commands.iter().any(is_large) && core.victims_are_work()
-                            }
-                            Background::Apart | Background::Always => true,
-                        };
-                    let look = self.governor.is_look_due(core.available());
-                    let room = self.has_room_ahead(core.available());
-                    let path = Self::path_of(&core, page);
-                    drop(core);
-                    if let Some(Command::Load { part, .. }) = commands.iter().next() {
-                        self.store.expect_bytes(part);
-                    }
-                    self.uses(&path);
-                    *groups = Some(path);
-                    if look {
-                        self.adjust_limit();
-                    }
-                    if low {
-                        self.kick();
-                    }
-                    commands.iter().filter_map(path_of).for_each(&mut went);
-                    if commands
-                        .iter()
-                        .any(|command| path_of(command) == Some(FaultPath::Load))
-                    {
-                        waiting.get_or_insert_with(|| self.watchdog.waits(page));
-                    }
-                    let installed = self.carry_out(&mut commands);
-                    if room {
-                        self.ask_ahead();
-                    }
-                    match installed {
-                        Some(Outcome::Installed { .. }) => return Ok(Resolution::Installed),
-                        Some(Outcome::InstallSplit { .. } | Outcome::InstallGone { .. })
-                            if max_order > Order::ZERO =>
-                        {
-                            max_order = Order::ZERO;
-                        }
-                        Some(Outcome::InstallSplit { .. } | Outcome::InstallGone { .. }) => {
-                            return Ok(Resolution::Retry);
-                        }
-                        _ => return Err(FaultError::Lost),
-                    }
-                }
-                Reply::Present => {
-                    self.came_to_mapped(&core, page);
-                    return Ok(Resolution::Retry);
-                }
-                Reply::Wait { .. } | Reply::WaitForBase { .. } if !commands.is_empty() => {
-                    drop(core);
-                    went(FaultPath::Reclaimed);
-                    self.carry_out(&mut commands);
-                    max_order = most;
-                }
-                Reply::Wait { .. } if patience == Patience::Leave => {
-                    self.watchdog.sleeps(page);
-                    return Ok(Resolution::Asleep);
-                }
-                // No completion at another page wakes a thread that sleeps at this one, so the handler waits as well.
-                Reply::Wait { .. } | Reply::WaitForBase { .. } => {
-                    went(FaultPath::Waited);
-                    drop(self.wait_settled(core));
-                    // After the wait the page may be mapped as a part of a large folio; in limbo, while the store takes
-                    // nothing, it must be.
-                    max_order = most;
-                }
-                Reply::Scattered { pages } => {
-                    went(FaultPath::Reclaimed);
-                    drop(core);
-                    if !self.give_scattered_back(pages) {
-                        max_order = max_order.smaller().unwrap_or(max_order);
-                    }
-                }
-                Reply::Reclaim { pages } => {
-                    went(FaultPath::Reclaimed);
-                    // The pages that are missing, and those that are there but too few by themselves: a large folio
-                    // needs both at once.
-                    let want = core.wanted(pages);
-                    let path = Self::path_of(&core, page);
-                    drop(core);
-                    stalled.get_or_insert_with(|| self.stall(path));
-                    self.carry_out(&mut commands);
-                    // Memory that cannot be had in one piece may be had in a smaller one.
-                    if !self.reclaim_for(want, Reclaimer::Direct) {
-                        max_order = max_order.smaller().unwrap_or(max_order);
-                    }
-                }
-                Reply::ReclaimGroup { group, pages } => {
-                    went(FaultPath::Reclaimed);
-                    let want = core.wanted_in(group, pages);
-                    let path = Self::path_of(&core, page);
-                    drop(core);
-                    stalled.get_or_insert_with(|| self.stall(path));
-                    self.carry_out(&mut commands);
-                    if !self.reclaim_in(group, want) {
-                        max_order = max_order.smaller().unwrap_or(max_order);
-                    }
-                }
-                Reply::Refused(Refusal::Poisoned { .. }) => return Err(FaultError::Lost),
-                Reply::Refused(Refusal::OutOfRecords) => return Err(FaultError::OutOfRecords),
-                Reply::Refused(_) => return Err(FaultError::Outside),
-                Reply::More { .. }
-                | Reply::NeedsResident { .. }
-                | Reply::Seen { .. }
-                | Reply::Group { .. }
-                | Reply::Detached { .. }
-                | Reply::Region { .. } => {
-                    unreachable!("{reply:?} is no answer to a fault")
-                }
-            }
+    /// Whether background reclaim, when memory is low after a fault with these commands, is worth waking a thread for.
+    fn is_worth_a_thread(&self, core: &Locked<'_>, commands: &Commands) -> bool {
+        match self.background() {
+            Background::Never => false,
+            Background::Large => commands.iter().any(is_large) && core.victims_are_work(),
+            Background::Apart | Background::Always => true,
         }
     }
 
@@ -319,5 +152,273 @@ impl<M: Memory> Driver<M> {
         let core = core.wait_timeout(&self.settled, LIMIT);
         self.waiters.fetch_sub(1, Ordering::SeqCst);
         core
+    }
+}
+
+/// How a fault has ended.
+struct Served {
+    resolution: Result<Resolution, FaultError>,
+    /// The costliest thing that the fault went through.
+    path: FaultPath,
+    /// The page's groups, when the page was brought in.
+    groups: Option<Path>,
+}
+
+/// A fault that is being served: what it asks for, and what it has gone through so far.
+struct Fault<'a, M: Memory> {
+    driver: &'a Driver<M>,
+    page: PageIndex,
+    patience: Patience,
+    /// The pages that may come along.
+    within: PageRange,
+    /// The largest order to ask for: smaller once memory cannot be had in one piece, or an install was split.
+    max_order: Order,
+    path: FaultPath,
+    groups: Option<Path>,
+    /// Batches that were paid for a group above its high.
+    throttled: u32,
+    /// The time in which the thread waits for memory, from the first reclaim on.
+    stalled: Option<Stall<'a, M>>,
+    /// The watchdog's note of a fault that takes more than one round, or reads from the store.
+    watched: Option<Waiting<'a>>,
+}
+
+impl<'a, M: Memory> Fault<'a, M> {
+    fn new(driver: &'a Driver<M>, page: PageIndex, patience: Patience) -> Self {
+        Self {
+            driver,
+            page,
+            patience,
+            within: driver.usable_around(page),
+            max_order: driver.most_order(),
+            path: FaultPath::Spurious,
+            groups: None,
+            throttled: 0,
+            stalled: None,
+            watched: None,
+        }
+    }
+
+    /// Asks the core, and does what it answers, until the fault has ended.
+    fn serve(mut self) -> Served {
+        let mut commands = Commands::new();
+        let resolution = loop {
+            match self.ask(&mut commands) {
+                Ok(None) => self.watch(),
+                Ok(Some(resolution)) => break Ok(resolution),
+                Err(error) => break Err(error),
+            }
+        };
+        Served {
+            resolution,
+            path: self.path,
+            groups: self.groups,
+        }
+    }
+
+    /// Asks the core once, and does what it answers. `None` when it is to be asked again.
+    fn ask(&mut self, commands: &mut Commands) -> Result<Option<Resolution>, FaultError> {
+        let Some(core) = self.pay_for_high(self.driver.lock()) else {
+            return Ok(None);
+        };
+        let Some(mut core) = self.purge_before_exceeding(core) else {
+            return Ok(None);
+        };
+        // The stored data will be in no cache, so it is fetched while memory is found.
+        if let Some(stored) = core.stored(self.page) {
+            self.driver.store.expect(stored);
+        }
+        let event = Event::Fault {
+            page: self.page,
+            max_order: self.max_order,
+            within: self.within,
+        };
+        match core.handle(event, commands) {
+            Reply::Done => return self.install(core, commands),
+            Reply::Present => {
+                self.driver.came_to_mapped(&core, self.page);
+                return Ok(Some(Resolution::Retry));
+            }
+            Reply::Wait { .. } | Reply::WaitForBase { .. } if !commands.is_empty() => {
+                self.do_first(core, commands);
+            }
+            Reply::Wait { .. } if self.patience == Patience::Leave => {
+                self.driver.watchdog.sleeps(self.page);
+                return Ok(Some(Resolution::Asleep));
+            }
+            // No completion at another page wakes a thread that sleeps at this one, so the handler waits as well.
+            Reply::Wait { .. } | Reply::WaitForBase { .. } => self.wait(core),
+            Reply::Scattered { pages } => self.give_scattered_back(core, pages),
+            Reply::Reclaim { pages } => self.reclaim(core, commands, pages),
+            Reply::ReclaimGroup { group, pages } => {
+                self.reclaim_group(core, commands, group, pages);
+            }
+            Reply::Refused(Refusal::Poisoned { .. }) => return Err(FaultError::Lost),
+            Reply::Refused(Refusal::OutOfRecords) => return Err(FaultError::OutOfRecords),
+            Reply::Refused(_) => return Err(FaultError::Outside),
+            reply @ (Reply::More { .. }
+            | Reply::NeedsResident { .. }
+            | Reply::Seen { .. }
+            | Reply::Group { .. }
+            | Reply::Detached { .. }
+            | Reply::Region { .. }) => unreachable!("{reply:?} is no answer to a fault"),
+        }
+        Ok(None)
+    }
+
+    /// Reclaims in a group above its high before it gets more, not after: reclaim afterwards could take away the page
+    /// that was just brought in. `None` when a batch was reclaimed.
+    fn pay_for_high(&mut self, mut core: Locked<'a>) -> Option<Locked<'a>> {
+        if self.throttled == HIGH_BATCHES {
+            return Some(core);
+        }
+        let Some((group, over)) = core.beyond_high(self.page) else {
+            return Some(core);
+        };
+        if self.throttled == 0 {
+            core.throttled(group);
+        }
+        self.throttled += 1;
+        self.stall(core);
+        self.driver.batch_in(group, over);
+        None
+    }
+
+    /// A store that takes nothing lets faults exceed the limit. Before that, memory goes that its owner can do without.
+    /// `None` when some went.
+    fn purge_before_exceeding(&mut self, core: Locked<'a>) -> Option<Locked<'a>> {
+        let exceeds = core.store_blocked() && core.available().0 < LEAF_PAGES;
+        if !exceeds || core.lazyfree_pages() > PageCount::ZERO {
+            return Some(core);
+        }
+        drop(core);
+        self.went(FaultPath::Reclaimed);
+        match self.driver.purge_oldest_volatile() {
+            true => None,
+            false => Some(self.driver.lock()),
+        }
+    }
+
+    /// Carries out the commands that bring the page in. What the core knows of its memory is asked before its lock is
+    /// let go.
+    fn install(
+        &mut self,
+        core: Locked<'a>,
+        commands: &mut Commands,
+    ) -> Result<Option<Resolution>, FaultError> {
+        let driver = self.driver;
+        let low = core.below_low_mark() && driver.is_worth_a_thread(&core, commands);
+        let look = driver.governor.is_look_due(core.available());
+        let room = driver.has_room_ahead(core.available());
+        let groups = Driver::<M>::path_of(&core, self.page);
+        drop(core);
+        if let Some(Command::Load { part, .. }) = commands.iter().next() {
+            driver.store.expect_bytes(part);
+        }
+        driver.uses(&groups);
+        self.groups = Some(groups);
+        if look {
+            driver.adjust_limit();
+        }
+        if low {
+            driver.kick();
+        }
+        for path in commands.iter().filter_map(path_of) {
+            self.went(path);
+            if path == FaultPath::Load {
+                self.watch();
+            }
+        }
+        let installed = driver.carry_out(commands);
+        if room {
+            driver.ask_ahead();
+        }
+        match installed {
+            Some(Outcome::Installed { .. }) => Ok(Some(Resolution::Installed)),
+            Some(Outcome::InstallSplit { .. } | Outcome::InstallGone { .. })
+                if self.max_order > Order::ZERO =>
+            {
+                self.max_order = Order::ZERO;
+                Ok(None)
+            }
+            Some(Outcome::InstallSplit { .. } | Outcome::InstallGone { .. }) => {
+                Ok(Some(Resolution::Retry))
+            }
+            _ => Err(FaultError::Lost),
+        }
+    }
+
+    /// Carries out what must be done before the fault can go on.
+    fn do_first(&mut self, core: Locked<'a>, commands: &mut Commands) {
+        drop(core);
+        self.went(FaultPath::Reclaimed);
+        self.driver.carry_out(commands);
+        self.max_order = self.driver.most_order();
+    }
+
+    /// Waits for a page that is in flight. After the wait the page may be mapped as a part of a large folio; in limbo,
+    /// while the store takes nothing, it must be.
+    fn wait(&mut self, core: Locked<'a>) {
+        self.went(FaultPath::Waited);
+        drop(self.driver.wait_settled(core));
+        self.max_order = self.driver.most_order();
+    }
+
+    fn give_scattered_back(&mut self, core: Locked<'a>, pages: PageCount) {
+        drop(core);
+        self.went(FaultPath::Reclaimed);
+        if !self.driver.give_scattered_back(pages) {
+            self.ask_for_less();
+        }
+    }
+
+    /// Reclaims the pages that are missing, and those that are there but too few by themselves: a large folio needs
+    /// both at once.
+    fn reclaim(&mut self, core: Locked<'a>, commands: &mut Commands, pages: PageCount) {
+        let want = core.wanted(pages);
+        self.stall(core);
+        self.driver.carry_out(commands);
+        if !self.driver.reclaim_for(want, Reclaimer::Direct) {
+            self.ask_for_less();
+        }
+    }
+
+    fn reclaim_group(
+        &mut self,
+        core: Locked<'a>,
+        commands: &mut Commands,
+        group: GroupId,
+        pages: PageCount,
+    ) {
+        let want = core.wanted_in(group, pages);
+        self.stall(core);
+        self.driver.carry_out(commands);
+        if !self.driver.reclaim_in(group, want) {
+            self.ask_for_less();
+        }
+    }
+
+    /// Counts the thread as one that waits for memory from here on, and lets the core go.
+    fn stall(&mut self, core: Locked<'a>) {
+        self.went(FaultPath::Reclaimed);
+        let groups = Driver::<M>::path_of(&core, self.page);
+        drop(core);
+        let driver = self.driver;
+        self.stalled.get_or_insert_with(|| driver.stall(groups));
+    }
+
+    /// Memory that cannot be had in one piece may be had in a smaller one.
+    fn ask_for_less(&mut self) {
+        self.max_order = self.max_order.smaller().unwrap_or(self.max_order);
+    }
+
+    fn watch(&mut self) {
+        let (driver, page) = (self.driver, self.page);
+        self.watched
+            .get_or_insert_with(|| driver.watchdog.waits(page));
+    }
+
+    fn went(&mut self, through: FaultPath) {
+        self.path = through.max(self.path);
     }
 }

@@ -1,6 +1,7 @@
 //! `millpond-bench`, also started as `millpond bench`: Millpond beside what the kernel does with the same data in the
 //! same RAM.
 
+mod bench;
 mod cgroup;
 mod clock;
 mod data;
@@ -26,7 +27,6 @@ mod summary;
 mod swap;
 mod swap_area;
 mod swap_file;
-mod target;
 mod under_run;
 mod warm;
 mod worker;

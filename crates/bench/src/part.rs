@@ -43,7 +43,14 @@ pub trait Outcome: Median + 'static {
 /// A side that is compared with others.
 pub trait Contender: Copy + PartialEq {
     /// Whether the kernel has the memory.
-    fn is_kernel(self) -> bool;
+    fn is_kernel(self) -> bool {
+        false
+    }
+
+    /// Whether the side is compared with `other`; if nothing else is said, each own side is with each of the kernel's.
+    fn is_against(self, other: Self) -> bool {
+        !self.is_kernel() && other.is_kernel()
+    }
 }
 
 /// A part that was measured.
@@ -67,97 +74,92 @@ pub struct SideRounds<K, T> {
     pub measured: Measured<T>,
 }
 
-/// The factor by which a side is faster than the kernel.
+/// The factor by which a side is faster than another.
 #[derive(Clone, Debug, Serialize)]
 struct Ratio<K> {
     figure: &'static str,
     ours: K,
-    kernel: K,
+    against: K,
     times: f64,
 }
 
-impl<K: Copy + PartialEq, S, T: Outcome> Part<K, S, T> {
-    /// Sums up the rounds.
+impl<K: Contender, S, T: Outcome> Part<K, S, T> {
+    /// Sums up the rounds, and compares the sides.
     #[must_use]
     pub fn new(sizes: S, rounds: Vec<(K, Vec<T>)>) -> Self {
         let sides = rounds.into_iter().map(|(side, rounds)| SideRounds {
             side,
             measured: rounds.into(),
         });
+        let sides: Vec<_> = sides.collect();
         Self {
             sizes,
-            sides: sides.collect(),
-            ratios: Vec::new(),
+            ratios: ratios(&sides),
+            sides,
         }
     }
 
-    /// The median of a side's rounds.
-    #[must_use]
-    pub fn median(&self, side: K) -> Option<&T> {
-        let found = self.sides.iter().find(|found| found.side == side)?;
-        Some(&found.measured.median)
-    }
-
-    /// Places in memory of all sides that did not hold what they had to.
-    #[must_use]
-    pub fn wrong(&self) -> u64 {
-        let medians = self.sides.iter().map(|side| &side.measured.median);
-        medians.map(T::wrong).sum()
-    }
-}
-
-impl<K: Contender, S, T: Outcome> Part<K, S, T> {
-    /// Adds the ratios of all pairs.
-    pub fn compare(&mut self) {
-        self.compare_those(|_, _| true);
-    }
-
-    /// Adds the ratios of the pairs, an own side and a kernel's, for which `alike` holds.
-    pub fn compare_those(&mut self, alike: impl Fn(K, K) -> bool) {
-        let (kernel, ours): (Vec<_>, Vec<_>) =
-            self.sides.iter().partition(|side| side.side.is_kernel());
-        let mut ratios = Vec::new();
-        for figure in T::FIGURES.iter().filter(|figure| figure.is_time) {
-            for ours in &ours {
-                for kernel in kernel.iter().filter(|kernel| alike(ours.side, kernel.side)) {
-                    let time = |side: &SideRounds<K, T>| (figure.of)(&side.measured.median);
-                    ratios.push(Ratio {
-                        figure: figure.name,
-                        ours: ours.side,
-                        kernel: kernel.side,
-                        times: time(kernel) / time(ours),
-                    });
-                }
-            }
-        }
-        self.ratios = ratios;
-    }
-
-    /// The factor by which `ours` is faster than `kernel`.
-    #[must_use]
-    pub fn ratio(&self, figure: &str, ours: K, kernel: K) -> Option<f64> {
-        let found = self
-            .ratios
-            .iter()
-            .find(|ratio| ratio.figure == figure && ratio.ours == ours && ratio.kernel == kernel)?;
+    /// The factor by which `ours` is faster than `against`.
+    #[cfg(test)]
+    pub fn ratio(&self, figure: &str, ours: K, against: K) -> Option<f64> {
+        let found = self.ratios.iter().find(|ratio| {
+            ratio.figure == figure && ratio.ours == ours && ratio.against == against
+        })?;
         Some(found.times)
     }
 }
 
-impl<K: Copy + PartialEq + fmt::Display, S, T: Outcome> Part<K, S, T> {
-    /// The table for people.
+/// The ratios of all pairs that are compared, where both have the figure.
+fn ratios<K: Contender, T: Outcome>(sides: &[SideRounds<K, T>]) -> Vec<Ratio<K>> {
+    let mut ratios = Vec::new();
+    for figure in T::FIGURES.iter().filter(|figure| figure.is_time) {
+        let time = |side: &SideRounds<K, T>| (figure.of)(&side.measured.median);
+        for ours in sides {
+            for against in sides
+                .iter()
+                .filter(|other| ours.side.is_against(other.side))
+            {
+                let times = time(against) / time(ours);
+                if !times.is_nan() {
+                    ratios.push(Ratio {
+                        figure: figure.name,
+                        ours: ours.side,
+                        against: against.side,
+                        times,
+                    });
+                }
+            }
+        }
+    }
+    ratios
+}
+
+/// A part for people.
+pub trait Table {
+    /// Places in memory of all sides that did not hold what they had to.
+    fn wrong(&self) -> u64;
+
+    /// Writes the table.
     ///
     /// # Errors
     /// When `f` takes no more.
-    pub fn write(&self, f: &mut fmt::Formatter<'_>, heading: &str) -> fmt::Result {
-        writeln!(f, "\n{heading}")?;
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
+}
+
+impl<K: Contender + fmt::Display, S, T: Outcome> Table for Part<K, S, T> {
+    fn wrong(&self) -> u64 {
+        let medians = self.sides.iter().map(|side| &side.measured.median);
+        medians.map(T::wrong).sum()
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:<26}", "")?;
         for figure in T::FIGURES {
             write!(f, "{:>13}", figure.name)?;
         }
         writeln!(f)?;
         for side in &self.sides {
-            write!(f, "{:<26}", side.side)?;
+            write!(f, "{:<26}", side.side.to_string())?;
             for figure in T::FIGURES {
                 let value = (figure.of)(&side.measured.median);
                 match value {
@@ -171,17 +173,37 @@ impl<K: Copy + PartialEq + fmt::Display, S, T: Outcome> Part<K, S, T> {
         for Ratio {
             figure,
             ours,
-            kernel,
+            against,
             times,
         } in &self.ratios
         {
             writeln!(
                 f,
-                "{figure}: {ours} is {times:.2} times as fast as {kernel}"
+                "{figure}: {ours} is {times:.2} times as fast as {against}"
             )?;
         }
         Ok(())
     }
+}
+
+/// A part that was measured, below its heading.
+pub struct Shown<'a> {
+    /// What was measured.
+    pub heading: String,
+    /// The figures.
+    pub table: &'a dyn Table,
+}
+
+/// A part as people see it; `None` when it was not measured.
+pub fn show<K: Contender + fmt::Display, S, T: Outcome>(
+    part: &Option<Part<K, S, T>>,
+    heading: impl FnOnce(&S) -> String,
+) -> Option<Shown<'_>> {
+    let part = part.as_ref()?;
+    Some(Shown {
+        heading: heading(&part.sizes),
+        table: part,
+    })
 }
 
 /// The list of what was left out.

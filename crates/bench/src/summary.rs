@@ -1,12 +1,12 @@
 //! The result of a benchmark of several parts, for programs (JSON) and for people: the machine that it was measured on,
-//! the parts, the targets and the list of what was left out.
+//! the parts, and the list of what was left out. It holds figures and judges none of them: what is wanted of a figure
+//! is nothing that a user of the benchmark asked for.
 
 use crate::error::BenchError;
 use crate::order::BenchOrder;
-use crate::part::Skips;
+use crate::part::{Shown, Skips};
 use crate::report::Machine;
 use crate::rounds::print;
-use crate::target::{self, Target};
 use serde::Serialize;
 use std::fmt;
 
@@ -15,23 +15,11 @@ pub trait Parts: Serialize {
     /// Name and version of the JSON form; later versions only add fields.
     const SCHEMA: &'static str;
 
-    /// Adds the ratios between the sides of each part.
-    fn compare(&mut self);
+    /// All parts in the order in which people see them; `None` for a part that was not measured.
+    fn all(&self) -> Vec<Option<Shown<'_>>>;
 
-    /// The targets for the parts, when Millpond's folios are of this order.
-    fn targets(&self, order: BenchOrder) -> Vec<Target>;
-
-    /// Places in memory of all parts that did not hold what they had to.
-    fn wrong(&self) -> u64;
-
-    /// The list of what was left out.
-    fn skipped(&self) -> &Skips;
-
-    /// Writes the tables for people, below a line that says what the figures are.
-    ///
-    /// # Errors
-    /// When `f` takes no more.
-    fn write(&self, f: &mut fmt::Formatter<'_>, rounds: u16, order: &str) -> fmt::Result;
+    /// Says what the figures are: times in which unit, and folios of which order.
+    fn units(&self, order: &str) -> String;
 }
 
 /// The whole result.
@@ -41,25 +29,31 @@ pub struct Summary<P> {
     machine: Machine,
     load: [Option<f64>; 2],
     rounds: u16,
-    order: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    order: Option<String>,
     #[serde(flatten)]
     pub parts: P,
-    pub targets: Vec<Target>,
+    skipped: Skips,
 }
 
 impl<P: Parts> Summary<P> {
     /// Puts the result together. `load` is the machine's load average before and after.
     #[must_use]
-    pub fn new(rounds: u16, order: BenchOrder, load: [Option<f64>; 2], mut parts: P) -> Self {
-        parts.compare();
+    pub fn new(
+        rounds: u16,
+        order: Option<BenchOrder>,
+        load: [Option<f64>; 2],
+        parts: P,
+        skipped: Skips,
+    ) -> Self {
         Self {
             schema: P::SCHEMA,
             machine: Machine::look(),
             load,
             rounds,
-            order: order.to_string(),
-            targets: parts.targets(order),
+            order: order.map(|order| order.to_string()),
             parts,
+            skipped,
         }
     }
 
@@ -75,15 +69,20 @@ impl<P: Parts> Summary<P> {
     /// Whether all memory of every round held what it had to.
     #[must_use]
     pub fn all_right(&self) -> bool {
-        self.parts.wrong() == 0
+        let parts = self.parts.all();
+        parts.iter().flatten().all(|part| part.table.wrong() == 0)
     }
 }
 
 impl<P: Parts> fmt::Display for Summary<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.parts.write(f, self.rounds, &self.order)?;
-        target::write_all(f, &self.targets)?;
-        write!(f, "{}", self.parts.skipped())?;
+        let units = self.parts.units(self.order.as_deref().unwrap_or_default());
+        writeln!(f, "medians of {} rounds; {units}", self.rounds)?;
+        for Shown { heading, table } in self.parts.all().into_iter().flatten() {
+            writeln!(f, "\n{heading}")?;
+            table.write(f)?;
+        }
+        write!(f, "{}", self.skipped)?;
         if !self.all_right() {
             writeln!(f, "WRONG BYTES were read back; see the JSON form")?;
         }

@@ -7,7 +7,7 @@ mod common;
 mod parts;
 
 use common::{alone, machine};
-use parts::{bad_options_are_refused, ends_with_the_machine_as_it_was, number, side, targets};
+use parts::{bad_options_are_refused, ends_with_the_machine_as_it_was, number, side, wants};
 use rustix::process::geteuid;
 use serde_json::{Value, json};
 
@@ -73,7 +73,7 @@ fn one_setting_does_all_phases_and_what_came_in_is_counted() {
     } else {
         1
     };
-    assert_eq!(targets(&report), wanted);
+    assert_eq!(wants(&report), wanted);
     let median = side(swap, "adaptive");
     for phase in ["fill", "random", "sequential", "verify"] {
         assert!(number(&median[phase]) > 0.0, "{median}");
@@ -131,7 +131,7 @@ fn first_touch_takes_the_faults_that_the_order_says() {
     assert!(faults("adaptive") <= 64.0, "{touch}");
     assert!(faults("kernel") >= 4096.0, "{touch}");
     assert_eq!(number(&side(touch, "kernel")["huge_bytes"]), 0.0);
-    assert_eq!(targets(&report), sides.len() - 2);
+    assert_eq!(wants(&report), sides.len() - 2);
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn sparse_touches_make_resident_what_they_touch() {
     assert!(resident("adaptive") <= (4 << 20) * 11 / 10, "{sparse}");
     let rss = number(&side(sparse, "4")["rss_bytes"]);
     assert!(rss >= f64::from(64 << 20), "{sparse}");
-    assert_eq!(targets(&report), 1);
+    assert_eq!(wants(&report), 1);
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn headers_are_used_with_and_without_millpond() {
                 assert!(number(&side(header, run)["round"]) > 0.0);
             }
         }
-        assert_eq!(targets(&report), 2);
+        assert_eq!(wants(&report), 2);
     } else {
         assert_eq!(right_sides(header).len(), 1);
     }
@@ -194,7 +194,7 @@ fn an_image_is_measured_beside_a_fork() {
         let median = side(snapshot, name);
         assert!(number(&median["blocked"]) > 0.0 && number(&median["page"]) > 0.0);
     }
-    assert_eq!(targets(&report), 2);
+    assert_eq!(wants(&report), 2);
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn the_slowest_faults_are_timed_by_program_and_manager() {
             }
         }
     }
-    assert_eq!(targets(&report), 8);
+    assert_eq!(wants(&report), 8);
 }
 
 #[test]

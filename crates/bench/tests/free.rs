@@ -7,7 +7,7 @@ mod common;
 mod parts;
 
 use common::{alone, machine};
-use parts::{bad_options_are_refused, ends_with_the_machine_as_it_was, number, side, targets};
+use parts::{bad_options_are_refused, ends_with_the_machine_as_it_was, number, side, wants};
 use serde_json::{Value, json};
 
 fn report(part: &str, options: &[&str]) -> Option<Value> {
@@ -52,7 +52,7 @@ fn what_is_freed_is_gone_and_another_thread_looks_on() {
             }
         }
         assert_eq!(blocked["ratios"].as_array().unwrap().len(), 6);
-        assert_eq!(targets(&report), 8);
+        assert_eq!(wants(&report), 8);
         assert!(report["cycle"].is_null());
         let tuned = options.len() > 1;
         let workers = if tuned { json!(2) } else { json!(null) };
@@ -85,7 +85,7 @@ fn what_is_touched_again_is_zeros_on_every_side() {
         );
     }
     assert_eq!(cycle["sides"].as_array().unwrap().len(), sides.len());
-    assert_eq!(targets(&report), 2);
+    assert_eq!(wants(&report), 2);
     assert!(report["blocked"].is_null());
 }
 

@@ -6,7 +6,7 @@ mod common;
 mod parts;
 
 use common::{alone, machine};
-use parts::{bad_options_are_refused, ends_with_the_machine_as_it_was, number, side, targets};
+use parts::{bad_options_are_refused, ends_with_the_machine_as_it_was, number, side, wants};
 use rustix::process::geteuid;
 use serde_json::Value;
 
@@ -51,7 +51,7 @@ fn each_way_of_freeing_is_measured_in_each_pattern_it_has() {
         faults("kernel_dontneed") >= 16.0,
         "each page comes back by a fault"
     );
-    assert_eq!(targets(&report), 6);
+    assert_eq!(wants(&report), 6);
     assert!(report["workers"].is_null() && report["ebizzy"].is_null());
 }
 
@@ -97,17 +97,11 @@ fn the_allocating_program_runs_with_and_without_millpond() {
     let Some(report) = report("ebizzy", &sizes) else {
         return;
     };
-    let runs = report["ebizzy"]["runs"].as_array().unwrap();
+    let runs = report["ebizzy"]["sides"].as_array().unwrap();
     let skipped = report["skipped"].as_array().unwrap();
     match skipped.first() {
         Some(why) => println!("skipped: {why}"),
-        None => assert_eq!(
-            report["ebizzy"]["lazy_over_eager"]
-                .as_array()
-                .unwrap()
-                .len(),
-            4
-        ),
+        None => assert_eq!(report["ebizzy"]["ratios"].as_array().unwrap().len(), 4),
     }
     assert_eq!(runs.len(), if skipped.is_empty() { 10 } else { 2 });
     for run in runs {
@@ -118,6 +112,7 @@ fn the_allocating_program_runs_with_and_without_millpond() {
     if skipped.is_empty() {
         let faults = |allocator: &str| {
             let found = runs.iter().find(|run| {
+                let run = &run["side"];
                 run["threads"] == 1 && run["decay"] == "0" && run["allocator"] == allocator
             });
             number(&found.unwrap()["median"]["faults"])
@@ -136,13 +131,13 @@ fn reported_sizes_are_those_that_the_kernel_sees() {
     let Some(report) = report("rss", &["--rss-memory=64M"]) else {
         return;
     };
-    for order in report["rss"]["orders"].as_array().unwrap() {
+    for order in report["rss"]["sides"].as_array().unwrap() {
         let median = &order["median"];
         assert!(number(&median["error"]) <= 0.01, "{order}");
         assert_eq!(median["lazyfree_bytes"], 32 << 20, "{order}");
         assert_eq!(median["wrong_pages"], 0, "{order}");
     }
-    assert_eq!(targets(&report), 3);
+    assert_eq!(wants(&report), 3);
 }
 
 #[test]

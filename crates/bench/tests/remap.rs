@@ -7,7 +7,7 @@ mod common;
 mod parts;
 
 use common::{alone, machine};
-use parts::{bad_options_are_refused, ends_with_the_machine_as_it_was, number, side, targets};
+use parts::{bad_options_are_refused, ends_with_the_machine_as_it_was, number, side, wants};
 use serde_json::{Value, json};
 
 fn report(part: &str, options: &[&str]) -> Option<Value> {
@@ -62,7 +62,7 @@ fn every_offset_moves_by_tables_and_half_of_it_from_the_store() {
         }
     }
     assert_eq!(moving["ratios"].as_array().unwrap().len(), 24);
-    assert_eq!(targets(&report), 11);
+    assert_eq!(wants(&report), 11);
     assert!(report["scale"].is_null() && report["vec"].is_null());
 }
 
@@ -88,7 +88,7 @@ fn sizes_stand_beside_the_kernels_of_the_same_size_and_too_large_ones_are_left_o
     for ratio in scale["ratios"].as_array().unwrap() {
         assert_eq!(
             ratio["ours"]["memory_bytes"],
-            ratio["kernel"]["memory_bytes"]
+            ratio["against"]["memory_bytes"]
         );
     }
     let skipped = report["skipped"].as_array().unwrap();
@@ -116,7 +116,7 @@ fn a_vector_is_pushed_beyond_the_budget_and_stays_in_it() {
     let charged = number(&side(&report["vec"], "pond")["peak_charged_bytes"]);
     let budget = f64::from(16 << 20);
     assert!((0.9..1.1).contains(&(charged / budget)), "{charged}");
-    assert_eq!(targets(&report), 2);
+    assert_eq!(wants(&report), 2);
 }
 
 #[test]

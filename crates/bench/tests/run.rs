@@ -52,7 +52,7 @@ fn a_program_prints_the_same_on_every_side_and_nothing_is_left() {
     assert!(output.status.success(), "{text}");
     assert_eq!(machine(), before.unlocked());
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(report["schema"], "millpond-bench-run/1");
+    assert_eq!(report["schema"], "millpond-bench-run/2");
     let sizes = &report["program"]["sizes"];
     let (ram, peak) = (
         number(&sizes["ram_bytes"]),

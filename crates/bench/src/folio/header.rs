@@ -44,6 +44,8 @@ pub struct Run {
     pub lazy_purge: bool,
 }
 
+impl part::Contender for Run {}
+
 impl fmt::Display for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let purge = if self.lazy_purge { "lazy" } else { "eager" };

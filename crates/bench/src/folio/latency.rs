@@ -57,6 +57,8 @@ pub struct Run {
     pub background: bool,
 }
 
+impl part::Contender for Run {}
+
 impl fmt::Display for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let who = if self.background {

@@ -22,17 +22,15 @@ mod sparse;
 mod swap;
 mod touch;
 
-use crate::error::{BenchError, Skip};
-use crate::guard::Guard;
+use crate::bench::{self, Asked, Bench};
+use crate::error::BenchError;
 use crate::kernel_swap::KernelSwap;
 use crate::millpond_side::{self, How};
 use crate::order::BenchOrder;
-use crate::part::{Contender, Part, is_asked_for};
+use crate::part::{Contender, Part, Skips};
 use crate::phases::{Manner, Work};
-use crate::place::Place;
-use crate::rounds::{Rounds, load_average, options};
-use crate::summary::Summary;
-use crate::worker::{Workers, say_measured};
+use crate::rounds::options;
+use crate::worker::say_measured;
 use crate::{mapping, under_run};
 use report::FolioParts;
 use side::Side;
@@ -41,15 +39,8 @@ use std::path::PathBuf;
 /// `millpond bench folio`'s arguments.
 #[derive(clap::Args, Debug)]
 pub struct FolioArgs {
-    /// Print the result as JSON
-    #[arg(long)]
-    json: bool,
-    /// How often each side is measured
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    rounds: u16,
-    /// Measure these parts alone
-    #[arg(long, value_name = "PART,...", value_delimiter = ',')]
-    only: Vec<Name>,
+    #[command(flatten)]
+    asked: Asked<Name>,
     /// The order of Millpond's folios in all parts
     #[arg(long, default_value = "adaptive")]
     order: BenchOrder,
@@ -88,15 +79,7 @@ enum Name {
     Latency,
 }
 
-const PARTS: [Name; 7] = [
-    Name::Swap,
-    Name::Mix,
-    Name::Touch,
-    Name::Sparse,
-    Name::Header,
-    Name::Snapshot,
-    Name::Latency,
-];
+impl bench::Name for Name {}
 
 /// One measured process of this benchmark.
 #[derive(clap::Subcommand, Debug)]
@@ -156,208 +139,128 @@ pub enum FolioWorker {
 /// # Errors
 /// When a worker fails, something cannot be put back, or a signal asked for the end.
 pub fn folio(args: &FolioArgs) -> Result<u8, BenchError> {
-    let workers = Workers::new().map_err(BenchError::Start)?;
-    let guard = Guard::acquire_if_root()?;
-    let mut bench = Bench {
-        args,
-        workers,
-        guard,
-        kernel: None,
-        parts: FolioParts::default(),
-    };
-    let load = load_average();
-    for part in PARTS {
-        if !is_asked_for(&args.only, part) {
-            continue;
-        }
-        match part {
-            Name::Swap => bench.swap()?,
-            Name::Mix => bench.mix()?,
-            Name::Touch => bench.touch()?,
-            Name::Sparse => bench.sparse()?,
-            Name::Header => bench.header()?,
-            Name::Snapshot => bench.snapshot()?,
-            Name::Latency => bench.latency()?,
-        }
-    }
-    bench.guard.map_or(Ok(()), Guard::finish)?;
-    bench.workers.check()?;
-    let report = Summary::new(args.rounds, args.order, [load, load_average()], bench.parts);
-    report.conclude(args.json)
+    Bench::run(&args.asked, Some(args.order), |bench, part| match part {
+        Name::Swap => swap(bench, args),
+        Name::Mix => mix(bench, args),
+        Name::Touch => touch(bench, args),
+        Name::Sparse => sparse(bench, args),
+        Name::Header => header(bench, args),
+        Name::Snapshot => snapshot(bench, args),
+        Name::Latency => latency(bench, args),
+    })
 }
 
-struct Bench<'a> {
-    args: &'a FolioArgs,
-    workers: Workers,
-    guard: Option<Guard>,
-    /// The kernel's swap, once a part has needed it.
-    kernel: Option<Result<KernelSwap, Skip>>,
-    parts: FolioParts,
+/// Millpond's side, and the kernel's where there is one.
+fn sides_of_swap(args: &FolioArgs, kernel: Option<&KernelSwap>) -> Vec<Side> {
+    let mut sides = vec![Side::Ours(args.order)];
+    sides.extend(kernel.map(|_| Side::Kernel));
+    sides
 }
 
-impl Bench<'_> {
-    fn ours(&self) -> Side {
-        Side::Ours(self.args.order)
-    }
-
-    /// Makes cgroup and swap device, unless that was done or tried. Returns whether they are there, and notes the
-    /// reason for `part` if not.
-    fn has_kernel_swap(&mut self, part: &str) -> Result<bool, BenchError> {
-        if self.kernel.is_none() {
-            let set_up = match &mut self.guard {
-                Some(guard) => KernelSwap::set_up(guard, &self.args.work, &Place::default()),
-                None => Err(Skip("making swap and cgroups needs root".to_owned()).into()),
-            };
-            self.kernel = Some(match set_up {
-                Ok(kernel) => Ok(kernel),
-                Err(BenchError::Skipped(why)) => Err(why),
-                Err(error) => return Err(error),
-            });
-        }
-        match &self.kernel {
-            Some(Err(why)) => {
-                self.parts.skip(&format!("{part}, the kernel's side"), why);
-                Ok(false)
-            }
-            other => Ok(other.is_some()),
-        }
-    }
-
-    /// Millpond's side, and the kernel's where there is one.
-    fn sides_of_swap(&mut self, part: &str) -> Result<Vec<Side>, BenchError> {
-        let kernel = self.has_kernel_swap(part)?;
-        let mut sides = vec![self.ours()];
-        sides.extend(kernel.then_some(Side::Kernel));
-        Ok(sides)
-    }
-
-    fn swap(&mut self) -> Result<(), BenchError> {
-        let mut rounds = Rounds::new(&self.sides_of_swap("swap")?, self.args.rounds);
-        let manner = Manner::default();
-        rounds.run(|side| {
-            let (kernel, guard) = (&self.kernel, &mut self.guard);
-            match (side, kernel, guard) {
+fn swap(bench: &mut Bench<FolioParts>, args: &FolioArgs) -> Result<(), BenchError> {
+    let (work, manner) = (args.work, Manner::default());
+    let (rounds, setting) = bench.beside_kernel_swap("swap", &work, |bench, kernel| {
+        bench.rounds(&sides_of_swap(args, kernel), |bench, side| {
+            match (side, kernel, &mut bench.guard) {
                 (Side::Ours(order), ..) => {
                     let how = How::by(order);
-                    millpond_side::measure(&self.workers, &how, &self.args.work, manner)
+                    millpond_side::measure(&bench.workers, &how, &work, manner)
                 }
-                (_, Some(Ok(kernel)), Some(guard)) => kernel.measure(&self.workers, guard, manner),
+                (_, Some(kernel), Some(guard)) => kernel.measure(&bench.workers, guard, manner),
                 _ => unreachable!("no side that was not set up"),
             }
-        })?;
-        if let Some(Ok(kernel)) = &self.kernel {
-            self.parts.kernel_swap = Some(kernel.setting.clone());
-        }
-        self.parts.swap = Some(Part::new(self.args.work, rounds.done));
-        Ok(())
-    }
+        })
+    })?;
+    bench.parts.kernel_swap = setting.or(bench.parts.kernel_swap.take());
+    bench.parts.swap = Some(Part::new(work, rounds));
+    Ok(())
+}
 
-    fn mix(&mut self) -> Result<(), BenchError> {
-        let (work, sizes) = (self.args.work, self.args.mix);
-        let mut rounds = Rounds::new(&self.sides_of_swap("mix")?, self.args.rounds);
-        rounds.run(|side| {
+fn mix(bench: &mut Bench<FolioParts>, args: &FolioArgs) -> Result<(), BenchError> {
+    let (work, sizes) = (args.work, args.mix);
+    let (rounds, setting) = bench.beside_kernel_swap("mix", &work, |bench, kernel| {
+        bench.rounds(&sides_of_swap(args, kernel), |bench, side| {
             let mut arguments = worker_of("mix", side, &work.to_arguments());
             arguments.extend(options(&[("--mix-threads", sizes.threads.into())]));
-            let group = self.kernel.iter().flatten().find(|_| side.is_kernel());
-            if let Some(kernel) = group {
-                arguments.push("--cgroup".to_owned());
-                arguments.push(kernel.group().display().to_string());
-            }
-            self.workers
-                .measure(&arguments, |pid, start| match (group, &mut self.guard) {
-                    (Some(_), Some(guard)) => guard.record(|made| made.worker = Some((pid, start))),
-                    _ => Ok(()),
-                })
-        })?;
-        self.parts.mix = Some(Part::new(sizes, rounds.done));
-        Ok(())
-    }
+            bench.process(arguments, kernel.filter(|_| side.is_kernel()))
+        })
+    })?;
+    bench.parts.kernel_swap = setting.or(bench.parts.kernel_swap.take());
+    bench.parts.mix = Some(Part::new(sizes, rounds));
+    Ok(())
+}
 
-    /// Millpond's sides and the kernel's two, as far as there are huge pages.
-    fn sides_with_huge_pages(&mut self, part: &str, ours: &[Side]) -> Vec<Side> {
-        let mut sides = ours.to_vec();
-        sides.push(Side::Kernel);
-        match mapping::huge_pages() {
-            Ok(()) => sides.push(Side::KernelHuge),
-            Err(why) => self
-                .parts
-                .skip(&format!("{part}, the kernel's huge pages"), &why),
+/// Millpond's sides and the kernel's two, as far as there are huge pages.
+fn sides_with_huge_pages(skipped: &mut Skips, part: &str, ours: &[Side]) -> Vec<Side> {
+    let mut sides = ours.to_vec();
+    sides.push(Side::Kernel);
+    match mapping::huge_pages() {
+        Ok(()) => sides.push(Side::KernelHuge),
+        Err(why) => skipped.note(&format!("{part}, the kernel's huge pages"), &why),
+    }
+    sides
+}
+
+fn touch(bench: &mut Bench<FolioParts>, args: &FolioArgs) -> Result<(), BenchError> {
+    let sizes = args.touch;
+    let ours = [Side::Ours(args.order), Side::fixed(9), Side::fixed(4)];
+    let sides = sides_with_huge_pages(&mut bench.skipped, "touch", &ours);
+    let numbers = options(&[("--touch-memory", sizes.memory_bytes)]);
+    let rounds = bench.processes(&sides, |side| worker_of("touch", side, &numbers))?;
+    bench.parts.touch = Some(Part::new(sizes, rounds));
+    Ok(())
+}
+
+fn sparse(bench: &mut Bench<FolioParts>, args: &FolioArgs) -> Result<(), BenchError> {
+    let sizes = args.sparse;
+    let sides = [Side::fixed(0), Side::Ours(args.order), Side::fixed(4)];
+    let rounds = bench.processes(&sides, |side| {
+        worker_of("sparse", side, &sizes.to_arguments())
+    })?;
+    bench.parts.sparse = Some(Part::new(sizes, rounds));
+    Ok(())
+}
+
+fn header(bench: &mut Bench<FolioParts>, args: &FolioArgs) -> Result<(), BenchError> {
+    let sizes = args.header;
+    let can_run = under_run::can_run();
+    let runs = sizes.runs(args.order, can_run.is_ok());
+    if let Err(why) = can_run {
+        bench.skipped.note("header under millpond run", &why);
+    }
+    let rounds = bench.rounds(&runs, |bench, run| {
+        header::measure(&bench.workers, run, &sizes)
+    })?;
+    bench.parts.header = Some(Part::new(sizes, rounds));
+    Ok(())
+}
+
+fn snapshot(bench: &mut Bench<FolioParts>, args: &FolioArgs) -> Result<(), BenchError> {
+    let sizes = args.snapshot;
+    let ours = [Side::Ours(args.order)];
+    let sides = sides_with_huge_pages(&mut bench.skipped, "snapshot", &ours);
+    let numbers = options(&[("--snapshot-memory", sizes.memory_bytes)]);
+    let rounds = bench.processes(&sides, |side| worker_of("snapshot", side, &numbers))?;
+    bench.parts.snapshot = Some(Part::new(sizes, rounds));
+    Ok(())
+}
+
+fn latency(bench: &mut Bench<FolioParts>, args: &FolioArgs) -> Result<(), BenchError> {
+    let sizes = args.latency;
+    let mut runs = Vec::new();
+    for order in [BenchOrder(millpond::Order::ZERO.into()), args.order] {
+        for background in [false, true] {
+            runs.push(latency::Run { order, background });
         }
-        sides
     }
-
-    fn touch(&mut self) -> Result<(), BenchError> {
-        let sizes = self.args.touch;
-        let ours = [self.ours(), Side::fixed(9), Side::fixed(4)];
-        let sides = self.sides_with_huge_pages("touch", &ours);
-        let mut rounds = Rounds::new(&sides, self.args.rounds);
-        rounds.run(|side| {
-            let numbers = options(&[("--touch-memory", sizes.memory_bytes)]);
-            let arguments = worker_of("touch", side, &numbers);
-            self.workers.measure(&arguments, |_, _| Ok(()))
-        })?;
-        self.parts.touch = Some(Part::new(sizes, rounds.done));
-        Ok(())
-    }
-
-    fn sparse(&mut self) -> Result<(), BenchError> {
-        let sizes = self.args.sparse;
-        let sides = [Side::fixed(0), self.ours(), Side::fixed(4)];
-        let mut rounds = Rounds::new(&sides, self.args.rounds);
-        rounds.run(|side| {
-            let arguments = worker_of("sparse", side, &sizes.to_arguments());
-            self.workers.measure(&arguments, |_, _| Ok(()))
-        })?;
-        self.parts.sparse = Some(Part::new(sizes, rounds.done));
-        Ok(())
-    }
-
-    fn header(&mut self) -> Result<(), BenchError> {
-        let sizes = self.args.header;
-        let can_run = under_run::can_run();
-        let mut rounds = Rounds::new(
-            &sizes.runs(self.args.order, can_run.is_ok()),
-            self.args.rounds,
-        );
-        if let Err(why) = can_run {
-            self.parts.skip("header under millpond run", &why);
-        }
-        rounds.run(|run| header::measure(&self.workers, run, &sizes))?;
-        self.parts.header = Some(Part::new(sizes, rounds.done));
-        Ok(())
-    }
-
-    fn snapshot(&mut self) -> Result<(), BenchError> {
-        let sizes = self.args.snapshot;
-        let sides = self.sides_with_huge_pages("snapshot", &[self.ours()]);
-        let mut rounds = Rounds::new(&sides, self.args.rounds);
-        rounds.run(|side| {
-            let numbers = options(&[("--snapshot-memory", sizes.memory_bytes)]);
-            let arguments = worker_of("snapshot", side, &numbers);
-            self.workers.measure(&arguments, |_, _| Ok(()))
-        })?;
-        self.parts.snapshot = Some(Part::new(sizes, rounds.done));
-        Ok(())
-    }
-
-    fn latency(&mut self) -> Result<(), BenchError> {
-        let sizes = self.args.latency;
-        let mut runs = Vec::new();
-        for order in [BenchOrder(millpond::Order::ZERO.into()), self.args.order] {
-            for background in [false, true] {
-                runs.push(latency::Run { order, background });
-            }
-        }
-        let mut rounds = Rounds::new(&runs, self.args.rounds);
-        rounds.run(|run| {
-            let side = Side::Ours(run.order);
-            let mut arguments = worker_of("latency", side, &sizes.to_arguments());
-            arguments.extend(run.background.then(|| "--background".to_owned()));
-            self.workers.measure(&arguments, |_, _| Ok(()))
-        })?;
-        self.parts.latency = Some(Part::new(sizes, rounds.done));
-        Ok(())
-    }
+    let rounds = bench.processes(&runs, |run| {
+        let side = Side::Ours(run.order);
+        let mut arguments = worker_of("latency", side, &sizes.to_arguments());
+        arguments.extend(run.background.then(|| "--background".to_owned()));
+        arguments
+    })?;
+    bench.parts.latency = Some(Part::new(sizes, rounds));
+    Ok(())
 }
 
 fn worker_of(part: &str, side: Side, sizes: &[String]) -> Vec<String> {

@@ -15,13 +15,11 @@ mod side;
 mod unmap;
 mod watch;
 
+use crate::bench::{self, Asked, Bench};
 use crate::error::BenchError;
-use crate::guard::Guard;
 use crate::order::BenchOrder;
-use crate::part::{Part, is_asked_for};
-use crate::rounds::{Rounds, load_average};
-use crate::summary::Summary;
-use crate::worker::{Workers, say_measured};
+use crate::part::Part;
+use crate::worker::say_measured;
 use crate::{mapping, memory, under_run};
 use millpond_cli::size::Human;
 use report::FreeParts;
@@ -30,15 +28,8 @@ use side::Side;
 /// `millpond bench free`'s arguments.
 #[derive(clap::Args, Debug)]
 pub struct FreeArgs {
-    /// Print the result as JSON
-    #[arg(long)]
-    json: bool,
-    /// How often each side is measured
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    rounds: u16,
-    /// Measure these parts alone
-    #[arg(long, value_name = "PART,...", value_delimiter = ',')]
-    only: Vec<Name>,
+    #[command(flatten)]
+    asked: Asked<Name>,
     /// The order of Millpond's folios in all parts
     #[arg(long, default_value = "4")]
     order: BenchOrder,
@@ -61,7 +52,7 @@ enum Name {
     Unmap,
 }
 
-const PARTS: [Name; 3] = [Name::Blocked, Name::Cycle, Name::Unmap];
+impl bench::Name for Name {}
 
 /// One measured process of this benchmark.
 #[derive(clap::Subcommand, Debug)]
@@ -98,89 +89,58 @@ pub enum FreeWorker {
 /// # Errors
 /// When a worker fails, or a signal asked for the end.
 pub fn free(args: &FreeArgs) -> Result<u8, BenchError> {
-    let workers = Workers::new().map_err(BenchError::Start)?;
-    // Nothing of the machine is changed; root takes the lock all the same, so that no two benchmarks disturb each
-    // other.
-    let guard = Guard::acquire_if_root()?;
-    let mut bench = Bench {
-        args,
-        workers,
-        parts: FreeParts::default(),
-    };
-    let load = load_average();
-    for part in PARTS {
-        if !is_asked_for(&args.only, part) {
-            continue;
-        }
-        match part {
-            Name::Blocked => bench.blocked()?,
-            Name::Cycle => bench.cycle()?,
-            Name::Unmap => bench.unmap()?,
-        }
-    }
-    guard.map_or(Ok(()), Guard::finish)?;
-    bench.workers.check()?;
-    let report = Summary::new(args.rounds, args.order, [load, load_average()], bench.parts);
-    report.conclude(args.json)
+    Bench::run(&args.asked, Some(args.order), |bench, part| match part {
+        Name::Blocked => blocked(bench, args),
+        Name::Cycle => cycle(bench, args),
+        Name::Unmap => unmap(bench, args),
+    })
 }
 
-struct Bench<'a> {
-    args: &'a FreeArgs,
-    workers: Workers,
-    parts: FreeParts,
+fn blocked(bench: &mut Bench<FreeParts>, args: &FreeArgs) -> Result<(), BenchError> {
+    let mut sizes = args.blocked;
+    if let Err(why) = memory::room_for(sizes.memory_bytes) {
+        let what = format!("blocked at {}", Human(sizes.memory_bytes));
+        bench.skipped.note(&what, &why);
+        sizes.memory_bytes = memory::halved_to_fit(sizes.memory_bytes)?;
+    }
+    let rounds = bench.processes(&blocked::SIDES, |side| {
+        args.worker_of("blocked", side, &sizes.to_arguments())
+    })?;
+    bench.parts.blocked = Some(Part::new(sizes, rounds));
+    Ok(())
 }
 
-impl Bench<'_> {
-    fn blocked(&mut self) -> Result<(), BenchError> {
-        let mut sizes = self.args.blocked;
-        if let Err(why) = memory::room_for(sizes.memory_bytes) {
-            let what = format!("blocked at {}", Human(sizes.memory_bytes));
-            self.parts.skipped.note(&what, &why);
-            sizes.memory_bytes = memory::halved_to_fit(sizes.memory_bytes)?;
-        }
-        let mut rounds = Rounds::new(&blocked::SIDES, self.args.rounds);
-        rounds.run(|side| {
-            let arguments = self.worker_of("blocked", side, &sizes.to_arguments());
-            self.workers.measure(&arguments, |_, _| Ok(()))
-        })?;
-        self.parts.blocked = Some(Part::new(sizes, rounds.done));
-        Ok(())
+fn cycle(bench: &mut Bench<FreeParts>, args: &FreeArgs) -> Result<(), BenchError> {
+    let sizes = args.cycle;
+    let mut sides = vec![Side::Discard, Side::FreeAsync, Side::Kernel];
+    match mapping::huge_pages() {
+        Ok(()) => sides.push(Side::KernelHuge),
+        Err(why) => bench.skipped.note("cycle, the kernel's huge pages", &why),
     }
+    let rounds = bench.processes(&sides, |side| {
+        args.worker_of("cycle", side, &sizes.to_arguments())
+    })?;
+    bench.parts.cycle = Some(Part::new(sizes, rounds));
+    Ok(())
+}
 
-    fn cycle(&mut self) -> Result<(), BenchError> {
-        let sizes = self.args.cycle;
-        let mut sides = vec![Side::Discard, Side::FreeAsync, Side::Kernel];
-        match mapping::huge_pages() {
-            Ok(()) => sides.push(Side::KernelHuge),
-            Err(why) => self
-                .parts
-                .skipped
-                .note("cycle, the kernel's huge pages", &why),
-        }
-        let mut rounds = Rounds::new(&sides, self.args.rounds);
-        rounds.run(|side| {
-            let arguments = self.worker_of("cycle", side, &sizes.to_arguments());
-            self.workers.measure(&arguments, |_, _| Ok(()))
-        })?;
-        self.parts.cycle = Some(Part::new(sizes, rounds.done));
-        Ok(())
+fn unmap(bench: &mut Bench<FreeParts>, args: &FreeArgs) -> Result<(), BenchError> {
+    let sizes = args.unmap;
+    let mut runs = vec![unmap::Run::Run, unmap::Run::Kernel];
+    if let Err(why) = under_run::can_run() {
+        bench.skipped.note("unmap under millpond run", &why);
+        runs.remove(0);
     }
+    let rounds = bench.rounds(&runs, |bench, run| {
+        unmap::measure(&bench.workers, run, args.order, &sizes)
+    })?;
+    bench.parts.unmap = Some(Part::new(sizes, rounds));
+    Ok(())
+}
 
-    fn unmap(&mut self) -> Result<(), BenchError> {
-        let sizes = self.args.unmap;
-        let mut runs = vec![unmap::Run::Run, unmap::Run::Kernel];
-        if let Err(why) = under_run::can_run() {
-            self.parts.skipped.note("unmap under millpond run", &why);
-            runs.remove(0);
-        }
-        let mut rounds = Rounds::new(&runs, self.args.rounds);
-        rounds.run(|run| unmap::measure(&self.workers, run, self.args.order, &sizes))?;
-        self.parts.unmap = Some(Part::new(sizes, rounds.done));
-        Ok(())
-    }
-
+impl FreeArgs {
     fn worker_of(&self, part: &str, side: Side, sizes: &[String]) -> Vec<String> {
-        let (side, order) = (side.to_string(), self.args.order.to_string());
+        let (side, order) = (side.to_string(), self.order.to_string());
         let mut arguments = ["free", part, &side, "--order", &order]
             .map(str::to_owned)
             .to_vec();

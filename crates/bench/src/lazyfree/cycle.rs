@@ -19,7 +19,8 @@ use crate::data::{self, PAGE};
 use crate::error::Failure;
 use crate::lazyfree::memory::{Memory, Side};
 use crate::lazyfree::side;
-use crate::rounds;
+use crate::part::{self, Figure};
+use crate::rounds::{self, Median, highest, known, of};
 use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -73,6 +74,38 @@ pub struct Cycle {
     pub wrong_pages: u64,
     /// The reasons why patterns have no figure.
     pub skipped: Vec<String>,
+}
+
+impl Median for Cycle {
+    fn median(rounds: &[Self]) -> Self {
+        Self {
+            interleaved: of(rounds, |r| r.interleaved),
+            phased: of(rounds, |r| r.phased),
+            phased_free: of(rounds, |r| r.phased_free),
+            vectored: known(rounds, |r| r.vectored),
+            spinning: known(rounds, |r| r.spinning),
+            faults: of(rounds, |r| r.faults),
+            purged: highest(rounds, |r| r.purged),
+            wrong_pages: highest(rounds, |r| r.wrong_pages),
+            skipped: rounds
+                .first()
+                .map_or_else(Vec::new, |round| round.skipped.clone()),
+        }
+    }
+}
+
+impl part::Outcome for Cycle {
+    const FIGURES: &'static [Figure<Self>] = &[
+        Figure::time("interleaved", |cycle| cycle.interleaved),
+        Figure::time("phased", |cycle| cycle.phased),
+        Figure::time("vectored", |cycle| cycle.vectored.unwrap_or(f64::NAN)),
+        Figure::time("spinning", |cycle| cycle.spinning.unwrap_or(f64::NAN)),
+        Figure::other("faults", |cycle| cycle.faults),
+    ];
+
+    fn wrong(&self) -> u64 {
+        self.wrong_pages
+    }
 }
 
 impl Sizes {
@@ -295,6 +328,7 @@ fn pin(cpu: usize) -> rustix::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::part::Contender;
 
     #[test]
     fn old_or_zeros_but_nothing_between() {

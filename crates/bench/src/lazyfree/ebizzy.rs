@@ -11,10 +11,13 @@
 
 use crate::error::{BenchError, Failure};
 use crate::lazyfree::decay::Decay;
+use crate::part::{self, Contender, Figure};
 use crate::phases::usage;
+use crate::rounds::{self, Median, highest};
 use crate::worker::Workers;
-use crate::{data, rounds, under_run};
+use crate::{data, under_run};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -92,6 +95,52 @@ pub struct Outcome {
     pub faults: f64,
     /// Highest resident set of the process as the kernel counts it, in bytes.
     pub peak_rss_bytes: u64,
+}
+
+impl Contender for Run {
+    /// Lazy purging is held against eager purging, with as many threads and memory kept as long.
+    fn is_against(self, other: Self) -> bool {
+        self.allocator == Allocator::LazyPurge
+            && other
+                == Self {
+                    allocator: Allocator::EagerPurge,
+                    ..self
+                }
+    }
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { threads, decay, .. } = self;
+        match self.allocator {
+            Allocator::LazyPurge => write!(f, "{threads}, kept {decay}, lazy"),
+            Allocator::EagerPurge => write!(f, "{threads}, kept {decay}, eager"),
+            Allocator::Libc => write!(f, "{threads}, C library"),
+        }
+    }
+}
+
+impl Median for Outcome {
+    fn median(rounds: &[Self]) -> Self {
+        Self {
+            records_per_second: rounds::of(rounds, |r| r.records_per_second),
+            faults: rounds::of(rounds, |r| r.faults),
+            wrong_records: highest(rounds, |r| r.wrong_records),
+            peak_rss_bytes: highest(rounds, |r| r.peak_rss_bytes),
+        }
+    }
+}
+
+impl part::Outcome for Outcome {
+    const FIGURES: &'static [Figure<Self>] = &[
+        Figure::other("records/s", |one| one.records_per_second.round()),
+        Figure::time("µs a record", |one| 1e6 / one.records_per_second),
+        Figure::other("faults", |one| one.faults),
+    ];
+
+    fn wrong(&self) -> u64 {
+        self.wrong_records
+    }
 }
 
 impl Sizes {

@@ -4,6 +4,7 @@
 //! call through the interface costs a few nanoseconds, and the cheapest thing measured costs a thousand.
 
 use crate::error::Failure;
+use crate::part::Contender;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Range;
@@ -44,16 +45,16 @@ pub enum Freed {
     Either,
 }
 
-impl Side {
-    /// Whether the kernel has the memory.
-    #[must_use]
-    pub fn is_kernel(self) -> bool {
+impl Contender for Side {
+    fn is_kernel(self) -> bool {
         matches!(
             self,
             Self::KernelKeep | Self::KernelFree | Self::KernelDontneed
         )
     }
+}
 
+impl Side {
     /// The contents that the side's freed pages may have.
     #[must_use]
     pub fn freed(self) -> Freed {

@@ -20,31 +20,22 @@ mod rss;
 mod side;
 mod workers;
 
+use crate::bench::{self, Asked, Bench};
 use crate::error::{BenchError, Skip};
-use crate::guard::Guard;
-use crate::kernel_swap::KernelSwap;
-use crate::part::is_asked_for;
+use crate::part::{Contender, Part};
 use crate::phases::Work;
-use crate::place::Place;
-use crate::rounds::{Rounds, load_average, options, parse_pages, print};
+use crate::rounds::{options, parse_pages};
 use crate::under_run;
-use crate::worker::{Workers, say_measured};
+use crate::worker::say_measured;
 use memory::Side;
-use report::{Ebizzy, LazyFreeReport, Parts, Rss, Sides};
+use report::LazyFreeParts;
 use std::path::PathBuf;
 
 /// `millpond bench lazyfree`'s arguments.
 #[derive(clap::Args, Debug)]
 pub struct LazyFreeArgs {
-    /// Print the result as JSON
-    #[arg(long)]
-    json: bool,
-    /// How often each side is measured
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    rounds: u16,
-    /// Measure these parts alone
-    #[arg(long, value_name = "PART,...", value_delimiter = ',')]
-    only: Vec<Part>,
+    #[command(flatten)]
+    asked: Asked<Name>,
     #[command(flatten)]
     cycle: cycle::Sizes,
     #[command(flatten)]
@@ -57,7 +48,7 @@ pub struct LazyFreeArgs {
 
 /// A part of the benchmark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-enum Part {
+enum Name {
     /// Chunks that are freed and rewritten, all in memory
     Cycle,
     /// Worker threads that fill and free twice the budget
@@ -67,6 +58,8 @@ enum Part {
     /// The resident sizes that Millpond and the kernel report
     Rss,
 }
+
+impl bench::Name for Name {}
 
 /// One measured process of this benchmark.
 #[derive(clap::Subcommand, Debug)]
@@ -115,138 +108,85 @@ pub enum LazyFreeWorker {
 /// # Errors
 /// When a worker fails, something cannot be put back, or a signal asked for the end.
 pub fn lazyfree(args: &LazyFreeArgs) -> Result<u8, BenchError> {
-    let workers = Workers::new().map_err(BenchError::Start)?;
-    let mut guard = Guard::acquire_if_root()?;
-    let mut bench = Bench {
-        args,
-        workers,
-        parts: Parts::default(),
-        load: load_average(),
-    };
-    for part in [Part::Cycle, Part::Workers, Part::Ebizzy, Part::Rss] {
-        if !is_asked_for(&args.only, part) {
-            continue;
-        }
-        match part {
-            Part::Cycle => bench.cycle()?,
-            Part::Workers => bench.twelve_workers(guard.as_mut())?,
-            Part::Ebizzy => bench.ebizzy()?,
-            Part::Rss => bench.rss()?,
-        }
-    }
-    guard.map_or(Ok(()), Guard::finish)?;
-    bench.workers.check()?;
-    let load = [bench.load, load_average()];
-    let report = LazyFreeReport::new(args.rounds, load, bench.parts);
-    print(args.json, &report).map_err(BenchError::Print)?;
-    Ok(u8::from(!report.all_right()))
-}
-
-struct Bench<'a> {
-    args: &'a LazyFreeArgs,
-    workers: Workers,
-    parts: Parts,
-    load: Option<f64>,
+    Bench::run(&args.asked, None, |bench, part| match part {
+        Name::Cycle => cycle(bench, args),
+        Name::Workers => twelve_workers(bench, args),
+        Name::Ebizzy => ebizzy(bench, args),
+        Name::Rss => rss(bench, args),
+    })
 }
 
 /// Times that a kernel's side is started when it is killed. All its workers fill at once, now and then faster than the
 /// kernel writes to zram, and the kernel takes that for the end of memory.
 const KERNEL_TRIES: u32 = 4;
 
-impl Bench<'_> {
-    fn cycle(&mut self) -> Result<(), BenchError> {
-        let sizes = self.args.cycle;
-        let mut rounds = Rounds::new(&cycle::SIDES, self.args.rounds);
-        rounds.run(|side| {
-            let arguments = worker_of("cycle", side, sizes.to_arguments());
-            self.workers.measure(&arguments, |_, _| Ok(()))
-        })?;
-        self.parts.cycle = Some(Sides::new(sizes, rounds.done));
-        Ok(())
-    }
-
-    fn twelve_workers(&mut self, mut guard: Option<&mut Guard>) -> Result<(), BenchError> {
-        let sizes = self.args.workers;
-        let kernel = match set_up_kernel(&sizes, guard.as_deref_mut()) {
-            Ok(kernel) => Some(kernel),
-            Err(BenchError::Skipped(why)) => {
-                self.parts.skip("workers, the kernel's side", &why);
-                None
-            }
-            Err(error) => return Err(error),
-        };
-        let mut sides = workers::OURS.to_vec();
-        if kernel.is_some() {
-            sides.extend(workers::KERNELS);
+fn cycle(bench: &mut Bench<LazyFreeParts>, args: &LazyFreeArgs) -> Result<(), BenchError> {
+    let sizes = args.cycle;
+    let rounds = bench.processes(&cycle::SIDES, |side| {
+        worker_of("cycle", side, sizes.to_arguments())
+    })?;
+    let part: Part<Side, _, cycle::Cycle> = Part::new(sizes, rounds);
+    for side in &part.sides {
+        for why in &side.measured.median.skipped {
+            let what = format!("cycle, {}", side.side);
+            bench.skipped.note(&what, &Skip(why.clone()));
         }
-        let mut rounds = Rounds::new(&sides, self.args.rounds);
-        rounds.run(|side| {
-            let mut arguments = worker_of("workers", side, sizes.to_arguments());
-            let group = kernel.as_ref().filter(|_| side.is_kernel());
-            if let Some(kernel) = group {
-                arguments.push("--cgroup".to_owned());
-                arguments.push(kernel.group().display().to_string());
-            }
-            let mut tries = if group.is_some() { KERNEL_TRIES } else { 1 };
-            loop {
-                tries -= 1;
-                let measured = self.workers.measure(&arguments, |pid, start| {
-                    match (group, guard.as_deref_mut()) {
-                        (Some(_), Some(guard)) => {
-                            guard.record(|made| made.worker = Some((pid, start)))
-                        }
-                        _ => Ok(()),
-                    }
-                });
-                match measured {
-                    Err(BenchError::Killed) if tries > 0 => {}
-                    measured => break measured,
-                }
-            }
-        })?;
-        self.parts.workers = Some(Sides::new(sizes, rounds.done));
-        Ok(())
     }
-
-    fn ebizzy(&mut self) -> Result<(), BenchError> {
-        let sizes = &self.args.ebizzy;
-        let can_run = under_run::can_run();
-        let mut rounds = Rounds::new(&sizes.runs(can_run.is_err()), self.args.rounds);
-        if let Err(why) = can_run {
-            self.parts.skip("ebizzy under millpond run", &why);
-        }
-        rounds.run(|run| ebizzy::measure(&self.workers, run, sizes))?;
-        self.parts.ebizzy = Some(Ebizzy::new(sizes.clone(), rounds.done));
-        Ok(())
-    }
-
-    fn rss(&mut self) -> Result<(), BenchError> {
-        let sizes = &self.args.rss;
-        let mut rounds = Rounds::new(&sizes.orders, self.args.rounds);
-        rounds.run(|order| {
-            let mut arguments = vec!["lazy-free".to_owned(), "rss".to_owned()];
-            let numbers = [("--order", order.into()), ("--bytes", sizes.memory_bytes)];
-            arguments.extend(options(&numbers));
-            self.workers.measure(&arguments, |_, _| Ok(()))
-        })?;
-        self.parts.rss = Some(Rss::new(sizes.memory_bytes, rounds.done));
-        Ok(())
-    }
+    bench.parts.cycle = Some(part);
+    Ok(())
 }
 
-fn set_up_kernel(
-    sizes: &workers::Sizes,
-    guard: Option<&mut Guard>,
-) -> Result<KernelSwap, BenchError> {
-    let Some(guard) = guard else {
-        return Err(Skip("making swap and cgroups needs root".to_owned()).into());
-    };
+fn twelve_workers(bench: &mut Bench<LazyFreeParts>, args: &LazyFreeArgs) -> Result<(), BenchError> {
+    let sizes = args.workers;
     let work = Work {
         pages: sizes.pages(),
         ram: sizes.budget_bytes,
         accesses: 1,
     };
-    KernelSwap::set_up(guard, &work, &Place::default())
+    let (rounds, _) = bench.beside_kernel_swap("workers", &work, |bench, kernel| {
+        let mut sides = workers::OURS.to_vec();
+        sides.extend(kernel.iter().flat_map(|_| workers::KERNELS));
+        bench.rounds(&sides, |bench, side| {
+            let arguments = worker_of("workers", side, sizes.to_arguments());
+            let kernel = kernel.filter(|_| side.is_kernel());
+            let mut tries = if kernel.is_some() { KERNEL_TRIES } else { 1 };
+            loop {
+                tries -= 1;
+                match bench.process(arguments.clone(), kernel) {
+                    Err(BenchError::Killed) if tries > 0 => {}
+                    measured => break measured,
+                }
+            }
+        })
+    })?;
+    bench.parts.workers = Some(Part::new(sizes, rounds));
+    Ok(())
+}
+
+fn ebizzy(bench: &mut Bench<LazyFreeParts>, args: &LazyFreeArgs) -> Result<(), BenchError> {
+    let sizes = &args.ebizzy;
+    let can_run = under_run::can_run();
+    let runs = sizes.runs(can_run.is_err());
+    if let Err(why) = can_run {
+        bench.skipped.note("ebizzy under millpond run", &why);
+    }
+    let rounds = bench.rounds(&runs, |bench, run| {
+        ebizzy::measure(&bench.workers, run, sizes)
+    })?;
+    bench.parts.ebizzy = Some(Part::new(sizes.clone(), rounds));
+    Ok(())
+}
+
+fn rss(bench: &mut Bench<LazyFreeParts>, args: &LazyFreeArgs) -> Result<(), BenchError> {
+    let sizes = &args.rss;
+    let rounds = bench.processes(&sizes.orders, |order| {
+        let mut arguments = vec!["lazy-free".to_owned(), "rss".to_owned()];
+        let numbers = [("--order", order.into()), ("--bytes", sizes.memory_bytes)];
+        arguments.extend(options(&numbers));
+        arguments
+    })?;
+    bench.parts.rss = Some(Part::new(sizes.clone(), rounds));
+    Ok(())
 }
 
 fn worker_of(part: &str, side: Side, sizes: Vec<String>) -> Vec<String> {

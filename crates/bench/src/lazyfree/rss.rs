@@ -9,7 +9,9 @@
 
 use crate::error::Failure;
 use crate::lazyfree::ours;
-use crate::{rounds, smaps};
+use crate::part::{self, Contender, Figure};
+use crate::rounds::{self, Median, count, highest};
+use crate::smaps;
 use millpond::{Manager, Order, PAGE_SIZE};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
@@ -47,6 +49,36 @@ pub struct Outcome {
     pub error: f64,
     /// Pages of the half that was not freed that do not hold what was written.
     pub wrong_pages: u64,
+}
+
+/// A side is an order of folios, by its number.
+impl Contender for u8 {}
+
+impl Median for Outcome {
+    fn median(rounds: &[Self]) -> Self {
+        Self {
+            rss_bytes: count(rounds, |r| r.rss_bytes),
+            metadata_bytes: count(rounds, |r| r.metadata_bytes),
+            resident_bytes: count(rounds, |r| r.resident_bytes),
+            lazyfree_bytes: count(rounds, |r| r.lazyfree_bytes),
+            error: rounds.iter().map(|r| r.error).fold(0.0, f64::max),
+            wrong_pages: highest(rounds, |r| r.wrong_pages),
+        }
+    }
+}
+
+impl part::Outcome for Outcome {
+    const FIGURES: &'static [Figure<Self>] = &[
+        Figure::other("Rss, KiB", |one| (one.rss_bytes >> 10) as f64),
+        Figure::other("tables", |one| (one.metadata_bytes >> 10) as f64),
+        Figure::other("resident", |one| (one.resident_bytes >> 10) as f64),
+        Figure::other("lazyfree", |one| (one.lazyfree_bytes >> 10) as f64),
+        Figure::other("error, %", |one| one.error * 100.0),
+    ];
+
+    fn wrong(&self) -> u64 {
+        self.wrong_pages
+    }
 }
 
 /// Waits for the end of the stream that filling is. Huge pages stand ready for it: memory that is reported by itself,

@@ -4,6 +4,7 @@ use crate::error::Failure;
 use crate::lazyfree::kernel::Anonymous;
 use crate::lazyfree::memory::{Memory, Side};
 use crate::lazyfree::ours::Managed;
+use crate::part::Contender;
 
 /// Opens memory of `bytes` bytes for `side`; Millpond's has all of it within its budget.
 ///

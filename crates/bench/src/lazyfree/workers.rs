@@ -17,12 +17,14 @@
 //! The kernel's sides run in a memory cgroup and swap to zram. Their counters are those of the machine, which has to be
 //! quiet.
 
+use crate::cgroup;
 use crate::data::PAGE;
 use crate::error::Failure;
 use crate::lazyfree::kernel::{self, Anonymous};
 use crate::lazyfree::memory::{Freed, Memory, Side};
 use crate::lazyfree::ours::{self, Managed};
-use crate::{cgroup, rounds};
+use crate::part::{self, Contender, Figure};
+use crate::rounds::{self, Median, count, highest};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::Barrier;
@@ -66,6 +68,34 @@ pub struct Outcome {
     pub pages_touched: u64,
     /// Pages that held what they must not.
     pub wrong_pages: u64,
+}
+
+impl Median for Outcome {
+    fn median(rounds: &[Self]) -> Self {
+        Self {
+            seconds: rounds::of(rounds, |r| r.seconds),
+            pswpin: count(rounds, |r| r.pswpin),
+            pswpout: count(rounds, |r| r.pswpout),
+            pglazyfreed: count(rounds, |r| r.pglazyfreed),
+            pages_touched: count(rounds, |r| r.pages_touched),
+            wrong_pages: highest(rounds, |r| r.wrong_pages),
+        }
+    }
+}
+
+impl part::Outcome for Outcome {
+    const FIGURES: &'static [Figure<Self>] = &[
+        Figure::other("store reads", |one| one.pswpin as f64),
+        Figure::other("% of touched", |one| {
+            one.pswpin as f64 / one.pages_touched as f64 * 100.0
+        }),
+        Figure::other("written", |one| one.pswpout as f64),
+        Figure::other("seconds", |one| one.seconds),
+    ];
+
+    fn wrong(&self) -> u64 {
+        self.wrong_pages
+    }
 }
 
 impl Sizes {

@@ -14,29 +14,21 @@ mod place;
 mod report;
 mod vec;
 
+use crate::bench::{self, Asked, Bench};
 use crate::error::BenchError;
-use crate::guard::Guard;
 use crate::memory;
 use crate::order::BenchOrder;
-use crate::part::{Part, is_asked_for};
-use crate::rounds::{Rounds, load_average};
-use crate::summary::Summary;
-use crate::worker::{Workers, say_measured};
+use crate::part::Part;
+use crate::worker::say_measured;
+use millpond_cli::size::Human;
 use place::Place;
 use report::RemapParts;
 
 /// `millpond bench remap`'s arguments.
 #[derive(clap::Args, Debug)]
 pub struct RemapArgs {
-    /// Print the result as JSON
-    #[arg(long)]
-    json: bool,
-    /// How often each side is measured
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    rounds: u16,
-    /// Measure these parts alone
-    #[arg(long, value_name = "PART,...", value_delimiter = ',')]
-    only: Vec<Name>,
+    #[command(flatten)]
+    asked: Asked<Name>,
     /// The order of Millpond's folios in all parts
     #[arg(long, default_value = "4")]
     order: BenchOrder,
@@ -59,7 +51,7 @@ enum Name {
     Vec,
 }
 
-const PARTS: [Name; 3] = [Name::Move, Name::Scale, Name::Vec];
+impl bench::Name for Name {}
 
 /// One measured process of this benchmark.
 #[derive(clap::Subcommand, Debug)]
@@ -91,103 +83,68 @@ pub enum RemapWorker {
 /// # Errors
 /// When a worker fails, or a signal asked for the end.
 pub fn remap(args: &RemapArgs) -> Result<u8, BenchError> {
-    let workers = Workers::new().map_err(BenchError::Start)?;
-    // Nothing of the machine is changed; root takes the lock all the same, so that no two benchmarks disturb each
-    // other.
-    let guard = Guard::acquire_if_root()?;
-    let mut bench = Bench {
-        args,
-        workers,
-        parts: RemapParts::default(),
-    };
-    let load = load_average();
-    for part in PARTS {
-        if !is_asked_for(&args.only, part) {
-            continue;
-        }
-        match part {
-            Name::Move => bench.moving()?,
-            Name::Scale => bench.scale()?,
-            Name::Vec => bench.vec()?,
-        }
-    }
-    guard.map_or(Ok(()), Guard::finish)?;
-    bench.workers.check()?;
-    let report = Summary::new(args.rounds, args.order, [load, load_average()], bench.parts);
-    report.conclude(args.json)
+    Bench::run(&args.asked, Some(args.order), |bench, part| match part {
+        Name::Move => moving(bench, args),
+        Name::Scale => scale(bench, args),
+        Name::Vec => vec(bench, args),
+    })
 }
 
-struct Bench<'a> {
-    args: &'a RemapArgs,
-    workers: Workers,
-    parts: RemapParts,
+fn moving(bench: &mut Bench<RemapParts>, args: &RemapArgs) -> Result<(), BenchError> {
+    let sizes = args.moving;
+    let rounds = bench.processes(&place::ALL, |place| {
+        args.worker_of("move", &place, sizes.to_arguments())
+    })?;
+    bench.parts.moving = Some(Part::new(sizes, rounds));
+    Ok(())
 }
 
-impl Bench<'_> {
-    fn move_once(&self, place: Place, sizes: moving::Sizes) -> Result<moving::Outcome, BenchError> {
-        let mut arguments = self.worker_of("move", &place);
-        arguments.extend(sizes.to_arguments());
-        self.workers.measure(&arguments, |_, _| Ok(()))
-    }
-
-    fn moving(&mut self) -> Result<(), BenchError> {
-        let sizes = self.args.moving;
-        let mut rounds = Rounds::new(&place::ALL, self.args.rounds);
-        rounds.run(|place| self.move_once(place, sizes))?;
-        self.parts.moving = Some(Part::new(sizes, rounds.done));
-        Ok(())
-    }
-
-    fn scale(&mut self) -> Result<(), BenchError> {
-        let mut runs = Vec::new();
-        for &memory_bytes in &self.args.scale.memory_bytes {
-            match memory::room_for(memory_bytes) {
-                Ok(()) => runs.extend([Place::Ours { offset: 0 }, Place::Kernel].map(|place| {
-                    moving::Run {
+fn scale(bench: &mut Bench<RemapParts>, args: &RemapArgs) -> Result<(), BenchError> {
+    let mut runs = Vec::new();
+    for &memory_bytes in &args.scale.memory_bytes {
+        match memory::room_for(memory_bytes) {
+            Ok(()) => {
+                runs.extend(
+                    [Place::Ours { offset: 0 }, Place::Kernel].map(|place| moving::Run {
                         place,
                         memory_bytes,
-                    }
-                })),
-                Err(why) => {
-                    let what = format!("scale at {}", millpond_cli::size::Human(memory_bytes));
-                    self.parts.skipped.note(&what, &why);
-                }
+                    }),
+                )
+            }
+            Err(why) => {
+                let what = format!("scale at {}", Human(memory_bytes));
+                bench.skipped.note(&what, &why);
             }
         }
-        let mut rounds = Rounds::new(&runs, self.args.rounds);
-        rounds.run(
-            |moving::Run {
-                 place,
-                 memory_bytes,
-             }| {
-                let sizes = moving::Sizes {
-                    memory_bytes,
-                    ..self.args.moving
-                };
-                self.move_once(place, sizes)
-            },
-        )?;
-        self.parts.scale = Some(Part::new(self.args.scale.clone(), rounds.done));
-        Ok(())
     }
+    let rounds = bench.processes(&runs, |run| {
+        let sizes = moving::Sizes {
+            memory_bytes: run.memory_bytes,
+            ..args.moving
+        };
+        args.worker_of("move", &run.place, sizes.to_arguments())
+    })?;
+    bench.parts.scale = Some(Part::new(args.scale.clone(), rounds));
+    Ok(())
+}
 
-    fn vec(&mut self) -> Result<(), BenchError> {
-        let sizes = self.args.vec;
-        let mut rounds = Rounds::new(&[vec::Side::Pond, vec::Side::System], self.args.rounds);
-        rounds.run(|side| {
-            let mut arguments = self.worker_of("vec", &side);
-            arguments.extend(sizes.to_arguments());
-            self.workers.measure(&arguments, |_, _| Ok(()))
-        })?;
-        self.parts.vec = Some(Part::new(sizes, rounds.done));
-        Ok(())
-    }
+fn vec(bench: &mut Bench<RemapParts>, args: &RemapArgs) -> Result<(), BenchError> {
+    let sizes = args.vec;
+    let rounds = bench.processes(&[vec::Side::Pond, vec::Side::System], |side| {
+        args.worker_of("vec", &side, sizes.to_arguments())
+    })?;
+    bench.parts.vec = Some(Part::new(sizes, rounds));
+    Ok(())
+}
 
-    fn worker_of(&self, part: &str, side: &impl ToString) -> Vec<String> {
-        let (side, order) = (side.to_string(), self.args.order.to_string());
-        ["remap", part, &side, "--order", &order]
+impl RemapArgs {
+    fn worker_of(&self, part: &str, side: &impl ToString, sizes: Vec<String>) -> Vec<String> {
+        let (side, order) = (side.to_string(), self.order.to_string());
+        let mut arguments = ["remap", part, &side, "--order", &order]
             .map(str::to_owned)
-            .to_vec()
+            .to_vec();
+        arguments.extend(sizes);
+        arguments
     }
 }
 

@@ -88,6 +88,10 @@ impl Contender for Run {
     fn is_kernel(self) -> bool {
         self.place.is_kernel()
     }
+
+    fn is_against(self, other: Self) -> bool {
+        self.memory_bytes == other.memory_bytes && self.place.is_against(other.place)
+    }
 }
 
 impl fmt::Display for Run {

@@ -26,7 +26,7 @@ use crate::error::{BenchError, Skip};
 use crate::guard::Guard;
 use crate::order::BenchOrder;
 use crate::part::{Contender, Part, Skips, is_asked_for};
-use crate::rounds::{Rounds, load_average, print};
+use crate::rounds::{Rounds, load_average};
 use crate::summary::Summary;
 use crate::under_run;
 use crate::worker::Workers;
@@ -131,12 +131,10 @@ pub fn run(args: &RunArgs) -> Result<u8, BenchError> {
         store: args.store.to_variable().to_string_lossy().into_owned(),
     };
     let parts = RunParts {
-        program: Part::new(sizes, rounds.done),
-        skipped,
+        program: Some(Part::new(sizes, rounds.done)),
     };
-    let report = Summary::new(args.rounds, args.order, [load, load_average()], parts);
-    print(args.json, &report).map_err(BenchError::Print)?;
-    Ok(u8::from(!report.all_right()))
+    let load = [load, load_average()];
+    Summary::new(args.rounds, Some(args.order), load, parts, skipped).conclude(args.json)
 }
 
 struct Bench<'a> {

@@ -1,6 +1,6 @@
 //! The result of `millpond bench run`, for programs (JSON) and for people.
 //!
-//! The JSON object has `schema` = `millpond-bench-run/1`; later versions only add fields:
+//! The JSON object has `schema` = `millpond-bench-run/2`; later versions only add fields:
 //!
 //! | field | meaning |
 //! | --- | --- |
@@ -9,23 +9,19 @@
 //! | `rounds` | rounds of each side |
 //! | `order` | the order of Millpond's folios, as `--order` takes it |
 //! | `program` | `sizes` (`ram_bytes`, `peak_rss_bytes` without a limit, `program`, `store`), `sides` (each `side`, `median`, `rounds`), `ratios` |
-//! | `targets` | empty: nobody promises how long a program should take |
 //! | `skipped` | `what` was left out and `why` |
 //!
 //! A round that failed has no `seconds` and no `cpu_seconds`, and medians are of the rounds that did not fail. A round
 //! *failed* when the program ended otherwise than without a limit. A round is *wrong* when the program ended the same
 //! but printed something else. A program under Millpond has no right to either.
 
-use crate::order::BenchOrder;
-use crate::part::{self, Figure, Part, Skips};
+use crate::part::{self, Figure, Part, Shown, show};
 use crate::rounds::{Median, highest, known};
 use crate::run::program::Ran;
 use crate::run::side::Side;
 use crate::summary::Parts;
-use crate::target::Target;
 use millpond_cli::size::Human;
 use serde::Serialize;
-use std::fmt;
 
 /// The program that was run, and its sizes.
 #[derive(Clone, Debug, Serialize)]
@@ -105,54 +101,29 @@ impl part::Outcome for Outcome {
 #[derive(Clone, Debug, Serialize)]
 pub struct RunParts {
     /// All runs of the program.
-    pub program: Part<Side, Sizes, Outcome>,
-    /// The list of what was left out.
-    pub skipped: Skips,
+    pub program: Option<Part<Side, Sizes, Outcome>>,
 }
 
 impl Parts for RunParts {
-    const SCHEMA: &'static str = "millpond-bench-run/1";
+    const SCHEMA: &'static str = "millpond-bench-run/2";
 
-    fn compare(&mut self) {
-        self.program.compare_those(|ours, _| ours == Side::Millpond);
+    fn all(&self) -> Vec<Option<Shown<'_>>> {
+        vec![show(&self.program, |sizes| {
+            let (ram, peak) = (Human(sizes.ram_bytes), Human(sizes.peak_rss_bytes));
+            let (program, store) = (sizes.program.join(" "), &sizes.store);
+            format!("{program} in {ram}, the store {store}; without a limit it takes {peak}")
+        })]
     }
 
-    fn targets(&self, _order: BenchOrder) -> Vec<Target> {
-        Vec::new()
-    }
-
-    fn wrong(&self) -> u64 {
-        self.program.wrong()
-    }
-
-    fn skipped(&self) -> &Skips {
-        &self.skipped
-    }
-
-    fn write(&self, f: &mut fmt::Formatter<'_>, rounds: u16, order: &str) -> fmt::Result {
-        let Sizes {
-            ram_bytes,
-            peak_rss_bytes,
-            program,
-            store,
-        } = &self.program.sizes;
-        writeln!(
-            f,
-            "medians of {rounds} rounds; times are seconds; Millpond's folios are of order {order}, its store {store}"
-        )?;
-        let heading = format!(
-            "{} in {}; without a limit it takes {}",
-            program.join(" "),
-            Human(*ram_bytes),
-            Human(*peak_rss_bytes),
-        );
-        self.program.write(f, &heading)
+    fn units(&self, order: &str) -> String {
+        format!("times are seconds; Millpond's folios are of order {order}")
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::part::Skips;
     use crate::summary::Summary;
 
     fn ran(seconds: f64, status: i32, output: u64) -> Ran {
@@ -178,10 +149,15 @@ mod tests {
             store: "auto".to_owned(),
         };
         let parts = RunParts {
-            program: Part::new(sizes, rounds.collect()),
-            skipped: Skips::default(),
+            program: Some(Part::new(sizes, rounds.collect())),
         };
-        Summary::new(1, "adaptive".parse().unwrap(), [None, None], parts)
+        Summary::new(
+            1,
+            "adaptive".parse().ok(),
+            [None; 2],
+            parts,
+            Skips::default(),
+        )
     }
 
     #[test]
@@ -192,10 +168,10 @@ mod tests {
             (Side::KernelZram, &[ran(0.1, 137, 9)]),
         ]);
         assert!(report.all_right());
-        let program = &report.parts.program;
-        let ratio = |kernel| program.ratio("seconds", Side::Millpond, kernel).unwrap();
-        assert_eq!(ratio(Side::KernelFile), 2.0);
-        assert!(ratio(Side::KernelZram).is_nan());
+        let program = report.parts.program.as_ref().unwrap();
+        let ratio = |kernel| program.ratio("seconds", Side::Millpond, kernel);
+        assert_eq!(ratio(Side::KernelFile), Some(2.0));
+        assert_eq!(ratio(Side::KernelZram), None);
         assert!(report.to_string().contains("sort numbers in 16 MiB"));
     }
 

@@ -37,6 +37,10 @@ impl Contender for Side {
             Self::KernelFile | Self::KernelZram | Self::KernelZramInside
         )
     }
+
+    fn is_against(self, other: Self) -> bool {
+        self == Self::Millpond && other.is_kernel()
+    }
 }
 
 /// The name that the side has in arguments.

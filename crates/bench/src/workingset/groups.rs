@@ -27,6 +27,8 @@ pub enum Company {
     Beside,
 }
 
+impl part::Contender for Company {}
+
 /// The name that the company has in arguments.
 impl fmt::Display for Company {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

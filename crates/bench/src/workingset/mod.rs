@@ -24,16 +24,12 @@ mod shift;
 mod side;
 mod traces;
 
+use crate::bench::{self, Asked, Bench};
 use crate::error::{BenchError, Skip};
-use crate::guard::Guard;
-use crate::kernel_swap::KernelSwap;
 use crate::order::BenchOrder;
-use crate::part::{Part, is_asked_for};
+use crate::part::{Contender, Part};
 use crate::phases::Work;
-use crate::place::Place;
-use crate::rounds::{Median, Rounds, load_average};
-use crate::summary::Summary;
-use crate::worker::{Workers, say_measured};
+use crate::worker::say_measured;
 use groups::Company;
 use memory::Setting;
 use overhead::Detection;
@@ -47,15 +43,8 @@ use traces::Traces;
 /// `millpond bench workingset`'s arguments.
 #[derive(clap::Args, Debug)]
 pub struct WorkingsetArgs {
-    /// Print the result as JSON
-    #[arg(long)]
-    json: bool,
-    /// How often each side is measured
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    rounds: u16,
-    /// Measure these parts alone
-    #[arg(long, value_name = "PART,...", value_delimiter = ',')]
-    only: Vec<Name>,
+    #[command(flatten)]
+    asked: Asked<Name, 3>,
     /// The order of Millpond's folios in all parts
     #[arg(long, default_value = "0")]
     order: BenchOrder,
@@ -90,14 +79,12 @@ enum Name {
     Traces,
 }
 
-const PARTS: [Name; 6] = [
-    Name::Shift,
-    Name::Scan,
-    Name::Groups,
-    Name::Metadata,
-    Name::Overhead,
-    Name::Traces,
-];
+impl bench::Name for Name {
+    /// Replays disturb nobody's figures except by the processor time that they take.
+    fn wants_quiet(self) -> bool {
+        self != Self::Traces
+    }
+}
 
 /// One measured process of this benchmark.
 #[derive(clap::Subcommand, Debug)]
@@ -175,175 +162,98 @@ impl How {
 /// # Errors
 /// When a worker fails, something cannot be put back, or a signal asked for the end.
 pub fn workingset(args: &WorkingsetArgs) -> Result<u8, BenchError> {
-    let workers = Workers::new().map_err(BenchError::Start)?;
-    let asked: Vec<Name> = PARTS
-        .into_iter()
-        .filter(|&part| is_asked_for(&args.only, part))
-        .collect();
-    // Replays disturb nobody's figures except by the processor time that they take.
-    let guard = match asked[..] {
-        [Name::Traces] => None,
-        _ => Guard::acquire_if_root()?,
-    };
-    let mut bench = Bench {
-        args,
-        workers,
-        guard,
-        parts: WorkingsetParts::default(),
-    };
-    let load = load_average();
-    for part in asked {
-        bench.measure(part)?;
-    }
-    let Bench {
-        workers,
-        guard,
-        parts,
-        ..
-    } = bench;
-    guard.map_or(Ok(()), Guard::finish)?;
-    workers.check()?;
-    let load = [load, load_average()];
-    let report = Summary::new(args.rounds, args.order, load, parts);
-    report.conclude(args.json)
+    Bench::run(&args.asked, Some(args.order), |bench, part| {
+        measure(bench, args, part)
+    })
 }
 
-struct Bench<'a> {
-    args: &'a WorkingsetArgs,
-    workers: Workers,
-    guard: Option<Guard>,
-    parts: WorkingsetParts,
+fn measure(
+    bench: &mut Bench<WorkingsetParts>,
+    args: &WorkingsetArgs,
+    part: Name,
+) -> Result<(), BenchError> {
+    match part {
+        Name::Shift => {
+            let sizes = args.shift;
+            let work = (sizes.budget_bytes, sizes.pages());
+            let rounds = both(bench, args, "shift", work, &sizes.to_arguments())?;
+            bench.parts.shift = Some(Part::new(sizes, rounds));
+        }
+        Name::Scan => {
+            let sizes = args.scan;
+            let work = (sizes.budget_bytes, sizes.pages());
+            let rounds = both(bench, args, "scan", work, &sizes.to_arguments())?;
+            bench.parts.scan = Some(Part::new(sizes, rounds));
+        }
+        Name::Groups => {
+            let sizes = args.groups;
+            let sides = [Company::Alone, Company::Beside];
+            let arguments = sizes.to_arguments();
+            let rounds = bench.processes(&sides, |side| args.worker_of("groups", side, &arguments));
+            bench.parts.groups = Some(Part::new(sizes, rounds?));
+        }
+        Name::Metadata => {
+            let sizes = args.metadata;
+            let arguments = sizes.to_arguments();
+            let rounds = bench.processes(&[Side::Millpond], |side| {
+                args.worker_of("metadata", side, &arguments)
+            })?;
+            bench.parts.metadata = Some(Part::new(sizes, rounds));
+        }
+        Name::Overhead => {
+            let sizes = args.overhead;
+            let sides = [Detection::On, Detection::Off];
+            let arguments = sizes.to_arguments();
+            let rounds =
+                bench.processes(&sides, |side| args.worker_of("overhead", side, &arguments))?;
+            bench.parts.overhead = Some(Part::new(sizes, rounds));
+        }
+        Name::Traces => match &args.traces.traces {
+            Some(directory) => {
+                bench.parts.traces = Some(Traces::measure(&args.traces, directory)?);
+            }
+            None => {
+                let why = Skip("name a directory of traces with --traces".to_owned());
+                bench.skipped.note("traces", &why);
+            }
+        },
+    }
+    Ok(())
 }
 
-impl Bench<'_> {
-    fn measure(&mut self, part: Name) -> Result<(), BenchError> {
-        match part {
-            Name::Shift => {
-                let sizes = self.args.shift;
-                let work = (sizes.budget_bytes, sizes.pages());
-                let rounds = self.both("shift", work, &sizes.to_arguments())?;
-                self.parts.shift = Some(Part::new(sizes, rounds));
-            }
-            Name::Scan => {
-                let sizes = self.args.scan;
-                let work = (sizes.budget_bytes, sizes.pages());
-                let rounds = self.both("scan", work, &sizes.to_arguments())?;
-                self.parts.scan = Some(Part::new(sizes, rounds));
-            }
-            Name::Groups => {
-                let sizes = self.args.groups;
-                let sides = [Company::Alone, Company::Beside];
-                let rounds = self.own("groups", &sides, &sizes.to_arguments())?;
-                self.parts.groups = Some(Part::new(sizes, rounds));
-            }
-            Name::Metadata => {
-                let sizes = self.args.metadata;
-                let rounds = self.sides("metadata", None, &sizes.to_arguments())?;
-                self.parts.metadata = Some(Part::new(sizes, rounds));
-            }
-            Name::Overhead => {
-                let sizes = self.args.overhead;
-                let sides = [Detection::On, Detection::Off];
-                let rounds = self.own("overhead", &sides, &sizes.to_arguments())?;
-                self.parts.overhead = Some(Part::new(sizes, rounds));
-            }
-            Name::Traces => match &self.args.traces.traces {
-                Some(directory) => {
-                    let traces = Traces::measure(&self.args.traces, directory)?;
-                    self.parts.traces = Some(traces);
-                }
-                None => {
-                    let why = Skip("name a directory of traces with --traces".to_owned());
-                    self.parts.skipped.note("traces", &why);
-                }
-            },
-        }
-        Ok(())
-    }
-
-    /// Measures Millpond beside the kernel, if the kernel's side can run here. Swap and cgroup are of the part's own
-    /// size, and are put back with it.
-    fn both<T: Median + DeserializeOwned>(
-        &mut self,
-        part: &str,
-        (ram, pages): (u64, usize),
-        sizes: &[String],
-    ) -> Result<Vec<(Side, Vec<T>)>, BenchError> {
-        let work = Work {
-            pages: pages as u64,
-            ram,
-            accesses: 1,
-        };
-        let kernel = match &mut self.guard {
-            Some(guard) => KernelSwap::set_up(guard, &work, &Place::default()),
-            None => Err(Skip("making swap and cgroups needs root".to_owned()).into()),
-        };
-        let kernel = match kernel {
-            Ok(kernel) => Some(kernel),
-            Err(BenchError::Skipped(why)) => {
-                let what = format!("{part}, the kernel's side");
-                self.parts.skipped.note(&what, &why);
-                None
-            }
-            Err(error) => return Err(error),
-        };
-        let rounds = self.sides(part, kernel.as_ref(), sizes);
-        if let Some(guard) = &mut self.guard {
-            guard.put_back()?;
-        }
-        if let Some(kernel) = kernel {
-            self.parts.kernel = Some(kernel.setting);
-        }
-        rounds
-    }
-
-    /// Measures Millpond alone, in several ways.
-    fn own<S: Copy + PartialEq + Display, T: DeserializeOwned>(
-        &self,
-        part: &str,
-        sides: &[S],
-        sizes: &[String],
-    ) -> Result<Vec<(S, Vec<T>)>, BenchError> {
-        let order = self.args.order.to_string();
-        let mut rounds = Rounds::new(sides, self.args.rounds);
-        rounds.run(|side| {
-            let mut arguments = ["workingset", part, &side.to_string(), "--order", &order]
-                .map(str::to_owned)
-                .to_vec();
-            arguments.extend_from_slice(sizes);
-            self.workers.measure(&arguments, |_, _| Ok(()))
-        })?;
-        Ok(rounds.done)
-    }
-
-    fn sides<T: DeserializeOwned>(
-        &mut self,
-        part: &str,
-        kernel: Option<&KernelSwap>,
-        sizes: &[String],
-    ) -> Result<Vec<(Side, Vec<T>)>, BenchError> {
+/// Measures Millpond beside the kernel, if the kernel's side can run here.
+fn both<T: DeserializeOwned>(
+    bench: &mut Bench<WorkingsetParts>,
+    args: &WorkingsetArgs,
+    part: &str,
+    (ram, pages): (u64, usize),
+    sizes: &[String],
+) -> Result<Vec<(Side, Vec<T>)>, BenchError> {
+    let work = Work {
+        pages: pages as u64,
+        ram,
+        accesses: 1,
+    };
+    let (rounds, setting) = bench.beside_kernel_swap(part, &work, |bench, kernel| {
         let mut sides = vec![Side::Millpond];
         sides.extend(kernel.map(|_| Side::Kernel));
-        let order = self.args.order.to_string();
-        let mut rounds = Rounds::new(&sides, self.args.rounds);
-        rounds.run(|side| {
-            let mut arguments = ["workingset", part, &side.to_string(), "--order", &order]
-                .map(str::to_owned)
-                .to_vec();
-            let group = kernel.filter(|_| side == Side::Kernel);
-            if let Some(kernel) = group {
-                arguments.push("--cgroup".to_owned());
-                arguments.push(kernel.group().display().to_string());
-            }
-            arguments.extend_from_slice(sizes);
-            self.workers.measure(&arguments, |pid, start| {
-                match (group, self.guard.as_mut()) {
-                    (Some(_), Some(guard)) => guard.record(|made| made.worker = Some((pid, start))),
-                    _ => Ok(()),
-                }
-            })
-        })?;
-        Ok(rounds.done)
+        bench.rounds(&sides, |bench, side| {
+            let arguments = args.worker_of(part, side, sizes);
+            bench.process(arguments, kernel.filter(|_| side.is_kernel()))
+        })
+    })?;
+    bench.parts.kernel = setting.or(bench.parts.kernel.take());
+    Ok(rounds)
+}
+
+impl WorkingsetArgs {
+    fn worker_of(&self, part: &str, side: impl Display, sizes: &[String]) -> Vec<String> {
+        let (side, order) = (side.to_string(), self.order.to_string());
+        let mut arguments = ["workingset", part, &side, "--order", &order]
+            .map(str::to_owned)
+            .to_vec();
+        arguments.extend_from_slice(sizes);
+        arguments
     }
 }
 

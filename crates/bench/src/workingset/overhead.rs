@@ -34,6 +34,8 @@ pub enum Detection {
     Off,
 }
 
+impl part::Contender for Detection {}
+
 /// The name that the detection has in arguments.
 impl fmt::Display for Detection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -123,12 +125,6 @@ impl part::Outcome for Outcome {
     }
 }
 
-/// The share of an access that is bookkeeping.
-#[must_use]
-pub fn share(on: &Outcome, off: &Outcome) -> f64 {
-    (on.core_ns - off.core_ns) / on.access_ns
-}
-
 /// The measured process.
 ///
 /// # Errors
@@ -175,19 +171,4 @@ fn time_core(workingset: bool, sizes: &Sizes) -> Result<f64, Failure> {
         black_box(core.access(page as u32, false)?);
     }
     Ok(started.elapsed().as_nanos() as f64 / sizes.accesses as f64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_share_is_of_the_whole_access() {
-        let of = |core_ns| Outcome {
-            access_ns: 4000.0,
-            core_ns,
-            ..Outcome::default()
-        };
-        assert!((share(&of(300.0), &of(200.0)) - 0.025).abs() < 1e-9);
-    }
 }

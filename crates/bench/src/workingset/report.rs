@@ -1,6 +1,6 @@
 //! The result of `millpond bench workingset`, for programs (JSON) and for people.
 //!
-//! The JSON object has `schema` = `millpond-bench-workingset/1`; later versions only add fields:
+//! The JSON object has `schema` = `millpond-bench-workingset/2`; later versions only add fields:
 //!
 //! | field | meaning |
 //! | --- | --- |
@@ -11,17 +11,14 @@
 //! | `kernel` | what the kernel's side ran on; null when it was skipped |
 //! | `shift`, `scan`, `groups`, `metadata`, `overhead` | a part: `sizes`, `sides` (each `side`, `median`, `rounds`), `ratios` |
 //! | `traces` | `policies`, `rows` (`trace`, `percent`, `pages`, `accesses`, `miss_ratios` by policy), `geometric_means`, `worst_over_lru`, `worst_trace`, `over_best` |
-//! | `targets` | what was wanted: `what`, `value`, `wanted` (at least or at most, as `bound` says), `met` |
 //! | `skipped` | `what` was left out and `why` |
 //!
 //! A part that was not measured is null. The `Outcome` in the part's own file says what its figures are. Each figure's
 //! median is taken by itself; of counts of wrong places it is the highest.
 
 use crate::kernel_swap;
-use crate::order::BenchOrder;
-use crate::part::{Outcome, Part, Skips};
+use crate::part::{Part, Shown, show};
 use crate::summary::Parts;
-use crate::target::{Bound, Target};
 use crate::workingset::groups::{self, Company};
 use crate::workingset::overhead::{self, Detection};
 use crate::workingset::side::Side;
@@ -29,7 +26,6 @@ use crate::workingset::traces::Traces;
 use crate::workingset::{metadata, scan, shift};
 use millpond_cli::size::Human;
 use serde::Serialize;
-use std::fmt;
 
 /// All parts that were measured.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -48,24 +44,12 @@ pub struct WorkingsetParts {
     pub overhead: Option<Part<Detection, overhead::Sizes, overhead::Outcome>>,
     /// Traces.
     pub traces: Option<Traces>,
-    /// The list of what was left out.
-    pub skipped: Skips,
 }
 
 impl Parts for WorkingsetParts {
-    const SCHEMA: &'static str = "millpond-bench-workingset/1";
+    const SCHEMA: &'static str = "millpond-bench-workingset/2";
 
-    fn compare(&mut self) {
-        if let Some(scan) = &mut self.scan {
-            scan.compare();
-        }
-    }
-
-    fn targets(&self, _order: BenchOrder) -> Vec<Target> {
-        targets(self)
-    }
-
-    fn wrong(&self) -> u64 {
+    fn all(&self) -> Vec<Option<Shown<'_>>> {
         let Self {
             kernel: _,
             shift,
@@ -73,123 +57,45 @@ impl Parts for WorkingsetParts {
             groups,
             metadata,
             overhead,
-            traces: _,
-            skipped: _,
+            traces,
         } = self;
-        let wrong = [
-            shift.as_ref().map(Part::wrong),
-            scan.as_ref().map(Part::wrong),
-            groups.as_ref().map(Part::wrong),
-            metadata.as_ref().map(Part::wrong),
-            overhead.as_ref().map(Part::wrong),
-        ];
-        wrong.into_iter().flatten().sum()
+        vec![
+            show(shift, |sizes| {
+                let budget = Human(sizes.budget_bytes);
+                format!("another set of 0.9 of {budget}, a scan going past")
+            }),
+            show(scan, |sizes| {
+                let budget = Human(sizes.budget_bytes);
+                format!("a hot set of half of {budget}, a scan of ten times as much")
+            }),
+            show(groups, |sizes| {
+                let budget = Human(sizes.budget_bytes);
+                format!("a quiet group with 0.4 of {budget}, and one that thrashes in the rest")
+            }),
+            show(metadata, |sizes| {
+                let memory = Human(sizes.memory_bytes);
+                format!("tables for {memory}, all of it resident")
+            }),
+            show(overhead, |sizes| {
+                let (all, ram) = (Human(2 * sizes.budget_bytes), Human(sizes.budget_bytes));
+                format!("random reads of {all} in {ram}, with workingset detection and without")
+            }),
+            traces.as_ref().map(|traces| Shown {
+                heading: "miss ratios of traces, in parts of their pages".to_owned(),
+                table: traces,
+            }),
+        ]
     }
 
-    fn skipped(&self) -> &Skips {
-        &self.skipped
+    fn units(&self, order: &str) -> String {
+        format!("Millpond's folios are of order {order}")
     }
-
-    fn write(&self, f: &mut fmt::Formatter<'_>, rounds: u16, order: &str) -> fmt::Result {
-        writeln!(
-            f,
-            "medians of {rounds} rounds; Millpond's folios are of order {order}"
-        )?;
-        if let Some(part) = &self.shift {
-            let budget = Human(part.sizes.budget_bytes);
-            let heading = format!("another set of 0.9 of {budget}, a scan going past");
-            part.write(f, &heading)?;
-        }
-        if let Some(part) = &self.scan {
-            let budget = Human(part.sizes.budget_bytes);
-            let heading = format!("a hot set of half of {budget}, a scan of ten times as much");
-            part.write(f, &heading)?;
-        }
-        if let Some(part) = &self.groups {
-            let budget = Human(part.sizes.budget_bytes);
-            let heading =
-                format!("a quiet group with 0.4 of {budget}, and one that thrashes in the rest");
-            part.write(f, &heading)?;
-        }
-        if let Some(part) = &self.metadata {
-            let memory = Human(part.sizes.memory_bytes);
-            part.write(f, &format!("tables for {memory}, all of it resident"))?;
-        }
-        if let Some(part) = &self.overhead {
-            let (ram, all) = (part.sizes.budget_bytes, 2 * part.sizes.budget_bytes);
-            let heading = format!(
-                "random reads of {} in {}, with workingset detection and without",
-                Human(all),
-                Human(ram)
-            );
-            part.write(f, &heading)?;
-        }
-        if let Some(traces) = &self.traces {
-            write!(f, "{traces}")?;
-        }
-        Ok(())
-    }
-}
-
-/// The targets, as far as the parts were measured.
-fn targets(parts: &WorkingsetParts) -> Vec<Target> {
-    let mut targets = Vec::new();
-    if let Some(shift) = median(&parts.shift) {
-        let what = "shift: major faults until the new set is steady, over its pages".to_owned();
-        let mut target = Target::new(what, shift.faults_over_set, Bound::AtMost, 1.2);
-        if shift.steady_after.is_none() {
-            // Its faults had no end, however few there were so far.
-            target.what.push_str(" (it never was: those so far)");
-            target.met = false;
-        }
-        targets.push(target);
-    }
-    let mut push = |what: &str, value: f64, bound, wanted| {
-        targets.push(Target::new(what.to_owned(), value, bound, wanted));
-    };
-    if let Some(scan) = median(&parts.scan) {
-        let what = "scan: hit ratio of the hot set";
-        push(what, scan.hit_ratio, Bound::AtLeast, 0.98);
-    }
-    if let Some(groups) = &parts.groups {
-        let refaults = |company| groups.median(company).map(|one| one.refaults as f64);
-        let pair = refaults(Company::Beside).zip(refaults(Company::Alone));
-        let ratio = pair.map_or(f64::NAN, |(beside, alone)| beside / alone);
-        let what = "groups: refaults of the quiet one beside a thrashing one, over those alone";
-        push(what, ratio, Bound::AtMost, 1.05);
-    }
-    if let Some(tables) = median(&parts.metadata) {
-        let what = "metadata: bytes over 48 a resident folio and 8 a mapped page";
-        push(what, tables.over_allowed, Bound::AtMost, 1.0);
-        let what = "metadata: bytes that the kernel counts and nobody reports, over those reported";
-        let unreported = tables.unreported / tables.bytes as f64;
-        push(what, unreported, Bound::AtMost, 0.1);
-    }
-    if let Some(overhead) = &parts.overhead {
-        let of = |detection| overhead.median(detection);
-        let pair = of(Detection::On).zip(of(Detection::Off));
-        let share = pair.map_or(f64::NAN, |(on, off)| overhead::share(on, off));
-        let what = "overhead: bookkeeping's share of the time of an access";
-        push(what, share, Bound::AtMost, 0.03);
-    }
-    if let Some(traces) = &parts.traces {
-        let (worst, trace) = traces.worst();
-        let what = format!("traces: misses over LRU's where that is worst ({trace})");
-        push(&what, worst, Bound::AtMost, 1.05);
-        let what = "traces: geometric mean over the best of arc, lirs, s3fifo and sieve";
-        push(what, traces.over_best(), Bound::AtMost, 1.0);
-    }
-    targets
-}
-
-/// The median of Millpond's side of a part.
-fn median<S, T: Outcome>(part: &Option<Part<Side, S, T>>) -> Option<&T> {
-    part.as_ref()?.median(Side::Millpond)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::part::Skips;
     use crate::summary::Summary;
 
     fn report(shift: Vec<shift::Outcome>) -> Summary<WorkingsetParts> {
@@ -202,7 +108,7 @@ mod tests {
             shift: Some(Part::new(sizes, vec![(Side::Millpond, shift)])),
             ..WorkingsetParts::default()
         };
-        Summary::new(1, "0".parse().unwrap(), [None, None], parts)
+        Summary::new(1, "0".parse().ok(), [None; 2], parts, Skips::default())
     }
 
     fn outcome(faults_over_set: f64, steady_after: Option<u64>) -> shift::Outcome {
@@ -214,17 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn a_set_that_never_becomes_steady_meets_nothing() {
-        let met = |outcomes| report(outcomes).targets[0].met;
-        assert!(met(vec![outcome(1.1, Some(2))]));
-        assert!(!met(vec![outcome(1.3, Some(2))]));
-        assert!(!met(vec![outcome(0.5, None)]));
-        let rounds = vec![
-            outcome(1.1, Some(2)),
-            outcome(1.1, None),
-            outcome(1.1, Some(2)),
-        ];
-        assert!(!met(rounds), "one round that never was");
+    fn a_set_that_never_was_steady_in_one_round_is_not_steady() {
+        let steady = |outcomes| {
+            let shift = report(outcomes).parts.shift.unwrap();
+            shift.sides[0].measured.median.steady_after
+        };
+        let often = || outcome(1.1, Some(2));
+        assert_eq!(steady(vec![often(), often()]), Some(2));
+        assert_eq!(steady(vec![often(), outcome(1.1, None), often()]), None);
     }
 
     #[test]

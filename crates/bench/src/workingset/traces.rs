@@ -8,6 +8,7 @@
 //! halving those of another.
 
 use crate::error::BenchError;
+use crate::part::Table;
 use millpond_cli::replay::{run_all, traces_in};
 use millpond_replay::import::Reading;
 use millpond_replay::open;
@@ -136,23 +137,14 @@ impl Traces {
             rows,
         }
     }
-
-    /// Millpond's misses divided by LRU's where that ratio is worst, and the trace where that is.
-    #[must_use]
-    pub fn worst(&self) -> (f64, &str) {
-        (self.worst_over_lru, &self.worst_trace)
-    }
-
-    /// Millpond's geometric mean divided by the best of the others'.
-    #[must_use]
-    pub fn over_best(&self) -> f64 {
-        self.over_best
-    }
 }
 
-impl fmt::Display for Traces {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "\nmiss ratios of traces, in parts of their pages")?;
+impl Table for Traces {
+    fn wrong(&self) -> u64 {
+        0
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:<26}", "")?;
         for policy in &self.policies {
             write!(f, "{policy:>12}")?;
@@ -194,14 +186,12 @@ mod tests {
             row(10, [0.4, 0.5, 1.0, 0.9, 0.8, 0.2]),
             row(25, [0.11, 0.1, 1.0, 0.9, 0.8, 0.2]),
         ]);
-        let (ratio, trace) = traces.worst();
-        assert!((ratio - 1.1).abs() < 1e-9);
-        assert_eq!(trace, "t at 25 %");
+        assert!((traces.worst_over_lru - 1.1).abs() < 1e-9);
+        assert_eq!(traces.worst_trace, "t at 25 %");
         let ours = (0.4_f64 * 0.11).sqrt();
         assert!(
-            (traces.over_best() - ours / 0.2).abs() < 1e-9,
+            (traces.over_best - ours / 0.2).abs() < 1e-9,
             "SIEVE's is the lowest"
         );
-        assert!(traces.to_string().contains("geometric mean"));
     }
 }

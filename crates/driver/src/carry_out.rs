@@ -104,6 +104,10 @@ impl<M: Memory> Driver<M> {
                 core = self.lock();
             }
         }
+        drop(core);
+        if self.waiters_for_any.load(Ordering::SeqCst) > 0 {
+            self.settled.notify_all();
+        }
     }
 
     fn free_frames(&self, commands: &Commands, results: &mut Results) {

@@ -60,6 +60,8 @@ pub struct Driver<M: Memory = Uffd> {
     pub(crate) settled: Condvar,
     /// Number of threads that wait on `settled`.
     pub(crate) waiters: AtomicU32,
+    /// Number of these that wait for whatever settles next.
+    pub(crate) waiters_for_any: AtomicU32,
     /// Lock that the reclaim thread holds while it works; see [`fork`].
     pub(crate) housekeeping: Ranked<()>,
     /// Word that changes when the reclaim thread is wanted.
@@ -122,6 +124,7 @@ impl<M: Memory> Driver<M> {
             purges: AtomicU64::new(0),
             settled: Condvar::new(),
             waiters: AtomicU32::new(0),
+            waiters_for_any: AtomicU32::new(0),
             housekeeping: Ranked::new(Rank::Housekeeping, ()),
             kicks: Word::new(0),
             resting: AtomicBool::new(false),

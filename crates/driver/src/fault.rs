@@ -144,13 +144,24 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// Waits until something that threads wait for completes. The time limit is for a completion whose wake-up comes
-    /// before this thread sleeps; it costs nothing when all goes well.
+    /// Waits until something that threads wait for completes. The caller has seen under the core lock, which it hands in,
+    /// that this is still to come; who completes it changes what the caller has seen under that lock, and wakes the
+    /// waiting threads afterwards. So no wake-up is lost. The time limit is for a wait inside the gate for a worker that
+    /// wants to enter, while a third thread waits to close it.
     pub fn wait_settled<'a>(&'a self, core: Held<'a, Witnessed>) -> Held<'a, Witnessed> {
         const LIMIT: Duration = Duration::from_millis(1);
         self.waiters.fetch_add(1, Ordering::SeqCst);
         let core = core.wait_timeout(&self.settled, LIMIT);
         self.waiters.fetch_sub(1, Ordering::SeqCst);
+        core
+    }
+
+    /// Waits until any command that is out has completed, as [`wait_settled`](Self::wait_settled) does: the core orders
+    /// no wake-up for a folio that no thread has asked for.
+    pub fn wait_for_any<'a>(&'a self, core: Held<'a, Witnessed>) -> Held<'a, Witnessed> {
+        self.waiters_for_any.fetch_add(1, Ordering::SeqCst);
+        let core = self.wait_settled(core);
+        self.waiters_for_any.fetch_sub(1, Ordering::SeqCst);
         core
     }
 }

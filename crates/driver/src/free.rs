@@ -285,12 +285,7 @@ impl<M: Memory> Driver<M> {
             };
             queue.taken += 1;
             drop(queue);
-            // Clearing and merging give nothing back.
-            let gives_back = !matches!(job, Job::Whole(_) | Job::Merge(_));
-            let busy = usize::from(gives_back);
-            self.freer.busy.fetch_add(busy, Ordering::Relaxed);
             self.do_job(job, Freed::ByWorker);
-            self.freer.busy.fetch_sub(busy, Ordering::Relaxed);
             turns.next();
         }
     }
@@ -299,6 +294,11 @@ impl<M: Memory> Driver<M> {
     /// without waiting for others.
     fn do_job(self: &Arc<Self>, job: Job, by: Freed) {
         let mut waits = None;
+        // Clearing and merging give nothing back.
+        let busy = by == Freed::ByWorker && !matches!(job, Job::Whole(_) | Job::Merge(_));
+        if busy {
+            self.freer.busy.fetch_add(1, Ordering::Relaxed);
+        }
         match job {
             Job::Batch(mut gather, owner) => {
                 self.give_back(&mut gather, by);
@@ -314,6 +314,15 @@ impl<M: Memory> Driver<M> {
                 self.end_bases(ended, Freed::ByWorker);
             }
             Job::Merge(base) => self.merge(base),
+        }
+        if busy {
+            {
+                // A thread that waits for a batch has seen under the lock that a worker is busy. It may be inside the
+                // gate, with a closing thread behind it, so this must not wait there.
+                let _core = self.lock();
+                self.freer.busy.fetch_sub(1, Ordering::Relaxed);
+            }
+            self.wake_waiters();
         }
         let mut queue = self.freer.lock();
         queue.taken -= 1;

@@ -170,8 +170,9 @@ impl<M: Memory> Driver<M> {
     /// written there from now on.
     fn wait_for_purges(&self) {
         let _quiet = SignalsBlocked::new();
+        let mut core = self.lock();
         while self.purging.load(Ordering::SeqCst) > 0 {
-            drop(self.wait_settled(self.lock()));
+            core = self.wait_settled(core);
         }
     }
 
@@ -180,10 +181,11 @@ impl<M: Memory> Driver<M> {
     /// none of either, or the book is in use. For threads inside the gate.
     pub fn purge_oldest_volatile(&self) -> bool {
         let Some(mut range) = self.oldest_volatile() else {
+            let core = self.lock();
             if self.purging.load(Ordering::SeqCst) == 0 {
                 return false;
             }
-            drop(self.wait_settled(self.lock()));
+            drop(self.wait_settled(core));
             return true;
         };
         let mut commands = Commands::new();
@@ -198,7 +200,11 @@ impl<M: Memory> Driver<M> {
             }
         }
         self.purges.fetch_add(1, Ordering::Relaxed);
-        self.purging.fetch_sub(1, Ordering::SeqCst);
+        {
+            // Who waits for this has looked at the number under the lock.
+            let _core = self.lock();
+            self.purging.fetch_sub(1, Ordering::SeqCst);
+        }
         self.wake_waiters();
         true
     }

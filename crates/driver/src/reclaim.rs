@@ -71,7 +71,7 @@ impl<M: Memory> Driver<M> {
                 // This thread did nothing, so the missing pages are in flight on other threads.
                 let core = self.lock();
                 if !progress && !core.is_quiet() {
-                    drop(self.wait_settled(core));
+                    drop(self.wait_for_any(core));
                 }
                 break;
             }
@@ -97,7 +97,7 @@ impl<M: Memory> Driver<M> {
         }
         let core = self.lock();
         if !progress && !core.is_quiet() {
-            drop(self.wait_settled(core));
+            drop(self.wait_for_any(core));
         }
         progress
     }

@@ -104,7 +104,6 @@ impl<M: Memory> Driver<M> {
         let mut hopeless = Vec::new();
         let (gate, core, frees) = loop {
             let (gate, core, frees) = self.close_at_rest();
-            debug_assert!(core.is_quiet(), "a command is out, and nobody is inside");
             let wanted =
                 |page: &PageIndex| !is_mapped(core.page_state(*page)) && !hopeless.contains(page);
             let mut pages = resident.iter().flat_map(|range| range.pages());
@@ -126,11 +125,17 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// Closes the gate when nothing is being freed in the background.
+    /// Closes the gate when nothing is being freed, by a worker or by its owner.
     fn close_at_rest(&self) -> (Closed<'_, M>, Held<'_, Witnessed>, AtRest<'_>) {
         loop {
             let gate = self.close_gate();
             let core = self.lock();
+            if !core.is_quiet() {
+                // A thread that frees has left the gate, and gives back what it has unhooked.
+                drop(gate);
+                drop(self.wait_for_any(core));
+                continue;
+            }
             if let Some(frees) = self.freer.at_rest() {
                 return (gate, core, frees);
             }

@@ -215,16 +215,29 @@ impl<'a> Image<'a> {
     }
 }
 
+/// What a store is given to save, and how the store cuts it.
+pub(crate) struct NewSlot<'a> {
+    pub(crate) data: &'a [u8],
+    /// Bytes in a block.
+    pub(crate) block: usize,
+    /// The slot that may hold the same bytes already.
+    pub(crate) previous: Option<SlotPart>,
+    pub(crate) keys: &'a Checksums,
+}
+
 /// The part of `save` that all stores share: nothing is stored for zeros and for contents that `previous` holds
 /// already, and `put` stores the rest.
 pub(crate) fn save(
-    data: &[u8],
-    block: usize,
-    previous: Option<SlotPart>,
-    keys: &Checksums,
+    new: &NewSlot<'_>,
     holds: impl Fn(SlotPart, &Image<'_>) -> bool,
     put: impl FnOnce(&Image<'_>) -> Result<(), SaveError>,
 ) -> Result<Saved, SaveError> {
+    let &NewSlot {
+        data,
+        block,
+        previous,
+        keys,
+    } = new;
     // Most folios are small, and clearing room for the longest takes time.
     let (mut few, mut many);
     let room = if data.len() <= BLOCK {

@@ -209,7 +209,16 @@ impl Store for Spill {
             let came = self.put_in_front(slot, image)?;
             came.then_some(()).ok_or(SaveError::Full)
         };
-        let saved = image::save(data, RAM_BLOCK, previous, &self.front.sums, holds, put);
+        let saved = image::save(
+            &image::NewSlot {
+                data,
+                block: RAM_BLOCK,
+                previous,
+                keys: &self.front.sums,
+            },
+            holds,
+            put,
+        );
         match saved {
             Err(SaveError::Full) if comes_from_back.get() => Ok(Saved::Unchanged),
             other => other,

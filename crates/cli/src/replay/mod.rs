@@ -17,7 +17,7 @@ use millpond_replay::import::{Format, Reading};
 use millpond_replay::policies::{Misses, Policy};
 use millpond_replay::trace::Trace;
 use millpond_replay::{OpenError, open};
-use report::ReplayReport;
+use report::{ReplayReport, Size};
 use sizes::{RamSize, RamSizeError};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -99,7 +99,11 @@ pub fn replay(args: &ReplayArgs) -> Result<u8, ReplayError> {
     } else {
         Vec::new()
     };
-    let report = ReplayReport::new(&args.trace, &trace, &args.ram, &sizes, results, checks);
+    let sizes = args.ram.iter().zip(sizes);
+    let sizes = sizes
+        .map(|(given, pages)| Size::new(given, pages))
+        .collect();
+    let report = ReplayReport::new(&args.trace, &trace, sizes, results, checks);
     let text = if args.json {
         report.to_json()
     } else {

@@ -33,10 +33,22 @@ struct TraceFacts {
     has_writes: bool,
 }
 
+/// A size of memory in which the trace was replayed.
 #[derive(Clone, Debug, Serialize)]
-struct Size {
+pub struct Size {
     given: String,
     pages: u32,
+}
+
+impl Size {
+    /// The size that is asked for by `given`, and is `pages` for this trace.
+    #[must_use]
+    pub fn new(given: &RamSize, pages: u32) -> Self {
+        Self {
+            given: given.text().to_owned(),
+            pages,
+        }
+    }
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -99,13 +111,12 @@ impl SizeCurve {
 }
 
 impl ReplayReport {
-    /// The result of a trace in `pages` pages, which are what `given` asks for.
+    /// The results of a trace that was read from `file`.
     #[must_use]
     pub fn new(
         file: &Path,
         trace: &Trace,
-        given: &[RamSize],
-        pages: &[u32],
+        sizes: Vec<Size>,
         results: Vec<(Policy, Vec<Misses>)>,
         curve_checks: Vec<CurveCheck>,
     ) -> Self {
@@ -126,14 +137,7 @@ impl ReplayReport {
                 pages: trace.footprint(),
                 has_writes: trace.has_writes(),
             },
-            sizes: given
-                .iter()
-                .zip(pages)
-                .map(|(given, &pages)| Size {
-                    given: given.text().to_owned(),
-                    pages,
-                })
-                .collect(),
+            sizes,
             policies: results
                 .iter()
                 .map(|(policy, misses)| PolicyRuns {

@@ -29,7 +29,7 @@ use args::ReportChoice;
 pub use args::{OnStoreFull, RunArgs, StoreChoice, Switch};
 use env::{EnvError, SharedBoard};
 use millpond_board::SlotSnapshot;
-use report::Report;
+use report::{Asked, Report};
 use resolve::ResolveError;
 use std::ffi::OsString;
 use std::fs::File;
@@ -137,15 +137,13 @@ pub fn run(args: &RunArgs) -> Result<u8, RunError> {
     let outcome = program.supervise(args, &shared.path(), Vec::new())?;
 
     let slots: Vec<SlotSnapshot> = shared.board.slots().collect();
-    let name = args.command[0].to_string_lossy().into_owned();
-    let report = Report::new(
-        name,
-        args.ram,
-        args.store.word().to_owned(),
-        args.order,
-        &outcome,
-        &slots,
-    );
+    let asked = Asked {
+        program: args.command[0].to_string_lossy().into_owned(),
+        ram: args.ram,
+        store: args.store.word().to_owned(),
+        order: args.order,
+    };
+    let report = Report::new(asked, &outcome, &slots);
     print_report(&args.report, report_file, &report);
     if let Some((pid, line)) = shared.board.last_words() {
         // The line is written here, because the program may have closed its standard error.

@@ -57,6 +57,19 @@ const SUMS: [Field; 27] = [
 /// The settings of freeing, which are the same in all processes of a run.
 const FREE_TUNING: [Field; 3] = [Field::FreeWorkers, Field::FreeThreshold, Field::FreeChunk];
 
+/// What a run was asked for.
+#[derive(Debug)]
+pub struct Asked {
+    /// The program as it was named.
+    pub program: String,
+    /// The budget.
+    pub ram: u64,
+    /// The store.
+    pub store: String,
+    /// Orders of the folios.
+    pub order: OrderPolicy,
+}
+
 /// The report of one `millpond run`. Field names are those of the JSON form.
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -141,14 +154,13 @@ struct ProcessReport {
 impl Report {
     /// Puts the report together.
     #[must_use]
-    pub fn new(
-        program: String,
-        ram: u64,
-        store: String,
-        order: OrderPolicy,
-        outcome: &Outcome,
-        slots: &[SlotSnapshot],
-    ) -> Self {
+    pub fn new(asked: Asked, outcome: &Outcome, slots: &[SlotSnapshot]) -> Self {
+        let Asked {
+            program,
+            ram,
+            store,
+            order,
+        } = asked;
         let total = |field| slots.iter().map(|slot| slot.fields.get(field)).sum::<u64>();
         let faults = |slot: &SlotSnapshot| {
             slot.fields.get(Field::MinorFaults) + slot.fields.get(Field::MajorFaults)
@@ -273,14 +285,13 @@ mod tests {
     fn report(store: &str, order: &str, raw: i32, slots: &[SlotSnapshot]) -> Report {
         let order = order.parse().unwrap();
         let outcome = outcome(raw);
-        Report::new(
-            "work".into(),
-            64 << 20,
-            store.into(),
+        let asked = Asked {
+            program: "work".into(),
+            ram: 64 << 20,
+            store: store.into(),
             order,
-            &outcome,
-            slots,
-        )
+        };
+        Report::new(asked, &outcome, slots)
     }
 
     fn slots(all: &[&[(Field, u64)]]) -> Vec<SlotSnapshot> {

@@ -51,13 +51,30 @@ struct Asked {
 }
 
 impl Asked {
-    /// The orders of the largest folios that may come around `page`, of zeros and of a slot.
-    fn around(&self, page: PageIndex) -> (Order, Order) {
+    /// The page, with as much around it as may come as one folio.
+    fn around(&self, page: PageIndex, wanted: bool) -> Coming {
         let most = self.folio.max(self.slot);
         let fits = |&order: &Order| self.within.covers(PageRange::block(page, order));
         let fitting = Order::up_to(most).rev().find(fits).unwrap_or(Order::ZERO);
-        (self.folio.min(fitting), self.slot.min(fitting))
+        Coming {
+            page,
+            zeros: self.folio.min(fitting),
+            slot: self.slot.min(fitting),
+            wanted,
+        }
     }
+}
+
+/// An absent page that is to come in, and how much may come with it as one folio.
+#[derive(Clone, Copy)]
+pub(crate) struct Coming {
+    pub(crate) page: PageIndex,
+    /// The order of the largest folio of pages that read as zeros.
+    pub(crate) zeros: Order,
+    /// The order of the largest part of a slot.
+    pub(crate) slot: Order,
+    /// Whether the fault is at this page. Any other page comes only if there is memory without taking it from others.
+    pub(crate) wanted: bool,
 }
 
 impl Core {
@@ -118,13 +135,13 @@ impl Core {
         let stand = self.trends.stand(page, habit, folio);
         let shadow = self.leaves.shadow(page);
         let asked = self.window(page, &stand, max_order, within);
-        let (most, most_of_slot) = asked.around(page);
+        let coming = asked.around(page, true);
         let reply = match self.leaf_first(page, asked, within) {
             Some(pages) => {
                 self.count(self.group_of(page), |stat| stat.allocstall += 1);
                 Reply::Reclaim { pages }
             }
-            None => self.bring_in(page, most, most_of_slot, true, out),
+            None => self.bring_in(coming, out),
         };
         if reply != Reply::Done {
             // The fault comes again, and must find the run that it continues.
@@ -134,7 +151,7 @@ impl Core {
         }
         let whole = self
             .folio_of(page)
-            .is_some_and(|id| self.folios.get(id).order >= most);
+            .is_some_and(|id| self.folios.get(id).order >= coming.zeros);
         self.clearing.came_in(page, asked.step, whole, shadow != 0);
         if self.faulted_in(page, shadow, asked.step) {
             self.drop_behind(page, asked.step.way);
@@ -241,8 +258,7 @@ impl Core {
                 Entry::Empty | Entry::Zero | Entry::Swapped { .. } => {
                     let shadow = self.leaves.shadow(at);
                     let given = out.len();
-                    let (most, most_of_slot) = asked.around(at);
-                    if self.bring_in(at, most, most_of_slot, false, out) != Reply::Done {
+                    if self.bring_in(asked.around(at, false), out) != Reply::Done {
                         return;
                     }
                     folios += 1;
@@ -279,31 +295,27 @@ impl Core {
         }
     }
 
-    /// Brings in the folio around an absent page: up to `window` of pages that read as zeros, up to `most` of a slot.
-    /// Unless it is `wanted`, it comes only if there is memory without taking it from others.
-    fn bring_in(
-        &mut self,
-        page: PageIndex,
-        window: Order,
-        most: Order,
-        wanted: bool,
-        out: &mut Commands,
-    ) -> Reply {
+    /// Brings in the folio around an absent page.
+    fn bring_in(&mut self, coming: Coming, out: &mut Commands) -> Reply {
+        let Coming {
+            page,
+            zeros,
+            slot: most,
+            wanted,
+        } = coming;
         if self.is_of_file(page) {
-            return self.bring_in_from_file(page, window, wanted, out);
+            return self.bring_in_from_file(page, zeros, wanted, out);
         }
-        if let Some(reply) = self.fold_up(page, window.min(most), wanted, out) {
+        if let Some(reply) = self.fold_up(page, zeros.min(most), wanted, out) {
             return reply;
         }
         match self.leaves.get(page) {
-            Entry::Swapped { slot, index } => {
-                self.bring_in_swapped(page, slot, index, most, wanted, out)
-            }
+            Entry::Swapped { slot, index } => self.bring_in_swapped(coming, slot, index, out),
             Entry::Empty => match self.inherited(page) {
-                Some(from) => self.inherit(page, from, window, most, wanted, out),
-                None => self.bring_in_blank(page, window, wanted, out),
+                Some(from) => self.inherit(coming, from, out),
+                None => self.bring_in_blank(page, zeros, wanted, out),
             },
-            _ => self.bring_in_blank(page, window, wanted, out),
+            _ => self.bring_in_blank(page, zeros, wanted, out),
         }
     }
 
@@ -431,24 +443,23 @@ impl Core {
     /// Brings in a page from the store: the largest part of the slot around the page that is still needed.
     pub(crate) fn bring_in_swapped(
         &mut self,
-        page: PageIndex,
+        coming: Coming,
         slot: SlotId,
         index: u16,
-        most: Order,
-        wanted: bool,
         out: &mut Commands,
     ) -> Reply {
+        let page = coming.page;
         let slot_order = self.slots.get(slot).order;
         let slot_start = PageIndex(page.0 - u32::from(index));
         let needed = |core: &Self, block: PageRange| {
             let first = block.start.0.checked_sub(slot_start.0);
             first.is_some_and(|first| core.leaves.is_swapped(block, slot, first as u16))
         };
-        let mut order = slot_order.min(most);
+        let mut order = slot_order.min(coming.slot);
         while !needed(self, PageRange::block(page, order)) {
             order = order.smaller().expect("a swapped page is needed by itself");
         }
-        let (id, at, frame, fresh) = match self.admit_to_place(page, order, wanted, out) {
+        let (id, at, frame, fresh) = match self.admit_to_place(page, order, coming.wanted, out) {
             Ok(admitted) => admitted,
             Err(reply) => return reply,
         };

@@ -35,6 +35,7 @@ use crate::command::{Command, Commands, CopyFrom};
 use crate::event::{Refusal, Reply};
 use crate::ids::{FolioId, Kind, ListName, RegionId};
 use crate::machine::Core;
+use crate::ops::fault::Coming;
 use crate::ops::fault::Memory;
 use crate::tables::folio::State;
 use crate::tables::leaf::Entry;
@@ -176,21 +177,16 @@ impl Core {
         (region.base.is_none() || range.pages().all(blank)).then_some(zeros)
     }
 
-    /// Brings in `page`, which is empty and stands for the base's page at `from`, by the state of that page.
-    pub(crate) fn inherit(
-        &mut self,
-        page: PageIndex,
-        from: PageIndex,
-        window: Order,
-        most: Order,
-        wanted: bool,
-        out: &mut Commands,
-    ) -> Reply {
+    /// Brings in a page that is empty and stands for the base's page at `from`, by the state of that page.
+    pub(crate) fn inherit(&mut self, coming: Coming, from: PageIndex, out: &mut Commands) -> Reply {
+        let page = coming.page;
         match self.leaves.get(from) {
-            Entry::Empty | Entry::Zero => self.bring_in_blank(page, window, wanted, out),
+            Entry::Empty | Entry::Zero => {
+                self.bring_in_blank(page, coming.zeros, coming.wanted, out)
+            }
             Entry::Poisoned => Reply::Refused(Refusal::Poisoned { page }),
             Entry::Swapped { slot, index } => {
-                let order = self.slots.get(slot).order.min(most);
+                let order = self.slots.get(slot).order.min(coming.slot);
                 let entry_at = |heir: PageIndex| Entry::Swapped {
                     slot,
                     index: (u32::from(index) + heir.0 - page.0) as u16,
@@ -203,9 +199,9 @@ impl Core {
                         self.hold(heir, 1);
                     }
                 }
-                self.bring_in_swapped(page, slot, index, most, wanted, out)
+                self.bring_in_swapped(coming, slot, index, out)
             }
-            Entry::Folio(id) => self.copy_from(id, page, from, window, wanted, out),
+            Entry::Folio(id) => self.copy_from(id, coming, from, out),
         }
     }
 
@@ -225,16 +221,20 @@ impl Core {
             && self.leaves.get(source) == entry
     }
 
-    /// Copies a folio that the base has in memory: as much of `lender` around `page` as is wanted and inherited.
+    /// Copies a folio that the base has in memory: as much of `lender` around the page as is wanted and inherited.
     fn copy_from(
         &mut self,
         lender: FolioId,
-        page: PageIndex,
+        coming: Coming,
         from: PageIndex,
-        window: Order,
-        wanted: bool,
         out: &mut Commands,
     ) -> Reply {
+        let Coming {
+            page,
+            zeros,
+            wanted,
+            ..
+        } = coming;
         let (folio, lent) = (*self.folios.get(lender), self.at(lender));
         if folio.in_flight() {
             self.folios.get_mut(lender).waited_for |= wanted;
@@ -245,7 +245,7 @@ impl Core {
             let mut block = PageRange::block(page, order).pages();
             block.all(|heir| core.inherits_only(heir, page, from, entry))
         };
-        let order = Order::up_to(window.min(folio.order))
+        let order = Order::up_to(zeros.min(folio.order))
             .rev()
             .find(|&order| inherited(self, order))
             .expect("a page that is inherited is so by itself");

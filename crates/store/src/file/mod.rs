@@ -340,7 +340,16 @@ impl Store for FileStore {
     ) -> Result<Saved, SaveError> {
         let holds = |part, image: &Image<'_>| self.holds_image(part, image);
         let put = |image: &Image<'_>| self.put(slot, image);
-        image::save(data, BLOCK, previous, &self.sums, holds, put)
+        image::save(
+            &image::NewSlot {
+                data,
+                block: BLOCK,
+                previous,
+                keys: &self.sums,
+            },
+            holds,
+            put,
+        )
     }
 
     fn load(&self, slot: SlotId, first_page: u16, out: &mut [u8]) -> Result<(), LoadError> {

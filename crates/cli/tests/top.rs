@@ -203,7 +203,7 @@ fn a_run_is_shown_before_anybody_publishes_and_said_to_be_gone() {
     // The library of these tests is empty, so no process reports.
     terminal.until_read(&[
         "0 processes",
-        &format!("{pid} sh: nobody publishes here now"),
+        &format!("{pid} sh: no process publishes its figures now"),
     ]);
     drop(run.stdin.take());
     assert!(run.wait().unwrap().success());

@@ -3,10 +3,10 @@
 //! | metric | labels beside the process's | from |
 //! | --- | --- | --- |
 //! | `millpond_NAME_total`, `millpond_NAME` | | each counter and gauge of `millpond stat`, times in seconds |
-//! | `millpond_faults_total` | `class` | faults by the costliest thing that happened in them |
+//! | `millpond_faults_total` | `class` | faults by the costliest step that they took |
 //! | `millpond_fault_seconds` | `class`, `quantile` | how long half of them took at most, 99 of 100, and all |
 //! | `millpond_pressure_ratio` | `kind`, `window` | part of the last seconds in which threads waited for memory |
-//! | `millpond_avoided_ratio` | `more` | the share of major faults so far that so much more memory would have saved |
+//! | `millpond_avoided_ratio` | `more` | the share of major faults so far that so many more bytes of memory would have spared |
 //!
 //! A process is labelled with its number and name, and with the number of its `millpond run`, if it has one. Processes
 //! that have ended are left out: a reader that adds up over time has what they had when it last asked.
@@ -188,9 +188,9 @@ impl Collector for Processes {
             let name = in_seconds(counter.name);
             write(&mut encoder, &name, &about, grows, self.counter(counter))?;
         }
-        let about = "Faults by the costliest thing that happened in them";
+        let about = "Faults by the costliest step that they took";
         write(&mut encoder, "faults", about, true, self.faults())?;
-        let about = "How long a fault of a class takes at most: half of them, 99 of 100, all";
+        let about = "The time within which half, 99 of 100 and all faults of a class were served";
         write(
             &mut encoder,
             "fault_seconds",
@@ -198,8 +198,7 @@ impl Collector for Processes {
             false,
             self.latencies(),
         )?;
-        let about =
-            "Part of the last seconds in which some thread waited for memory, or all that used any";
+        let about = "Part of the last seconds in which some thread, or every thread that used any, waited for memory";
         write(
             &mut encoder,
             "pressure_ratio",
@@ -207,7 +206,8 @@ impl Collector for Processes {
             false,
             self.pressure(),
         )?;
-        let about = "The share of major faults so far that so much more memory would have saved";
+        let about =
+            "The share of major faults so far that so many more bytes of memory would have spared";
         write(&mut encoder, "avoided_ratio", about, false, self.curve())
     }
 }

@@ -207,7 +207,10 @@ impl fmt::Display for ReplayReport {
             )?;
         }
         if !self.curve_checks.is_empty() {
-            writeln!(f, "\nmajor faults avoided, of those in so many pages")?;
+            writeln!(
+                f,
+                "\nshare of the major faults in PAGES that MORE pages avoid"
+            )?;
             writeln!(
                 f,
                 "{:>12}{:>12}{:>12}{:>12}",

@@ -60,7 +60,7 @@ pub fn parse_interval(text: &str) -> Result<Duration, String> {
         .map_err(|_| format!("`{text}` is no number of seconds"))?;
     if !(0.1..=86_400.0).contains(&seconds) {
         return Err(format!(
-            "`{text}` is not between 0.1 and 86400 seconds; counters are written down ten times a second"
+            "`{text}` is not between 0.1 and 86400 seconds; counters are published ten times a second"
         ));
     }
     Ok(Duration::from_secs_f64(seconds))
@@ -70,14 +70,14 @@ pub fn parse_interval(text: &str) -> Result<Duration, String> {
 #[derive(Debug, thiserror::Error)]
 pub enum StatError {
     /// No process has the number.
-    #[error("there is no process {0}; `millpond stat` lists those that can be looked at")]
+    #[error("there is no process {0}; `millpond stat` lists processes that publish counters")]
     NoProcess(i32),
     /// The process is another user's.
     #[error("process {0} belongs to another user; be that user, or root")]
     Denied(i32),
     /// The process is on no board.
     #[error(
-        "process {0} publishes no counters: neither does it run under `millpond run`, nor has it a manager built with `.publish(name)`; `millpond stat` lists those that do"
+        "process {0} publishes no counters: it does not run under `millpond run`, and has no manager built with `.publish(name)`; `millpond stat` lists processes that publish counters"
     )]
     NotPublished(i32),
     /// The process's board is of another version.

@@ -51,7 +51,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
             Listed::Run(group) => {
                 // A program that has given up its managers has an empty board too, so this need not be a run.
                 let what = if group.rows().is_empty() {
-                    ": nobody publishes here now"
+                    ": no process publishes its figures now"
                 } else {
                     " (run)"
                 };
@@ -88,7 +88,7 @@ pub fn footer(app: &App) -> Line<'static> {
 
 fn nobody(app: &App) -> String {
     match app.only {
-        Some(pid) => format!("Process {pid} publishes no figures any more, nor does anybody under it."),
+        Some(pid) => format!("Process {pid} publishes no figures any more, nor does a process that it runs."),
         None => "No process publishes its figures now. It is shown here as soon as one does:\n\n  \
                  millpond run --ram 512M -- PROGRAM\n\nor a program whose manager is built with .publish(name)."
             .to_owned(),

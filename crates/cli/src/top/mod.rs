@@ -67,7 +67,7 @@ pub struct TopArgs {
 pub enum TopError {
     /// The output, or the input, is no terminal.
     #[error(
-        "`millpond top` draws on a terminal, and standard input or output is none; `millpond stat` prints the same figures anywhere, `millpond stat PID 1` each second"
+        "`millpond top` needs a terminal, and standard input or output is none; `millpond stat` prints these figures without one, and `millpond stat PID 1` each second"
     )]
     NoTerminal,
     /// The process that was asked for cannot be looked at.

@@ -206,7 +206,10 @@ fn who_sees_nobody_is_told_how_to_change_that() {
     }
     app.look(2 * SECOND, vec![run(1, "sh", Vec::new())], 0);
     let text = drawn(&app, 80, 12).join("\n");
-    assert!(text.contains("1 sh: nobody publishes here now"), "{text}");
+    assert!(
+        text.contains("1 sh: no process publishes its figures now"),
+        "{text}"
+    );
     let mut app = App::new(Some(77), Duration::from_millis(200));
     app.look(SECOND, Vec::new(), 0);
     let text = drawn(&app, 80, 12).join("\n");

@@ -30,7 +30,7 @@ pub struct Asked<N: Name, const ROUNDS: u16 = 5> {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
-    /// Rounds of each side
+    /// How often each side is measured
     #[arg(long, default_value_t = ROUNDS, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
     /// Measure these parts alone

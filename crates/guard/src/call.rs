@@ -1,0 +1,124 @@
+//! The words in which the table describes a system call.
+
+/// The most arguments that a system call has.
+pub const ARGUMENTS: usize = 6;
+
+/// One system call.
+#[derive(Debug)]
+pub struct Call {
+    /// The number of the call.
+    pub number: u16,
+    /// The name, as the system's header has it.
+    pub name: &'static str,
+    /// The arguments that the call has, first to last. A register beyond the last one may hold anything.
+    pub arguments: &'static [Argument],
+}
+
+/// One argument of a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Argument {
+    /// A number, or an address that the kernel does not follow.
+    Value,
+    /// An address of pages that the call maps, changes or asks about. The kernel reads and writes nothing there.
+    Pages,
+    /// The address of memory that the kernel touches until the call returns. Zero is no address.
+    Memory(Access, Extent),
+    /// The address of memory that the kernel touches later too, until another call takes it back or the thread ends.
+    Kept(Access, Extent),
+}
+
+/// What the kernel does with memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// The kernel reads it.
+    Reads,
+    /// The kernel writes it, and may read it.
+    Writes,
+}
+
+/// How much memory an argument names. Where an extent depends on another argument, `of` is the index of that one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Extent {
+    /// So many bytes.
+    Bytes(u32),
+    /// As many items of `size` bytes as the other argument says.
+    Items {
+        /// The argument that counts.
+        of: u8,
+        /// The size of an item in bytes.
+        size: u32,
+    },
+    /// One bit for each of as many things as the other argument says, in whole words of 8 bytes.
+    Bits {
+        /// The argument that counts.
+        of: u8,
+    },
+    /// One byte for each page of as many bytes as the other argument says.
+    PageBytes {
+        /// The argument that counts bytes.
+        of: u8,
+    },
+    /// As many bytes as the number of 4 bytes says that the other argument points to.
+    PointedTo {
+        /// The argument that points to the number.
+        of: u8,
+    },
+    /// As many bytes as the structure's own field of 4 bytes at `offset` says, and no less than `least`.
+    Sized {
+        /// The offset of the field in bytes.
+        offset: u32,
+        /// The bytes up to the end of the field.
+        least: u32,
+        /// The bytes that are counted by no field.
+        plus: u32,
+    },
+    /// Bytes up to the first zero, and no more than a path or argument may have.
+    Text,
+    /// Addresses of texts, up to the first that is zero.
+    Texts,
+    /// As many `iovec` as the other argument says, and the memory that they name.
+    Vector {
+        /// The argument that counts.
+        of: u8,
+    },
+    /// As many `iovec` as the other argument says, of another process or of addresses alone: only the vector itself.
+    BareVector {
+        /// The argument that counts.
+        of: u8,
+    },
+    /// A `msghdr`: itself, the address in it, its vector, its control data.
+    Message,
+    /// As many `mmsghdr` as the other argument says.
+    Messages {
+        /// The argument that counts.
+        of: u8,
+    },
+    /// A `sock_fprog`: itself, and the program that it names.
+    Program,
+    /// What another argument decides that says what is to be done; `touched/by_command.rs` knows the commands.
+    ByCommand,
+}
+
+impl Call {
+    /// The arguments that may point to memory which the kernel touches, one bit each.
+    #[must_use]
+    pub const fn pointers(&self) -> u8 {
+        let mut bits = 0;
+        let mut at = 0;
+        while at < self.arguments.len() {
+            if self.arguments[at].is_touched() {
+                bits |= 1 << at;
+            }
+            at += 1;
+        }
+        bits
+    }
+}
+
+impl Argument {
+    /// Whether the kernel touches the memory at this address.
+    #[must_use]
+    pub const fn is_touched(&self) -> bool {
+        matches!(self, Self::Memory(..) | Self::Kept(..))
+    }
+}

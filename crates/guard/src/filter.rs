@@ -1,0 +1,380 @@
+//! The seccomp program that stops a call whose memory lies in the arena.
+//!
+//! The program looks at the architecture first, then finds the call's number by halving, and then looks at the
+//! registers of those arguments that point to memory, and at no others: a register that the call does not have may
+//! hold anything, also an address of the arena. The arena begins and ends at multiples of 4 GiB, so that the upper half
+//! of a register tells whether it lies inside.
+//!
+//! Calls that name no memory of the arena are allowed. The kernel finds out by itself which numbers are always allowed,
+//! and does not run the program for them (`seccomp_cache_prepare`). A stopped call raises SIGSYS. The handler makes it
+//! once more from one instruction whose address the program knows, and that instruction may do everything. A call that
+//! [`table`] does not know is answered with `ENOSYS` where it names memory of the arena, as by a kernel without it.
+//!
+//! The program stays with a process that becomes another one, and with all its children. Where they have no handler,
+//! they must have no memory in the arena either: so it has to lie where no ordinary program maps anything.
+
+use crate::call::ARGUMENTS;
+use crate::table::{self, NUMBERS};
+use arrayvec::ArrayVec;
+
+/// The most instructions that the kernel takes (`BPF_MAXINSNS`).
+pub const MOST: usize = 4096;
+
+/// A program, as `struct sock_fprog` names one.
+pub type Program = ArrayVec<Instruction, MOST>;
+
+/// One instruction (`struct sock_filter`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct Instruction {
+    /// The operation.
+    pub code: u16,
+    /// Instructions that are passed over when a condition holds.
+    pub jt: u8,
+    /// Instructions that are passed over when it does not hold.
+    pub jf: u8,
+    /// The operand.
+    pub k: u32,
+}
+
+/// `AUDIT_ARCH_X86_64`.
+pub const ARCHITECTURE: u32 = 0xc000_003e;
+/// `SECCOMP_RET_ALLOW`.
+pub const ALLOW: u32 = 0x7fff_0000;
+/// `SECCOMP_RET_TRAP`.
+pub const TRAP: u32 = 0x0003_0000;
+/// `SECCOMP_RET_ERRNO` with `ENOSYS`.
+pub const UNKNOWN: u32 = 0x0005_0000 | 38;
+
+const LOAD: u16 = 0x20;
+const JUMP: u16 = 0x05;
+const IF_EQUAL: u16 = 0x15;
+const IF_AT_LEAST: u16 = 0x35;
+const RETURN: u16 = 0x06;
+
+/// Offsets in `struct seccomp_data`.
+const NUMBER_AT: u32 = 0;
+const ARCHITECTURE_AT: u32 = 4;
+const INSTRUCTION_AT: u32 = 8;
+const ARGUMENTS_AT: u32 = 16;
+
+/// All six registers, for calls that are not known.
+const ALL: u8 = (1 << ARGUMENTS) - 1;
+/// The numbers of calls with 32-bit pointers (x32) begin here. Their addresses lie below the arena.
+const X32: u32 = 1 << 30;
+
+/// Why there is no filter for an arena.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ArenaError {
+    /// The address is no multiple of 4 GiB.
+    #[error("{0:#x} is no multiple of 4 GiB")]
+    Unaligned(u64),
+    /// The arena is empty, or ends before it begins.
+    #[error("the arena is empty")]
+    Empty,
+}
+
+/// The program for an arena from `start` to `end`, which allows everything to the call that returns to `exempt`.
+///
+/// # Errors
+/// The arena does not begin and end at multiples of 4 GiB, or is empty.
+///
+/// ```
+/// use millpond_guard::filter;
+/// let program = filter::program(0x100_0000_0000, 0x200_0000_0000, 0x5000_1002).unwrap();
+/// assert!(program.len() < filter::MOST);
+/// ```
+pub fn program(start: u64, end: u64, exempt: u64) -> Result<Program, ArenaError> {
+    for at in [start, end] {
+        if at as u32 != 0 {
+            return Err(ArenaError::Unaligned(at));
+        }
+    }
+    if start >= end {
+        return Err(ArenaError::Empty);
+    }
+    let mut maker = Maker {
+        program: Program::new(),
+        blocks: ArrayVec::new(),
+        jumps: ArrayVec::new(),
+        first: (start >> 32) as u32,
+        behind: (end >> 32) as u32,
+        exempt,
+    };
+    maker.make();
+    Ok(maker.program)
+}
+
+/// Numbers from `first` on, up to the next run, whose calls are treated alike.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Run {
+    first: u32,
+    is: Treated,
+}
+
+/// The treatment of a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Treated {
+    /// The registers that are looked at, one bit each.
+    pointers: u8,
+    /// The answer when one of them lies in the arena.
+    answer: u32,
+}
+
+impl Treated {
+    const ALLOWED: Self = Self {
+        pointers: 0,
+        answer: ALLOW,
+    };
+}
+
+type Runs = ArrayVec<Run, { NUMBERS + 2 }>;
+
+fn runs() -> Runs {
+    let mut runs = Runs::new();
+    let mut add = |first, is| {
+        if runs.last().is_none_or(|last: &Run| last.is != is) {
+            runs.push(Run { first, is });
+        }
+    };
+    for number in 0..=NUMBERS as u32 {
+        let (pointers, answer) = match table::call(number.into()) {
+            Some(call) => (call.pointers(), TRAP),
+            None => (ALL, UNKNOWN),
+        };
+        match pointers {
+            0 => add(number, Treated::ALLOWED),
+            _ => add(number, Treated { pointers, answer }),
+        }
+    }
+    add(X32, Treated::ALLOWED);
+    runs
+}
+
+/// The most different treatments: one for each set of registers, and one for unknown calls.
+const BLOCKS: usize = (1 << ARGUMENTS) + 1;
+
+struct Maker {
+    program: Program,
+    /// The treatments that are needed, and where each begins.
+    blocks: ArrayVec<(Treated, usize), BLOCKS>,
+    /// Jumps to a treatment: their place, and the treatment's index.
+    jumps: ArrayVec<(usize, usize), { NUMBERS + 2 }>,
+    first: u32,
+    behind: u32,
+    exempt: u64,
+}
+
+impl Maker {
+    fn make(&mut self) {
+        self.load(ARCHITECTURE_AT);
+        self.condition(IF_EQUAL, ARCHITECTURE, 1, 0);
+        self.answer(ALLOW);
+        self.load(NUMBER_AT);
+        self.find(&runs());
+        for index in 0..self.blocks.len() {
+            self.blocks[index].1 = self.program.len();
+            self.look(self.blocks[index].0);
+        }
+        for (from, block) in std::mem::take(&mut self.jumps) {
+            self.program[from].k = (self.blocks[block].1 - from - 1) as u32;
+        }
+    }
+
+    /// Finds the run of the number by halving.
+    fn find(&mut self, runs: &[Run]) {
+        if let [run] = runs {
+            return self.treat(run.is);
+        }
+        let (lower, upper) = runs.split_at(runs.len() / 2);
+        // The upper half may be farther away than a condition jumps.
+        self.condition(IF_AT_LEAST, upper[0].first, 0, 1);
+        let jump = self.program.len();
+        self.push(JUMP, 0, 0, 0);
+        self.find(lower);
+        self.program[jump].k = (self.program.len() - jump - 1) as u32;
+        self.find(upper);
+    }
+
+    /// Goes to the code for a treatment, which comes behind all runs.
+    fn treat(&mut self, is: Treated) {
+        if is.pointers == 0 {
+            return self.answer(ALLOW);
+        }
+        let known = self.blocks.iter().position(|(other, _)| *other == is);
+        let block = known.unwrap_or_else(|| {
+            self.blocks.push((is, 0));
+            self.blocks.len() - 1
+        });
+        self.jumps.push((self.program.len(), block));
+        self.push(JUMP, 0, 0, 0);
+    }
+
+    /// Looks at the registers of a treatment, and answers.
+    fn look(&mut self, is: Treated) {
+        let mut left = is.pointers.count_ones() as u8;
+        for register in (0..ARGUMENTS as u32).filter(|bit| is.pointers >> bit & 1 == 1) {
+            left -= 1;
+            self.load(ARGUMENTS_AT + 8 * register + 4);
+            self.condition(IF_AT_LEAST, self.first, 0, 1);
+            // Inside the arena: past the other registers' three instructions each, and the answer for none.
+            self.condition(IF_AT_LEAST, self.behind, 0, 3 * left + 1);
+        }
+        self.answer(ALLOW);
+        for (at, half) in [(0, self.exempt as u32), (4, (self.exempt >> 32) as u32)] {
+            self.load(INSTRUCTION_AT + at);
+            let to_answer = if at == 0 { 3 } else { 1 };
+            self.condition(IF_EQUAL, half, 0, to_answer);
+        }
+        self.answer(ALLOW);
+        self.answer(is.answer);
+    }
+
+    fn load(&mut self, offset: u32) {
+        self.push(LOAD, 0, 0, offset);
+    }
+
+    fn condition(&mut self, code: u16, k: u32, jt: u8, jf: u8) {
+        self.push(code, jt, jf, k);
+    }
+
+    fn answer(&mut self, answer: u32) {
+        self.push(RETURN, 0, 0, answer);
+    }
+
+    fn push(&mut self, code: u16, jt: u8, jf: u8, k: u32) {
+        self.program.push(Instruction { code, jt, jf, k });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const START: u64 = 0x100_0000_0000;
+    const END: u64 = 0x2c0_0000_0000;
+    const EXEMPT: u64 = 0x7fff_1234_5678;
+
+    /// A call as the kernel shows it to a program (`struct seccomp_data`).
+    #[derive(Clone, Copy)]
+    struct Data {
+        number: u32,
+        architecture: u32,
+        instruction: u64,
+        arguments: [u64; ARGUMENTS],
+    }
+
+    impl Data {
+        fn of(number: u32, arguments: [u64; ARGUMENTS]) -> Self {
+            Self {
+                number,
+                architecture: ARCHITECTURE,
+                instruction: 0x40_1000,
+                arguments,
+            }
+        }
+
+        fn word(&self, offset: u32) -> u32 {
+            let mut bytes = Vec::new();
+            bytes.extend(self.number.to_le_bytes());
+            bytes.extend(self.architecture.to_le_bytes());
+            bytes.extend(self.instruction.to_le_bytes());
+            bytes.extend(self.arguments.iter().flat_map(|word| word.to_le_bytes()));
+            let at = offset as usize;
+            u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
+        }
+    }
+
+    /// The kernel's side: runs the program, and counts the instructions.
+    fn run(program: &Program, data: &Data) -> (u32, usize) {
+        let (mut at, mut accumulator, mut steps) = (0, 0, 0);
+        loop {
+            let Instruction { code, jt, jf, k } = program[at];
+            at += 1;
+            steps += 1;
+            let to = |holds: bool| usize::from(if holds { jt } else { jf });
+            match code {
+                LOAD => accumulator = data.word(k),
+                JUMP => at += k as usize,
+                IF_EQUAL => at += to(accumulator == k),
+                IF_AT_LEAST => at += to(accumulator >= k),
+                RETURN => return (k, steps),
+                other => panic!("instruction {other:#x}"),
+            }
+        }
+    }
+
+    fn answer(data: &Data) -> u32 {
+        run(&program(START, END, EXEMPT).unwrap(), data).0
+    }
+
+    #[test]
+    fn a_call_is_stopped_by_each_of_its_pointers_and_by_no_other_register() {
+        let program = program(START, END, EXEMPT).unwrap();
+        for call in table::calls() {
+            for register in 0..ARGUMENTS {
+                let is_pointer = call.pointers() >> register & 1 == 1;
+                let mut arguments = [0x7000_0000_0000; ARGUMENTS];
+                for at in [START, START + 1, (START + END) / 2, END - 1] {
+                    arguments[register] = at;
+                    let (answer, steps) = run(&program, &Data::of(call.number.into(), arguments));
+                    let expected = if is_pointer { TRAP } else { ALLOW };
+                    assert_eq!(answer, expected, "{} {register} {at:#x}", call.name);
+                    assert!(steps < 60, "{}: {steps} instructions", call.name);
+                }
+                for at in [0, START - 1, END, u64::MAX] {
+                    arguments[register] = at;
+                    let (answer, _) = run(&program, &Data::of(call.number.into(), arguments));
+                    assert_eq!(answer, ALLOW, "{} {register} {at:#x}", call.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_exempt_instruction_may_do_everything() {
+        let mut data = Data::of(0, [START; ARGUMENTS]);
+        assert_eq!(answer(&data), TRAP);
+        data.instruction = EXEMPT;
+        assert_eq!(answer(&data), ALLOW);
+        for near in [EXEMPT + 1, EXEMPT ^ 1 << 32, EXEMPT & 0xffff_ffff] {
+            data.instruction = near;
+            assert_eq!(answer(&data), TRAP);
+        }
+    }
+
+    #[test]
+    fn calls_of_other_architectures_and_sizes_pass() {
+        let mut data = Data::of(0, [START; ARGUMENTS]);
+        data.architecture = 0x4000_0003;
+        assert_eq!(answer(&data), ALLOW);
+        assert_eq!(answer(&Data::of(X32, [START; ARGUMENTS])), ALLOW);
+    }
+
+    #[test]
+    fn an_arena_must_be_whole_blocks_of_4_gib() {
+        let middle = START + (1 << 31);
+        assert_eq!(program(middle, END, 0), Err(ArenaError::Unaligned(middle)));
+        assert_eq!(program(END, START, 0), Err(ArenaError::Empty));
+    }
+
+    proptest! {
+        /// A call of any number with any registers is answered as the table says.
+        #[test]
+        fn any_call_is_answered_by_the_table(
+            number in prop_oneof![0..600u32, any::<u32>()],
+            arguments in prop::array::uniform6(prop_oneof![any::<u64>(), START - 5..START + 5, START..END]),
+        ) {
+            let (pointers, stopped) = match table::call(number.into()) {
+                Some(call) => (call.pointers(), TRAP),
+                None if number < X32 => (ALL, UNKNOWN),
+                None => (0, ALLOW),
+            };
+            let inside = (0..ARGUMENTS)
+                .any(|at| pointers >> at & 1 == 1 && (START..END).contains(&arguments[at]));
+            let expected = if inside { stopped } else { ALLOW };
+            prop_assert_eq!(answer(&Data::of(number, arguments)), expected);
+        }
+    }
+}

@@ -30,8 +30,8 @@ pub(crate) const LOOK_EVERY: u32 = 256;
 pub(crate) const LOOK_AT_TABLES: u32 = 4096;
 
 /// Longest time between two looks at the process's size while faults come. A compiler that goes on to its next phase
-/// has the kernel map 500 pages of its code in three milliseconds, and faults too seldom meanwhile to make a look due by
-/// their number. One look takes two microseconds.
+/// has the kernel map 500 pages of its code in three milliseconds, and faults too seldom meanwhile to make a look due
+/// by their number. One look takes two microseconds.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]

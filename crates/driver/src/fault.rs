@@ -3,6 +3,8 @@
 use crate::driver::Driver;
 use crate::memory::Memory;
 use crate::recent::Witnessed;
+#[cfg(feature = "shuttle")]
+use crate::sabotage::{self, Sabotage};
 use crate::stall::{Path, Stall};
 use crate::state::config::Background;
 use crate::state::latency::FaultPath;
@@ -150,6 +152,14 @@ impl<M: Memory> Driver<M> {
     /// wants to enter, while a third thread waits to close it.
     pub fn wait_settled<'a>(&'a self, core: Held<'a, Witnessed>) -> Held<'a, Witnessed> {
         const LIMIT: Duration = Duration::from_millis(1);
+        #[cfg(feature = "shuttle")]
+        let core = match sabotage::is_out(Sabotage::LostWakeUp) {
+            true => {
+                drop(core);
+                self.lock()
+            }
+            false => core,
+        };
         self.waiters.fetch_add(1, Ordering::SeqCst);
         let core = core.wait_timeout(&self.settled, LIMIT);
         self.waiters.fetch_sub(1, Ordering::SeqCst);

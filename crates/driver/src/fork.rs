@@ -146,6 +146,31 @@ impl<M: Memory> Driver<M> {
     }
 }
 
+#[cfg(feature = "shuttle")]
+impl<M: Memory> Driver<M> {
+    /// Holds everything still and checks what must hold when no thread of the program is in a call. `Err` says what
+    /// does not.
+    pub fn all_at_rest(&self) -> Result<Still<'_, M>, String> {
+        self.wait_for_jobs();
+        let kept = self.kept.lock().told();
+        let still = self.hold_still(&[]);
+        let told = *self.kept.told();
+        if kept.pages != told.pages {
+            return Err(format!(
+                "{:?} are in the book of what is kept, and the core was told of {:?}",
+                kept.pages, told.pages
+            ));
+        }
+        let waiters = self.waiters.load(Ordering::SeqCst);
+        match (waiters, self.purging.load(Ordering::SeqCst)) {
+            (0, 0) => Ok(still),
+            (waiters, purging) => Err(format!(
+                "{waiters} wait and {purging} purge, and nobody is inside"
+            )),
+        }
+    }
+}
+
 impl<M: Memory> Still<'_, M> {
     /// The core, of which nothing is in flight.
     pub fn core(&self) -> &Core {

@@ -11,6 +11,8 @@
 
 use crate::driver::Driver;
 use crate::memory::Memory;
+#[cfg(feature = "shuttle")]
+use crate::sabotage::{self, Sabotage};
 use crate::state::queue::Freed;
 use arrayvec::ArrayVec;
 use millpond_core::gather::{Gather, Gathered};
@@ -74,6 +76,10 @@ impl<M: Memory> Driver<M> {
             self.mmu.wake(awaited);
         }
         self.freer.counts.add(by, gather.pages(), slots, begun);
+        #[cfg(feature = "shuttle")]
+        if sabotage::is_out(Sabotage::GivenBackTwice) {
+            return;
+        }
         gather.clear();
         self.wake_waiters();
     }

@@ -136,6 +136,24 @@ impl Driver {
     }
 }
 
+/// The background thread's work, for threads of a scheduler's that do it in its place.
+#[cfg(feature = "shuttle")]
+impl<M: Memory> Driver<M> {
+    /// Reclaims as far as the background thread does, and calls `between` after each batch.
+    pub fn reclaim_in_background(&self, mut between: impl FnMut()) {
+        let _working = self.housekeeping.lock();
+        while self.reclaim_batch() {
+            between();
+        }
+    }
+
+    /// Does what is due at a tick.
+    pub fn tick_in_background(self: &Arc<Self>) {
+        let _working = self.housekeeping.lock();
+        self.tick();
+    }
+}
+
 impl<M: Memory> Driver<M> {
     /// Asks the thread to end. The caller joins it.
     pub fn stop_housekeeping(&self) {
@@ -207,8 +225,7 @@ impl<M: Memory> Driver<M> {
         self.kicks.wait(seen, Some(time));
     }
 
-    /// Does what is due every tenth of a second. The background thread calls this.
-    pub fn tick(self: &Arc<Self>) {
+    fn tick(self: &Arc<Self>) {
         {
             let _inside = self.gate.enter();
             self.lock().handle(Event::Tick, &mut Commands::new());

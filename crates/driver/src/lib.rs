@@ -36,6 +36,8 @@ mod reclaim;
 pub mod record;
 pub mod regions;
 pub mod remap;
+#[cfg(feature = "shuttle")]
+pub mod sabotage;
 pub mod shrink;
 pub mod signals;
 pub mod snapshot;

@@ -1,5 +1,7 @@
 //! The book of memory that was given up and stays in place for its next user (`kept.rs`).
 
+#[cfg(feature = "shuttle")]
+use crate::sabotage::{self, Sabotage};
 use crate::state::named::Named;
 use millpond_core::limits::CLEAR_PAGES;
 use millpond_core::{Core, LEAF_PAGES, OrderPolicy, PageCount, PageRange, RegionId};
@@ -123,6 +125,10 @@ pub(crate) struct Told {
 impl Told {
     /// Replaces the knowledge by `newer`, unless it is of a newer edition still.
     pub(crate) fn hear(&mut self, newer: Self) {
+        #[cfg(feature = "shuttle")]
+        if sabotage::is_out(Sabotage::ToldOutOfOrder) {
+            *self = newer;
+        }
         if newer.edition > self.edition {
             *self = newer;
         }

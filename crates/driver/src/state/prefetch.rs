@@ -1,5 +1,7 @@
 //! The ranges that are to be prefetched (`prefetch.rs`).
 
+#[cfg(feature = "shuttle")]
+use crate::sabotage::{self, Sabotage};
 use millpond_core::PageRange;
 use millpond_sync::atomic::{AtomicBool, Ordering};
 use millpond_sync::thread::JoinHandle;
@@ -67,6 +69,10 @@ impl Prefetcher {
         let apart = |other: PageRange| other.end() <= range.start || range.end() <= other.start;
         let mut state = self.lock();
         state.queue.retain(|&asked| apart(asked));
+        #[cfg(feature = "shuttle")]
+        if sabotage::is_out(Sabotage::PrefetchOutlives) {
+            return;
+        }
         while state.current.is_some_and(|current| !apart(current)) {
             // The flag is cleared under the lock, with the next range.
             self.called_off.store(true, Ordering::Relaxed);

@@ -1,0 +1,46 @@
+//! The threads beside the program's: one that reclaims and ticks, and one that forks.
+
+use crate::judge;
+use crate::program::Thread;
+use crate::world::World;
+use millpond_core::PageRange;
+use millpond_driver::signals::SignalsBlocked;
+use std::sync::{Arc, PoisonError};
+
+/// Does a number of rounds of the background thread's work: every third one ticks.
+pub fn keep_house(world: &Arc<World>) {
+    for round in 0..world.profile.rounds {
+        world
+            .driver
+            .reclaim_in_background(|| world.memory().pause());
+        if round % 3 == 2 {
+            world.driver.tick_in_background();
+        }
+    }
+}
+
+/// Forks a number of times, up to the fork itself: all is held still, is looked at, and goes on.
+pub fn fork(mut thread: Thread) {
+    for _ in 0..thread.world.profile.forks {
+        let world = Arc::clone(&thread.world);
+        // The pages that a child would touch at once are in a region that lives on.
+        let place = &world.plots[thread.any_plot()];
+        let plot = place.read().unwrap_or_else(PoisonError::into_inner);
+        let resident: Vec<PageRange> = match &*plot {
+            Some(plot) => vec![thread.some_of(plot.named.1, 6)],
+            None => Vec::new(),
+        };
+        let _quiet = SignalsBlocked::new();
+        let still = world.driver.hold_still(&resident);
+        judge::still(&world, still.core());
+        let state = world.memory().now();
+        for page in resident.iter().flat_map(|range| range.pages()) {
+            assert!(
+                state.mmu.is_mapped(page),
+                "{page} is to be there after a fork"
+            );
+        }
+        drop(state);
+        drop(still);
+    }
+}

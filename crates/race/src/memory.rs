@@ -1,0 +1,350 @@
+//! `sim`'s memory behind the driver's traits, and the oracle beside it.
+//!
+//! Each call is one moment of the schedule: the scheduler may let other threads go on before it, and not within it.
+//! That is what the kernel promises of its calls. What the kernel may do so or so (a copy instead of a move, a page that
+//! it holds for a while) is drawn from the seed.
+//!
+//! Beside `sim`'s contract, memory knows which pages are open. What is mapped at rest must be: a page that came in where
+//! no region is was brought in for one that has ended. Memory that is made new must be empty, as the real one would drop
+//! unseen what is there.
+
+use crate::pages::{bytes_of, pages_of};
+use millpond_core::{
+    BringError, Brought, CopyFrom, Frame, InstallError, LeafPages, LoadError, Mmu, PageCount,
+    PageIndex, PageRange, Placed, PoolLayout, TakeOutError,
+};
+use millpond_driver::memory::Memory;
+use millpond_mmu::MmuError;
+use millpond_sim::mmu::{BLANK, SimMmu};
+use millpond_sim::oracle::Oracle;
+use millpond_sim::report::Check;
+use millpond_sim::rng::Rng;
+use millpond_sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// How often the kernel does what is inconvenient, per mille.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Moods {
+    /// Installs that copy instead of moving.
+    pub copies: u32,
+    /// Take-outs that meet a busy page.
+    pub busy: u32,
+    /// Loads into new frames that do without the frame.
+    pub direct: u32,
+}
+
+/// Memory, and what it must hold.
+pub struct State {
+    /// The arena and the frames.
+    pub mmu: SimMmu,
+    /// What each page must read as.
+    pub oracle: Oracle,
+    /// A hash of all touches so far, in their order: equal schedules have equal ones.
+    pub digest: u64,
+    open: Vec<bool>,
+    moods: Moods,
+    rng: Rng,
+}
+
+/// Simulated memory; see the [module](self).
+pub struct Simulated {
+    state: Mutex<State>,
+    calls: AtomicU32,
+    arena: PageRange,
+}
+
+fn must<T>(check: Check<T>) -> T {
+    check.unwrap_or_else(|failure| panic!("{}", failure.what))
+}
+
+impl State {
+    /// Takes a touch into the digest.
+    pub fn note_touch(&mut self, by: usize, page: PageIndex, word: u64) {
+        for part in [by as u64, u64::from(page.0), word] {
+            self.digest = (self.digest ^ part)
+                .wrapping_mul(0x0100_0000_01b3)
+                .rotate_left(7);
+        }
+    }
+
+    /// Whether a page is open.
+    #[must_use]
+    pub fn is_open(&self, page: PageIndex) -> bool {
+        self.open[page.0 as usize]
+    }
+
+    fn set_open(&mut self, range: PageRange, open: bool) {
+        self.open[range.start.0 as usize..range.end().0 as usize].fill(open);
+    }
+
+    /// Whether the range lies across open and closed pages: these are two mappings.
+    fn is_split(&self, at: PageRange) -> bool {
+        let first = self.open[at.start.0 as usize];
+        at.pages().any(|page| self.open[page.0 as usize] != first)
+    }
+
+    fn copies(&mut self) -> bool {
+        self.rng.chance(self.moods.copies)
+    }
+
+    fn mapped_in(&self, range: PageRange) -> Option<PageIndex> {
+        range.pages().find(|&page| self.mmu.is_mapped(page))
+    }
+
+    /// Zeroes the pages of `at` if all are mapped, as a thread of the program does that is stopped by a missing page.
+    fn zero_page(&mut self, page: PageIndex) -> bool {
+        let mapped = self.mmu.is_mapped(page);
+        if mapped {
+            for (line, &word) in BLANK.iter().enumerate() {
+                self.mmu.write(page, line, word);
+            }
+        }
+        mapped
+    }
+}
+
+impl Simulated {
+    /// Empty memory.
+    #[must_use]
+    pub fn new(arena: PageCount, pool: PoolLayout, moods: Moods, rng: Rng) -> Self {
+        Self {
+            state: Mutex::new(State {
+                mmu: SimMmu::new(arena, pool),
+                oracle: Oracle::new(arena),
+                digest: 0,
+                open: vec![false; arena.0 as usize],
+                moods,
+                rng,
+            }),
+            calls: AtomicU32::new(0),
+            arena: PageRange::new(PageIndex(0), arena),
+        }
+    }
+
+    /// The memory at this moment of the schedule. The lock is the standard library's and never contended: the scheduler
+    /// has one thread run at a time, and nobody may let another go on while it holds this.
+    pub fn now(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets other threads go on, if the scheduler wants it.
+    pub fn pause(&self) {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The memory after a pause: for one call.
+    fn next(&self) -> MutexGuard<'_, State> {
+        self.pause();
+        self.now()
+    }
+}
+
+impl Mmu for Simulated {
+    fn install_zero(&self, at: PageRange, frame: Option<Frame>) -> Result<Placed, InstallError> {
+        let mut state = self.next();
+        if state.is_split(at) {
+            return Err(InstallError::Split);
+        }
+        let copy = state.copies();
+        must(state.mmu.install_zero(at, frame, copy))
+    }
+
+    fn fill(
+        &self,
+        frame: Frame,
+        fresh: bool,
+        fill: &mut dyn FnMut(&mut [u8]) -> Result<(), LoadError>,
+    ) -> Result<(), LoadError> {
+        let mut bytes = vec![0; frame.order().bytes()];
+        let filled = fill(&mut bytes);
+        let contents = filled.is_ok().then(|| pages_of(&bytes));
+        must(self.next().mmu.fill(frame, fresh, contents));
+        filled
+    }
+
+    fn install(&self, frame: Frame, at: PageRange) -> Result<Placed, InstallError> {
+        let mut state = self.next();
+        if state.is_split(at) {
+            return Err(InstallError::Split);
+        }
+        let copy = state.copies();
+        must(state.mmu.install(frame, at, copy, false))
+    }
+
+    fn bring(
+        &self,
+        frame: Frame,
+        fresh: bool,
+        at: PageRange,
+        fill: &mut dyn FnMut(&mut [u8]) -> Result<(), LoadError>,
+    ) -> Brought {
+        let direct = {
+            let mut state = self.now();
+            let often = state.moods.direct;
+            fresh && state.rng.chance(often)
+        };
+        if !direct {
+            let outcome = match self.fill(frame, fresh, fill) {
+                Ok(()) => self.install(frame, at).map_err(BringError::Install),
+                Err(error) => Err(BringError::Fill(error)),
+            };
+            let populated = outcome != Ok(Placed::Moved);
+            let outcome = outcome.map(|_| ());
+            return Brought { outcome, populated };
+        }
+        let mut bytes = vec![0; frame.order().bytes()];
+        let outcome = match fill(&mut bytes) {
+            Err(error) => Err(BringError::Fill(error)),
+            Ok(()) => {
+                let mut state = self.next();
+                must(state.mmu.fill(frame, true, Some(pages_of(&bytes))));
+                let installed = match state.is_split(at) {
+                    true => Err(InstallError::Split),
+                    false => must(state.mmu.install(frame, at, false, false)),
+                };
+                installed.map(|_| ()).map_err(BringError::Install)
+            }
+        };
+        let populated = matches!(outcome, Err(BringError::Install(_)));
+        Brought { outcome, populated }
+    }
+
+    fn copy(
+        &self,
+        at: PageRange,
+        from: CopyFrom,
+        frame: Option<Frame>,
+    ) -> Result<Placed, InstallError> {
+        let mut state = self.next();
+        if state.is_split(at) {
+            return Err(InstallError::Split);
+        }
+        let copy = state.copies();
+        must(state.mmu.copy(at, from, frame, copy))
+    }
+
+    fn take_out(&self, at: PageRange, frame: Frame) -> Result<(), TakeOutError> {
+        let mut state = self.next();
+        let often = state.moods.busy;
+        let busy = state.rng.chance(often);
+        must(state.mmu.take_out(at, frame, busy))
+    }
+
+    fn take_out_leaf(
+        &self,
+        at: PageRange,
+        frame: Frame,
+        pages: &LeafPages,
+    ) -> Result<(), TakeOutError> {
+        let mut state = self.next();
+        let often = state.moods.busy;
+        let busy = state.rng.chance(often);
+        must(state.mmu.take_out_leaf(at, frame, pages, busy))
+    }
+
+    fn clear(&self, at: PageRange) {
+        must(self.next().mmu.clear(at));
+    }
+
+    fn is_blank(&self, at: PageRange, glance: bool) -> bool {
+        must(self.next().mmu.is_blank(at, glance))
+    }
+
+    fn read_frame(&self, frame: Frame, see: &mut dyn FnMut(&[u8])) {
+        let bytes = bytes_of(must(self.next().mmu.frame(frame)));
+        see(&bytes);
+    }
+
+    fn zap(&self, ranges: &[PageRange]) {
+        for &range in ranges {
+            must(self.next().mmu.zap_all(range));
+        }
+    }
+
+    fn free_frames(&self, frames: &[Frame]) {
+        for &frame in frames {
+            must(self.next().mmu.free_frame(frame));
+        }
+    }
+
+    fn wake(&self, _at: PageRange) {
+        // Threads fault in themselves, so none sleeps in the kernel.
+        self.pause();
+    }
+
+    fn poison(&self, at: PageRange) {
+        must(self.next().mmu.poison(at));
+    }
+}
+
+impl Memory for Simulated {
+    fn arena(&self) -> PageRange {
+        self.arena
+    }
+
+    fn address(&self, page: PageIndex) -> usize {
+        page.0 as usize * millpond_core::PAGE_SIZE
+    }
+
+    fn open(&self, range: PageRange) -> Result<(), MmuError> {
+        self.next().set_open(range, true);
+        Ok(())
+    }
+
+    /// A page that comes in beside another one may be mapped here: then the core refuses to give the range up.
+    fn close(&self, range: PageRange) -> Result<(), MmuError> {
+        self.next().set_open(range, false);
+        Ok(())
+    }
+
+    fn renew(&self, range: PageRange) -> Result<(), MmuError> {
+        let mut state = self.next();
+        let mapped = state.mapped_in(range);
+        assert_eq!(mapped, None, "{range} is made new with pages mapped");
+        state.set_open(range, false);
+        Ok(())
+    }
+
+    fn usable_around(&self, _page: PageIndex) -> PageRange {
+        self.arena
+    }
+
+    fn present_pages(&self, range: PageRange, visit: &mut dyn FnMut(PageRange)) {
+        let mapped: Vec<_> = {
+            let state = self.next();
+            let pages = range.pages();
+            pages.filter(|&page| state.mmu.is_mapped(page)).collect()
+        };
+        for page in mapped {
+            visit(PageRange::new(page, PageCount(1)));
+        }
+    }
+
+    /// Zeroes page by page. A page is zeroed at one moment, as the oracle knows no half of one.
+    unsafe fn zero_if_mapped(&self, at: PageRange) -> bool {
+        at.pages().all(|page| self.next().zero_page(page))
+    }
+
+    unsafe fn hand_over(
+        &self,
+        from: PageRange,
+        to: PageRange,
+        _beside: (PageCount, PageCount),
+    ) -> Result<(), MmuError> {
+        let mut state = self.next();
+        must(state.mmu.hand_over(from, to));
+        for (page, onto) in from.pages().zip(to.pages()) {
+            state.open[onto.0 as usize] = state.open[page.0 as usize];
+        }
+        Ok(())
+    }
+
+    unsafe fn hand_over_watched(
+        &self,
+        _from: PageRange,
+        _to: PageRange,
+        _keep: bool,
+    ) -> Result<(), MmuError> {
+        unreachable!("no thread here reads of moves")
+    }
+}

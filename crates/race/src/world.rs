@@ -1,0 +1,318 @@
+//! The world of a seed: a driver over simulated memory, regions, and what its threads like to do.
+
+use crate::memory::{Moods, Simulated};
+use crate::store;
+use millpond_core::limits::MIN_LIMIT_PAGES;
+use millpond_core::{
+    Config, Core, LEAF_PAGES, Order, OrderPolicy, PAGE_SIZE, PageCount, PageRange,
+};
+use millpond_driver::state::named::Named;
+use millpond_driver::state::queue::FreeTuning;
+use millpond_driver::{Background, Charge, Driver, OnStoreFull, Parts};
+use millpond_mmu::Delivery;
+use millpond_sim::rng::Rng;
+use millpond_sync::RwLock;
+use std::sync::Arc;
+
+/// Leaves of the arena. Regions begin at leaves, and a snapshot takes two more of them.
+const LEAVES: u32 = 24;
+
+/// What a seed draws. Small worlds reach the rare states soonest: a few regions, and memory for a part of them.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    /// Threads of the program.
+    pub threads: usize,
+    /// Places for regions.
+    pub plots: usize,
+    /// The budget, in pages.
+    pub ram: u32,
+    /// Longest region, in pages.
+    pub longest: u32,
+    /// Times that all threads come to rest.
+    pub phases: u32,
+    /// Operations of each thread from one rest to the next.
+    pub acts: u32,
+    /// Rounds of the thread that reclaims.
+    pub rounds: u32,
+    /// Forks.
+    pub forks: u32,
+    /// When a second thread reclaims.
+    pub background: Background,
+    /// What operations are drawn from: the more often one is here, the more often it is done.
+    pub likes: Vec<Act>,
+    /// Writes among touches, per mille.
+    pub writes: u32,
+    moods: Moods,
+    lazyfree_max: PageCount,
+    store_pages: u64,
+    is_cramped: bool,
+    /// Threads that give memory back.
+    pub workers: usize,
+    /// Pages that a thread unhooks before it hands batches to these.
+    pub batch_pages: u32,
+}
+
+/// An operation of a thread of the program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Act {
+    /// Reads and writes pages.
+    Touch,
+    /// Discards pages that others may touch, or that nobody else does.
+    Discard,
+    /// Frees pages lazily, and writes them again.
+    LazyFree,
+    /// Marks pages volatile, or asks for them again.
+    Volatile,
+    /// Ends a region, and makes another one.
+    Replace,
+    /// Moves pages to another region.
+    Remap,
+    /// Makes a region longer or shorter.
+    Resize,
+    /// Takes a snapshot in place of another region.
+    Snapshot,
+    /// Has pages brought in by the prefetching thread.
+    Prefetch,
+    /// Pins pages and touches them.
+    Pin,
+    /// Takes pages out, brings them in, or calls them cold.
+    Advise,
+    /// Changes the budget.
+    Budget,
+    /// Asks for figures.
+    Look,
+}
+
+const ACTS: [Act; 13] = [
+    Act::Touch,
+    Act::Discard,
+    Act::LazyFree,
+    Act::Volatile,
+    Act::Replace,
+    Act::Remap,
+    Act::Resize,
+    Act::Snapshot,
+    Act::Prefetch,
+    Act::Pin,
+    Act::Advise,
+    Act::Budget,
+    Act::Look,
+];
+
+impl Profile {
+    /// Draws a profile: calm in most respects, and fond of a few operations.
+    fn draw(rng: &mut Rng) -> Self {
+        let mut likes = vec![Act::Touch; rng.between(2, 12) as usize];
+        likes.extend(ACTS);
+        for _ in 0..3 {
+            let act = rng.pick(&ACTS);
+            likes.extend([act; 6]);
+        }
+        Self {
+            threads: rng.between(2, 4) as usize,
+            plots: rng.between(2, 4) as usize,
+            // A thread that stops to reclaim frees 64 pages, so less than twice that would hold no page for long.
+            ram: rng.pick(&[160, 200, 320]),
+            longest: rng.pick(&[24, 64, 160, 256]),
+            phases: rng.pick(&[1, 2, 6, 12]),
+            acts: rng.pick(&[2, 4, 10, 40]),
+            rounds: rng.pick(&[0, 1, 3, 12]),
+            forks: rng.pick(&[0, 0, 1, 2]),
+            background: rng.pick(&[Background::Never, Background::Large, Background::Always]),
+            likes,
+            writes: rng.pick(&[200, 600, 950]),
+            moods: Moods {
+                copies: rng.pick(&[0, 200, 1000]),
+                busy: rng.pick(&[0, 10, 200]),
+                direct: rng.pick(&[0, 500]),
+            },
+            lazyfree_max: rng.pick(&[PageCount(u32::MAX), PageCount(0), PageCount(40)]),
+            store_pages: u64::MAX,
+            is_cramped: rng.chance(200),
+            workers: rng.below(3) as usize,
+            batch_pages: rng.pick(&[0, 16, 256 << 10]),
+        }
+    }
+
+    /// A profile without anything that is drawn, for tests that do one thing.
+    #[must_use]
+    pub fn plain(plots: usize) -> Self {
+        Self {
+            threads: 0,
+            plots,
+            ram: 160,
+            longest: 256,
+            phases: 1,
+            acts: 0,
+            rounds: 0,
+            forks: 0,
+            background: Background::Never,
+            likes: Vec::new(),
+            writes: 1000,
+            moods: Moods::default(),
+            lazyfree_max: PageCount(u32::MAX),
+            store_pages: u64::MAX,
+            is_cramped: false,
+            workers: 0,
+            batch_pages: 0,
+        }
+    }
+
+    fn config(&self, rng: &mut Rng) -> Config {
+        let mut config = Config::new(PageCount(LEAVES * LEAF_PAGES), PageCount(MIN_LIMIT_PAGES));
+        config.lazyfree_max = self.lazyfree_max;
+        // Folios of some pages, though memory is small.
+        config.folio_share = 16;
+        if self.is_cramped {
+            for places in &mut config.pool.frames {
+                *places = (*places).min(rng.between(4, 40));
+            }
+        }
+        config
+    }
+}
+
+/// A region, in its place.
+#[derive(Clone, Debug)]
+pub struct Plot {
+    /// Its name and its pages.
+    pub named: Named,
+    /// The orders of its folios.
+    pub order: OrderPolicy,
+    /// Its volatile ranges.
+    pub volatile: Vec<PageRange>,
+}
+
+/// All that the threads share.
+pub struct World {
+    /// The driver.
+    pub driver: Arc<Driver<Simulated>>,
+    /// The store that the driver has.
+    pub store: store::Simulated,
+    /// The regions. Who shares one reads its lock, and who needs it for itself writes it: Rust's rules for the facade.
+    pub plots: Vec<RwLock<Option<Plot>>>,
+    /// What the seed has drawn.
+    pub profile: Profile,
+    /// Whether what threads do is written to standard error.
+    pub log: bool,
+}
+
+impl World {
+    /// Makes the world of a seed.
+    ///
+    /// # Panics
+    /// When the core refuses its configuration.
+    #[must_use]
+    pub fn new(seed: u64, log: bool) -> Self {
+        let mut rng = Rng::new(seed);
+        let profile = Profile::draw(&mut rng);
+        Self::of(profile, rng, log)
+    }
+
+    /// Makes the world of a profile.
+    ///
+    /// # Panics
+    /// When the core refuses its configuration.
+    #[must_use]
+    pub fn of(profile: Profile, mut rng: Rng, log: bool) -> Self {
+        let config = profile.config(&mut rng);
+        let core = Core::new(config).unwrap_or_else(|error| panic!("{config:?}: {error:?}"));
+        let memory = Simulated::new(
+            config.arena,
+            config.pool,
+            profile.moods,
+            Rng::new(rng.word()),
+        );
+        let store = store::Simulated::new(profile.store_pages, Rng::new(rng.word()));
+        let most = u64::from(profile.ram) * PAGE_SIZE as u64;
+        let driver = Arc::new(Driver::new(
+            core,
+            Parts {
+                mmu: memory,
+                nodes: Vec::new(),
+                store: Box::new(store.clone()),
+                delivery: Delivery::InThread,
+                ram: most,
+                charge: Charge::Frames,
+                on_store_full: OnStoreFull::Exceed,
+                background: profile.background,
+                lazyfree_max: profile.lazyfree_max,
+                on_tick: None,
+                publisher: None,
+                recording: None,
+            },
+        ));
+        driver.set_ram(most);
+        driver.freer.set_tuning(FreeTuning {
+            workers: profile.workers,
+            batch_pages: profile.batch_pages,
+            ..FreeTuning::default()
+        });
+        let world = Self {
+            driver,
+            store,
+            plots: (0..profile.plots).map(|_| RwLock::new(None)).collect(),
+            profile,
+            log,
+        };
+        for plot in &world.plots {
+            let mut plot = plot.write().expect("nobody has panicked");
+            *plot = world.new_plot(&mut rng);
+        }
+        world
+    }
+
+    /// Writes a line of the log.
+    pub fn note(&self, who: usize, what: std::fmt::Arguments<'_>) {
+        if self.log {
+            eprintln!("{who}: {what}");
+        }
+    }
+
+    /// The memory that the driver has.
+    #[must_use]
+    pub fn memory(&self) -> &Simulated {
+        &self.driver.mmu
+    }
+
+    /// Makes any region.
+    pub(crate) fn new_plot(&self, rng: &mut Rng) -> Option<Plot> {
+        let pages = PageCount(
+            rng.pick(&[8, 16, 24, 64, 160, 256])
+                .min(self.profile.longest),
+        );
+        let order = Order::new(rng.below(4) as u8).expect("it is small");
+        let order = match rng.chance(200) {
+            true => OrderPolicy::Adaptive { max: Order::MAX },
+            false => OrderPolicy::Fixed(order),
+        };
+        self.region(pages, order)
+    }
+
+    /// Makes a region, as the facade does. `None` without addresses.
+    pub fn region(&self, pages: PageCount, order: OrderPolicy) -> Option<Plot> {
+        let named = match self.driver.take_whole(pages, order) {
+            Some(named) => named,
+            None => {
+                let named = self.driver.new_region(pages, order)?;
+                let opened = millpond_driver::memory::Memory::open(self.memory(), named.1);
+                opened.expect("simulated memory opens");
+                named
+            }
+        };
+        self.begins_blank(named.1);
+        Some(Plot {
+            named,
+            order,
+            volatile: Vec::new(),
+        })
+    }
+
+    /// Tells the oracle that new addresses read as zeros.
+    pub fn begins_blank(&self, range: PageRange) {
+        let mut state = self.memory().now();
+        for page in range.pages() {
+            state.oracle.begins_as(page, millpond_sim::mmu::BLANK);
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Faults of the driver that schedules have found, each by the least that shows it.
+
+use millpond_core::{Order, PageCount, PageRange};
+use millpond_race::program::Thread;
+use millpond_race::world::{Plot, Profile, World};
+use millpond_race::{Scheduler, judge, schedule};
+use millpond_sim::rng::Rng;
+use millpond_sync::thread;
+use std::sync::Arc;
+
+/// Schedules of each test and scheduler.
+const SCHEDULES: usize = 100;
+
+/// A world, and the regions in it.
+struct Scene {
+    world: Arc<World>,
+    plots: Vec<Plot>,
+}
+
+impl Scene {
+    fn new(profile: Profile, lengths: &[u32]) -> Self {
+        let world = Arc::new(World::of(profile, Rng::new(1), false));
+        let order = Order::ZERO.into();
+        let region = |&pages| {
+            world
+                .region(PageCount(pages), order)
+                .expect("there are addresses")
+        };
+        let plots = lengths.iter().map(region).collect();
+        Self { world, plots }
+    }
+
+    fn thread(&self, me: usize) -> Thread {
+        Thread::new(Arc::clone(&self.world), me, Rng::new(me as u64))
+    }
+
+    fn range(&self, plot: usize) -> PageRange {
+        self.plots[plot].named.1
+    }
+
+    /// Has a thread write all pages of a region, some times over.
+    fn fill(&self, me: usize, plot: usize, rounds: u32) -> impl FnOnce() + Send + 'static + use<> {
+        let (mut thread, range) = (self.thread(me), self.range(plot));
+        move || (0..rounds).for_each(|_| thread.touch_all(range, 1000))
+    }
+}
+
+fn check(test: impl Fn() + Clone + Send + Sync + 'static) {
+    for scheduler in [Scheduler::Random, Scheduler::Pct] {
+        let done = schedule(1, scheduler, SCHEDULES, test.clone());
+        assert_eq!(done, Ok(()), "{scheduler:?}");
+    }
+}
+
+/// A thread that finds nothing to reclaim waits until something completes that others have in flight. The core orders
+/// no wake-up for a folio that no thread has asked for, so the completion woke nobody, and the thread went on when a
+/// millisecond was over.
+#[test]
+fn a_thread_without_memory_hears_of_any_completion() {
+    check(|| {
+        let scene = Scene::new(Profile::plain(0), &[200, 200, 200]);
+        let threads: Vec<_> = (0..3).map(|n| thread::spawn(scene.fill(n, n, 1))).collect();
+        threads.into_iter().for_each(|one| one.join().unwrap());
+        judge::at_rest(&scene.world);
+    });
+}
+
+/// A thread without memory waits for a batch of a worker that is busy. The worker woke it before it noted that it is
+/// busy no more, so a thread that looked in between slept for a millisecond.
+#[test]
+fn a_thread_that_waits_for_a_worker_hears_of_its_end() {
+    check(|| {
+        let mut profile = Profile::plain(0);
+        profile.workers = 1;
+        let mut scene = Scene::new(profile, &[130, 200]);
+        scene.fill(0, 0, 1)();
+        let freed = scene.plots.remove(0);
+        let fills = thread::spawn(scene.fill(1, 0, 1));
+        scene.world.end(freed, true);
+        fills.join().unwrap();
+        scene.world.driver.quiesce();
+        judge::at_rest(&scene.world);
+        scene.world.driver.stop_freeing();
+    });
+}
+
+/// Who asks for a volatile range again waits for the purges that are under way. A purge that ended between the look at
+/// their number and the sleep woke nobody.
+#[test]
+fn whoever_asks_for_a_volatile_range_hears_of_the_end_of_a_purge() {
+    check(|| {
+        let scene = Scene::new(Profile::plain(0), &[100, 200]);
+        scene.fill(0, 0, 1)();
+        let (mut thread, range) = (scene.thread(0), scene.range(0));
+        let fills = thread::spawn(scene.fill(1, 1, 1));
+        for _ in 0..6 {
+            thread.mark(range);
+            thread.ask_for(range);
+            thread.touch_all(range, 500);
+        }
+        fills.join().unwrap();
+        judge::at_rest(&scene.world);
+    });
+}
+
+/// A thread that frees leaves the gate before it gives back what it has unhooked. A fork that came in between found
+/// pages on their way, and its child would have counted them for ever.
+#[test]
+fn a_fork_waits_for_what_a_thread_has_unhooked() {
+    check(|| {
+        let mut scene = Scene::new(Profile::plain(0), &[40]);
+        scene.fill(0, 0, 1)();
+        let freed = scene.plots.remove(0);
+        let world = Arc::clone(&scene.world);
+        let forks = thread::spawn(move || {
+            let still = world.driver.hold_still(&[]);
+            judge::still(&world, still.core());
+        });
+        scene.world.end(freed, false);
+        forks.join().unwrap();
+        judge::at_rest(&scene.world);
+    });
+}

@@ -154,8 +154,8 @@ fields! {
     PgDeactivate = "pgdeactivate",
     /// Pages given back by discards.
     PgDiscard = "pgdiscard",
-    /// Leaves whose remaining pages were put out, because a stream wanted the leaf whole.
-    LeafCleared = "leaf_cleared",
+    /// Leaves whose remaining pages were evicted, because a stream wanted the leaf whole.
+    LeafEvicted = "leaf_evicted",
     /// Pages taken out with their leaf, by its table.
     TakeOutLeaf = "takeout_leaf",
     /// Pages that were to go out with their leaf and stayed, because one page of the leaf had to stay.

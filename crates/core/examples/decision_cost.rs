@@ -95,9 +95,9 @@ fn settle(core: &mut Core, out: &mut Commands) -> Duration {
                         outcome: Outcome::Stored,
                     }
                 }
-                Command::Clear { folio, .. } => Event::Completed {
+                Command::ZeroInPlace { folio, .. } => Event::Completed {
                     folio,
-                    outcome: Outcome::Cleared,
+                    outcome: Outcome::Zeroed,
                 },
                 Command::Look { folio, .. } => Event::Completed {
                     folio,

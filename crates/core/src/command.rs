@@ -16,7 +16,7 @@ use arrayvec::ArrayVec;
 /// Work for the driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Command {
-    /// Map zeros at `at` (as many pages as the folio has). `frame` is a populated frame to clear and use; without one
+    /// Map zeros at `at` (as many pages as the folio has). `frame` is a populated frame to zero and use; without one
     /// the kernel gives new pages. Answer: `Installed`, `InstallSplit`, `InstallGone`.
     Zero {
         /// The folio.
@@ -96,8 +96,8 @@ pub enum Command {
         frame: Frame,
     },
     /// Zero the mapped pages of `part` in place. Nothing else is under way there, and they stay mapped. Answer:
-    /// `Cleared`.
-    Clear {
+    /// `Zeroed`.
+    ZeroInPlace {
         /// The folio.
         folio: FolioId,
         /// Where it is.

@@ -23,12 +23,12 @@ pub enum FreeMode {
     Exclusive,
     /// No other thread uses the bytes, and the range must read as zeros afterwards: pages that are not zeroed in
     /// place are dropped.
-    Zeroed,
+    ReadsZeros,
     /// Only the copies in the store are freed: the range is about to be overwritten, and its memory is wanted.
     Stored,
     /// The owner has zeroed the range, and may have written there since: a page in memory is free if it still is
     /// zeros when memory is short. Nothing else changes, and nothing is refused.
-    Cleared,
+    AlreadyZeroed,
 }
 
 /// A hint about how a range will be used.
@@ -316,7 +316,7 @@ pub enum Outcome {
     /// The folio's contents are in the pool's frame and no longer mapped, and they are zeros.
     TakenOutBlank,
     /// The mapped pages are zeros now.
-    Cleared,
+    Zeroed,
     /// Every byte of the mapped pages is zero.
     Blank,
     /// Some byte of the mapped pages is not zero.

@@ -16,7 +16,7 @@ pub const LEAF_OUT_LEAST: u32 = 32;
 /// A leaf leaves by its table only if its pages are at most one in this many of all memory.
 pub const LEAF_OUT_SHARE: u32 = 32;
 /// A leaf leaves for a stream that wants it whole only if a leaf is at most one in this many of all memory.
-pub const CLEAR_SHARE: u32 = 8;
+pub const EVICT_SHARE: u32 = 8;
 /// Folios up to this order (64 KiB) are split so that their leaf can leave, even if the store does not hold them.
 pub const LEAF_OUT_SPLITS: Order = Order::new(4).expect("4 is an order");
 /// List entries that one reclaim batch looks at before it answers with what it has.
@@ -52,7 +52,7 @@ pub const PASSING_RUN: u16 = 16;
 pub const FOLIO_SHARE: u32 = 64;
 /// Largest folio that is zeroed in place when it is lazily freed, in pages: beyond 64 KiB, capturing it and one fault
 /// when it is wanted again cost less than writing it.
-pub const CLEAR_PAGES: u32 = 16;
+pub const ZERO_IN_PLACE_PAGES: u32 = 16;
 /// The pool has this many places for single pages for each page of memory, up to [`SINGLE_PLACES_MOST`].
 pub const SINGLE_PLACES: u32 = 4;
 /// Most places for single pages that the pool has (32 GiB); see [`SINGLE_PLACES`].

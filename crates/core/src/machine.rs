@@ -35,7 +35,7 @@ use crate::policy::order::{OrderPolicy, Trends};
 use crate::policy::sample::is_watched;
 use crate::policy::shadow::ShadowLayout;
 use crate::policy::store_room::StoreRoom;
-use crate::policy::whole_leaf::Clearing;
+use crate::policy::whole_leaf::LeafEvictions;
 use crate::stats::{Excess, VmStat};
 use crate::tables::fold::Folds;
 use crate::tables::folio::{Folio, Folios, State};
@@ -94,8 +94,8 @@ pub struct Core {
     pub(crate) copied: CopiedFrames,
     /// Leaves that leave by their tables.
     pub(crate) leaving: Leaving,
-    /// Leaves that are put out so that a stream has them whole.
-    pub(crate) clearing: Clearing,
+    /// Leaves that are evicted so that a stream has them whole.
+    pub(crate) evictions: LeafEvictions,
     /// Commands that name a folio and have not been answered.
     pub(crate) flights: u32,
     /// Slots that the store has been asked to forget.
@@ -162,7 +162,7 @@ impl Core {
             demand: Demand::default(),
             copied: CopiedFrames::default(),
             leaving: Leaving::default(),
-            clearing: Clearing::default(),
+            evictions: LeafEvictions::default(),
             flights: 0,
             releasing: 0,
             held: 0,

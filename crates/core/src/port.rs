@@ -61,7 +61,7 @@ pub enum TakeOutError {
 /// in one call agree. The caller holds the folio in flight, so no two calls concern the same folio or frame at once;
 /// implementations may check that and panic.
 pub trait Mmu: Send + Sync {
-    /// Maps zeros at `at`, from `frame` (which is populated, and is cleared) or from new pages, and wakes waiters.
+    /// Maps zeros at `at`, from `frame` (which is populated, and is zeroed) or from new pages, and wakes waiters.
     ///
     /// # Errors
     /// Nothing is mapped; `frame`, when given, is still populated.
@@ -156,7 +156,7 @@ pub trait Mmu: Send + Sync {
     ) -> Result<(), TakeOutError>;
 
     /// Zeroes the mapped, writable pages of `at` in place. The program does not use them meanwhile.
-    fn clear(&self, at: PageRange);
+    fn zero_in_place(&self, at: PageRange);
 
     /// Whether every byte of the mapped pages of `at` is zero. With `glance` a look at some of them will do. The
     /// program may write there meanwhile: then the answer holds for the time before or after the write.

@@ -56,8 +56,8 @@ pub struct VmStat {
     pub pglazyfreed: u64,
     /// Lazily freed pages that were used again before they were dropped.
     pub pglazyfree_reused: u64,
-    /// Leaves whose remaining pages were put out, because a stream wanted the leaves whole.
-    pub leaf_cleared: u64,
+    /// Leaves whose remaining pages were evicted, because a stream wanted the leaves whole.
+    pub leaf_evicted: u64,
     /// Pages taken out with their leaf, by its table.
     pub takeout_leaf: u64,
     /// Pages that were to be taken out with their leaf and stayed, because a page of their leaf had to.
@@ -166,7 +166,7 @@ macro_rules! each_counter {
         $change!(pglazyfree);
         $change!(pglazyfreed);
         $change!(pglazyfree_reused);
-        $change!(leaf_cleared);
+        $change!(leaf_evicted);
         $change!(takeout_leaf);
         $change!(takeout_leaf_stayed);
         $change!(takeout_busy);

@@ -172,7 +172,7 @@ fn what_is_for_anonymous_memory_is_refused() {
         },
         Event::LazyFree {
             range: part(range, 0..3),
-            mode: FreeMode::Cleared,
+            mode: FreeMode::AlreadyZeroed,
         },
         Event::Purge { range },
         Event::Snapshot { region, base, copy },

@@ -6,7 +6,7 @@ use common::{Bench, Driven, part};
 use millpond_core::{Command, Event, FreeMode, Outcome, PageCount, PageRange, PageState, Reply};
 
 const EXCLUSIVE: FreeMode = FreeMode::Exclusive;
-const CLEARED: PageState = PageState::LazyFree { mapped: true };
+const ZEROED: PageState = PageState::LazyFree { mapped: true };
 
 fn take_outs(commands: &[Command]) -> Vec<PageRange> {
     let at = |command: &Command| match *command {
@@ -22,21 +22,21 @@ fn a_part_is_zeroed_in_place_and_split_off_when_memory_is_wanted() {
     let range = bench.filled(64, 4);
     let given = bench.free(part(range, 20..26), EXCLUSIVE);
     let [
-        Command::Clear {
-            at, part: cleared, ..
+        Command::ZeroInPlace {
+            at, part: zeroed, ..
         },
     ] = given[..]
     else {
         panic!("{given:?}")
     };
-    assert_eq!((at, cleared), (part(range, 16..32), part(range, 20..26)));
+    assert_eq!((at, zeroed), (part(range, 16..32), part(range, 20..26)));
     let stats = bench.0.stats();
     assert_eq!(
         (stats.nr_lazyfree, stats.folio_split, stats.deferred_split),
         (6, 0, 1)
     );
     assert_eq!(
-        [19, 20, 25, 26].map(|page| bench.state(range, page) == CLEARED),
+        [19, 20, 25, 26].map(|page| bench.state(range, page) == ZEROED),
         [false, true, true, false]
     );
 
@@ -139,6 +139,6 @@ fn a_pin_of_the_rest_keeps_the_mark_of_the_part() {
     assert_eq!(reply, Reply::Done);
     assert_eq!(
         (bench.state(range, 0), bench.0.stats().nr_lazyfree),
-        (CLEARED, 4)
+        (ZEROED, 4)
     );
 }

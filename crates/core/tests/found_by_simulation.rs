@@ -359,7 +359,7 @@ fn a_released_slot_is_not_waited_for() {
     bench.end(&[region]);
 }
 
-/// Seed 5. A page that could not be moved was lazily freed so that it must read as zeros, and was therefore cleared in
+/// Seed 5. A page that could not be moved was lazily freed so that it must read as zeros, and was therefore zeroed in
 /// place. Then it had a mark and was on the unevictable list, where nothing is dropped. It counted as lazily freed for
 /// ever, so that no volatile range was purged any more. News of its protection then put it on the inactive list, with
 /// its mark. Now it is dropped as a discard drops it; a page that its mapping keeps from moving may well be read-only.
@@ -376,7 +376,7 @@ fn what_cannot_move_and_must_be_zeros_is_dropped() {
     };
     bench.tell(folio, Outcome::TakeOutImmovable);
 
-    bench.lazy_free(range, FreeMode::Zeroed);
+    bench.lazy_free(range, FreeMode::ReadsZeros);
     bench.send(Event::Protected { range });
     assert_eq!(bench.0.stats().nr_lazyfree, 0);
     assert_eq!(bench.0.page_state(range.start), PageState::Empty);

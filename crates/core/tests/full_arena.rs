@@ -25,7 +25,7 @@ fn settle(core: &mut Core, out: &mut Commands) {
                 }
                 Command::TakeOut { folio, .. } => done(folio, Outcome::TakenOut),
                 Command::Save { folio, .. } => done(folio, Outcome::Stored),
-                Command::Clear { folio, .. } => done(folio, Outcome::Cleared),
+                Command::ZeroInPlace { folio, .. } => done(folio, Outcome::Zeroed),
                 Command::Zap { folio, .. } => done(folio, Outcome::Zapped),
                 Command::FreeFrame { frame } => Event::FrameFreed { frame },
                 Command::Release { slot } => Event::SlotReleased { slot },

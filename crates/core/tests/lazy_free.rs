@@ -13,11 +13,11 @@ use millpond_core::{
 
 const SHARED: FreeMode = FreeMode::Shared;
 const EXCLUSIVE: FreeMode = FreeMode::Exclusive;
-const CLEARED: PageState = PageState::LazyFree { mapped: true };
+const ZEROED: PageState = PageState::LazyFree { mapped: true };
 const CAPTURED: PageState = PageState::LazyFree { mapped: false };
 
-/// A folio that was cleared and is not zeros any more is in use, whether the glance finds it out, the look at the
-/// captured folio, or a recount; and then its contents stay.
+/// A folio that was zeroed in place and is not zeros any more is in use, whether the glance finds it out, the look at
+/// the captured folio, or a recount; and then its contents stay.
 #[test]
 fn a_write_to_a_cleared_folio_is_found_out_wherever_it_is_looked_for() {
     for order in [0, 4] {
@@ -25,7 +25,11 @@ fn a_write_to_a_cleared_folio_is_found_out_wherever_it_is_looked_for() {
         let range = bench.filled(3 << order, order);
         let given = bench.free(range, EXCLUSIVE);
         assert_eq!(given.len(), 3);
-        assert!(given.iter().all(|c| matches!(c, Command::Clear { .. })));
+        assert!(
+            given
+                .iter()
+                .all(|c| matches!(c, Command::ZeroInPlace { .. }))
+        );
         let n = 1 << order;
 
         let commands = bench.reclaim(2 * n);
@@ -73,8 +77,8 @@ fn what_its_owner_cleared_is_marked_late_and_looked_at_like_the_rest() {
         let n = 1 << order;
         let mut bench = Bench::new();
         let range = bench.filled(3 * n, order);
-        assert!(bench.free(range, FreeMode::Cleared).is_empty());
-        assert_eq!(bench.state(range, 0), CLEARED);
+        assert!(bench.free(range, FreeMode::AlreadyZeroed).is_empty());
+        assert_eq!(bench.state(range, 0), ZEROED);
         assert_eq!(bench.0.stats().nr_lazyfree, 3 * u64::from(n));
 
         let commands = bench.reclaim(2 * n);
@@ -113,33 +117,33 @@ fn a_late_mark_passes_over_what_is_not_mapped() {
     let states = |bench: &Bench| [1, 2, 3, 4].map(|n| bench.state(range, 16 * n));
     let before = states(&bench);
     // The slots that the two mapped folios still had are not wanted.
-    let given = bench.free(range, FreeMode::Cleared);
+    let given = bench.free(range, FreeMode::AlreadyZeroed);
     assert!(
         given.iter().all(|c| matches!(c, Command::Release { .. })),
         "{given:?}"
     );
     assert_eq!(states(&bench), before);
-    assert_eq!([0, 5].map(|n| bench.state(range, 16 * n)), [CLEARED; 2]);
+    assert_eq!([0, 5].map(|n| bench.state(range, 16 * n)), [ZEROED; 2]);
 }
 
-/// A part of a larger folio is noted in its record, as when the core has it cleared.
+/// A part of a larger folio is noted in its record, as when the core has it zeroed in place.
 #[test]
 fn a_part_that_its_owner_cleared_is_noted_without_a_split() {
     let mut bench = Bench::new();
     let range = bench.filled(64, 6);
     assert!(
         bench
-            .free(part(range, 16..32), FreeMode::Cleared)
+            .free(part(range, 16..32), FreeMode::AlreadyZeroed)
             .is_empty()
     );
     assert!(
         bench
-            .free(part(range, 32..40), FreeMode::Cleared)
+            .free(part(range, 32..40), FreeMode::AlreadyZeroed)
             .is_empty()
     );
     let stats = bench.0.stats();
     assert_eq!((stats.nr_lazyfree, stats.folio_split), (24, 0));
-    assert_eq!(bench.state(range, 39), CLEARED);
+    assert_eq!(bench.state(range, 39), ZEROED);
     assert_eq!(bench.state(range, 40), PageState::Resident);
     let commands = bench.reclaim(24);
     let gone = commands.iter().filter_map(|command| match command {
@@ -169,23 +173,23 @@ fn a_touch_brings_a_captured_folio_back_and_takes_the_mark_away() {
     assert_eq!(bench.0.stats().pglazyfreed, 0);
 }
 
-/// A thread may fault beside a clear or a look, at a page that another thread has just mapped. It waits for nothing:
+/// A thread may fault beside zeroing or a look, at a page that another thread has just mapped. It waits for nothing:
 /// the pages are there.
 #[test]
 fn nobody_waits_for_a_folio_that_is_cleared_or_looked_at() {
     let mut bench = Bench::new();
     let range = bench.filled(4, 2);
-    let (_, clear) = bench.send(Event::LazyFree {
+    let (_, zeroing) = bench.send(Event::LazyFree {
         range,
         mode: EXCLUSIVE,
     });
     assert_eq!(bench.fault(range.start), (Reply::Present, vec![]));
-    bench.work(clear);
+    bench.work(zeroing);
     let left = PageCount(4);
     let (_, look) = bench.send(Event::RecountLazyFree { left });
     assert_eq!(bench.fault(range.start), (Reply::Present, vec![]));
     bench.work(look);
-    assert_eq!(bench.state(range, 3), CLEARED);
+    assert_eq!(bench.state(range, 3), ZEROED);
 }
 
 /// Dropping gives no command to the store. A captured folio goes without any command at all, and its frame serves the
@@ -365,7 +369,7 @@ fn a_part_of_a_captured_folio_comes_back_to_be_split() {
 /// A range that is refused keeps its contents, whatever the mode.
 #[test]
 fn refused_ranges_change_nothing() {
-    for mode in [EXCLUSIVE, SHARED, FreeMode::Zeroed] {
+    for mode in [EXCLUSIVE, SHARED, FreeMode::ReadsZeros] {
         let mut bench = Bench::new();
         let range = bench.filled(16, 4);
         let pinned = part(range, 9..10);
@@ -390,7 +394,7 @@ fn refused_ranges_change_nothing() {
     }
 }
 
-/// Memory that must read as zeros at once is cleared if its folios are small, and dropped if not.
+/// Memory that must read as zeros at once is zeroed in place if its folios are small, and dropped if not.
 #[test]
 fn what_must_be_zeros_is_cleared_or_dropped() {
     let mut bench = Bench::new();
@@ -398,15 +402,15 @@ fn what_must_be_zeros_is_cleared_or_dropped() {
     let large = bench.filled(512, 9);
     let limbo = bench.filled(16, 4);
     bench.page_out(limbo);
-    let mode = FreeMode::Zeroed;
+    let mode = FreeMode::ReadsZeros;
     assert!(matches!(
         bench.free(small, mode)[..],
-        [Command::Clear { .. }]
+        [Command::ZeroInPlace { .. }]
     ));
     assert!(matches!(bench.free(large, mode)[..], [Command::Zap { .. }]));
     assert_eq!(bench.free(limbo, mode), []);
     let states = [small, large, limbo].map(|range| bench.state(range, 0));
-    assert_eq!(states, [CLEARED, PageState::Empty, PageState::Empty]);
+    assert_eq!(states, [ZEROED, PageState::Empty, PageState::Empty]);
 }
 
 /// Only the excess over the cap goes, oldest first, and its frames go back to the kernel.
@@ -425,7 +429,7 @@ fn the_cap_drops_the_oldest_and_gives_the_frames_back() {
         }
         goes_to_the_kernel(&mut bench, 32);
         let states = [0, 16, 32, 48].map(|page| bench.state(range, page));
-        let kept = if mode == SHARED { CAPTURED } else { CLEARED };
+        let kept = if mode == SHARED { CAPTURED } else { ZEROED };
         assert_eq!(states, [PageState::Empty, PageState::Empty, kept, kept]);
         let stats = bench.0.stats();
         assert_eq!(
@@ -437,7 +441,7 @@ fn the_cap_drops_the_oldest_and_gives_the_frames_back() {
     }
 }
 
-/// A cleared folio that cannot move is not dropped, and is not counted as free any more.
+/// A folio that was zeroed in place and cannot move is not dropped, and is not counted as free any more.
 #[test]
 fn a_cleared_folio_that_cannot_be_taken_out_stays() {
     for outcome in [Outcome::TakeOutBusy, Outcome::TakeOutImmovable] {
@@ -543,7 +547,7 @@ fn what_was_kept_in_place_is_given_back_as_far_as_it_was_not_used() {
     let mut bench = Bench::new();
     let range = bench.filled(6 * 16, 4);
     let folio = |n: u32| part(range, 16 * n..16 * (n + 1));
-    bench.free(part(range, 0..64), FreeMode::Zeroed);
+    bench.free(part(range, 0..64), FreeMode::ReadsZeros);
     bench.free(folio(4), SHARED);
     // The last folio is in use, and only a part of the fourth is asked for.
     let asked = part(range, 0..56);
@@ -571,7 +575,7 @@ fn what_was_kept_in_place_is_given_back_as_far_as_it_was_not_used() {
         resident,
         PageState::Limbo,
         PageState::Empty,
-        CLEARED,
+        ZEROED,
         CAPTURED,
         resident,
     ];

@@ -274,7 +274,7 @@ fn send(core: &mut Core, out: &mut Commands, event: Event) {
             let done = |folio, outcome| Event::Completed { folio, outcome };
             let event = match command {
                 Command::Zero { folio, .. } => done(folio, common::NEW),
-                Command::Clear { folio, .. } => done(folio, Outcome::Cleared),
+                Command::ZeroInPlace { folio, .. } => done(folio, Outcome::Zeroed),
                 Command::TakeOutIfBlank { folio, .. } => done(folio, Outcome::TakenOutBlank),
                 Command::TakeOut { folio, .. } => done(folio, Outcome::TakenOut),
                 Command::FreeFrame { frame } => Event::FrameFreed { frame },

@@ -273,9 +273,9 @@ impl<M: Memory> Driver<M> {
                 slot,
                 previous,
             } => results.completed(folio, self.save(frame, slot, previous)),
-            Command::Clear { folio, part, .. } => {
-                self.mmu.clear(part);
-                results.completed(folio, Outcome::Cleared);
+            Command::ZeroInPlace { folio, part, .. } => {
+                self.mmu.zero_in_place(part);
+                results.completed(folio, Outcome::Zeroed);
             }
             Command::Look { folio, part, .. } => {
                 let outcome = match self.mmu.is_blank(part, false) {
@@ -321,8 +321,8 @@ impl<M: Memory> Driver<M> {
         brought_outcome(self.mmu.bring(frame, fresh, at, load))
     }
 
-    /// Maps the parts of a fold, put together, at `at`. A fold that cannot be loaded is then read page by page, and only
-    /// the pages that cannot be read are lost.
+    /// Maps the parts of a fold, put together, at `at`. A fold that cannot be loaded is then read page by page, and
+    /// only the pages that cannot be read are lost.
     fn bring_parts(&self, parts: &[FoldPart], at: PageRange, frame: Frame, fresh: bool) -> Outcome {
         let load = &mut |bytes: &mut [u8]| self.load_parts(parts, bytes);
         match brought_outcome(self.mmu.bring(frame, fresh, at, load)) {

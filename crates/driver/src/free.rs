@@ -294,7 +294,7 @@ impl<M: Memory> Driver<M> {
     /// without waiting for others.
     fn do_job(self: &Arc<Self>, job: Job, by: Freed) {
         let mut waits = None;
-        // Clearing and merging give nothing back.
+        // Preparing a region and merging give nothing back.
         let busy = by == Freed::ByWorker && !matches!(job, Job::Whole(_) | Job::Merge(_));
         if busy {
             self.freer.busy.fetch_add(1, Ordering::Relaxed);
@@ -305,7 +305,7 @@ impl<M: Memory> Driver<M> {
                 waits = Some(owner);
             }
             Job::Region(region) => self.end_region(region, Freed::ByWorker),
-            Job::Whole(region) => self.clear_whole(region),
+            Job::Whole(region) => self.prepare_whole(region),
             Job::Base(base) => {
                 let ended = Ended {
                     orphan: Some(base),

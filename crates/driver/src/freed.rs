@@ -2,7 +2,7 @@
 //!
 //! The kernel collects folios on each processor before it takes the lock of the lists (`lru_lazyfree`), because the
 //! lock costs more than the work. Here the signal mask around the lock costs more: two system calls. A mark may come
-//! late ([`FreeMode::Cleared`]): until then the memory counts as used, nothing else. So a thread that wants exact
+//! late ([`FreeMode::AlreadyZeroed`]): until then the memory counts as used, nothing else. So a thread that wants exact
 //! figures, and a thread that needs memory, marks the batch first. A thread that reclaims only tries the lock: the
 //! holder may be the thread that it interrupted.
 
@@ -10,7 +10,7 @@ use crate::driver::Driver;
 use crate::memory::Memory;
 use crate::signals::SignalsBlocked;
 use crate::state::freed::BATCH;
-use millpond_core::limits::CLEAR_PAGES;
+use millpond_core::limits::ZERO_IN_PLACE_PAGES;
 use millpond_core::{Commands, Event, FreeMode, PageRange, Reply};
 use millpond_sync::atomic::Ordering;
 
@@ -21,7 +21,7 @@ impl<M: Memory> Driver<M> {
     /// # Safety
     /// The range is part of a region without pins, and no reference to its bytes is in use.
     pub unsafe fn free_in_place(&self, range: PageRange) -> bool {
-        if range.len.0 > CLEAR_PAGES || !self.freed.is_promising() {
+        if range.len.0 > ZERO_IN_PLACE_PAGES || !self.freed.is_promising() {
             return false;
         }
         // SAFETY: the caller's promise.
@@ -69,7 +69,7 @@ impl<M: Memory> Driver<M> {
         let mut commands = Commands::new();
         for &(mut range) in &batch.ranges[..batch.len] {
             loop {
-                let mode = FreeMode::Cleared;
+                let mode = FreeMode::AlreadyZeroed;
                 let reply = self
                     .lock()
                     .handle(Event::LazyFree { range, mode }, &mut commands);

@@ -8,11 +8,11 @@
 //! - *A discarded range* stays with its region. It may be used again unseen, so it is checked before it is given back
 //!   later.
 //! - *A region that is freed in the background* stays whole at the addresses that it was moved to, and the next region
-//!   of the same length and order is that one. A thread that asks for one while it is being cleared waits for that:
+//!   of the same length and order is that one. A thread that asks for one while it is being prepared waits for that:
 //!   bringing as much in anew would take seven times as long.
 //!
 //! For the core all of this memory is lazily freed, so it is the first to go when memory is short. The book here knows
-//! the ranges, and so an upper bound of the pages in them. A wrong guess costs clearing once, and a look at the bytes
+//! the ranges, and so an upper bound of the pages in them. A wrong guess costs zeroing once, and a look at the bytes
 //! when the tick gives them back.
 //!
 //! *The core's count* of the pages in the book is set after the book has changed, as no lock is held while the core is
@@ -28,7 +28,7 @@
 use crate::driver::Driver;
 use crate::memory::Memory;
 use crate::signals::SignalsBlocked;
-use crate::state::kept::{PIECE, Progress, Whole, is_cleared_in_place};
+use crate::state::kept::{PIECE, Progress, Whole, is_zeroed_in_place};
 use crate::state::named::Named;
 use crate::state::queue::Freed;
 use crate::state::queue::Job;
@@ -56,7 +56,7 @@ impl<M: Memory> Driver<M> {
             match core.order_of(region) {
                 // A discard refuses a pinned page before it changes anything.
                 _ if core.first_pinned(range).is_some() => return Ok(false),
-                Some(order) if is_cleared_in_place(order) => self.kept.most(&core),
+                Some(order) if is_zeroed_in_place(order) => self.kept.most(&core),
                 _ => return Ok(false),
             }
         };
@@ -64,16 +64,16 @@ impl<M: Memory> Driver<M> {
             return Ok(false);
         };
         self.tell_kept(again);
-        self.clear_in_place(range)?;
+        self.zero_in_place(range)?;
         Ok(true)
     }
 
     /// Frees the range lazily, in pieces, so that it reads as zeros.
-    fn clear_in_place(&self, mut rest: PageRange) -> Result<(), Refusal> {
+    fn zero_in_place(&self, mut rest: PageRange) -> Result<(), Refusal> {
         while !rest.is_empty() {
             let piece = PageRange::new(rest.start, rest.len.min(PIECE));
             rest = rest.tail(piece.end());
-            self.lazy_free(&[piece], FreeMode::Zeroed)?;
+            self.lazy_free(&[piece], FreeMode::ReadsZeros)?;
         }
         Ok(())
     }
@@ -176,9 +176,9 @@ impl<M: Memory> Driver<M> {
     }
 
     /// Keeps a region that was freed for the next one of its length, if demand asks for as much. A worker is to
-    /// [clear](Self::clear_whole) it then.
+    /// [prepare](Self::prepare_whole) it then.
     pub fn keep_whole(&self, region: Named, order: Option<OrderPolicy>) -> bool {
-        let Some(order) = order.filter(|&order| is_cleared_in_place(order)) else {
+        let Some(order) = order.filter(|&order| is_zeroed_in_place(order)) else {
             return false;
         };
         let most = {
@@ -193,32 +193,33 @@ impl<M: Memory> Driver<M> {
         fits
     }
 
-    /// Clears a region that is kept, unless another thread has taken it meanwhile.
-    pub fn clear_whole(self: &Arc<Self>, region: Named) {
+    /// Zeroes a region that is kept in place, so that it is ready for its next owner, unless another thread has taken
+    /// it meanwhile.
+    pub fn prepare_whole(self: &Arc<Self>, region: Named) {
         let is_this = |whole: &Whole| whole.region == region;
         {
             let mut book = self.kept.lock();
             match book.whole.iter_mut().find(|whole| is_this(whole)) {
                 Some(whole) if whole.progress == Progress::Queued => {
-                    whole.progress = Progress::Clearing;
+                    whole.progress = Progress::Preparing;
                 }
                 _ => return,
             }
         }
-        let cleared = self.clear_in_place(region.1).is_ok();
+        let zeroed = self.zero_in_place(region.1).is_ok();
         {
             let mut book = self.kept.lock();
             let at = book.whole.iter().position(is_this);
-            let at = at.expect("nobody takes what is being cleared");
-            if cleared {
+            let at = at.expect("nobody takes what is being prepared");
+            if zeroed {
                 book.whole[at].progress = Progress::Ready;
             } else {
                 book.take_whole_at(at);
             }
         }
         self.kept.changed.notify_all();
-        if !cleared {
-            // The region was not cleared because a leaked guard has pinned a page.
+        if !zeroed {
+            // The region was not prepared because a leaked guard has pinned a page.
             self.tell_kept(PageCount::ZERO);
             self.end_region(region, Freed::ByWorker);
         }
@@ -239,12 +240,12 @@ impl<M: Memory> Driver<M> {
                 let whole = book.take_whole_at(at);
                 break (whole.region, whole.progress);
             }
-            best(Progress::Clearing)?;
+            best(Progress::Preparing)?;
             book = (self.kept.changed.wait(book)).unwrap_or_else(PoisonError::into_inner);
         };
         drop(book);
         self.tell_kept(pages);
-        if progress == Progress::Queued && self.clear_in_place(region.1).is_err() {
+        if progress == Progress::Queued && self.zero_in_place(region.1).is_err() {
             // A leaked guard has pinned a page: the addresses stay kept, as when a region ends with one.
             return None;
         }

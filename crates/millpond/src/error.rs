@@ -1,5 +1,5 @@
-//! Errors: [`RangeError`] for what a range of bytes or a page of it does not allow, and a type for each operation that has
-//! more reasons. Each message names the value and the way out.
+//! Errors: [`RangeError`] for what a range of bytes or a page of it does not allow, and a type for each operation that
+//! has more reasons. Each message names the value and the way out.
 
 use millpond_core::limits::MIN_LIMIT_PAGES;
 use millpond_driver::error::MoveError;

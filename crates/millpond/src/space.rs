@@ -181,7 +181,7 @@ impl Space {
     /// # Errors
     /// As [`Space::discard`].
     pub fn lazy_free_zeroed(&self, addr: usize, len: usize) -> Result<(), Errno> {
-        self.free_lazily(addr, len, FreeMode::Zeroed)
+        self.free_lazily(addr, len, FreeMode::ReadsZeros)
     }
 
     /// [`Space::lazy_free`] of pages that other threads may use meanwhile: what they write is kept.

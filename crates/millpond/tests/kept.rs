@@ -47,7 +47,7 @@ fn what_is_discarded_and_used_again_does_not_fault() {
     }
 }
 
-/// Folios that are too large to be worth clearing go through the pool, as before.
+/// Folios that are too large to be worth zeroing go through the pool, as before.
 #[test]
 fn large_folios_are_taken_out() {
     let manager = manager(9);

@@ -383,7 +383,7 @@ fn a_space_frees_lazily_by_address() {
     }
 }
 
-/// Memory that was cleared in place is read when memory is short, to see whether it was used again. The program may
+/// Memory that was zeroed in place is read when memory is short, to see whether it was used again. The program may
 /// have made it inaccessible by then, as a guard page in memory that `malloc` gave it, and the manager's own read was a
 /// SIGSEGV. Now news of a protection takes the mark away, and waits for a look that is under way.
 #[test]

@@ -24,17 +24,17 @@ fn filled(tiny: &Tiny, folios: usize) -> PageRange {
 }
 
 #[test]
-fn clearing_zeroes_every_byte_of_the_range_and_no_other() {
+fn zeroing_zeroes_every_byte_of_the_range_and_no_other() {
     each_kind(|delivery, method| {
         for order in [0, 4, 9] {
             let tiny = Tiny::new(delivery, method, 2, order);
             let all = filled(&tiny, tiny.folios());
             for at in [PageRange::new(PageIndex(3), PageCount(1)), tiny.range(1)] {
                 bytes(&tiny, all).fill(0xa5);
-                tiny.uffd.clear(at);
-                let cleared = |page: usize| at.contains(PageIndex(page as u32));
+                tiny.uffd.zero_in_place(at);
+                let zeroed = |page: usize| at.contains(PageIndex(page as u32));
                 for (n, page) in bytes(&tiny, all).chunks(PAGE_SIZE).enumerate() {
-                    let expected = if cleared(n) { 0 } else { 0xa5 };
+                    let expected = if zeroed(n) { 0 } else { 0xa5 };
                     assert!(
                         page.iter().all(|&byte| byte == expected),
                         "page {n} of {at:?}"
@@ -46,7 +46,7 @@ fn clearing_zeroes_every_byte_of_the_range_and_no_other() {
     });
 }
 
-/// Checks that cleared pages stay mapped, so that writing to them again never faults: neither for us nor for the
+/// Checks that zeroed pages stay mapped, so that writing to them again never faults: neither for us nor for the
 /// kernel.
 #[test]
 fn cleared_pages_are_written_without_a_fault() {
@@ -61,7 +61,7 @@ fn cleared_pages_are_written_without_a_fault() {
         };
         let round = || {
             let before = (faults(), tiny.faults.load(Relaxed));
-            tiny.uffd.clear(all);
+            tiny.uffd.zero_in_place(all);
             bytes(&tiny, all).fill(1);
             assert!(!tiny.uffd.is_blank(all, false));
             (faults() - before.0, tiny.faults.load(Relaxed) - before.1)
@@ -80,7 +80,7 @@ fn a_look_finds_a_single_byte_wherever_it_is_and_a_glance_the_first_ones_of_each
         let tiny = Tiny::new(delivery, method, 1, 4);
         filled(&tiny, 2);
         let at = tiny.range(1);
-        tiny.uffd.clear(at);
+        tiny.uffd.zero_in_place(at);
         assert!(tiny.uffd.is_blank(at, false) && tiny.uffd.is_blank(at, true));
         let len = at.len.bytes() as usize;
         let mut random = Random(0xb1a);
@@ -98,7 +98,7 @@ fn a_look_finds_a_single_byte_wherever_it_is_and_a_glance_the_first_ones_of_each
         // This is a page alone, between others that are not blank.
         bytes(&tiny, at).fill(1);
         let page = PageRange::new(at.start.plus(7), PageCount(1));
-        tiny.uffd.clear(page);
+        tiny.uffd.zero_in_place(page);
         assert!(tiny.uffd.is_blank(page, false) && !tiny.uffd.is_blank(at, true));
         tiny.end();
     });
@@ -150,7 +150,7 @@ fn looking_beside_a_writer_disturbs_nobody() {
         let tiny = Tiny::new(delivery, method, 1, 0);
         filled(&tiny, 1);
         let at = tiny.range(0);
-        tiny.uffd.clear(at);
+        tiny.uffd.zero_in_place(at);
         let (stop, word) = (AtomicBool::new(false), tiny.counter(0, 100));
         let (mut blank, mut written) = (0, 0);
         let count = std::thread::scope(|scope| {
@@ -178,37 +178,37 @@ fn looking_beside_a_writer_disturbs_nobody() {
     });
 }
 
-/// Checks that clearing acts like the program's own writes: a child that shares the pages keeps its contents.
+/// Checks that zeroing acts like the program's own writes: a child that shares the pages keeps its contents.
 #[test]
-fn clearing_leaves_a_childs_pages_alone() {
+fn zeroing_leaves_a_childs_pages_alone() {
     each_kind(|delivery, method| {
         let tiny = Tiny::new(delivery, method, 1, 4);
         let all = filled(&tiny, 2);
         let mut pipe = [0; 2];
         // SAFETY: the array has room for both ends.
         assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
-        let [cleared, say_so] = pipe;
+        let [zeroed, say_so] = pipe;
         let status = in_child(
             || tiny.uffd.before_fork(),
             || {
                 tiny.uffd.after_fork_in_parent();
-                tiny.uffd.clear(all);
+                tiny.uffd.zero_in_place(all);
                 // SAFETY: these descriptors are the test's own.
                 unsafe { libc::close(say_so) };
             },
             || {
-                // The child waits until the parent has closed the other end, and so has cleared its pages.
+                // The child waits until the parent has closed the other end, and so has zeroed its pages.
                 // SAFETY: these descriptors are the test's own; there is room for one byte.
                 let end = unsafe {
                     libc::close(say_so);
-                    libc::read(cleared, [0u8].as_mut_ptr().cast(), 1)
+                    libc::read(zeroed, [0u8].as_mut_ptr().cast(), 1)
                 };
                 let kept = bytes(&tiny, all).iter().all(|&byte| byte == 0xa5);
                 i32::from(end != 0 || !kept)
             },
         );
         // SAFETY: this descriptor is the test's own.
-        unsafe { libc::close(cleared) };
+        unsafe { libc::close(zeroed) };
         assert_eq!(status, 0, "{delivery:?} {method:?}");
         assert!(tiny.uffd.is_blank(all, false));
         tiny.end();

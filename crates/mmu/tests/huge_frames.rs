@@ -52,7 +52,7 @@ fn used_frames_and_loaded_ones_are_mapped_as_huge_pages() {
     uffd.take_out(leaf(0), huge_frame(0)).unwrap();
     assert_eq!(present(&uffd, leaf(0)), 0);
 
-    // The frame that was taken out is cleared and used elsewhere.
+    // The frame that was taken out is zeroed and used elsewhere.
     assert_eq!(
         uffd.install_zero(leaf(1), Some(huge_frame(0))),
         Ok(Placed::Moved)

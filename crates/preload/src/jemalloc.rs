@@ -33,18 +33,18 @@
 //! | `dalloc` of another extent | refused | refused |
 //!
 //! Lazily freed memory keeps its frames until there is pressure; then they go without a write. A folio up to 64 KiB
-//! is cleared where it is, so that using it again is no fault. It is zeros from then on and satisfies both purges.
-//! jemalloc owns the extent while it purges it, which clearing in place requires. `decommit` is refused: it would do
+//! is zeroed where it is, so that using it again is no fault. It is zeros from then on and satisfies both purges.
+//! jemalloc owns the extent while it purges it, which zeroing in place requires. `decommit` is refused: it would do
 //! the same work as `purge_forced`, and extents of which one is committed (as fresh ones are) and the other is not
 //! are never joined. `commit` is called only for extents that jemalloc mapped before it had our hooks. It maps them
 //! without access where memory may not be promised twice (`vm.overcommit_memory` of 2, or unknown because `/proc` or
 //! descriptors are missing).
 //!
 //! *Long extents* are given up: their addresses go back to the space, and their frames in the background, as after a
-//! `munmap`. Clearing takes 23 ms a GiB, in the thread that frees something next; giving up takes 0.2 ms. But memory
-//! that is cleared in place is used again at no cost, where new memory is a fault for each folio. So with lazy purges
+//! `munmap`. Zeroing takes 23 ms a GiB, in the thread that frees something next; giving up takes 0.2 ms. But memory
+//! that is zeroed in place is used again at no cost, where new memory is a fault for each folio. So with lazy purges
 //! only an extent that is a quarter of the budget is given up, as it would hardly be left alone until it is used
-//! again; the limit is at least 64 MiB (1.5 ms of clearing) and at most 256 (6 ms). Where purging discards, nothing
+//! again; the limit is at least 64 MiB (1.5 ms of zeroing) and at most 256 (6 ms). Where purging discards, nothing
 //! is lost by giving up, and all extents that the space frees in the background are given up.
 //!
 //! [`crate::decay`] decides how long pages stay dirty.
@@ -63,7 +63,7 @@ use tikv_jemalloc_sys as je;
 /// jemalloc's own default for allocations that get an arena of their own.
 const OVERSIZE: usize = 8 << 20;
 
-/// The time for which pages stay muzzy: where clearing in place serves both purges, the second is work for nothing.
+/// The time for which pages stay muzzy: where zeroing in place serves both purges, the second is work for nothing.
 const MUZZY_MS: u32 = 0;
 
 /// The configuration that jemalloc reads when it starts. It would read an environment variable of this name as well,

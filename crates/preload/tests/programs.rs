@@ -73,7 +73,7 @@ fn freed_memory_is_kept_until_it_is_wanted() {
     }
     let directory = tempfile::tempdir().unwrap();
     let program = compile("lazy_malloc", directory.path(), &[]);
-    // Order 4 is the largest folio that is cleared in place; order 5 is not.
+    // Order 4 is the largest folio that is zeroed in place; order 5 is not.
     for (order, lazy) in [("2", "on"), ("4", "on"), ("5", "on"), ("2", "off")] {
         let (board, file) = Board::create("lazy_malloc").unwrap();
         let mut command = preloaded(&program);
@@ -272,7 +272,7 @@ fn a_large_munmap_is_given_back_by_workers() {
 }
 
 /// Checks extents that jemalloc gives up, which workers give back in batches: all long ones where it purges eagerly,
-/// and only those of a quarter of the budget where it clears memory that may be used again.
+/// and only those of a quarter of the budget where it zeroes memory that may be used again.
 #[test]
 fn a_large_free_is_given_back_by_workers() {
     for (ram, lazy, ends) in [(256, "off", true), (256, "on", true), (1024, "on", false)] {

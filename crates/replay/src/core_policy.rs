@@ -354,7 +354,7 @@ impl CorePolicy {
                 folio, previous, ..
             } => (folio, self.save(folio, previous.is_some())),
             Command::WriteBack { folio, .. } => (folio, Outcome::Unchanged),
-            Command::Clear { folio, .. } => (folio, Outcome::Cleared),
+            Command::ZeroInPlace { folio, .. } => (folio, Outcome::Zeroed),
             Command::Look { folio, .. } => (folio, Outcome::Written),
             Command::Zap { folio, at } => {
                 self.set_mapped(at, false);

@@ -325,9 +325,9 @@ impl World {
                 let modes = [
                     FreeMode::Shared,
                     FreeMode::Exclusive,
-                    FreeMode::Zeroed,
+                    FreeMode::ReadsZeros,
                     FreeMode::Stored,
-                    FreeMode::Cleared,
+                    FreeMode::AlreadyZeroed,
                 ];
                 Op::Free {
                     ranges,

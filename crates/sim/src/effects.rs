@@ -46,9 +46,9 @@ impl World {
                 previous,
                 ..
             } => self.save(frame, slot, previous)?,
-            C::Clear { part, .. } => {
-                self.mmu.clear(part)?;
-                Outcome::Cleared
+            C::ZeroInPlace { part, .. } => {
+                self.mmu.zero_in_place(part)?;
+                Outcome::Zeroed
             }
             C::Look { part, .. } => {
                 self.expect_readable(part)?;

@@ -35,9 +35,9 @@ impl World {
             FreeStage::Go { nth, rest } => self.go_on_freeing(i, ranges, mode, nth, rest)?,
             FreeStage::Settle { whole } => {
                 match mode {
-                    FreeMode::Zeroed => self.oracle.discard_ends(i, whole)?,
+                    FreeMode::ReadsZeros => self.oracle.discard_ends(i, whole)?,
                     // The core was told of ranges that nobody zeroed: not a byte may change by it.
-                    FreeMode::Cleared => {}
+                    FreeMode::AlreadyZeroed => {}
                     _ => self.oracle.free_ends(i, whole),
                 }
                 if !whole {
@@ -65,7 +65,7 @@ impl World {
     ) -> Check<Option<(usize, PageRange)>> {
         let core = &self.core;
         // A thread that overwrites pinned memory may say so.
-        let asks = !matches!(mode, FreeMode::Stored | FreeMode::Cleared);
+        let asks = !matches!(mode, FreeMode::Stored | FreeMode::AlreadyZeroed);
         let pinned = ranges
             .iter()
             .filter(|_| asks)
@@ -81,10 +81,10 @@ impl World {
                 breach!(at page, "{page} is pinned, but nothing of {range} is said to be");
             }
             match mode {
-                FreeMode::Zeroed => self.oracle.discard_begins(i, range),
-                FreeMode::Cleared => {
+                FreeMode::ReadsZeros => self.oracle.discard_begins(i, range),
+                FreeMode::AlreadyZeroed => {
                     let pages = range.start.0 as usize..range.end().0 as usize;
-                    self.cleared[pages].fill(self.events);
+                    self.zeroed[pages].fill(self.events);
                 }
                 _ => self.oracle.free_begins(i, range),
             }

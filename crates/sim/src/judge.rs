@@ -194,7 +194,7 @@ impl World {
                 protection.range.contains(*page)
                     && protection
                         .announced
-                        .is_some_and(|event| self.cleared[page.0 as usize] < event)
+                        .is_some_and(|event| self.zeroed[page.0 as usize] < event)
             };
             if let Some(page) = at.pages().find(taken) {
                 breach!(at page, "{page} is looked at, but the program has announced a protection");
@@ -209,7 +209,7 @@ impl World {
     /// # Errors
     /// A page was passed over.
     pub(crate) fn check_freed(&self, range: PageRange, mode: FreeMode, reply: Reply) -> Check {
-        if mode == FreeMode::Cleared {
+        if mode == FreeMode::AlreadyZeroed {
             return Ok(());
         }
         for page in passed(range, reply) {
@@ -217,7 +217,7 @@ impl World {
             let right = match state {
                 PageState::Empty | PageState::InFlight => true,
                 // A page that cannot move or has no room in the pool stays as it is.
-                PageState::LazyFree { .. } | PageState::Resident => mode != FreeMode::Zeroed,
+                PageState::LazyFree { .. } | PageState::Resident => mode != FreeMode::ReadsZeros,
                 PageState::Limbo => mode == FreeMode::Stored,
                 PageState::Swapped | PageState::Poisoned | PageState::Inherited => false,
             };

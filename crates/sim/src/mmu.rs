@@ -17,8 +17,8 @@ use millpond_core::{
 
 use crate::report::{Check, breach};
 
-mod clear;
 mod snapshot;
+mod zero_in_place;
 
 /// Words in a simulated page.
 pub const LINES: usize = 4;
@@ -63,7 +63,7 @@ pub enum MmuSabotage {
     /// Zeroing in place forgets the last page.
     ForgetPage,
     /// A page that was zeroed in place gets its old contents back when another folio is zeroed.
-    UndoClear,
+    UndoZeroing,
     /// Pages that are thought to be zeros are not looked at.
     DropWritten,
     /// The last page of a copy is a page that was copied before.
@@ -89,7 +89,7 @@ pub struct SimMmu {
     pub sabotage: Option<MmuSabotage>,
     sabotaged: u64,
     shadow: Option<Content>,
-    cleared: Option<(PageIndex, Content)>,
+    last_zeroed: Option<(PageIndex, Content)>,
     copied: Option<Content>,
     handed: Vec<(PageRange, PageRange)>,
 }
@@ -109,7 +109,7 @@ impl SimMmu {
             sabotage: None,
             sabotaged: 0,
             shadow: None,
-            cleared: None,
+            last_zeroed: None,
             copied: None,
             handed: Vec::new(),
         }

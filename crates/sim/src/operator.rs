@@ -1,5 +1,5 @@
-//! What the operator does: it changes the limit, the weather and the store, lets time pass, and sends requests that must
-//! be refused.
+//! What the operator does: it changes the limit, the weather and the store, lets time pass, and sends requests that
+//! must be refused.
 
 use millpond_core::{
     Event, FreeMode, Kind, LEAF_PAGES, Order, PageCount, PageIndex, PageRange, RegionId, Reply,

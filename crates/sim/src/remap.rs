@@ -75,12 +75,12 @@ pub enum RemapStage {
     /// Other operations still work there.
     Quiet,
     /// The destination is being discarded.
-    Clear {
+    Discard {
         /// The part that the core has not reported as done.
         rest: PageRange,
     },
     /// The last commands of the discard are under way.
-    Cleared,
+    Discarded,
     /// The gate is to be closed.
     Close,
     /// The gate is closed. Once nothing is under way, the pages move.
@@ -210,22 +210,22 @@ impl World {
                     return Ok(());
                 }
                 self.oracle.discard_begins(i, remap.to);
-                RemapStage::Clear { rest: remap.to }
+                RemapStage::Discard { rest: remap.to }
             }
-            RemapStage::Clear { rest } => match self.ask(i, Event::Discard { range: rest })? {
-                None => RemapStage::Clear { rest },
+            RemapStage::Discard { rest } => match self.ask(i, Event::Discard { range: rest })? {
+                None => RemapStage::Discard { rest },
                 Some(Reply::Done) => {
                     self.settle(i);
-                    RemapStage::Cleared
+                    RemapStage::Discarded
                 }
                 Some(Reply::More { from }) => {
                     self.settle(i);
                     let rest = self.rest_of(rest, from)?;
-                    RemapStage::Clear { rest }
+                    RemapStage::Discard { rest }
                 }
                 Some(other) => breach!("a discard of {rest} is answered with {other:?}"),
             },
-            RemapStage::Cleared => {
+            RemapStage::Discarded => {
                 self.oracle.discard_ends(i, true)?;
                 self.actors[i].rounds = 0;
                 RemapStage::Close
@@ -390,7 +390,7 @@ impl World {
         self.rename(remap)?;
         self.moved(from, to);
         for (page, onto) in from.pages().zip(to.pages()) {
-            self.cleared[onto.0 as usize] = self.cleared[page.0 as usize];
+            self.zeroed[onto.0 as usize] = self.zeroed[page.0 as usize];
             if self.core.page_state(page) != PageState::Empty || self.mmu.page(page) != Slot::Empty
             {
                 breach!(at page, "{page} moved to {onto}, but is {:?}", self.mmu.page(page));

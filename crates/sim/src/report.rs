@@ -91,7 +91,7 @@ pub fn command_range(command: &Command) -> Option<PageRange> {
         | Command::TakeOut { at, .. }
         | Command::TakeOutIfBlank { at, .. }
         | Command::TakeOutLeaf { at, .. }
-        | Command::Clear { at, .. }
+        | Command::ZeroInPlace { at, .. }
         | Command::Look { at, .. }
         | Command::Zap { at, .. }
         | Command::Wake { at }
@@ -113,7 +113,7 @@ pub fn command_folio(command: &Command) -> Option<FolioId> {
         | Command::Rescue { folio, .. }
         | Command::TakeOut { folio, .. }
         | Command::TakeOutIfBlank { folio, .. }
-        | Command::Clear { folio, .. }
+        | Command::ZeroInPlace { folio, .. }
         | Command::Look { folio, .. }
         | Command::Save { folio, .. }
         | Command::Zap { folio, .. }

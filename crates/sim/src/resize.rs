@@ -35,7 +35,7 @@ pub enum ResizeStage {
     /// A purge that may have taken a range of the tail is waited for.
     Purging,
     /// The tail is being discarded.
-    Clear {
+    Discard {
         /// The part that the core has not reported as done.
         rest: PageRange,
     },
@@ -91,8 +91,8 @@ impl World {
             }
             ResizeStage::Purging if self.must_wait_for_purges(i) => ResizeStage::Purging,
             ResizeStage::Purging => self.begin_to_shrink(i, rest_of_it()),
-            ResizeStage::Clear { rest } => match self.ask(i, Event::Discard { range: rest })? {
-                None => ResizeStage::Clear { rest },
+            ResizeStage::Discard { rest } => match self.ask(i, Event::Discard { range: rest })? {
+                None => ResizeStage::Discard { rest },
                 Some(Reply::Done) => {
                     self.settle(i);
                     ResizeStage::Ask
@@ -100,7 +100,7 @@ impl World {
                 Some(Reply::More { from }) => {
                     self.settle(i);
                     let rest = self.rest_of(rest, from)?;
-                    ResizeStage::Clear { rest }
+                    ResizeStage::Discard { rest }
                 }
                 Some(other) => breach!("a discard of {rest} is answered with {other:?}"),
             },
@@ -117,7 +117,7 @@ impl World {
 
     fn begin_to_shrink(&mut self, i: usize, rest: PageRange) -> ResizeStage {
         self.oracle.discard_begins(i, rest);
-        ResizeStage::Clear { rest }
+        ResizeStage::Discard { rest }
     }
 
     fn ask_for_bad_lengths(&mut self, i: usize, region: SimRegion) -> Check {

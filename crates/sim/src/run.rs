@@ -103,10 +103,10 @@ impl World {
             self.tick()?;
         }
         self.come_to_rest()?;
-        for _ in 0..self.core.stats().leaf_cleared {
+        for _ in 0..self.core.stats().leaf_evicted {
             Coverage::count(
                 &mut self.coverage.answers,
-                "a leaf was put out for a stream",
+                "a leaf was evicted for a stream",
             );
         }
         Ok(())

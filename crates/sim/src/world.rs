@@ -124,7 +124,7 @@ pub struct World {
     /// Pages that have changed groups since they were last in memory.
     pub(crate) foreign: Vec<bool>,
     /// The event that told when each page was last zeroed in place.
-    pub(crate) cleared: Vec<u64>,
+    pub(crate) zeroed: Vec<u64>,
     pub(crate) allowance: u64,
     pub(crate) over_limit: u64,
     /// The number of events until which the whole state was checked.
@@ -188,7 +188,7 @@ impl World {
             volatile: Vec::new(),
             purging: 0,
             folio_at: BTreeMap::new(),
-            cleared: vec![0; config.arena.0 as usize],
+            zeroed: vec![0; config.arena.0 as usize],
             foreign: vec![false; config.arena.0 as usize],
             marked: vec![false; config.arena.0 as usize],
             allowance: u64::from(config.limit.0),
@@ -320,7 +320,7 @@ impl World {
             Command::TakeOut { at, .. }
             | Command::TakeOutIfBlank { at, .. }
             | Command::TakeOutLeaf { at, .. }
-            | Command::Clear { at, .. }
+            | Command::ZeroInPlace { at, .. }
             | Command::Look { at, .. }
             | Command::Poison { at, .. }
             | Command::Zap { at, .. } => self.expect_in_region_or_base(at)?,
@@ -412,9 +412,9 @@ impl World {
                 self.actors[owner].split = true;
             }
         }
-        if let Command::Clear { part: at, .. } = command {
+        if let Command::ZeroInPlace { part: at, .. } = command {
             let pages = at.start.0 as usize..at.end().0 as usize;
-            self.cleared[pages].fill(self.events);
+            self.zeroed[pages].fill(self.events);
         }
         match (answer, self.send(owner, answer)?) {
             (_, Reply::Done) => {}

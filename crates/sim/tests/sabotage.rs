@@ -72,7 +72,7 @@ fn a_page_that_zeroing_forgot_is_noticed() {
 
 #[test]
 fn bytes_back_after_zeros_were_seen_are_noticed() {
-    let what = verdict(Sabotage::Mmu(MmuSabotage::UndoClear));
+    let what = verdict(Sabotage::Mmu(MmuSabotage::UndoZeroing));
     assert!(
         reads_wrong(&what) || what.contains("was not dropped"),
         "{what}"

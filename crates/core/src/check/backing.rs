@@ -19,7 +19,7 @@ impl Core {
                         | State::Zapping
                         | State::Poisoning
                         | State::Filling
-                        | State::Clearing
+                        | State::Zeroing
                         | State::Looking
                         | State::Lending
                 );

@@ -93,7 +93,7 @@ impl Core {
             }
             sums.lazy_leaving += pages * u32::from(folio.state == State::TakingOut);
         }
-        if folio.state != State::Clearing {
+        if folio.state != State::Zeroing {
             sums.lazy_mapped += u32::from(folio.freed.pages);
             sums.lazy_parts += u32::from(folio.freed.pages);
         }
@@ -161,7 +161,7 @@ impl Core {
             found.entry(folio.group).or_default()[usize::from(limbo)] += pages;
             let lazy = match (folio.lazy, folio.state) {
                 (true, _) => pages,
-                (false, State::Clearing) => 0,
+                (false, State::Zeroing) => 0,
                 (false, _) => u32::from(folio.freed.pages),
             };
             let leaves = folio.lazy && folio.state == State::TakingOut;

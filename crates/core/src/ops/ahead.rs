@@ -6,8 +6,8 @@
 //!
 //! They are no more than half of the pages that the run has brought in, and no more than [`MOST`], because the fault
 //! takes the longer for them. And they come only where there is plenty: an eighth of memory is free, and there is no
-//! spare frame, which would have to be cleared first. In the first touch of 1 GiB by folios of 2 MiB this gives 0.87 of
-//! the speed of the kernel's own huge pages, and 0.80 without; with a second processor that clears ahead (the driver's
+//! spare frame, which would have to be zeroed first. In the first touch of 1 GiB by folios of 2 MiB this gives 0.87 of
+//! the speed of the kernel's own huge pages, and 0.80 without; with a second processor that zeroes ahead (the driver's
 //! affair) it is 1.10 and 0.91.
 
 use crate::addr::{LEAF_PAGES, Order, PageCount, PageIndex, PageRange};

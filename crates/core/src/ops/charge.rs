@@ -194,7 +194,7 @@ impl Core {
         let leaves = folio.state == State::TakingOut;
         let lazy = match folio.lazy {
             true => pages,
-            false if folio.state == State::Clearing => 0,
+            false if folio.state == State::Zeroing => 0,
             false => u32::from(folio.freed.pages),
         };
         if leaves && folio.goes_to_limbo() {

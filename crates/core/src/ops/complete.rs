@@ -21,7 +21,7 @@ impl Core {
             State::Rescuing => self.rescuing_ended(id, outcome, out),
             State::TakingOut => self.taking_out_ended(id, &folio, outcome, out),
             State::Saving => self.saving_ended(id, &folio, outcome, out),
-            State::Clearing if outcome == Outcome::Cleared => self.cleared(id),
+            State::Zeroing if outcome == Outcome::Zeroed => self.zeroed(id),
             State::Looking => match outcome {
                 Outcome::Blank => self.looked_at(id, true),
                 Outcome::Written => self.looked_at(id, false),

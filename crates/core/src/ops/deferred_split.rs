@@ -19,7 +19,7 @@ use crate::addr::{PageCount, PageIndex, PageRange};
 use crate::command::{Command, Commands};
 use crate::event::FreeMode;
 use crate::ids::{FolioId, GroupId, ListName};
-use crate::limits::{CLEAR_PAGES, DEFERRED_SPLITS, RECLAIM_SCAN};
+use crate::limits::{DEFERRED_SPLITS, RECLAIM_SCAN, ZERO_IN_PLACE_PAGES};
 use crate::machine::Core;
 use crate::tables::folio::{Errand, Part, State};
 
@@ -36,10 +36,10 @@ impl Core {
         let Some(part) = self.note_part(id, range, mode, out) else {
             return false;
         };
-        self.begin(id, State::Clearing);
+        self.begin(id, State::Zeroing);
         self.folios.get_mut(id).errand = Errand::FreePart;
         let at = self.at(id);
-        out.push(Command::Clear {
+        out.push(Command::ZeroInPlace {
             folio: id,
             at,
             part,
@@ -62,10 +62,10 @@ impl Core {
         let usable = folio.state == State::Resident && folio.pins == 0 && !folio.immovable;
         let in_place = matches!(
             mode,
-            FreeMode::Exclusive | FreeMode::Zeroed | FreeMode::Cleared
+            FreeMode::Exclusive | FreeMode::ReadsZeros | FreeMode::AlreadyZeroed
         );
         let fits = in_place
-            && part.len.0 <= CLEAR_PAGES
+            && part.len.0 <= ZERO_IN_PLACE_PAGES
             && part.len < at.len
             && self.deferred.len() < DEFERRED_SPLITS;
         if !usable || !fits || folio.lazy {
@@ -85,7 +85,7 @@ impl Core {
     }
 
     /// Notes that a part of the folio was zeroed.
-    pub(crate) fn part_cleared(&mut self, id: FolioId) {
+    pub(crate) fn part_zeroed(&mut self, id: FolioId) {
         let folio = self.folios.get_mut(id);
         let pages = folio.freed.pages;
         (folio.state, folio.errand) = (State::Resident, Errand::None);

@@ -97,7 +97,7 @@ impl Core {
             }
             Entry::Poisoned => Reply::Refused(Refusal::Poisoned { page }),
             Entry::Folio(id) => match self.folios.get(id).state {
-                State::Resident | State::Clearing | State::Looking => Reply::Present,
+                State::Resident | State::Zeroing | State::Looking => Reply::Present,
                 State::Limbo => self.fault_limbo(id, max_order, out),
                 State::Filling
                 | State::TakingOut
@@ -126,7 +126,7 @@ impl Core {
         out: &mut Commands,
     ) -> Reply {
         let habit = self.regions.of(page).expect("a fault is in a region").habit;
-        // The pages that were put out for the stream were there when it came.
+        // The pages that were evicted for the stream were there when it came.
         let was_there = self.was_stepped_over(page);
         let folio = |p| {
             let was_there = was_there.filter(|pages| pages.contains(p));
@@ -152,7 +152,7 @@ impl Core {
         let whole = self
             .folio_of(page)
             .is_some_and(|id| self.folios.get(id).order >= coming.zeros);
-        self.clearing.came_in(page, asked.step, whole, shadow != 0);
+        self.evictions.came_in(page, asked.step, whole, shadow != 0);
         if self.faulted_in(page, shadow, asked.step) {
             self.drop_behind(page, asked.step.way);
         }
@@ -176,7 +176,7 @@ impl Core {
             return None;
         }
         let short = self.short_of_leaf(page, asked);
-        short.or_else(|| self.clear_leaf(page, asked.step))
+        short.or_else(|| self.evict_leaf(page, asked.step))
     }
 
     /// How much memory a stream that begins a leaf has to wait for. With the memory that is there now it would get a

@@ -14,14 +14,14 @@
 //!   limbo. Any touch faults and brings it back, which takes the mark away. Each page leaves atomically, so a racing
 //!   write lands before the capture, or faults. Dropping the folio later is one list operation: the frame is spare at
 //!   once.
-//! - *clear* ([`FreeMode::Exclusive`], folios up to 64 KiB): the owner says that nobody uses the bytes during the call,
-//!   so they can be zeroed where they are. From then on the memory is as after a fresh fault, and using it again is a
-//!   plain store. Whether it *was* used again shows in its bytes: a folio that is still zeros when memory is short is
-//!   dropped; one that is not has lost its mark, and nothing else. So the mark itself may come late: an owner who can
-//!   zero mapped memory by itself does so, and tells of many ranges at once ([`FreeMode::Cleared`]).
+//! - *zeroing* ([`FreeMode::Exclusive`], folios up to 64 KiB): the owner says that nobody uses the bytes during the
+//!   call, so they can be zeroed where they are. From then on the memory is as after a fresh fault, and using it again
+//!   is a plain store. Whether it *was* used again shows in its bytes: a folio that is still zeros when memory is short
+//!   is dropped; one that is not has lost its mark, and nothing else. So the mark itself may come late: an owner who
+//!   can zero mapped memory by itself does so, and tells of many ranges at once ([`FreeMode::AlreadyZeroed`]).
 //!
 //! The third way, write protection, was measured and left: freeing and rewriting 64 KiB by 4 KiB pages took 9.8 µs,
-//! where the kernel takes 6.1 and clearing 2 (docs/ARCHITECTURE.md). It costs a system call and a TLB shootdown at the
+//! where the kernel takes 6.1 and zeroing 2 (docs/ARCHITECTURE.md). It costs a system call and a TLB shootdown at the
 //! mark, and a fault and another shootdown at reuse; and memory that is registered for write protection cannot be moved
 //! by its page tables.
 //!
@@ -31,14 +31,14 @@
 //! Marked folios wait on a list of their own, young end first, whatever list they were on: not proven cold, never hot.
 //! The list is part of what Linux calls inactive; there the head of the inactive *file* list is used, which is scanned
 //! before anonymous memory. Reclaim empties this list before it looks at any other. A folio on it is either in limbo
-//! (captured) or mapped (cleared). A mapped one gets a glance before it is taken out, so that a busy allocator's reused
+//! (captured) or mapped (zeroed). A mapped one gets a glance before it is taken out, so that a busy allocator's reused
 //! memory is not chased through the pool, and a full look afterwards, when it can no longer be written to.
 
 use crate::addr::{Frame, PageCount, PageIndex, PageRange};
 use crate::command::{Command, Commands};
 use crate::event::{FreeMode, Refusal, Reply};
 use crate::ids::{FolioId, GroupId, ListName};
-use crate::limits::{CLEAR_PAGES, MAX_GROUPS, RECLAIM_BATCH, RECLAIM_SCAN};
+use crate::limits::{MAX_GROUPS, RECLAIM_BATCH, RECLAIM_SCAN, ZERO_IN_PLACE_PAGES};
 use crate::machine::Core;
 use crate::ops::walk::Step;
 use crate::tables::folio::{Errand, Folio, State};
@@ -54,9 +54,9 @@ impl Core {
         if self.meets_file(range) {
             return Reply::Refused(Refusal::FileBacked);
         }
-        if mode == FreeMode::Cleared {
+        if mode == FreeMode::AlreadyZeroed {
             return self.walk(range, out, |core, page, out| {
-                core.mark_cleared(page, range, out)
+                core.mark_zeroed(page, range, out)
             });
         }
         if let (true, Some(page)) = (mode != FreeMode::Stored, self.first_pinned(range)) {
@@ -101,16 +101,16 @@ impl Core {
         }
         let (folio, at) = (*self.folios.get(id), self.at(id));
         match folio.state {
-            State::Limbo if mode == FreeMode::Zeroed => self.discard_limbo(id, out),
+            State::Limbo if mode == FreeMode::ReadsZeros => self.discard_limbo(id, out),
             State::Limbo => self.mark_limbo(id, out),
             // The folio's mapping forbids both ways: the folio stays as it is, which is within the contract but for one
             // mode.
-            _ if folio.immovable && mode == FreeMode::Zeroed => self.zap(id, out),
+            _ if folio.immovable && mode == FreeMode::ReadsZeros => self.zap(id, out),
             _ if folio.immovable => {}
-            _ if mode != FreeMode::Shared && folio.order.pages().0 <= CLEAR_PAGES => {
-                self.start_clear(id, out);
+            _ if mode != FreeMode::Shared && folio.order.pages().0 <= ZERO_IN_PLACE_PAGES => {
+                self.start_zeroing(id, out);
             }
-            _ if mode == FreeMode::Zeroed => self.zap(id, out),
+            _ if mode == FreeMode::ReadsZeros => self.zap(id, out),
             _ => {
                 self.disown_slot(id, out);
                 if !self.start_take_out(id, Errand::LazyFree, out) && !out.is_empty() {
@@ -124,7 +124,7 @@ impl Core {
 
     /// Marks the folio around `page`, which its owner says to be zeros, if it is mapped and not in use. A mark that is
     /// wrong costs a look.
-    fn mark_cleared(&mut self, page: PageIndex, range: PageRange, out: &mut Commands) -> Step {
+    fn mark_zeroed(&mut self, page: PageIndex, range: PageRange, out: &mut Commands) -> Step {
         let Entry::Folio(id) = self.leaves.get(page) else {
             return Step::To(page.plus(1));
         };
@@ -135,19 +135,22 @@ impl Core {
             self.unmark(id);
             self.disown_slot(id, out);
             self.mark(id);
-        } else if self.note_part(id, range, FreeMode::Cleared, out).is_some() {
-            self.part_cleared(id);
+        } else if self
+            .note_part(id, range, FreeMode::AlreadyZeroed, out)
+            .is_some()
+        {
+            self.part_zeroed(id);
         }
         Step::To(at.end())
     }
 
-    fn start_clear(&mut self, id: FolioId, out: &mut Commands) {
+    fn start_zeroing(&mut self, id: FolioId, out: &mut Commands) {
         self.unlist(id);
         self.unmark(id);
         self.disown_slot(id, out);
-        self.begin(id, State::Clearing);
+        self.begin(id, State::Zeroing);
         let at = self.at(id);
-        out.push(Command::Clear {
+        out.push(Command::ZeroInPlace {
             folio: id,
             at,
             part: at,
@@ -231,10 +234,10 @@ impl Core {
         }
     }
 
-    /// Notes that the folio was cleared in place.
-    pub(crate) fn cleared(&mut self, id: FolioId) {
+    /// Notes that the folio was zeroed in place.
+    pub(crate) fn zeroed(&mut self, id: FolioId) {
         if self.folios.get(id).errand == Errand::FreePart {
-            return self.part_cleared(id);
+            return self.part_zeroed(id);
         }
         self.folios.get_mut(id).state = State::Resident;
         self.mark(id);
@@ -417,7 +420,7 @@ impl Core {
                 return Step::To(page.plus(1));
             };
             let (folio, at) = (*core.folios.get(id), core.at(id));
-            if matches!(folio.state, State::Looking | State::Clearing) {
+            if matches!(folio.state, State::Looking | State::Zeroing) {
                 // The event is not sent again, so a folio that is only being looked at is waited for.
                 core.folios.get_mut(id).waited_for = true;
                 return Step::Stop(Reply::Wait { page: at.start });

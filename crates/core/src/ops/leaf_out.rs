@@ -31,8 +31,8 @@
 //! Now such a set stays at once, with a fault a page. The price is that watched pages go one by one again.
 //!
 //! # For a stream
-//! A stream that wants all of a leaf has the part in memory put out, due or not
-//! ([`clear_leaf`](crate::ops::clear_leaf)). Folios that have left so do not stay in limbo: the same events go on to
+//! A stream that wants all of a leaf has the part in memory evicted, due or not
+//! ([`evict_leaf`](crate::ops::evict_leaf)). Folios that have left so do not stay in limbo: the same events go on to
 //! save them, and those of the leaf that were in limbo before.
 //!
 //! # In steps
@@ -441,7 +441,7 @@ impl Core {
             self.leaving.leaves[number].stage = Stage::Saves(place);
             return false;
         }
-        self.stat.leaf_cleared += 1;
+        self.stat.leaf_evicted += 1;
         self.leaving.leaves.swap_remove(number);
         true
     }

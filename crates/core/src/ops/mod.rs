@@ -3,11 +3,11 @@
 mod advise;
 mod ahead;
 mod charge;
-mod clear_leaf;
 mod complete;
 mod deferred_split;
 mod discard;
 mod drop_behind;
+mod evict_leaf;
 mod fault;
 mod file;
 mod free;

@@ -1,11 +1,11 @@
-//! The account of leaves that were put out so that a stream has them whole (`ops/clear_leaf.rs`).
+//! The account of leaves that were evicted so that a stream has them whole (`ops/evict_leaf.rs`).
 
 use crate::addr::{LEAF_PAGES, PageIndex};
 use crate::limits::LEAVING_LEAVES;
 use crate::policy::order::{Step, Way};
 use arrayvec::ArrayVec;
 
-/// Pages that a stream must have brought in before a leaf is put out for it.
+/// Pages that a stream must have brought in before a leaf is evicted for it.
 pub(crate) const STREAM: u16 = LEAF_PAGES as u16 / 2;
 /// More recent strays than this say that the memory is in use.
 pub(crate) const STRAYS: u8 = 8;
@@ -14,9 +14,9 @@ pub(crate) const STRAYS_MOST: u8 = 64;
 /// After this many failures in a row the time to the next try grows no more.
 pub(crate) const FAILURES_MOST: u8 = 6;
 
-/// Leaves that are being put out for streams, and the success of that so far.
+/// Leaves that are being evicted for streams, and the success of that so far.
 #[derive(Debug, Default)]
-pub(crate) struct Clearing {
+pub(crate) struct LeafEvictions {
     /// The places where streams wait, and the ways that they go.
     pub(crate) asked: ArrayVec<(PageIndex, Way), LEAVING_LEAVES>,
     pub(crate) strays: u8,
@@ -26,13 +26,13 @@ pub(crate) struct Clearing {
     pub(crate) pause: u8,
 }
 
-impl Clearing {
+impl LeafEvictions {
     pub(crate) fn way(&self, page: PageIndex) -> Option<Way> {
         let mut asked = self.asked.iter();
         asked.find(|(at, _)| *at == page).map(|&(_, way)| way)
     }
 
-    /// Whether a leaf may be put out.
+    /// Whether a leaf may be evicted.
     pub(crate) fn is_due(&mut self) -> bool {
         if self.strays > STRAYS {
             return false;
@@ -91,50 +91,50 @@ mod tests {
 
     #[test]
     fn what_faults_again_away_from_streams_keeps_leaves_in_memory_until_they_have_gone_on() {
-        let mut clearing = Clearing::default();
+        let mut evictions = LeafEvictions::default();
         let stray = step(Way::Unknown, Order::ZERO);
         for _ in 0..=STRAYS {
-            assert!(clearing.is_due());
-            clearing.came_in(AT, stray, false, true);
+            assert!(evictions.is_due());
+            evictions.came_in(AT, stray, false, true);
         }
-        assert!(!clearing.is_due());
+        assert!(!evictions.is_due());
         // First touches say nothing about memory in use.
-        let mut new = Clearing::default();
+        let mut new = LeafEvictions::default();
         (0..100).for_each(|_| new.came_in(AT, stray, false, false));
         assert!(new.is_due());
-        (0..200).for_each(|_| clearing.came_in(AT, stray, false, true));
+        (0..200).for_each(|_| evictions.came_in(AT, stray, false, true));
         let steps = (0..10).take_while(|_| {
-            clearing.came_in(AT, step(Way::Up, Order::MAX), true, true);
-            !clearing.is_due()
+            evictions.came_in(AT, step(Way::Up, Order::MAX), true, true);
+            !evictions.is_due()
         });
         assert_eq!(steps.count(), 2);
     }
 
     #[test]
     fn failures_make_the_time_to_the_next_try_longer_and_a_success_ends_that() {
-        let mut clearing = Clearing::default();
+        let mut evictions = LeafEvictions::default();
         let stream = step(Way::Up, Order::MAX);
         let mut passed = Vec::new();
         for whole in [false, false, false, true, false] {
-            passed.push((0..).take_while(|_| !clearing.is_due()).count());
-            clearing.asks(AT, Way::Up);
-            clearing.came_in(AT, stream, whole, true);
+            passed.push((0..).take_while(|_| !evictions.is_due()).count());
+            evictions.asks(AT, Way::Up);
+            evictions.came_in(AT, stream, whole, true);
         }
         assert_eq!(passed, [0, 1, 2, 4, 0]);
         for _ in 0..20 {
-            clearing.asks(AT, Way::Up);
-            clearing.came_in(AT, stream, false, true);
+            evictions.asks(AT, Way::Up);
+            evictions.came_in(AT, stream, false, true);
         }
-        assert_eq!((0..).take_while(|_| !clearing.is_due()).count(), 64);
+        assert_eq!((0..).take_while(|_| !evictions.is_due()).count(), 64);
     }
 
     #[test]
     fn who_never_comes_back_is_forgotten() {
-        let mut clearing = Clearing::default();
+        let mut evictions = LeafEvictions::default();
         for n in 0..100 {
-            clearing.asks(PageIndex(n * LEAF_PAGES), Way::Down);
+            evictions.asks(PageIndex(n * LEAF_PAGES), Way::Down);
         }
-        assert_eq!(clearing.way(PageIndex(0)), None);
-        assert_eq!(clearing.way(PageIndex(99 * LEAF_PAGES)), Some(Way::Down));
+        assert_eq!(evictions.way(PageIndex(0)), None);
+        assert_eq!(evictions.way(PageIndex(99 * LEAF_PAGES)), Some(Way::Down));
     }
 }

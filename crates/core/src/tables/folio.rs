@@ -12,7 +12,7 @@
 //! | `Rescuing` | in a frame, being mapped again | folio | none | waits |
 //! | `Zapping` | being dropped | folio | none | waits |
 //! | `Poisoning` | lost, and being marked as such | folio | none | waits |
-//! | `Clearing` | mapped, being zeroed in place | folio | none | is spurious |
+//! | `Zeroing` | mapped, being zeroed in place | folio | none | is spurious |
 //! | `Looking` | mapped, being looked at | folio | none | is spurious |
 //! | `Lending` | mapped or in a frame, being copied for an heir | folio | none | waits |
 //!
@@ -36,7 +36,7 @@ pub(crate) enum State {
     Rescuing,
     Zapping,
     Poisoning,
-    Clearing,
+    Zeroing,
     Looking,
     /// Lending while `Resident`, and `Resident` again afterwards.
     Lending,
@@ -65,7 +65,7 @@ pub(crate) enum Errand {
     Fold(FoldId),
     /// `Filling` from another folio, the [lender](Folio::lender).
     Copy,
-    /// `Clearing` a part of the folio.
+    /// `Zeroing` a part of the folio.
     FreePart,
     /// `Poisoning`, and `Zapping` afterwards: the folio stands for poison, which is not charged as memory.
     Poison,

@@ -60,7 +60,7 @@ pub(crate) struct LeavingLeaf {
     pub(crate) left: LeafPages,
     /// Whether a fault waits for the leaf.
     pub(crate) waited_for: bool,
-    /// Whether a stream wants the leaf whole, due or not ([`clear_leaf`](crate::ops::clear_leaf)).
+    /// Whether a stream wants the leaf whole, due or not ([`evict_leaf`](crate::ops::evict_leaf)).
     pub(crate) for_stream: bool,
     pub(crate) stage: Stage,
 }

@@ -94,7 +94,7 @@ pub trait Driven {
                         }
                     }
                 }
-                Command::Clear { folio, .. } => self.tell(folio, Outcome::Cleared),
+                Command::ZeroInPlace { folio, .. } => self.tell(folio, Outcome::Zeroed),
                 Command::Look { folio, .. } => self.tell(folio, Outcome::Blank),
                 Command::Save { folio, .. } | Command::WriteBack { folio, .. } => {
                     self.tell(folio, Outcome::Stored)

@@ -235,7 +235,7 @@ fn folios(fields: &mut Fields, vm: &VmStat) {
             (Field::FolioSplit, vm.folio_split),
             (Field::DeferredSplit, vm.deferred_split),
             (Field::FolioFold, vm.folio_fold),
-            (Field::LeafCleared, vm.leaf_cleared),
+            (Field::LeafEvicted, vm.leaf_evicted),
             (Field::Snapshots, vm.snapshots),
             (Field::SnapshotCopy, vm.snapshot_copy),
         ],

@@ -1,6 +1,6 @@
 //! Memory that was freed in place and is not marked yet (`freed.rs`).
 
-use millpond_core::limits::CLEAR_PAGES;
+use millpond_core::limits::ZERO_IN_PLACE_PAGES;
 use millpond_core::{PageCount, PageIndex, PageRange};
 use millpond_sync::Mutex;
 use millpond_sync::atomic::{AtomicU32, Ordering};
@@ -40,7 +40,7 @@ impl Freed {
     /// Makes the batch of a manager that keeps at most `cap` pages lazily freed.
     pub const fn new(cap: PageCount) -> Self {
         Self {
-            fits: cap.0 >= BATCH as u32 * CLEAR_PAGES,
+            fits: cap.0 >= BATCH as u32 * ZERO_IN_PLACE_PAGES,
             batch: Mutex::new(EMPTY),
             skip: AtomicU32::new(0),
             misses: AtomicU32::new(0),

@@ -3,7 +3,7 @@
 #[cfg(feature = "shuttle")]
 use crate::sabotage::{self, Sabotage};
 use crate::state::named::Named;
-use millpond_core::limits::CLEAR_PAGES;
+use millpond_core::limits::ZERO_IN_PLACE_PAGES;
 use millpond_core::{Core, LEAF_PAGES, OrderPolicy, PageCount, PageRange, RegionId};
 use millpond_sync::{Condvar, Mutex, MutexGuard};
 use std::sync::PoisonError;
@@ -21,7 +21,7 @@ pub(crate) const PIECE: PageCount = PageCount(4 * LEAF_PAGES);
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
     Queued,
-    Clearing,
+    Preparing,
     Ready,
 }
 
@@ -181,8 +181,8 @@ impl Kept {
 }
 
 /// Whether folios of a region with such orders are zeroed in place.
-pub(crate) fn is_cleared_in_place(order: OrderPolicy) -> bool {
-    matches!(order, OrderPolicy::Fixed(order) if order.pages().0 <= CLEAR_PAGES)
+pub(crate) fn is_zeroed_in_place(order: OrderPolicy) -> bool {
+    matches!(order, OrderPolicy::Fixed(order) if order.pages().0 <= ZERO_IN_PLACE_PAGES)
 }
 
 #[cfg(test)]

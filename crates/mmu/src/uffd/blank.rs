@@ -15,11 +15,11 @@ use super::Uffd;
 const GLANCE: usize = 64;
 
 impl Uffd {
-    /// Implements [`Mmu::clear`](millpond_core::Mmu::clear).
-    pub(super) fn clear_pages(&self, at: PageRange) {
+    /// Implements [`Mmu::zero_in_place`](millpond_core::Mmu::zero_in_place).
+    pub(super) fn zero_pages(&self, at: PageRange) {
         // SAFETY: the pages are mapped and stay so; the caller guarantees that they are writable and that no
         // reference to them is in use.
-        unsafe { clear(self.at(at.start) as *mut u8, at.len.bytes() as usize) }
+        unsafe { zero(self.at(at.start) as *mut u8, at.len.bytes() as usize) }
     }
 
     /// Implements [`Mmu::is_blank`](millpond_core::Mmu::is_blank).
@@ -36,7 +36,7 @@ impl Uffd {
 /// `at` is aligned to a page, `len` a multiple of pages, the range is mapped writable, and no reference to it is in
 /// use.
 #[cfg(target_arch = "x86_64")]
-unsafe fn clear(at: *mut u8, len: usize) {
+unsafe fn zero(at: *mut u8, len: usize) {
     use core::arch::x86_64::{__m128i, _mm_setzero_si128, _mm_sfence, _mm_stream_si128};
     // SAFETY: the stores stay within the range, which is aligned; the fence orders them before the store that tells
     // other threads that the memory is free.
@@ -59,7 +59,7 @@ unsafe fn clear(at: *mut u8, len: usize) {
 /// `at` is aligned to a page, `len` a multiple of pages, the range is mapped writable, and no reference to it is in
 /// use.
 #[cfg(not(target_arch = "x86_64"))]
-unsafe fn clear(at: *mut u8, len: usize) {
+unsafe fn zero(at: *mut u8, len: usize) {
     // SAFETY: the caller guarantees it.
     unsafe { core::ptr::write_bytes(at, 0, len) }
 }

@@ -55,7 +55,7 @@ impl Uffd {
             // met.
             return self.install_with(&lease, frame, at, choice, Self::copy_around);
         }
-        // For a copy the zeros at hand do as well as a cleared frame, so the frame is left as it is.
+        // For a copy the zeros at hand do as well as a zeroed frame, so the frame is left as it is.
         let timed = choice.filter(|(_, choice)| choice.timed);
         let since = timed.map(|_| Instant::now());
         let (start, len) = (self.at(at.start), at.len.bytes() as usize);

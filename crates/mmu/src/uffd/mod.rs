@@ -5,7 +5,7 @@
 //! | | same folio or frame | other folios |
 //! | --- | --- | --- |
 //! | install, copy, take_out, take_out_leaf (all of leaf and block), fill, read_frame, free_frames | never (in flight; frames are leased, a mistake panics) | freely |
-//! | clear, is_blank | never beside an operation that maps or unmaps | freely |
+//! | zero_in_place, is_blank | never beside an operation that maps or unmaps | freely |
 //! | zap, poison | never beside install or take_out | freely |
 //! | the program's reads, writes, system calls | any time: they see the old page, the new page, or fault | freely |
 //! | open, close, remap_reserved | never beside an operation on the same pages | freely |
@@ -513,8 +513,8 @@ impl Mmu for Uffd {
         self.capture_leaf(at, frame, pages)
     }
 
-    fn clear(&self, at: PageRange) {
-        self.clear_pages(at);
+    fn zero_in_place(&self, at: PageRange) {
+        self.zero_pages(at);
     }
 
     fn is_blank(&self, at: PageRange, glance: bool) -> bool {

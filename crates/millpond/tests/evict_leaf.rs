@@ -1,4 +1,4 @@
-//! Leaves that are in memory in pieces are put out for a stream and come back whole, while threads write to them.
+//! Leaves that are in memory in pieces are evicted for a stream and come back whole, while threads write to them.
 
 mod common;
 
@@ -51,21 +51,21 @@ fn a_stream_after_random_reads_gets_leaves_whole() {
         is_as_filled(base, rng.below(PAGES));
     }
     // Pages that were never saved are in no slot, and leave in the first lap.
-    let mut cleared = 0;
+    let mut evicted = 0;
     for _ in 0..2 {
         for _ in 0..PAGES / 4 {
             is_as_filled(base, rng.below(PAGES));
         }
         (0..PAGES).for_each(|page| is_as_filled(base, page));
-        cleared = manager.stats().vm.leaf_cleared;
+        evicted = manager.stats().vm.leaf_evicted;
     }
     if manager.capabilities().moves_pages {
-        assert!(cleared >= 8, "{cleared} of {} leaves", 2 * PAGES / LEAF);
+        assert!(evicted >= 8, "{evicted} of {} leaves", 2 * PAGES / LEAF);
     }
 }
 
 /// Threads read at random, write to a quarter of the leaves, and go through all of them in order. Each must find what
-/// it has written. A page that a leaf left behind when it was put out, or that came back with old contents, would show.
+/// it has written. A page that a leaf left behind when it was evicted, or that came back with old contents, would show.
 #[test]
 fn no_write_is_lost_with_leaves_that_are_put_out() {
     let manager = half();
@@ -79,7 +79,7 @@ fn no_write_is_lost_with_leaves_that_are_put_out() {
             scope.spawn(move || {
                 let mut rng = Rng(0xc1ea + thread as u64);
                 let mut counts = vec![0u64; PAGES];
-                while !is_over(end, !moves || manager.stats().vm.leaf_cleared > 0) {
+                while !is_over(end, !moves || manager.stats().vm.leaf_evicted > 0) {
                     for _ in 0..PAGES / 8 {
                         let page = rng.below(PAGES);
                         if (page / LEAF).is_multiple_of(4) {
@@ -98,6 +98,6 @@ fn no_write_is_lost_with_leaves_that_are_put_out() {
         }
     });
     if !moves {
-        eprintln!("skipped in part: leaves are put out where the kernel can move pages");
+        eprintln!("skipped in part: leaves are evicted where the kernel can move pages");
     }
 }

@@ -9,21 +9,21 @@ use crate::report::{Check, breach};
 const GLANCE: usize = 1;
 
 impl SimMmu {
-    /// Simulates [`millpond_core::Mmu::clear`].
+    /// Simulates [`millpond_core::Mmu::zero_in_place`].
     ///
     /// # Errors
     /// A page of `at` is pinned, or not mapped.
-    pub fn clear(&mut self, at: PageRange) -> Check {
+    pub fn zero_in_place(&mut self, at: PageRange) -> Check {
         for page in at.pages() {
             if self.is_pinned(page) {
-                breach!(at page, "{at} is cleared, but {page} is pinned");
+                breach!(at page, "{at} is zeroed in place, but {page} is pinned");
             }
             if !self.is_mapped(page) {
-                breach!(at page, "{at} is cleared, but {page} is {:?}", self.page(page));
+                breach!(at page, "{at} is zeroed in place, but {page} is {:?}", self.page(page));
             }
         }
-        if self.sabotage == Some(MmuSabotage::UndoClear) {
-            self.undo_the_last_clear(at);
+        if self.sabotage == Some(MmuSabotage::UndoZeroing) {
+            self.undo_the_last_zeroing(at);
         }
         let forgets = self.sabotage == Some(MmuSabotage::ForgetPage);
         for page in at.pages().take((at.len.0 - u32::from(forgets)) as usize) {
@@ -60,13 +60,13 @@ impl SimMmu {
 
     /// Gives the page that was zeroed last its old contents back, unless it was used since. The next such page is one
     /// of `at`.
-    fn undo_the_last_clear(&mut self, at: PageRange) {
-        if let Some((page, content)) = self.cleared.take()
+    fn undo_the_last_zeroing(&mut self, at: PageRange) {
+        if let Some((page, content)) = self.last_zeroed.take()
             && self.page(page) == Slot::Mapped(BLANK)
         {
             self.pages[page.0 as usize] = Slot::Mapped(content);
         }
-        self.cleared = at.pages().find_map(|page| match self.page(page) {
+        self.last_zeroed = at.pages().find_map(|page| match self.page(page) {
             Slot::Mapped(content) if content != BLANK => Some((page, content)),
             _ => None,
         });

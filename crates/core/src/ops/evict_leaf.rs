@@ -5,7 +5,7 @@
 //! finds the pieces of two. Of 512 MiB in memory for 256, read in order after 100,000 random reads, a page took 2.2 µs,
 //! and 1.6 in the lap after it. Of a leaf that comes and goes whole it takes 0.65.
 //!
-//! So the leaf's pages in memory are put out first: out of the program by its page table
+//! So the leaf's pages in memory are evicted first: out of the program by its page table
 //! ([`leaf_out`](crate::ops::leaf_out)), and on to the store at once. Then all of the leaf comes in as one folio. The
 //! first lap takes 1.3 µs a page that way, the second 0.65. To read a hundred pages again costs less than eighty calls
 //! for the holes between them, and unchanged pages are not written. (The kernel's khugepaged copies the pages in memory
@@ -30,13 +30,13 @@
 //!
 //! # Programs that it would hurt
 //! A program may use the pages that are there, while the stream passes. They would come back with the stream, and leave
-//! with it. Uses of mapped pages are not seen, but pages that were put out by mistake fault again at once, away from
+//! with it. Uses of mapped pages are not seen, but pages that were evicted by mistake fault again at once, away from
 //! every stream. Such faults are *strays*: with more than eight of late (half are forgotten with each leaf that a
-//! stream comes to) no leaf is put out. That costs a leaf or two of a set in use, and none beside a thread that faults
+//! stream comes to) no leaf is evicted. That costs a leaf or two of a set in use, and none beside a thread that faults
 //! at random.
 
 use crate::addr::{LEAF_PAGES, Order, PageCount, PageIndex, PageRange};
-use crate::limits::{CLEAR_SHARE, LARGE};
+use crate::limits::{EVICT_SHARE, LARGE};
 use crate::machine::Core;
 use crate::policy::order::{OrderPolicy, Step, Way};
 use crate::policy::whole_leaf::STREAM;
@@ -45,17 +45,17 @@ use crate::tables::leaf::Entry;
 
 /// The cost of a hole, in units of half an absent page.
 const HOLE: u32 = 8;
-/// The cost of a page in memory that is put out and comes back, in the same units.
-const PUT_OUT: u32 = 2;
-/// The cost of putting out any page of a leaf, in the same units.
+/// The cost of a page in memory that is evicted and comes back, in the same units.
+const EVICTED: u32 = 2;
+/// The cost of evicting any page of a leaf, in the same units.
 const LEAF: u32 = 200;
 
 impl Core {
-    /// The pages that a stream at `page` has stepped over in a leaf that was put out for it.
+    /// The pages that a stream at `page` has stepped over in a leaf that was evicted for it.
     pub(crate) fn was_stepped_over(&self, page: PageIndex) -> Option<PageRange> {
         let leaf = PageRange::block(page, Order::MAX);
         let range = |from: PageIndex, to: PageIndex| PageRange::new(from, PageCount(to.0 - from.0));
-        match self.clearing.way(page)? {
+        match self.evictions.way(page)? {
             Way::Up => Some(range(leaf.start, page)),
             Way::Down => Some(range(page.plus(1), leaf.end())),
             Way::Unknown => None,
@@ -64,32 +64,32 @@ impl Core {
 
     /// How many pages to reclaim so that a leaf leaves first to which a stream has come. Returns `None` if it need not
     /// leave.
-    pub(crate) fn clear_leaf(&mut self, page: PageIndex, step: Step) -> Option<PageCount> {
+    pub(crate) fn evict_leaf(&mut self, page: PageIndex, step: Step) -> Option<PageCount> {
         let leaf = PageRange::block(page, Order::MAX);
         let region = self.regions.of(page).expect("a fault is in a region");
         let is_adaptive = matches!(region.order, OrderPolicy::Adaptive { .. });
         let is_stream = is_adaptive && step.run >= STREAM && step.window >= LARGE;
-        let room = self.limit / CLEAR_SHARE >= LEAF_PAGES && !self.store_blocked;
+        let room = self.limit / EVICT_SHARE >= LEAF_PAGES && !self.store_blocked;
         if !step.enters
             || !is_stream
             || !room
-            || self.clearing.way(page).is_some()
+            || self.evictions.way(page).is_some()
             || !self.may_take_leaf(leaf.start)
         {
             return None;
         }
-        let there = self.pays_to_clear(leaf)?;
-        if !self.clearing.is_due() {
+        let there = self.pays_to_evict(leaf)?;
+        if !self.evictions.is_due() {
             return None;
         }
-        self.clearing.asks(page, step.way);
+        self.evictions.asks(page, step.way);
         let vec = self.lru.id(self.group_of(page), self.node_of(page));
         self.take_leaf_for_stream(leaf.start, vec);
         Some(PageCount(self.frames.spare_pages() + there))
     }
 
     /// How many pages of a leaf are in memory, if it pays to put them out and have all of the leaf as one folio.
-    fn pays_to_clear(&self, leaf: PageRange) -> Option<u32> {
+    fn pays_to_evict(&self, leaf: PageRange) -> Option<u32> {
         let mut parts = Parts::new();
         let (mut there, mut holes, mut in_hole) = (0, 0, false);
         let mut at = leaf.start;
@@ -115,7 +115,7 @@ impl Core {
             at = at.plus(pages.max(1));
         }
         let absent = LEAF_PAGES - there;
-        let pays = HOLE * holes + absent / 2 > PUT_OUT * there + LEAF;
+        let pays = HOLE * holes + absent / 2 > EVICTED * there + LEAF;
         (there > 0 && pays).then_some(there)
     }
 }

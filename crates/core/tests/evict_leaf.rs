@@ -178,8 +178,8 @@ impl World {
         }
     }
 
-    fn cleared(&self) -> u64 {
-        self.core.stats().leaf_cleared
+    fn evicted(&self) -> u64 {
+        self.core.stats().leaf_evicted
     }
 }
 
@@ -195,12 +195,12 @@ fn a_stream_gets_what_was_in_memory_in_pieces_in_large_ones() {
         // Single reads have gone before, and no stream is known yet.
         let (first, rest) = pages.split_at((FORGOTTEN * LEAF_PAGES) as usize);
         world.stream(first.iter().copied());
-        assert_eq!(world.cleared(), 0, "down: {down}");
+        assert_eq!(world.evicted(), 0, "down: {down}");
         let before = world.core.stats();
         world.stream(rest.iter().copied());
         let stats = world.core.stats();
         let leaves = u64::from(LEAVES - FORGOTTEN);
-        assert_eq!(world.cleared(), leaves, "down: {down}");
+        assert_eq!(world.evicted(), leaves, "down: {down}");
         assert_eq!(stats.pswpout, before.pswpout, "nothing is written");
         // The pages come by the largest folios that a budget of this size allows.
         let faults = stats.pgmajfault - before.pgmajfault;
@@ -246,7 +246,7 @@ fn what_else_faults_again_keeps_leaves_as_they_are() {
             }
         }
     }
-    assert_eq!(world.cleared(), 0);
+    assert_eq!(world.evicted(), 0);
 }
 
 #[test]
@@ -265,23 +265,23 @@ fn a_leaf_that_would_not_come_whole_stays() {
     }
     world.advise(Advice::Normal);
     world.stream(range.pages());
-    assert_eq!(world.cleared(), 0);
+    assert_eq!(world.evicted(), 0);
     // A leaf does not come whole either where leaves may not leave by their tables, or where all folios are of one
     // size.
     for (order, allowed) in [(ADAPTIVE, false), (Order::ZERO.into(), true)] {
         let mut world = World::with(order, allowed, false);
         world.stream(range.pages());
-        assert_eq!(world.cleared(), 0);
+        assert_eq!(world.evicted(), 0);
     }
 }
 
-/// A change is known when the page is saved, and no sooner: so clearing is tried less and less often.
+/// A change is known when the page is saved, and no sooner: so evicting is tried less and less often.
 #[test]
 fn leaves_that_were_written_are_tried_less_and_less_often() {
     let mut world = World::with(ADAPTIVE, true, true);
     world.stream(world.range.pages());
     // One leaf is tried, the next one is not, then one is, two are not, and the last one is.
-    assert_eq!((LEAVES - FORGOTTEN, world.cleared()), (6, 3));
+    assert_eq!((LEAVES - FORGOTTEN, world.evicted()), (6, 3));
 }
 
 /// A page that is pinned keeps its leaf, and the stream goes on by what is absent.
@@ -300,5 +300,5 @@ fn who_may_not_leave_keeps_the_leaf_and_the_stream_goes_on() {
     world.stream(world.range.pages());
     assert_eq!(world.core.page_state(pinned.start), PageState::Resident);
     // The pinned leaf counts as a failure, so the next one is not tried.
-    assert_eq!(world.cleared(), u64::from(LEAVES - FORGOTTEN - 2));
+    assert_eq!(world.evicted(), u64::from(LEAVES - FORGOTTEN - 2));
 }

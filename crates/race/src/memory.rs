@@ -242,8 +242,8 @@ impl Mmu for Simulated {
         must(state.mmu.take_out_leaf(at, frame, pages, busy))
     }
 
-    fn clear(&self, at: PageRange) {
-        must(self.next().mmu.clear(at));
+    fn zero_in_place(&self, at: PageRange) {
+        must(self.next().mmu.zero_in_place(at));
     }
 
     fn is_blank(&self, at: PageRange, glance: bool) -> bool {

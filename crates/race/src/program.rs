@@ -2,7 +2,7 @@
 
 use crate::memory::State;
 use crate::world::{Act, Plot, World};
-use millpond_core::{Access, Advice, Event, PageCount, PageIndex, PageRange, Refusal};
+use millpond_core::{Advice, Event, PageCount, PageIndex, PageRange, Refusal};
 use millpond_driver::operate::PinRefusal;
 use millpond_driver::prefetch;
 use millpond_mmu::Resolution;
@@ -112,13 +112,12 @@ impl Thread {
 
     /// Touches a page as a processor does: again and again until it is there.
     pub(crate) fn touch(&mut self, page: PageIndex, write: bool) {
-        let access = if write { Access::Write } else { Access::Read };
         loop {
             self.world.memory().pause();
             if self.touched(page, write) {
                 return;
             }
-            let resolution = self.world.driver.serve(page, access);
+            let resolution = self.world.driver.serve(page);
             assert_ne!(resolution, Resolution::Lost, "{page} is lost");
         }
     }

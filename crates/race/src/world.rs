@@ -46,6 +46,8 @@ pub struct Profile {
     lazyfree_max: PageCount,
     store_pages: u64,
     is_cramped: bool,
+    /// One fault brings in at most one part in this many of memory, which is small: usually it would be a page.
+    pub folio_share: u32,
     /// Threads that give memory back.
     pub workers: usize,
     /// Pages that a thread unhooks before it hands batches to these.
@@ -129,6 +131,7 @@ impl Profile {
             lazyfree_max: rng.pick(&[PageCount(u32::MAX), PageCount(0), PageCount(40)]),
             store_pages: u64::MAX,
             is_cramped: rng.chance(200),
+            folio_share: rng.pick(&[2, 16, 16]),
             workers: rng.below(3) as usize,
             batch_pages: rng.pick(&[0, 16, 256 << 10]),
         }
@@ -153,6 +156,7 @@ impl Profile {
             lazyfree_max: PageCount(u32::MAX),
             store_pages: u64::MAX,
             is_cramped: false,
+            folio_share: 2,
             workers: 0,
             batch_pages: 0,
         }
@@ -161,8 +165,7 @@ impl Profile {
     fn config(&self, rng: &mut Rng) -> Config {
         let mut config = Config::new(PageCount(LEAVES * LEAF_PAGES), PageCount(MIN_LIMIT_PAGES));
         config.lazyfree_max = self.lazyfree_max;
-        // Folios of some pages, though memory is small.
-        config.folio_share = 16;
+        config.folio_share = self.folio_share;
         if self.is_cramped {
             for places in &mut config.pool.frames {
                 *places = (*places).min(rng.between(4, 40));

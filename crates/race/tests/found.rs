@@ -1,15 +1,16 @@
 //! Faults of the driver that schedules have found, each by the least that shows it.
 
-use millpond_core::{Order, PageCount, PageRange};
+use millpond_core::{Event, Order, PageCount, PageRange};
 use millpond_race::program::Thread;
 use millpond_race::world::{Plot, Profile, World};
 use millpond_race::{Scheduler, judge, schedule};
 use millpond_sim::rng::Rng;
 use millpond_sync::thread;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Schedules of each test and scheduler.
-const SCHEDULES: usize = 100;
+const SCHEDULES: usize = 400;
 
 /// A world, and the regions in it.
 struct Scene {
@@ -18,9 +19,9 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(profile: Profile, lengths: &[u32]) -> Self {
+    fn new(profile: Profile, lengths: &[u32], order: u8) -> Self {
         let world = Arc::new(World::of(profile, Rng::new(1), false));
-        let order = Order::ZERO.into();
+        let order = Order::new(order).unwrap().into();
         let region = |&pages| {
             world
                 .region(PageCount(pages), order)
@@ -58,9 +59,15 @@ fn check(test: impl Fn() + Clone + Send + Sync + 'static) {
 #[test]
 fn a_thread_without_memory_hears_of_any_completion() {
     check(|| {
-        let scene = Scene::new(Profile::plain(0), &[200, 200, 200]);
-        let threads: Vec<_> = (0..3).map(|n| thread::spawn(scene.fill(n, n, 1))).collect();
-        threads.into_iter().for_each(|one| one.join().unwrap());
+        let scene = Scene::new(Profile::plain(0), &[120, 32, 32], 5);
+        // What is not pinned is one folio of 32 pages, on its way in or there.
+        let pinned = scene.range(0);
+        assert!(scene.world.driver.pin(pinned).is_ok());
+        let [one, other] = [1, 2].map(|n| thread::spawn(scene.fill(n, n, 1)));
+        one.join().unwrap();
+        other.join().unwrap();
+        let unpin = |range| Event::Unpin { range };
+        scene.world.driver.operate(pinned, unpin).unwrap();
         judge::at_rest(&scene.world);
     });
 }
@@ -72,7 +79,7 @@ fn a_thread_that_waits_for_a_worker_hears_of_its_end() {
     check(|| {
         let mut profile = Profile::plain(0);
         profile.workers = 1;
-        let mut scene = Scene::new(profile, &[130, 200]);
+        let mut scene = Scene::new(profile, &[130, 200], 0);
         scene.fill(0, 0, 1)();
         let freed = scene.plots.remove(0);
         let fills = thread::spawn(scene.fill(1, 0, 1));
@@ -88,17 +95,20 @@ fn a_thread_that_waits_for_a_worker_hears_of_its_end() {
 /// their number and the sleep woke nobody.
 #[test]
 fn whoever_asks_for_a_volatile_range_hears_of_the_end_of_a_purge() {
-    check(|| {
-        let scene = Scene::new(Profile::plain(0), &[100, 200]);
-        scene.fill(0, 0, 1)();
+    let schedules = Arc::new(AtomicU32::new(0));
+    check(move || {
+        let scene = Scene::new(Profile::plain(0), &[64, 96, 32], 5);
         let (mut thread, range) = (scene.thread(0), scene.range(0));
-        let fills = thread::spawn(scene.fill(1, 1, 1));
-        for _ in 0..6 {
-            thread.mark(range);
-            thread.ask_for(range);
-            thread.touch_all(range, 500);
-        }
-        fills.join().unwrap();
+        scene.fill(0, 0, 1)();
+        scene.fill(1, 1, 1)();
+        thread.mark(range);
+        // There is no memory left, and the purge gives enough of it.
+        let touches = thread::spawn(scene.fill(2, 2, 1));
+        // The purge takes some hundred steps; the question comes in the middle or at the end of it.
+        let steps = schedules.fetch_add(1, Relaxed) % 400;
+        (0..steps).for_each(|_| scene.world.memory().pause());
+        thread.ask_for(range);
+        touches.join().unwrap();
         judge::at_rest(&scene.world);
     });
 }
@@ -108,8 +118,10 @@ fn whoever_asks_for_a_volatile_range_hears_of_the_end_of_a_purge() {
 #[test]
 fn a_fork_waits_for_what_a_thread_has_unhooked() {
     check(|| {
-        let mut scene = Scene::new(Profile::plain(0), &[40]);
+        let mut scene = Scene::new(Profile::plain(0), &[40], 0);
         scene.fill(0, 0, 1)();
+        // Nobody asks for memory for a while, so the pool takes none of it.
+        (0..8).for_each(|_| scene.world.driver.tick_in_background());
         let freed = scene.plots.remove(0);
         let world = Arc::clone(&scene.world);
         let forks = thread::spawn(move || {

@@ -1,7 +1,7 @@
 //! The bytes of the board: one header page and then the slots, made of atomics only.
 
 use crate::fields::{FIELD_ROOM, Fields};
-use crate::{SlotSnapshot, State};
+use crate::{SlotReading, State};
 use core::hint::spin_loop;
 use core::sync::atomic::{
     AtomicU32, AtomicU64,
@@ -173,7 +173,7 @@ impl Slot {
         true
     }
 
-    pub(crate) fn snapshot(&self, number: usize) -> SlotSnapshot {
+    pub(crate) fn read_slot(&self, number: usize) -> SlotReading {
         let mut fields = Fields::default();
         let mut torn = true;
         for _ in 0..PATIENCE {
@@ -194,7 +194,7 @@ impl Slot {
             4 => State::Failed,
             _ => State::Running,
         };
-        SlotSnapshot {
+        SlotReading {
             number,
             pid: self.pid.load(Relaxed),
             parent: self.parent.load(Relaxed).checked_sub(1).map(|n| n as usize),

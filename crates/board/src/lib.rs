@@ -16,7 +16,7 @@
 //!
 //! Slots have one writing process. Inside it two threads may publish (the ticking thread and the exiting one), so a
 //! slot carries a sequence word: it is odd while a thread writes. A reader that finds it odd tries again a while and
-//! then takes the counters as they are, as the writer may have been killed half-way; [`SlotSnapshot::torn`] says so.
+//! then takes the counters as they are, as the writer may have been killed half-way; [`SlotReading::torn`] says so.
 //!
 //! ```
 //! use millpond_board::{Board, Field, Fields, State, View};
@@ -86,7 +86,7 @@ pub struct SlotWriter {
 
 /// The contents of one slot when it was read.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SlotSnapshot {
+pub struct SlotReading {
     /// The slot's number.
     pub number: usize,
     /// Number of the process.
@@ -261,7 +261,7 @@ impl Board {
     }
 
     /// The contents of the claimed slots, in the order in which they were claimed.
-    pub fn slots(&self) -> impl Iterator<Item = SlotSnapshot> + use<> {
+    pub fn slots(&self) -> impl Iterator<Item = SlotReading> + use<> {
         View { page: self.page }.slots()
     }
 }
@@ -289,10 +289,10 @@ impl View {
     }
 
     /// The contents of the claimed slots, by their numbers.
-    pub fn slots(&self) -> impl Iterator<Item = SlotSnapshot> + use<> {
+    pub fn slots(&self) -> impl Iterator<Item = SlotReading> + use<> {
         let claimed = |(_, slot): &(usize, &Slot)| slot.pid.load(Acquire) != 0;
         let slots = self.page.slots.iter().enumerate().filter(claimed);
-        slots.map(|(number, slot)| slot.snapshot(number))
+        slots.map(|(number, slot)| slot.read_slot(number))
     }
 }
 

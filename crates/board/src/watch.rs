@@ -6,7 +6,7 @@
 
 use crate::layout::Page;
 use crate::list::{Id, files};
-use crate::{BoardError, SlotSnapshot, View};
+use crate::{BoardError, SlotReading, View};
 use std::collections::HashSet;
 
 /// A watch: the boards of running processes, as they come and go.
@@ -88,7 +88,7 @@ impl Watched {
 
     /// The contents of the claimed slots, by their numbers.
     #[must_use]
-    pub fn slots(&self) -> Vec<SlotSnapshot> {
+    pub fn slots(&self) -> Vec<SlotReading> {
         self.view.slots().collect()
     }
 }

@@ -3,7 +3,7 @@
 //! The counts of several processes add up. Each process has a limit of its own. "More memory" means, for each of them,
 //! as much as for the process with the most major faults: as if all budgets were raised together.
 
-use millpond_board::{Field, SlotSnapshot};
+use millpond_board::{Field, SlotReading};
 use millpond_replay::curve::{Curve, Step};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ struct Point {
 }
 
 /// The curve of all `slots` together.
-pub fn of<'a>(slots: impl Iterator<Item = &'a SlotSnapshot>) -> Curve {
+pub fn of<'a>(slots: impl Iterator<Item = &'a SlotReading>) -> Curve {
     let (mut faults, mut counts, mut most) = (0, [0; FIELDS.len()], None);
     for slot in slots {
         let of_slot = slot.fields.get(Field::MajorFaults);

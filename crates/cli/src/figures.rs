@@ -10,13 +10,13 @@
 //! wait because it is late.
 
 use millpond_board::counters::ALL;
-use millpond_board::{Field, SlotSnapshot, State};
+use millpond_board::{Field, SlotReading, State};
 use serde_json::{Map, Value, json};
 use std::fmt;
 
 /// The kind of a board: that of a `millpond run`, which has no memory to manage itself, or that of a program's own.
 #[must_use]
-pub fn kind(owner: u32, slots: &[SlotSnapshot]) -> &'static str {
+pub fn kind(owner: u32, slots: &[SlotReading]) -> &'static str {
     if slots.iter().any(|slot| slot.pid == owner) {
         "library"
     } else {
@@ -26,21 +26,21 @@ pub fn kind(owner: u32, slots: &[SlotSnapshot]) -> &'static str {
 
 /// Whether a slot's process runs. A process that was killed could not say that it has ended.
 #[must_use]
-pub fn is_alive(slot: &SlotSnapshot) -> bool {
+pub fn is_alive(slot: &SlotReading) -> bool {
     slot.state == State::Running && std::fs::exists(format!("/proc/{}", slot.pid)).unwrap_or(false)
 }
 
 /// The slots at one moment, each with whether its process lives.
 #[derive(Debug)]
 pub struct Sample {
-    slots: Vec<(SlotSnapshot, bool)>,
+    slots: Vec<(SlotReading, bool)>,
 }
 
 impl Sample {
     /// Takes a sample of these slots, now.
     #[must_use]
-    pub fn new(slots: Vec<SlotSnapshot>) -> Self {
-        let with_life = |slot: SlotSnapshot| {
+    pub fn new(slots: Vec<SlotReading>) -> Self {
+        let with_life = |slot: SlotReading| {
             let alive = is_alive(&slot);
             (slot, alive)
         };
@@ -51,14 +51,14 @@ impl Sample {
 
     /// Makes a sample of one slot whose process is known to live, or known not to.
     #[must_use]
-    pub fn of_one(slot: SlotSnapshot, alive: bool) -> Self {
+    pub fn of_one(slot: SlotReading, alive: bool) -> Self {
         Self {
             slots: vec![(slot, alive)],
         }
     }
 
-    fn same(&self, slot: &SlotSnapshot) -> Option<&SlotSnapshot> {
-        let is_same = |other: &&SlotSnapshot| {
+    fn same(&self, slot: &SlotReading) -> Option<&SlotReading> {
+        let is_same = |other: &&SlotReading| {
             (other.number, other.claimed_ns) == (slot.number, slot.claimed_ns)
         };
         self.slots.iter().map(|(slot, _)| slot).find(is_same)
@@ -72,7 +72,7 @@ pub struct Figures {
     values: Vec<u64>,
     rates: Vec<f64>,
     /// Each slot, with whether its process lives.
-    processes: Vec<(SlotSnapshot, bool)>,
+    processes: Vec<(SlotReading, bool)>,
     /// The longest time that the rates are taken over, in nanoseconds.
     over_ns: u64,
 }
@@ -220,7 +220,7 @@ impl Figures {
 }
 
 /// The entry of a process in a list.
-pub fn process(slot: &SlotSnapshot) -> Value {
+pub fn process(slot: &SlotReading) -> Value {
     let state = match slot.state {
         State::Running if is_alive(slot) => "running",
         State::Running => "killed",
@@ -262,12 +262,12 @@ mod tests {
     use super::*;
     use millpond_board::Fields;
 
-    fn slot(number: usize, pid: u32, published_ns: u64, values: &[(Field, u64)]) -> SlotSnapshot {
+    fn slot(number: usize, pid: u32, published_ns: u64, values: &[(Field, u64)]) -> SlotReading {
         let mut fields = Fields::default();
         for &(field, value) in values {
             fields.set(field, value);
         }
-        SlotSnapshot {
+        SlotReading {
             number,
             pid,
             parent: None,

@@ -94,18 +94,18 @@ pub enum Rule {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FoldId(pub(crate) u8);
 
-/// The place of an entry: its table's number less one times 512, plus the index in the table. It moves with its
+/// The name of an entry: its table's number less one times 512, plus the index in the table. It moves with its
 /// table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place(pub(crate) u32);
+pub(crate) struct EntryId(pub(crate) u32);
 
-impl Place {
-    /// The number of the place: no other entry has it at the same time.
+impl EntryId {
+    /// The number of the entry: no other entry has it at the same time.
     pub(crate) fn number(self) -> u32 {
         self.0
     }
 
-    /// The place `pages` places further on, in the same table.
+    /// The entry `pages` entries further on, in the same table.
     pub(crate) fn plus(self, pages: u32) -> Self {
         Self(self.0 + pages)
     }

@@ -26,7 +26,7 @@ use crate::config::{Config, ConfigError};
 use crate::event::{Event, Refusal, Reply, SlotPart};
 use crate::ids::RegionId;
 use crate::ids::{
-    ANON, FILE, FolioId, GroupId, KINDS, Kind, ListName, NodeId, Place, Rule, SlotId, VecId,
+    ANON, EntryId, FILE, FolioId, GroupId, KINDS, Kind, ListName, NodeId, Rule, SlotId, VecId,
 };
 use crate::limits::{DEFERRED_SPLITS, LARGE, REFAULT_COST_MOST, TRIM_AT_ONCE};
 use crate::policy::copied::CopiedFrames;
@@ -435,12 +435,12 @@ impl Core {
     /// Where a folio's pages are, or belong.
     pub(crate) fn at(&self, id: FolioId) -> PageRange {
         let folio = self.folios.get(id);
-        PageRange::new(self.leaves.page_at(folio.place), folio.order.pages())
+        PageRange::new(self.leaves.page_at(folio.entry), folio.order.pages())
     }
 
     /// Whether a folio whose first entry is this one is watched.
-    pub(crate) fn is_watched_at(&self, place: Place) -> bool {
-        self.config.workingset && is_watched(place.number(), self.limit)
+    pub(crate) fn is_watched_at(&self, entry: EntryId) -> bool {
+        self.config.workingset && is_watched(entry.number(), self.limit)
     }
 
     /// A record for a folio that begins at `start`, charged to the group of its region; `None` when all records are
@@ -456,9 +456,9 @@ impl Core {
         }
         let region = self.regions.of(start)?;
         let (group, node, kind) = (self.group_of(start), region.node, region.kind);
-        let place = self.leaves.place_of(start);
-        let id = self.folios.alloc(place, order, state)?;
-        let watched = self.is_watched_at(place);
+        let entry = self.leaves.entry_of(start);
+        let id = self.folios.alloc(entry, order, state)?;
+        let watched = self.is_watched_at(entry);
         let now = self.lru.get(self.lru.id(group, node)).workingset.now();
         let folio = self.folios.get_mut(id);
         (folio.group, folio.node) = (group, node);

@@ -29,18 +29,18 @@ pub enum InstallError {
 
 /// Why a range could not be filled and mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BringError {
+pub enum FillOrInstallError {
     /// The bytes could not be had: there is nothing to map.
     Fill(LoadError),
     /// The range could not be mapped.
     Install(InstallError),
 }
 
-/// How [`Mmu::bring`] ended. After an error nothing is mapped.
+/// How [`Mmu::fill_and_install`] ended. After an error nothing is mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Brought {
+pub struct FilledAndInstalled {
     /// Success, or what failed.
-    pub outcome: Result<(), BringError>,
+    pub outcome: Result<(), FillOrInstallError>,
     /// Whether the frame is populated now.
     pub populated: bool,
 }
@@ -98,18 +98,18 @@ pub trait Mmu: Send + Sync {
 
     /// [`Mmu::fill`] and [`Mmu::install`] in one. If the frame is `fresh`, the slice that is given to `fill` need not
     /// be the frame: then the frame is still the hole that it was.
-    fn bring(
+    fn fill_and_install(
         &self,
         frame: Frame,
         fresh: bool,
         at: PageRange,
         fill: &mut dyn FnMut(&mut [u8]) -> Result<(), LoadError>,
-    ) -> Brought {
+    ) -> FilledAndInstalled {
         let outcome = match self.fill(frame, fresh, fill) {
-            Ok(()) => self.install(frame, at).map_err(BringError::Install),
-            Err(error) => Err(BringError::Fill(error)),
+            Ok(()) => self.install(frame, at).map_err(FillOrInstallError::Install),
+            Err(error) => Err(FillOrInstallError::Fill(error)),
         };
-        Brought {
+        FilledAndInstalled {
             populated: outcome != Ok(Placed::Moved),
             outcome: outcome.map(|_| ()),
         }

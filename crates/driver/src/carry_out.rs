@@ -14,9 +14,9 @@ use crate::state::config::OnStoreFull;
 use arrayvec::ArrayVec;
 use millpond_core::limits::{ANSWER_COMMANDS, MAX_COMMANDS};
 use millpond_core::{
-    BringError, Brought, Command, Commands, Event, FoldPart, FolioId, Frame, InstallError,
-    LoadError, Outcome, PAGE_SIZE, PageRange, Placed, Reply, SaveError, Saved, SlotId, SlotPart,
-    TakeOutError,
+    Command, Commands, Event, FillOrInstallError, FilledAndInstalled, FoldPart, FolioId, Frame,
+    InstallError, LoadError, Outcome, PAGE_SIZE, PageRange, Placed, Reply, SaveError, Saved,
+    SlotId, SlotPart, TakeOutError,
 };
 use millpond_mmu::report;
 use millpond_sync::atomic::Ordering;
@@ -247,14 +247,17 @@ impl<M: Memory> Driver<M> {
                 at,
                 frame,
                 fresh,
-            } => (folio, self.bring_part(part, at, frame, fresh)),
+            } => (folio, self.load_and_install(part, at, frame, fresh)),
             Command::Fold {
                 folio,
                 parts,
                 at,
                 frame,
                 fresh,
-            } => (folio, self.bring_parts(all.parts(parts), at, frame, fresh)),
+            } => (
+                folio,
+                self.load_and_install_fold(all.parts(parts), at, frame, fresh),
+            ),
             other => {
                 self.carry_out_quietly(other, results);
                 return None;
@@ -316,16 +319,28 @@ impl<M: Memory> Driver<M> {
     }
 
     /// Maps a part of a slot at `at`.
-    fn bring_part(&self, part: SlotPart, at: PageRange, frame: Frame, fresh: bool) -> Outcome {
+    fn load_and_install(
+        &self,
+        part: SlotPart,
+        at: PageRange,
+        frame: Frame,
+        fresh: bool,
+    ) -> Outcome {
         let load = &mut |bytes: &mut [u8]| self.load(part, bytes);
-        brought_outcome(self.mmu.bring(frame, fresh, at, load))
+        filled_outcome(self.mmu.fill_and_install(frame, fresh, at, load))
     }
 
     /// Maps the parts of a fold, put together, at `at`. A fold that cannot be loaded is then read page by page, and
     /// only the pages that cannot be read are lost.
-    fn bring_parts(&self, parts: &[FoldPart], at: PageRange, frame: Frame, fresh: bool) -> Outcome {
+    fn load_and_install_fold(
+        &self,
+        parts: &[FoldPart],
+        at: PageRange,
+        frame: Frame,
+        fresh: bool,
+    ) -> Outcome {
         let load = &mut |bytes: &mut [u8]| self.load_parts(parts, bytes);
-        match brought_outcome(self.mmu.bring(frame, fresh, at, load)) {
+        match filled_outcome(self.mmu.fill_and_install(frame, fresh, at, load)) {
             Outcome::LoadFailed { frame_kept } => Outcome::InstallSplit { frame_kept },
             outcome => outcome,
         }
@@ -422,13 +437,15 @@ impl<M: Memory> Driver<M> {
     }
 }
 
-fn brought_outcome(brought: Brought) -> Outcome {
+fn filled_outcome(brought: FilledAndInstalled) -> Outcome {
     let frame_kept = brought.populated;
     match brought.outcome {
         Ok(()) => Outcome::Installed { frame_kept },
-        Err(BringError::Fill(_)) => Outcome::LoadFailed { frame_kept },
-        Err(BringError::Install(InstallError::Split)) => Outcome::InstallSplit { frame_kept },
-        Err(BringError::Install(InstallError::Gone)) => Outcome::InstallGone { frame_kept },
+        Err(FillOrInstallError::Fill(_)) => Outcome::LoadFailed { frame_kept },
+        Err(FillOrInstallError::Install(InstallError::Split)) => {
+            Outcome::InstallSplit { frame_kept }
+        }
+        Err(FillOrInstallError::Install(InstallError::Gone)) => Outcome::InstallGone { frame_kept },
     }
 }
 

@@ -6,14 +6,14 @@ use crate::recent::Witnessed;
 use crate::signals::SignalsBlocked;
 use crate::state::children::Children;
 use crate::state::config::{Background, OnStoreFull, Parts};
-use crate::state::freed::Freed;
 use crate::state::governor::Governor;
-use crate::state::kept::Kept;
 use crate::state::latency::Latency;
+use crate::state::lazy_batch::LazyBatch;
 use crate::state::place::Traces;
 use crate::state::prefetch::Prefetcher;
 use crate::state::queue::Freer;
 use crate::state::record::Recorder;
+use crate::state::reuse::Reuse;
 use crate::state::shrink::Shrinkers;
 use crate::state::stall::Stalls;
 use crate::state::watchdog::Watchdog;
@@ -30,9 +30,9 @@ use std::time::Duration;
 pub struct Driver<M: Memory = Uffd> {
     /// The gate, which every thread that works on memory enters; see [`fork`].
     pub(crate) gate: Gate,
-    /// Whether a fault was left to the thread that opens the gate; see [`closed`].
+    /// Whether a fault was left to the thread that opens the gate; see [`closed_gate`].
     pub(crate) deferred: AtomicBool,
-    /// Number of faults at mapped pages, and the page of the last one; see [`vanished`].
+    /// Number of faults at mapped pages, and the page of the last one; see [`spurious_fault`].
     pub(crate) spurious: AtomicU32,
     pub(crate) spurious_page: AtomicU32,
     pub(crate) core: Ranked<Witnessed>,
@@ -46,10 +46,10 @@ pub struct Driver<M: Memory = Uffd> {
     /// Work that is freed in the background.
     pub freer: Freer,
     /// Memory that was given up and stays in place for its next user.
-    pub(crate) kept: Kept,
+    pub(crate) reuse: Reuse,
     pub(crate) latency: Latency,
     /// Ranges that were freed in place and are not marked yet. A thread that reclaims only tries its lock.
-    pub(crate) freed: Freed,
+    pub(crate) lazy_batch: LazyBatch,
     /// Volatile ranges. A thread that reclaims only tries this lock; see [`lazy_free`].
     pub(crate) volatile: Mutex<VolatileBook>,
     /// Number of purges of volatile ranges under way.
@@ -110,7 +110,7 @@ impl<M: Memory> Driver<M> {
             spurious_page: AtomicU32::new(u32::MAX),
             governor: Governor::new(parts.ram, parts.charge),
             freer: Freer::new(),
-            kept: Kept::new(),
+            reuse: Reuse::new(),
             core: Ranked::new(Rank::Core, Witnessed::new(core)),
             mmu: parts.mmu,
             nodes: parts.nodes,
@@ -118,7 +118,7 @@ impl<M: Memory> Driver<M> {
             delivery: parts.delivery,
             on_store_full: parts.on_store_full,
             latency: Latency::new(),
-            freed: Freed::new(parts.lazyfree_max),
+            lazy_batch: LazyBatch::new(parts.lazyfree_max),
             volatile: Mutex::new(VolatileBook::new()),
             purging: AtomicU32::new(0),
             purges: AtomicU64::new(0),

@@ -125,7 +125,7 @@ impl<M: Memory> Driver<M> {
     }
 
     /// Makes `page` resident, or says why not. For threads inside the gate.
-    pub fn bring_in(&self, page: PageIndex, patience: Patience) -> Result<Resolution, FaultError> {
+    pub fn fault_in(&self, page: PageIndex, patience: Patience) -> Result<Resolution, FaultError> {
         Fault::new(self, page, patience).serve().resolution
     }
 
@@ -146,10 +146,10 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// Waits until something that threads wait for completes. The caller has seen under the core lock, which it hands in,
-    /// that this is still to come; who completes it changes what the caller has seen under that lock, and wakes the
-    /// waiting threads afterwards. So no wake-up is lost. The time limit is for a wait inside the gate for a worker that
-    /// wants to enter, while a third thread waits to close it.
+    /// Waits until something that threads wait for completes. The caller has seen under the core lock, which it hands
+    /// in, that this is still to come; who completes it changes what the caller has seen under that lock, and wakes the
+    /// waiting threads afterwards. So no wake-up is lost. The time limit is for a wait inside the gate for a worker
+    /// that wants to enter, while a third thread waits to close it.
     pub fn wait_settled<'a>(&'a self, core: Held<'a, Witnessed>) -> Held<'a, Witnessed> {
         const LIMIT: Duration = Duration::from_millis(1);
         #[cfg(feature = "shuttle")]

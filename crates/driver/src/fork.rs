@@ -16,7 +16,7 @@
 //! gone. The child has that end in its service threads' descriptor table, where the program cannot close it, until it
 //! exits or runs another program.
 
-use crate::closed::Closed;
+use crate::closed_gate::ClosedGate;
 use crate::driver::Driver;
 use crate::error::ForkError;
 use crate::housekeeping::Others;
@@ -35,7 +35,7 @@ use std::sync::Arc;
 pub struct Still<'a, M: Memory = Uffd> {
     core: Held<'a, Witnessed>,
     frees: AtRest<'a>,
-    _gate: Closed<'a, M>,
+    _gate: ClosedGate<'a, M>,
     _housekeeping: Held<'a, ()>,
 }
 
@@ -126,7 +126,7 @@ impl<M: Memory> Driver<M> {
     }
 
     /// Closes the gate when nothing is being freed, by a worker or by its owner.
-    fn close_at_rest(&self) -> (Closed<'_, M>, Held<'_, Witnessed>, AtRest<'_>) {
+    fn close_at_rest(&self) -> (ClosedGate<'_, M>, Held<'_, Witnessed>, AtRest<'_>) {
         loop {
             let gate = self.close_gate();
             let core = self.lock();
@@ -152,9 +152,9 @@ impl<M: Memory> Driver<M> {
     /// does not.
     pub fn all_at_rest(&self) -> Result<Still<'_, M>, String> {
         self.wait_for_jobs();
-        let kept = self.kept.lock().told();
+        let kept = self.reuse.lock().told();
         let still = self.hold_still(&[]);
-        let told = *self.kept.told();
+        let told = *self.reuse.told();
         if kept.pages != told.pages {
             return Err(format!(
                 "{:?} are in the book of what is kept, and the core was told of {:?}",

@@ -24,8 +24,8 @@ use crate::remap::{Beside, RemapRefusal};
 use crate::signals::SignalsBlocked;
 use crate::state::named::Ended;
 use crate::state::named::Named;
-use crate::state::queue::{Freed, Job, PAGES, Queue};
-use crate::state::turns::Turns;
+use crate::state::pauses::Pauses;
+use crate::state::queue::{FreedBy, Job, PAGES, Queue};
 use millpond_core::gather::Gather;
 use millpond_core::{
     Commands, GIGABYTE_PAGES, GroupId, LEAF_PAGES, PageCount, PageRange, Refusal, Reply,
@@ -44,7 +44,7 @@ impl<M: Memory> Driver<M> {
     ///
     /// # Errors
     /// A pinned page; the part of the range before it is freed.
-    pub fn free_range(self: &Arc<Self>, range: PageRange, by: Freed) -> Result<(), Refusal> {
+    pub fn free_range(self: &Arc<Self>, range: PageRange, by: FreedBy) -> Result<(), Refusal> {
         let _quiet = SignalsBlocked::new();
         let handed_over = Arc::new(AtomicUsize::new(0));
         let result = self.unhook(range, by, &handed_over);
@@ -58,13 +58,13 @@ impl<M: Memory> Driver<M> {
     fn unhook(
         self: &Arc<Self>,
         mut rest: PageRange,
-        by: Freed,
+        by: FreedBy,
         handed_over: &Arc<AtomicUsize>,
     ) -> Result<(), Refusal> {
         let new_batch = || Box::new(Gather::with_pages(PAGES));
         let mut gather = new_batch();
         let mut unhooked = 0;
-        let mut turns = Turns::new();
+        let mut pauses = Pauses::new();
         while !rest.is_empty() {
             let here = PageRange::new(rest.start, rest.len.min(self.freer.chunk()));
             if self.recycle(here, by)? {
@@ -91,9 +91,9 @@ impl<M: Memory> Driver<M> {
             }
             unhooked += gather.zap().map_or(0, |range| range.len.0);
             let small = unhooked <= self.freer.batch_pages.load(Ordering::Relaxed);
-            if small || by == Freed::ByWorker || self.freer.workers.load(Ordering::Relaxed) == 0 {
+            if small || by == FreedBy::Worker || self.freer.workers.load(Ordering::Relaxed) == 0 {
                 self.give_back(&mut gather, by);
-                turns.next();
+                pauses.pause_if_due();
                 continue;
             }
             let full = std::mem::replace(&mut gather, new_batch());
@@ -104,7 +104,7 @@ impl<M: Memory> Driver<M> {
     }
 
     /// Frees `here` into the pool while demand asks for more frames than are spare. Answers whether it did.
-    fn recycle(&self, here: PageRange, by: Freed) -> Result<bool, Refusal> {
+    fn recycle(&self, here: PageRange, by: FreedBy) -> Result<bool, Refusal> {
         let wanted = {
             let _inside = self.gate.enter();
             let core = self.lock();
@@ -128,8 +128,8 @@ impl<M: Memory> Driver<M> {
             .filter(|_| self.group_of(region) == GroupId::ROOT);
         let ended = self.detach(id);
         if self.freer.workers.load(Ordering::Relaxed) == 0 {
-            self.end_region(region, Freed::ByOwner);
-            return self.end_bases(ended, Freed::ByOwner);
+            self.end_region(region, FreedBy::Owner);
+            return self.end_bases(ended, FreedBy::Owner);
         }
         let grave = self.addresses(range.len).and_then(|grave| {
             // SAFETY: the region has ended, so no thread touches it.
@@ -219,7 +219,7 @@ impl<M: Memory> Driver<M> {
             let job = queue.jobs.pop_back();
             queue.taken += 1;
             drop(queue);
-            self.do_job(job.expect("it was queued above"), Freed::ByOwner);
+            self.do_job(job.expect("it was queued above"), FreedBy::Owner);
             return;
         }
         self.freer.changed.notify_all();
@@ -264,7 +264,7 @@ impl<M: Memory> Driver<M> {
     /// The loop of a worker thread.
     fn work(self: &Arc<Self>) {
         let _quiet = SignalsBlocked::new();
-        let mut turns = Turns::new();
+        let mut pauses = Pauses::new();
         loop {
             #[cfg(feature = "provoke")]
             crate::provoke::here(crate::provoke::Kind::Freer);
@@ -285,17 +285,17 @@ impl<M: Memory> Driver<M> {
             };
             queue.taken += 1;
             drop(queue);
-            self.do_job(job, Freed::ByWorker);
-            turns.next();
+            self.do_job(job, FreedBy::Worker);
+            pauses.pause_if_due();
         }
     }
 
     /// Does a job. `by` names the thread that gives a batch back. A whole region is always ended as a worker does it,
     /// without waiting for others.
-    fn do_job(self: &Arc<Self>, job: Job, by: Freed) {
+    fn do_job(self: &Arc<Self>, job: Job, by: FreedBy) {
         let mut waits = None;
         // Preparing a region and merging give nothing back.
-        let busy = by == Freed::ByWorker && !matches!(job, Job::Whole(_) | Job::Merge(_));
+        let busy = by == FreedBy::Worker && !matches!(job, Job::Whole(_) | Job::Merge(_));
         if busy {
             self.freer.busy.fetch_add(1, Ordering::Relaxed);
         }
@@ -304,14 +304,14 @@ impl<M: Memory> Driver<M> {
                 self.give_back(&mut gather, by);
                 waits = Some(owner);
             }
-            Job::Region(region) => self.end_region(region, Freed::ByWorker),
+            Job::Region(region) => self.end_region(region, FreedBy::Worker),
             Job::Whole(region) => self.prepare_whole(region),
             Job::Base(base) => {
                 let ended = Ended {
                     orphan: Some(base),
                     single: None,
                 };
-                self.end_bases(ended, Freed::ByWorker);
+                self.end_bases(ended, FreedBy::Worker);
             }
             Job::Merge(base) => self.merge(base),
         }

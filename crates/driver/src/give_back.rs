@@ -13,7 +13,7 @@ use crate::driver::Driver;
 use crate::memory::Memory;
 #[cfg(feature = "shuttle")]
 use crate::sabotage::{self, Sabotage};
-use crate::state::queue::Freed;
+use crate::state::queue::FreedBy;
 use arrayvec::ArrayVec;
 use millpond_core::gather::{Gather, Gathered};
 use millpond_core::{Commands, Core, Frame, PageCount, PageRange};
@@ -40,7 +40,7 @@ impl<M: Memory> Driver<M> {
     }
 
     /// Gives a batch back, and tells the core and the threads that wait.
-    pub fn give_back(&self, gather: &mut Gather, by: Freed) {
+    pub fn give_back(&self, gather: &mut Gather, by: FreedBy) {
         let begun = Instant::now();
         if let Some(range) = gather.zap() {
             self.mmu.zap(&[range]);
@@ -105,7 +105,7 @@ impl<M: Memory> Driver<M> {
         self.lock().gather_scattered(missing, gather);
         let found = !gather.is_empty();
         if found {
-            self.give_back(gather, Freed::ByOwner);
+            self.give_back(gather, FreedBy::Owner);
         }
         found
     }
@@ -118,7 +118,7 @@ impl<M: Memory> Driver<M> {
             if gather.is_empty() {
                 return;
             }
-            self.give_back(&mut gather, Freed::ByOwner);
+            self.give_back(&mut gather, FreedBy::Owner);
         }
     }
 }

@@ -103,7 +103,7 @@ impl<M: Memory> Driver<M> {
     pub fn recount_lazyfree(&self) {
         let _quiet = SignalsBlocked::new();
         let _inside = self.gate.enter();
-        if self.mark_freed_inside() {
+        if self.mark_lazy_batch_inside() {
             self.trim_lazyfree();
         }
         let mut commands = Commands::new();

@@ -9,19 +9,18 @@
 
 mod ahead;
 mod carry_out;
-mod closed;
+mod closed_gate;
 mod driver;
 pub mod error;
 mod excess;
 pub mod fault;
 pub mod fork;
 pub mod free;
-mod freed;
 mod give_back;
 mod governor;
 mod group;
 pub mod housekeeping;
-mod kept;
+mod lazy_batch;
 mod lazy_free;
 pub mod memory;
 pub mod operate;
@@ -36,15 +35,16 @@ mod reclaim;
 pub mod record;
 pub mod regions;
 pub mod remap;
+mod reuse;
 #[cfg(feature = "shuttle")]
 pub mod sabotage;
 pub mod shrink;
 pub mod signals;
 pub mod snapshot;
+mod spurious_fault;
 pub mod stall;
 pub mod state;
 pub mod stats;
-mod vanished;
 mod watchdog;
 
 pub use driver::Driver;

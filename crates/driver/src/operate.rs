@@ -8,8 +8,8 @@ use crate::driver::Driver;
 use crate::fault::{FaultError, Patience};
 use crate::memory::Memory;
 use crate::signals::SignalsBlocked;
-use crate::state::queue::Freed;
-use crate::state::turns::Turns;
+use crate::state::pauses::Pauses;
+use crate::state::queue::FreedBy;
 use millpond_core::{
     Advice, Commands, Event, LEAF_PAGES, PAGE_SIZE, PageCount, PageIndex, PageRange, PageState,
     Refusal, Reply,
@@ -40,7 +40,7 @@ impl<M: Memory> Driver<M> {
         event: impl Fn(PageRange) -> Event,
     ) -> Result<(), Refusal> {
         let _quiet = SignalsBlocked::new();
-        self.operate_with(&mut Commands::new(), range, Freed::ByOwner, event)
+        self.operate_with(&mut Commands::new(), range, FreedBy::Owner, event)
     }
 
     /// Forgets the contents of `range`, a chunk at a time ([`FreeTuning`](crate::state::queue::FreeTuning)).
@@ -51,23 +51,23 @@ impl<M: Memory> Driver<M> {
         let _quiet = SignalsBlocked::new();
         let chunk = self.freer.chunk();
         if rest.len <= chunk {
-            return self.discard_chunk(&mut Commands::new(), rest, Freed::ByOwner);
+            return self.discard_chunk(&mut Commands::new(), rest, FreedBy::Owner);
         }
         if let Some(page) = self.first_pinned(rest) {
             return Err(Refusal::Pinned { page });
         }
         let mut commands = Commands::new();
         self.with_large_batch(&mut commands, |commands| {
-            let mut turns = Turns::new();
+            let mut pauses = Pauses::new();
             while let Some(start) = self.first_in_use(rest) {
                 rest = rest.tail(start);
                 // Chunks end at the ends of leaves, so that no folio is split between two chunks.
                 let end = PageIndex((rest.start.0 + chunk.0) / LEAF_PAGES * LEAF_PAGES);
                 let len = PageCount(end.0 - rest.start.0).min(rest.len);
                 let here = PageRange::new(rest.start, len);
-                self.discard_chunk(commands, here, Freed::ByOwner)?;
+                self.discard_chunk(commands, here, FreedBy::Owner)?;
                 rest = rest.tail(here.end());
-                turns.next();
+                pauses.pause_if_due();
             }
             Ok(())
         })
@@ -78,7 +78,7 @@ impl<M: Memory> Driver<M> {
         &self,
         commands: &mut Commands,
         range: PageRange,
-        by: Freed,
+        by: FreedBy,
     ) -> Result<(), Refusal> {
         self.operate_with(commands, range, by, |range| Event::Discard { range })
     }
@@ -87,11 +87,11 @@ impl<M: Memory> Driver<M> {
         &self,
         commands: &mut Commands,
         mut range: PageRange,
-        by: Freed,
+        by: FreedBy,
         event: impl Fn(PageRange) -> Event,
     ) -> Result<(), Refusal> {
         let _inside = self.gate.enter();
-        let mut turns = Turns::new();
+        let mut pauses = Pauses::new();
         loop {
             let mut core = self.lock();
             let reply = core.handle(event(range), commands);
@@ -111,7 +111,7 @@ impl<M: Memory> Driver<M> {
                 Reply::Done => return Ok(()),
                 Reply::More { from } => {
                     range = range.tail(from);
-                    turns.next();
+                    pauses.pause_if_due();
                 }
                 Reply::Wait { .. } => {}
                 Reply::NeedsResident { page } => self.make_resident(page)?,
@@ -139,7 +139,7 @@ impl<M: Memory> Driver<M> {
         let _quiet = SignalsBlocked::new();
         let _inside = self.gate.enter();
         for page in range.pages() {
-            self.bring_in(page, Patience::Wait)
+            self.fault_in(page, Patience::Wait)
                 .map_err(|error| (page, error))?;
         }
         Ok(())
@@ -153,7 +153,7 @@ impl<M: Memory> Driver<M> {
             self.room_to_pin(range)?;
         }
         let pin = |range| Event::Pin { range };
-        Ok(self.operate_with(&mut Commands::new(), range, Freed::ByOwner, pin)?)
+        Ok(self.operate_with(&mut Commands::new(), range, FreedBy::Owner, pin)?)
     }
 
     /// Pins `range` if no page of it has to be waited for. Answers whether it did.
@@ -232,7 +232,7 @@ impl<M: Memory> Driver<M> {
     /// # Errors
     /// The reason why the page cannot be brought in.
     pub fn make_resident(&self, page: PageIndex) -> Result<(), Refusal> {
-        match self.bring_in(page, Patience::Wait) {
+        match self.fault_in(page, Patience::Wait) {
             Ok(_) => Ok(()),
             Err(FaultError::Lost) => Err(Refusal::Poisoned { page }),
             Err(FaultError::Outside) => Err(Refusal::OutsideRegion),

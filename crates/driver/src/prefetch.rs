@@ -67,7 +67,7 @@ impl<M: Memory> Driver<M> {
                     return;
                 }
                 // A page that cannot be had is reported to the thread that touches it.
-                let _ = self.bring_in(page, Patience::Wait);
+                let _ = self.fault_in(page, Patience::Wait);
             }
             rest = rest.tail(here.end());
         }

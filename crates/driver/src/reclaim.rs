@@ -43,7 +43,7 @@ impl<M: Memory> Driver<M> {
     pub fn reclaim_for(&self, pages: PageCount, by: Reclaimer) -> bool {
         let started = Instant::now();
         let want = direct_batch(self.lock().limit(), pages);
-        self.mark_freed_inside();
+        self.mark_lazy_batch_inside();
         let mut commands = Commands::new();
         let mut progress = false;
         let mut may_wait = true;
@@ -146,7 +146,7 @@ impl<M: Memory> Driver<M> {
                 return false;
             }
             drop(core);
-            self.mark_freed_inside();
+            self.mark_lazy_batch_inside();
             core = self.lock();
             if core.lazyfree_pages() == PageCount::ZERO {
                 drop(core);

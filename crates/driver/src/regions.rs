@@ -8,7 +8,7 @@ use crate::driver::Driver;
 use crate::memory::Memory;
 use crate::signals::SignalsBlocked;
 use crate::state::named::{Ended, Named};
-use crate::state::queue::Freed;
+use crate::state::queue::FreedBy;
 use millpond_core::{
     Event, Kind, Order, OrderPolicy, PageCount, PageRange, Refusal, RegionId, Reply,
 };
@@ -76,12 +76,12 @@ impl<M: Memory> Driver<M> {
         self.forget_volatile(region.1);
         self.forget_kept(region.0);
         let ended = self.detach(region.0);
-        self.end_region(region, Freed::ByOwner);
-        self.end_bases(ended, Freed::ByOwner);
+        self.end_region(region, FreedBy::Owner);
+        self.end_bases(ended, FreedBy::Owner);
     }
 
     /// Gives back all that a detached region holds, and its addresses.
-    pub fn end_region(self: &Arc<Self>, region: Named, by: Freed) {
+    pub fn end_region(self: &Arc<Self>, region: Named, by: FreedBy) {
         if region.1.len >= ALONE {
             // Leaving userfaultfd only makes other threads wait less, so a refusal does not matter.
             let _ = self.mmu.unwatch(region.1);
@@ -93,7 +93,7 @@ impl<M: Memory> Driver<M> {
     }
 
     /// Ends bases without heirs, one after the other, and merges the first that has one heir left into that heir.
-    pub fn end_bases(self: &Arc<Self>, mut ended: Ended, by: Freed) {
+    pub fn end_bases(self: &Arc<Self>, mut ended: Ended, by: FreedBy) {
         while let Some(base) = ended.orphan {
             ended = self.detach(base.0);
             self.end_region(base, by);

@@ -92,7 +92,7 @@ impl<M: Memory> Driver<M> {
         keep: bool,
     ) -> Result<(), RemapRefusal> {
         // SAFETY: the gate is closed when this is called. The thread that reads faults does not wait at the gate
-        // (`closed.rs`).
+        // (`closed_gate.rs`).
         self.remap_by(from, to, &|| unsafe {
             self.mmu.hand_over_watched(from, to, keep)
         })

@@ -44,7 +44,7 @@ impl Region {
         unsafe {
             self.driver()
                 .mmu
-                .copy_if_mapped(at, out.as_mut_ptr(), out.len())
+                .copy_nofault(at, out.as_mut_ptr(), out.len())
         }
     }
 
@@ -85,7 +85,7 @@ impl Region {
         unsafe {
             self.driver()
                 .mmu
-                .copy_if_mapped(data.as_ptr(), at, data.len())
+                .copy_nofault(data.as_ptr(), at, data.len())
         }
     }
 

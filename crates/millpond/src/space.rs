@@ -19,7 +19,7 @@ use millpond_driver::operate::PinRefusal;
 use millpond_driver::pressure::Pressure;
 use millpond_driver::remap::RemapRefusal;
 use millpond_driver::state::named::Named;
-use millpond_driver::state::queue::Freed;
+use millpond_driver::state::queue::FreedBy;
 pub use millpond_driver::state::record::Recording;
 use millpond_driver::stats::Stats;
 use millpond_driver::{Driver, fork};
@@ -197,7 +197,7 @@ impl Space {
         self.driver().lazy_free(&[range], mode).map_err(errno)
     }
 
-    /// Takes the mark from lazily freed memory that was written to since, so that [`Space::snapshot`] counts right. The
+    /// Takes the mark from lazily freed memory that was written to since, so that [`Space::stats`] counts right. The
     /// call takes time in proportion to that memory.
     pub fn recount_lazyfree(&self) {
         self.driver().recount_lazyfree();
@@ -268,7 +268,7 @@ impl Space {
 
     /// Ends a loan. The contents of the addresses are forgotten.
     pub fn return_aside(&self, aside: Aside) {
-        self.driver().end_region(aside.region, Freed::ByOwner);
+        self.driver().end_region(aside.region, FreedBy::Owner);
     }
 
     /// Stops managing the range, which is closed, so that a foreign mapping can be put over it: nothing is managed
@@ -453,7 +453,7 @@ impl Space {
 
     /// Counters and gauges of the space.
     #[must_use]
-    pub fn snapshot(&self) -> Stats {
+    pub fn stats(&self) -> Stats {
         self.driver().stats()
     }
 

@@ -244,7 +244,7 @@ fn large_parts_end_in_the_background(space: &'static Space) {
     let (start, end) = (3 * PAGE, 3 * PAGE + PART);
     for salt in 0..4 {
         fill(bytes(space), salt);
-        let before = space.snapshot().free;
+        let before = space.stats().free;
         space.close_aside(space.base() + start, PART).unwrap();
         assert!(all_right(&bytes(space)[..start], salt));
         let behind = &bytes(space)[end..];
@@ -258,17 +258,17 @@ fn large_parts_end_in_the_background(space: &'static Space) {
         let part = &bytes(space)[start..end];
         assert!(part.iter().all(|&byte| byte == 0));
         // A fork waits for the background work.
-        let after = space.snapshot().free;
+        let after = space.stats().free;
         assert!(after.by_workers > before.by_workers, "{after:?}");
-        assert_eq!((after.queued, space.snapshot().vm.nr_unhooked), (0, 0));
+        assert_eq!((after.queued, space.stats().vm.nr_unhooked), (0, 0));
     }
     // The addresses behind the space's end are not its own.
     assert!(!space.contains(space.base() + space.len()));
-    let before = space.snapshot().free.by_workers;
+    let before = space.stats().free.by_workers;
     space
         .close_aside(space.base(), Space::ASIDE - PAGE)
         .unwrap();
-    assert_eq!(space.snapshot().free.by_workers, before, "not worth it");
+    assert_eq!(space.stats().free.by_workers, before, "not worth it");
     let pinned = space.base() + LEN;
     space.open(pinned, PART).unwrap();
     space.pin_forever(pinned + 17 * MIB, PAGE).unwrap();
@@ -310,7 +310,7 @@ fn a_space_serves_system_calls_and_forks() {
         large_parts_end_in_the_background(space);
         a_raw_fork_dies_loudly(space);
         space.close(space.base(), LEN).unwrap();
-        assert_eq!(space.snapshot().vm.nr_swapped, 0);
+        assert_eq!(space.stats().vm.nr_swapped, 0);
         assert!(space.open(space.base() + 1, PAGE).is_err() && space.open(0, PAGE).is_err());
     }
 }

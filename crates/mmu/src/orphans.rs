@@ -22,15 +22,15 @@ use crate::report;
 const ARENAS: usize = 64;
 
 #[derive(Debug)]
-struct Place {
+struct KnownArena {
     base: AtomicUsize,
     len: AtomicUsize,
     /// Whether an empty file lies there.
     orphaned: AtomicBool,
 }
 
-static PLACES: [Place; ARENAS] = [const {
-    Place {
+static KNOWN: [KnownArena; ARENAS] = [const {
+    KnownArena {
         base: AtomicUsize::new(0),
         len: AtomicUsize::new(0),
         orphaned: AtomicBool::new(false),
@@ -39,12 +39,12 @@ static PLACES: [Place; ARENAS] = [const {
 
 /// Keeps an arena known while this value lives.
 #[derive(Debug)]
-pub(crate) struct Known(Option<&'static Place>);
+pub(crate) struct Known(Option<&'static KnownArena>);
 
 impl Known {
     /// Notes an arena of this process.
     pub(crate) fn new(base: usize, len: usize) -> Self {
-        let claim = |place: &&Place| {
+        let claim = |place: &&KnownArena| {
             // A length that is not 0 says that the place is taken; a base that is not 0, that it can be used.
             let taken = place.len.compare_exchange(0, len, SeqCst, SeqCst).is_ok();
             if taken {
@@ -52,7 +52,7 @@ impl Known {
             }
             taken
         };
-        Self(PLACES.iter().find(claim))
+        Self(KNOWN.iter().find(claim))
     }
 }
 
@@ -71,15 +71,15 @@ impl Drop for Known {
 /// Maps an empty file, in a new child, for each arena that it did not inherit. It only makes system calls and stores
 /// a few words.
 pub(crate) fn begin_in_child() {
-    let known = |place: &&Place| place.base.load(SeqCst) != 0 && !place.orphaned.load(SeqCst);
-    if PLACES.iter().find(known).is_none() {
+    let known = |place: &&KnownArena| place.base.load(SeqCst) != 0 && !place.orphaned.load(SeqCst);
+    if KNOWN.iter().find(known).is_none() {
         return;
     }
     let Ok(empty) = memfd_create(c"millpond-orphan", MemfdFlags::CLOEXEC) else {
         return;
     };
     let mut any = false;
-    for place in PLACES.iter().filter(known) {
+    for place in KNOWN.iter().filter(known) {
         let (base, len) = (place.base.load(SeqCst), place.len.load(SeqCst));
         // SAFETY: the mapping goes where nothing is mapped, or nowhere.
         let mapped = unsafe {
@@ -102,11 +102,11 @@ pub(crate) fn begin_in_child() {
 
 /// Ends the process if it should not touch the address. This is for the handler of SIGBUS.
 pub(crate) fn end_at(addr: usize) {
-    let is_there = |place: &Place| {
+    let is_there = |place: &KnownArena| {
         place.orphaned.load(SeqCst)
             && addr.wrapping_sub(place.base.load(SeqCst)) < place.len.load(SeqCst)
     };
-    if PLACES.iter().any(is_there) {
+    if KNOWN.iter().any(is_there) {
         report::stop(format_args!(
             "this process, forked from one that has a manager, touched memory of it at {addr:#x}, which is not \
              inherited: copy what the child needs before the fork, or start workers by spawn and build a manager there"

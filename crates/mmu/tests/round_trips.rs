@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use common::{State, Tiny, config, each_kind, usable};
 use millpond_core::{
-    BringError, Frame, InstallError, LoadError, Mmu, Order, PageCount, PageIndex, PageRange,
-    Placed, TakeOutError,
+    FillOrInstallError, Frame, InstallError, LoadError, Mmu, Order, PageCount, PageIndex,
+    PageRange, Placed, TakeOutError,
 };
 use millpond_mmu::{Delivery, MmuError, TakeOutMethod, Uffd, capabilities};
 
@@ -475,21 +475,22 @@ fn what_is_brought_in_is_mapped_and_its_frame_is_as_was_said() {
             if !fresh {
                 uffd.fill(frame, true, &mut |_| Ok(())).unwrap();
             }
-            let failed = uffd.bring(frame, fresh, at, &mut |_| Err(LoadError::Corrupt));
+            let failed = uffd.fill_and_install(frame, fresh, at, &mut |_| Err(LoadError::Corrupt));
             assert_eq!(
                 failed.outcome,
-                Err(BringError::Fill(LoadError::Corrupt)),
+                Err(FillOrInstallError::Fill(LoadError::Corrupt)),
                 "{order:?}"
             );
             assert_eq!(present(&uffd, at), 0);
             let mut filled = 0;
-            let brought = uffd.bring(frame, fresh && !failed.populated, at, &mut |bytes| {
-                filled = bytes.len();
-                for (page, bytes) in (1..).zip(bytes.chunks_mut(4096)) {
-                    bytes.fill(page as u8);
-                }
-                Ok(())
-            });
+            let brought =
+                uffd.fill_and_install(frame, fresh && !failed.populated, at, &mut |bytes| {
+                    filled = bytes.len();
+                    for (page, bytes) in (1..).zip(bytes.chunks_mut(4096)) {
+                        bytes.fill(page as u8);
+                    }
+                    Ok(())
+                });
             assert_eq!((brought.outcome, filled), (Ok(()), order.bytes()));
             for (page, byte) in at.pages().zip(1..) {
                 // SAFETY: the page was just mapped, and nobody else uses it.
@@ -521,7 +522,7 @@ fn what_cannot_be_brought_in_whole_waits_in_its_frame() {
     };
     // SAFETY: the page is in the arena and nobody uses it.
     assert_eq!(unsafe { libc::mprotect(second, 4096, libc::PROT_READ) }, 0);
-    let brought = uffd.bring(frame, true, at, nines);
+    let brought = uffd.fill_and_install(frame, true, at, nines);
     assert_eq!((brought.outcome, present(&uffd, at)), (Ok(()), 4));
     if brought.populated {
         uffd.free_frames(&[frame]);
@@ -529,8 +530,8 @@ fn what_cannot_be_brought_in_whole_waits_in_its_frame() {
     uffd.zap(&[at]);
     // SAFETY: the page is in the arena and no one uses it; the hole is filled again by `remap_reserved`.
     assert_eq!(unsafe { libc::munmap(second, 4096) }, 0);
-    let brought = uffd.bring(frame, true, at, nines);
-    let split = Err(BringError::Install(InstallError::Split));
+    let brought = uffd.fill_and_install(frame, true, at, nines);
+    let split = Err(FillOrInstallError::Install(InstallError::Split));
     assert_eq!((brought.outcome, brought.populated), (split, true));
     assert_eq!(present(&uffd, at), 0);
     uffd.read_frame(frame, &mut |bytes| {

@@ -24,10 +24,10 @@
 //!
 //! Calls by `syscall` lead here as well ([`crate::syscall`]). Calls by an instruction of the program's own go past
 //! us, here and in [`crate::process_madvise`]. Hints do no harm then, but a `MADV_DONTNEED` of that kind about
-//! managed memory is done by half: pages that were in memory read as zeros (`driver/src/vanished.rs`), and those that
-//! had left it come back as they were. Go's runtime gives pages back in that way and takes them for empty.
-//! `millpond run` makes it use `MADV_FREE` instead (`GODEBUG=madvdontneed=0`), after which the contents that come
-//! back are right.
+//! managed memory is done by half: pages that were in memory read as zeros (`driver/src/spurious_fault.rs`), and those
+//! that had left it come back as they were. Go's runtime gives pages back in that way and takes them for empty.
+//! `millpond run` makes it use `MADV_FREE` instead (`GODEBUG=madvdontneed=0`), after which the contents that come back
+//! are right.
 
 use crate::vma::{self, AtFork, Kind, PAGE, Range, Vmas};
 use crate::{raw, space};
@@ -157,7 +157,7 @@ fn populate(range: Range, advice: i32) -> Result<(), Errno> {
 
 fn will_need(range: Range) -> Result<(), Errno> {
     let Range { start: mut at, end } = range;
-    let ram = space::get().map_or(0, |space| space.snapshot().ram);
+    let ram = space::get().map_or(0, |space| space.stats().ram);
     let mut room = usize::try_from(ram / WILLNEED_SHARE).unwrap_or(usize::MAX) & !(PAGE - 1);
     let mut holes = Ok(());
     while at < end {

@@ -109,8 +109,7 @@ pub fn begin_in_child() {
     let pid = own_pid();
     match parent.board.claim_forked(pid as u32, parent.slot) {
         Ok(slot) => {
-            let before =
-                space::get().map_or_else(Fields::default, |space| fields(&space.snapshot()));
+            let before = space::get().map_or_else(Fields::default, |space| fields(&space.stats()));
             set(Reporter {
                 board: parent.board,
                 slot,
@@ -131,7 +130,7 @@ pub fn publish(state: State) {
     if own_pid() != reporter.pid {
         return;
     }
-    let mut fields = fields(&space.snapshot());
+    let mut fields = fields(&space.stats());
     for field in CUMULATIVE {
         fields.set(
             field,
@@ -155,7 +154,7 @@ pub fn recount() {
 /// Is called by the manager about ten times a second.
 pub fn tick() {
     if let Some(space) = space::get() {
-        let vm = space.snapshot().vm;
+        let vm = space.stats().vm;
         decay::tick(vm.pswpout + vm.pswpout_unchanged + vm.pswpout_zero);
     }
     publish(State::Running);

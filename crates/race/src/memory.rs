@@ -10,8 +10,8 @@
 
 use crate::pages::{bytes_of, pages_of};
 use millpond_core::{
-    BringError, Brought, CopyFrom, Frame, InstallError, LeafPages, LoadError, Mmu, PageCount,
-    PageIndex, PageRange, Placed, PoolLayout, TakeOutError,
+    CopyFrom, FillOrInstallError, FilledAndInstalled, Frame, InstallError, LeafPages, LoadError,
+    Mmu, PageCount, PageIndex, PageRange, Placed, PoolLayout, TakeOutError,
 };
 use millpond_driver::memory::Memory;
 use millpond_mmu::MmuError;
@@ -171,13 +171,13 @@ impl Mmu for Simulated {
         must(state.mmu.install(frame, at, copy, false))
     }
 
-    fn bring(
+    fn fill_and_install(
         &self,
         frame: Frame,
         fresh: bool,
         at: PageRange,
         fill: &mut dyn FnMut(&mut [u8]) -> Result<(), LoadError>,
-    ) -> Brought {
+    ) -> FilledAndInstalled {
         let direct = {
             let mut state = self.now();
             let often = state.moods.direct;
@@ -185,16 +185,16 @@ impl Mmu for Simulated {
         };
         if !direct {
             let outcome = match self.fill(frame, fresh, fill) {
-                Ok(()) => self.install(frame, at).map_err(BringError::Install),
-                Err(error) => Err(BringError::Fill(error)),
+                Ok(()) => self.install(frame, at).map_err(FillOrInstallError::Install),
+                Err(error) => Err(FillOrInstallError::Fill(error)),
             };
             let populated = outcome != Ok(Placed::Moved);
             let outcome = outcome.map(|_| ());
-            return Brought { outcome, populated };
+            return FilledAndInstalled { outcome, populated };
         }
         let mut bytes = vec![0; frame.order().bytes()];
         let outcome = match fill(&mut bytes) {
-            Err(error) => Err(BringError::Fill(error)),
+            Err(error) => Err(FillOrInstallError::Fill(error)),
             Ok(()) => {
                 let mut state = self.next();
                 must(state.mmu.fill(frame, true, Some(pages_of(&bytes))));
@@ -202,11 +202,11 @@ impl Mmu for Simulated {
                     true => Err(InstallError::Split),
                     false => must(state.mmu.install(frame, at, false, false)),
                 };
-                installed.map(|_| ()).map_err(BringError::Install)
+                installed.map(|_| ()).map_err(FillOrInstallError::Install)
             }
         };
-        let populated = matches!(outcome, Err(BringError::Install(_)));
-        Brought { outcome, populated }
+        let populated = matches!(outcome, Err(FillOrInstallError::Install(_)));
+        FilledAndInstalled { outcome, populated }
     }
 
     fn copy(

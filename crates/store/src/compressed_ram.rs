@@ -4,7 +4,7 @@
 //! ten times faster than the fastest disk. Blocks that do not compress are kept as they are, and blocks that repeat
 //! one word need no memory but their record. Compressed bytes lie in an [`Arena`].
 
-use crate::arena::{Arena, Place};
+use crate::arena::{Arena, Handle};
 use crate::checksum::Checksums;
 use crate::codec::{COMPRESSED_MAX, Stored, Want, block_sum, pays, restore};
 use crate::error::OpenError;
@@ -143,7 +143,7 @@ impl CompressedRam {
         // SAFETY: the slot is pinned, so its objects stay, and none is written after it was published. The object has
         // at least the bytes that were put in it.
         let object = unsafe {
-            std::slice::from_raw_parts(self.arena.address(Place(block.place)), sums + bytes)
+            std::slice::from_raw_parts(self.arena.address(Handle(block.place)), sums + bytes)
         };
         let (sums, bytes) = object.split_at(sums);
         Stored {
@@ -165,7 +165,7 @@ impl CompressedRam {
         if block.kind != Kind::Lz4 {
             return;
         }
-        let (object, sums) = (self.arena.address(Place(block.place)), kept_sums(len));
+        let (object, sums) = (self.arena.address(Handle(block.place)), kept_sums(len));
         prefetch(object);
         prefetch(object.wrapping_add(sums));
         let about = sums + usize::from(block.size) * from / len;
@@ -184,7 +184,7 @@ impl CompressedRam {
         if let Some((block, ..)) = blocks.and_then(|mut blocks| blocks.next())
             && block.kind == Kind::Lz4
         {
-            prefetch(self.arena.address(Place(block.place)));
+            prefetch(self.arena.address(Handle(block.place)));
         }
     }
 
@@ -255,7 +255,7 @@ impl CompressedRam {
             return Ok(0);
         };
         let lies_there =
-            |block: Block| block.kind != Kind::Fill && Place(block.place).chunk() >= chunk;
+            |block: Block| block.kind != Kind::Fill && Handle(block.place).chunk() >= chunk;
         let bytes = &mut room[..usize::from(pinned.pages()) * PAGE];
         if !pinned.blocks().any(lies_there) || self.load(slot, 0, bytes).is_err() {
             return Ok(0);
@@ -267,7 +267,7 @@ impl CompressedRam {
 
     fn free(&self, slot: &Taken<'_>) {
         for (block, _) in slot.blocks().filter(|(block, _)| block.kind != Kind::Fill) {
-            self.arena.free(Place(block.place));
+            self.arena.free(Handle(block.place));
         }
     }
 
@@ -278,7 +278,7 @@ impl CompressedRam {
         for block in pinned.blocks().filter(|block| block.kind == Kind::Lz4) {
             // SAFETY: the object belongs to the slot, which is pinned, and holds at least this byte. Tests that
             // damage slots have no other thread.
-            unsafe { *self.arena.address(Place(block.place)) ^= 4 };
+            unsafe { *self.arena.address(Handle(block.place)) ^= 4 };
         }
     }
 
@@ -324,7 +324,7 @@ impl CompressedRam {
         let blocks = &blocks[..count];
         if full || refused || claim.publish(image.pages(), blocks).is_err() {
             for block in blocks.iter().filter(|block| block.kind != Kind::Fill) {
-                self.arena.free(Place(block.place));
+                self.arena.free(Handle(block.place));
             }
             return if refused {
                 Ok(false)
@@ -477,7 +477,7 @@ mod tests {
         let store = CompressedRam::new(CompressedRamConfig::default()).unwrap();
         let text: Vec<u8> = (0..1 << 17).map(|i: u32| (i / 37) as u8).collect();
         store.save(SlotId(1), None, &text).unwrap();
-        let place = Place(
+        let place = Handle(
             store
                 .table
                 .pin(SlotId(1))

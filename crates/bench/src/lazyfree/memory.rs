@@ -36,7 +36,7 @@ pub enum Side {
 
 /// The contents that a page may have after it was freed and before it is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Freed {
+pub enum AfterFree {
     /// The page has its old contents.
     Old,
     /// The page holds zeros.
@@ -57,12 +57,12 @@ impl Contender for Side {
 impl Side {
     /// The contents that the side's freed pages may have.
     #[must_use]
-    pub fn freed(self) -> Freed {
+    pub fn freed(self) -> AfterFree {
         match self {
-            Self::KernelKeep | Self::Keep => Freed::Old,
-            Self::KernelDontneed | Self::Discard => Freed::Zeros,
+            Self::KernelKeep | Self::Keep => AfterFree::Old,
+            Self::KernelDontneed | Self::Discard => AfterFree::Zeros,
             Self::KernelFree | Self::LazyFree | Self::LazyFreeShared | Self::Volatile => {
-                Freed::Either
+                AfterFree::Either
             }
         }
     }

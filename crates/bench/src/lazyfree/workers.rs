@@ -21,7 +21,7 @@ use crate::cgroup;
 use crate::data::PAGE;
 use crate::error::Failure;
 use crate::lazyfree::kernel::{self, Anonymous};
-use crate::lazyfree::memory::{Freed, Memory, Side};
+use crate::lazyfree::memory::{AfterFree, Memory, Side};
 use crate::lazyfree::ours::{self, Managed};
 use crate::part::{self, Contender, Figure};
 use crate::rounds::{self, Median, count, highest};
@@ -205,12 +205,12 @@ fn value(worker: u16, time: u32) -> u8 {
     ((u32::from(worker) * 20 + time) % 255) as u8 + 1
 }
 
-fn is_right(page: &[u8], last: u8, freed: Freed) -> bool {
+fn is_right(page: &[u8], last: u8, freed: AfterFree) -> bool {
     let is = |value| page.iter().all(|&byte| byte == value);
     match freed {
-        Freed::Old => is(last),
-        Freed::Zeros => is(0),
-        Freed::Either => is(last) || is(0),
+        AfterFree::Old => is(last),
+        AfterFree::Zeros => is(0),
+        AfterFree::Either => is(last) || is(0),
     }
 }
 
@@ -231,12 +231,12 @@ mod tests {
     #[test]
     fn a_page_is_old_or_zero_as_the_side_promises() {
         let mut page = [5; PAGE];
-        assert!(is_right(&page, 5, Freed::Old) && is_right(&page, 5, Freed::Either));
-        assert!(!is_right(&page, 5, Freed::Zeros) && !is_right(&page, 4, Freed::Either));
+        assert!(is_right(&page, 5, AfterFree::Old) && is_right(&page, 5, AfterFree::Either));
+        assert!(!is_right(&page, 5, AfterFree::Zeros) && !is_right(&page, 4, AfterFree::Either));
         page[7] = 0;
-        assert!(!is_right(&page, 5, Freed::Either), "half of each");
+        assert!(!is_right(&page, 5, AfterFree::Either), "half of each");
         page.fill(0);
-        assert!(is_right(&page, 5, Freed::Zeros) && !is_right(&page, 5, Freed::Old));
+        assert!(is_right(&page, 5, AfterFree::Zeros) && !is_right(&page, 5, AfterFree::Old));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::figures::{is_alive, kind};
 use crate::ways::{WAYS, Way};
 use millpond_board::counters::{self, Counter};
 use millpond_board::watch::Watch;
-use millpond_board::{Field, SlotSnapshot};
+use millpond_board::{Field, SlotReading};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
@@ -61,7 +61,7 @@ fn of(processes: Vec<Process>) -> String {
 
 #[derive(Debug)]
 struct Process {
-    slot: SlotSnapshot,
+    slot: SlotReading,
     /// The `millpond run` that the process belongs to.
     run: Option<u32>,
 }

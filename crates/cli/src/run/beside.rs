@@ -15,7 +15,7 @@
 //! end, the report names too small a part.
 
 use crate::size::Human;
-use millpond_board::{Field, SlotSnapshot, State};
+use millpond_board::{Field, SlotReading, State};
 use std::fmt;
 
 const PAGE: u64 = 4096;
@@ -40,7 +40,7 @@ pub struct Beside {
 impl Beside {
     /// Looks through all processes that reported. A process that became another program has given up what it had.
     #[must_use]
-    pub fn of(slots: &[SlotSnapshot]) -> Self {
+    pub fn of(slots: &[SlotReading]) -> Self {
         let stayed = slots.iter().filter(|slot| slot.state != State::Execed);
         stayed
             .map(of_one)
@@ -65,7 +65,7 @@ impl Beside {
     #[must_use]
     pub fn held(
         &self,
-        slots: &[SlotSnapshot],
+        slots: &[SlotReading],
         budget: u64,
         peak: u64,
         published: u64,
@@ -105,7 +105,7 @@ impl fmt::Display for Beside {
     }
 }
 
-fn of_one(slot: &SlotSnapshot) -> Beside {
+fn of_one(slot: &SlotReading) -> Beside {
     let get = |field| slot.fields.get(field);
     let frames = get(Field::NrMapped) + get(Field::NrLimbo) + get(Field::NrFreeFrames);
     let ours = frames * PAGE + get(Field::StoreRam) + get(Field::Metadata);
@@ -128,7 +128,7 @@ mod tests {
 
     const BUDGET: u64 = 64 << 20;
 
-    fn slots(all: &[(State, &[(Field, u64)])]) -> Vec<SlotSnapshot> {
+    fn slots(all: &[(State, &[(Field, u64)])]) -> Vec<SlotReading> {
         let (board, _file) = Board::create("work").unwrap();
         for (pid, (state, values)) in (1..).zip(all) {
             let mut fields = Fields::default();

@@ -28,7 +28,7 @@ use crate::doctor;
 use args::ReportChoice;
 pub use args::{OnStoreFull, RunArgs, StoreChoice, Switch};
 use env::{EnvError, SharedBoard};
-use millpond_board::SlotSnapshot;
+use millpond_board::SlotReading;
 use report::{Asked, Report};
 use resolve::ResolveError;
 use std::ffi::OsString;
@@ -136,7 +136,7 @@ pub fn run(args: &RunArgs) -> Result<u8, RunError> {
     let shared = SharedBoard::create(&args.command[0])?;
     let outcome = program.supervise(args, &shared.path(), Vec::new())?;
 
-    let slots: Vec<SlotSnapshot> = shared.board.slots().collect();
+    let slots: Vec<SlotReading> = shared.board.slots().collect();
     let asked = Asked {
         program: args.command[0].to_string_lossy().into_owned(),
         ram: args.ram,

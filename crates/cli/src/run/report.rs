@@ -13,7 +13,7 @@ use crate::run::supervise::Outcome;
 use crate::run::unmanaged::Unmanaged;
 use crate::ways::WAYS;
 use millpond::OrderPolicy;
-use millpond_board::{Field, SlotSnapshot, State};
+use millpond_board::{Field, SlotReading, State};
 use millpond_replay::curve::Curve;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -154,7 +154,7 @@ struct ProcessReport {
 impl Report {
     /// Puts the report together.
     #[must_use]
-    pub fn new(asked: Asked, outcome: &Outcome, slots: &[SlotSnapshot]) -> Self {
+    pub fn new(asked: Asked, outcome: &Outcome, slots: &[SlotReading]) -> Self {
         let Asked {
             program,
             ram,
@@ -162,7 +162,7 @@ impl Report {
             order,
         } = asked;
         let total = |field| slots.iter().map(|slot| slot.fields.get(field)).sum::<u64>();
-        let faults = |slot: &SlotSnapshot| {
+        let faults = |slot: &SlotReading| {
             slot.fields.get(Field::MinorFaults) + slot.fields.get(Field::MajorFaults)
         };
         let busiest = slots.iter().max_by_key(|slot| faults(slot));
@@ -233,7 +233,7 @@ impl Report {
 }
 
 impl ProcessReport {
-    fn new(slot: &SlotSnapshot) -> Self {
+    fn new(slot: &SlotReading) -> Self {
         let state = match slot.state {
             // The report is made when the program has ended. A process that still says that it runs was killed, or was
             // left behind in the background.
@@ -282,7 +282,7 @@ mod tests {
         }
     }
 
-    fn report(store: &str, order: &str, raw: i32, slots: &[SlotSnapshot]) -> Report {
+    fn report(store: &str, order: &str, raw: i32, slots: &[SlotReading]) -> Report {
         let order = order.parse().unwrap();
         let outcome = outcome(raw);
         let asked = Asked {
@@ -294,7 +294,7 @@ mod tests {
         Report::new(asked, &outcome, slots)
     }
 
-    fn slots(all: &[&[(Field, u64)]]) -> Vec<SlotSnapshot> {
+    fn slots(all: &[&[(Field, u64)]]) -> Vec<SlotReading> {
         let (board, _file) = Board::create("work").unwrap();
         for (pid, values) in (1..).zip(all) {
             let mut fields = Fields::default();

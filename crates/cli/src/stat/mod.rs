@@ -20,7 +20,7 @@ use crate::figures::{self, Figures, Sample, is_alive, kind};
 use crate::{curve, print};
 use clap::Args;
 use millpond_board::list::{Found, list};
-use millpond_board::{BoardError, SlotSnapshot, View};
+use millpond_board::{BoardError, SlotReading, View};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags};
 use serde_json::json;
@@ -126,7 +126,7 @@ fn print_list(as_json: bool) -> Result<(), StatError> {
             }
         };
         none = false;
-        let slots: Vec<SlotSnapshot> = view.slots().collect();
+        let slots: Vec<SlotReading> = view.slots().collect();
         if as_json {
             writeln!(stdout, "{}", json_of_board(view, &slots))?;
         } else {
@@ -143,7 +143,7 @@ fn print_list(as_json: bool) -> Result<(), StatError> {
     Ok(())
 }
 
-fn json_of_board(view: View, slots: &[SlotSnapshot]) -> serde_json::Value {
+fn json_of_board(view: View, slots: &[SlotReading]) -> serde_json::Value {
     json!({
         "schema": "millpond-stat-list/1",
         "pid": view.owner(),
@@ -204,8 +204,8 @@ impl Target {
         }
     }
 
-    fn slots(&self) -> impl Iterator<Item = SlotSnapshot> {
-        let asked_for = |slot: &SlotSnapshot| self.only.is_none_or(|pid| slot.pid == pid);
+    fn slots(&self) -> impl Iterator<Item = SlotReading> {
+        let asked_for = |slot: &SlotReading| self.only.is_none_or(|pid| slot.pid == pid);
         self.view.slots().filter(asked_for)
     }
 
@@ -227,7 +227,7 @@ impl Target {
 /// Prints the JSON object: `schema` = `millpond-curve/1`, `pid`, `name`, and the fields of [`curve::to_json`].
 fn print_curve(pid: i32, as_json: bool) -> Result<(), StatError> {
     let target = Target::find(pid)?;
-    let slots: Vec<SlotSnapshot> = target.slots().collect();
+    let slots: Vec<SlotReading> = target.slots().collect();
     let curve = curve::of(slots.iter());
     let mut stdout = io::stdout().lock();
     if as_json {

@@ -2,7 +2,7 @@
 
 use crate::figures::{Figures, is_alive, kind};
 use crate::size::Human;
-use millpond_board::{Field, SlotSnapshot};
+use millpond_board::{Field, SlotReading};
 use std::fmt;
 use std::io::{self, Write};
 
@@ -81,7 +81,7 @@ impl Listing {
     }
 
     /// Adds a board and its processes that run.
-    pub fn add(&mut self, owner: u32, name: &str, slots: &[SlotSnapshot]) {
+    pub fn add(&mut self, owner: u32, name: &str, slots: &[SlotReading]) {
         let kind = kind(owner, slots);
         let alive: Vec<_> = slots.iter().filter(|slot| is_alive(slot)).collect();
         if kind == "run" {

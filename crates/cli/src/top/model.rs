@@ -18,7 +18,7 @@
 
 use crate::figures::{Figures, Sample};
 use crate::top::history::History;
-use millpond_board::{Field, SlotSnapshot};
+use millpond_board::{Field, SlotReading};
 
 /// A process that has not written for so long is stopped, or its board is not kept up: ten writings and more are
 /// missing, and its last counts say nothing of what it does now.
@@ -37,7 +37,7 @@ pub struct Look {
     /// Whether the board is known to be a program's own and no run's.
     pub library: bool,
     /// The slots of the board, each with whether its process lives.
-    pub slots: Vec<(SlotSnapshot, bool)>,
+    pub slots: Vec<(SlotReading, bool)>,
 }
 
 /// The identity of a process from look to look.
@@ -52,7 +52,7 @@ pub struct RowId {
 #[derive(Debug)]
 pub struct Row {
     id: RowId,
-    slot: SlotSnapshot,
+    slot: SlotReading,
     /// The figures between the last two writings, once there were two.
     between: Option<Figures>,
     history: History,
@@ -165,7 +165,7 @@ impl Group {
 }
 
 impl Row {
-    fn new(now_ns: u64, id: RowId, slot: SlotSnapshot) -> Self {
+    fn new(now_ns: u64, id: RowId, slot: SlotReading) -> Self {
         Self {
             id,
             silent: is_silent(now_ns, &slot),
@@ -176,7 +176,7 @@ impl Row {
         }
     }
 
-    fn update(&mut self, now_ns: u64, slot: SlotSnapshot, alive: bool) {
+    fn update(&mut self, now_ns: u64, slot: SlotReading, alive: bool) {
         self.ended = !alive;
         self.silent = is_silent(now_ns, &slot);
         let (from, to) = (self.slot.published_ns, slot.published_ns);
@@ -205,7 +205,7 @@ impl Row {
 
     /// The slot as the process wrote it last.
     #[must_use]
-    pub fn slot(&self) -> &SlotSnapshot {
+    pub fn slot(&self) -> &SlotReading {
         &self.slot
     }
 
@@ -240,6 +240,6 @@ impl Row {
     }
 }
 
-fn is_silent(now_ns: u64, slot: &SlotSnapshot) -> bool {
+fn is_silent(now_ns: u64, slot: &SlotReading) -> bool {
     now_ns.saturating_sub(slot.published_ns) > SILENT_NS
 }

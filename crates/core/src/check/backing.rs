@@ -3,7 +3,7 @@
 use crate::check::ensure;
 use crate::machine::Core;
 use crate::tables::folio::{Errand, Folio, State};
-use crate::tables::frames::Place;
+use crate::tables::frames::PlaceState;
 use crate::tables::swap::SlotState;
 use std::collections::HashMap;
 
@@ -41,7 +41,7 @@ impl Core {
                 folio.node
             );
             ensure!(
-                self.frames.place(frame) == Some(Place::Busy),
+                self.frames.state_of(frame) == Some(PlaceState::Busy),
                 "{id:?} names idle frame {frame}"
             );
             named.push(frame);

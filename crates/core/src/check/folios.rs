@@ -65,7 +65,8 @@ impl Core {
             folio.kind()
         );
         ensure!(
-            !folio.is_in_file() || folio.slot().is_none() && !folio.lazy && folio.freed.pages == 0,
+            !folio.is_in_file()
+                || folio.slot().is_none() && !folio.lazy && folio.lazy_part.pages == 0,
             "{id:?} is a file's, yet has a slot or was lazily freed"
         );
         Ok(())
@@ -94,8 +95,8 @@ impl Core {
             sums.lazy_leaving += pages * u32::from(folio.state == State::TakingOut);
         }
         if folio.state != State::Zeroing {
-            sums.lazy_mapped += u32::from(folio.freed.pages);
-            sums.lazy_parts += u32::from(folio.freed.pages);
+            sums.lazy_mapped += u32::from(folio.lazy_part.pages);
+            sums.lazy_parts += u32::from(folio.lazy_part.pages);
         }
         sums.pins += u32::from(folio.pins);
         sums.flights += u32::from(folio.in_flight());
@@ -162,7 +163,7 @@ impl Core {
             let lazy = match (folio.lazy, folio.state) {
                 (true, _) => pages,
                 (false, State::Zeroing) => 0,
-                (false, _) => u32::from(folio.freed.pages),
+                (false, _) => u32::from(folio.lazy_part.pages),
             };
             let leaves = folio.lazy && folio.state == State::TakingOut;
             for group in self.groups.path(folio.group) {
@@ -210,16 +211,16 @@ impl Core {
 /// part lies inside of it.
 fn check_freed_in_part(id: FolioId, folio: &Folio) -> Result<(), String> {
     let pages = folio.order.pages().0;
-    let freed = folio.freed;
+    let part = folio.lazy_part;
     ensure!(
-        freed.pages == 0 || !folio.lazy && folio.state.is_mapped() && folio.pins == 0,
+        part.pages == 0 || !folio.lazy && folio.state.is_mapped() && folio.pins == 0,
         "{id:?}, {:?} with {} pins, was freed in part",
         folio.state,
         folio.pins
     );
     ensure!(
-        u32::from(freed.first) + u32::from(freed.pages) <= pages,
-        "{id:?} of {pages} pages was freed in {freed:?}"
+        u32::from(part.first) + u32::from(part.pages) <= pages,
+        "{id:?} of {pages} pages was freed in {part:?}"
     );
     Ok(())
 }

@@ -47,7 +47,7 @@ impl Core {
     }
 
     pub(super) fn check_lists(&self) -> Result<(), String> {
-        let in_part = |folio: &Folio| folio.freed.pages > 0 && folio.state != State::Zeroing;
+        let in_part = |folio: &Folio| folio.lazy_part.pages > 0 && folio.state != State::Zeroing;
         let in_parts = || self.folios.iter().filter(|(_, folio)| in_part(folio));
         ensure!(
             in_parts().all(|(id, _)| self.deferred.contains(&id))

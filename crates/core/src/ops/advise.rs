@@ -44,7 +44,7 @@ impl Core {
             return Step::To(page.plus(1));
         };
         let folio = self.folios.get(id);
-        if folio.state == State::Resident && folio.freed.pages > 0 {
+        if folio.state == State::Resident && folio.lazy_part.pages > 0 {
             self.split_off_freed(id, out);
             return Step::To(page);
         }
@@ -86,7 +86,7 @@ impl Core {
         let mut waits = None;
         self.for_each_folio(range, |core, id| {
             let folio = core.folios.get_mut(id);
-            let is_looked_at = (folio.lazy || folio.freed.pages > 0) && folio.in_flight();
+            let is_looked_at = (folio.lazy || folio.lazy_part.pages > 0) && folio.in_flight();
             // A take-out may find the former protection: its answer, told after this news, would keep the folio from
             // moving for good.
             if is_looked_at || folio.state == State::TakingOut {
@@ -102,7 +102,7 @@ impl Core {
         }
         self.for_each_folio(range, |core, id| {
             let folio = core.folios.get_mut(id);
-            let marked = folio.lazy || folio.freed.pages > 0;
+            let marked = folio.lazy || folio.lazy_part.pages > 0;
             let relist = (folio.immovable || marked) && folio.state == State::Resident;
             folio.immovable = false;
             // A folio in flight is on no list, and gets on one when it has arrived.

@@ -195,7 +195,7 @@ impl Core {
         let lazy = match folio.lazy {
             true => pages,
             false if folio.state == State::Zeroing => 0,
-            false => u32::from(folio.freed.pages),
+            false => u32::from(folio.lazy_part.pages),
         };
         if leaves && folio.goes_to_limbo() {
             self.lruvec_of(id).taking_out -= pages;

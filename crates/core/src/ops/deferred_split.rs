@@ -75,11 +75,11 @@ impl Core {
             first: (part.start.0 - at.start.0) as u16,
             pages: part.len.0 as u16,
         };
-        let joined = join(folio.freed, new)?;
+        let joined = join(folio.lazy_part, new)?;
         self.unlist(id);
         self.in_one_piece(id);
         self.disown_slot(id, out);
-        self.folios.get_mut(id).freed = joined;
+        self.folios.get_mut(id).lazy_part = joined;
         self.count(folio.group, |stat| stat.pglazyfree += u64::from(part.len.0));
         Some(part)
     }
@@ -87,10 +87,10 @@ impl Core {
     /// Notes that a part of the folio was zeroed.
     pub(crate) fn part_zeroed(&mut self, id: FolioId) {
         let folio = self.folios.get_mut(id);
-        let pages = folio.freed.pages;
+        let pages = folio.lazy_part.pages;
         (folio.state, folio.errand) = (State::Resident, Errand::None);
         if u32::from(pages) == folio.order.pages().0 {
-            folio.freed = Part::default();
+            folio.lazy_part = Part::default();
             return self.await_use(id);
         }
         let group = folio.group;
@@ -104,7 +104,7 @@ impl Core {
 
     /// Whether `page` of the folio is in its freed part.
     pub(crate) fn is_in_freed_part(&self, id: FolioId, page: PageIndex) -> bool {
-        let Part { first, pages } = self.folios.get(id).freed;
+        let Part { first, pages } = self.folios.get(id).lazy_part;
         let index = page.0 - self.at(id).start.0;
         (u32::from(first)..u32::from(first + pages)).contains(&index)
     }
@@ -112,7 +112,7 @@ impl Core {
     /// Makes no part of the folio count as freed any more. Returns how many pages did.
     pub(crate) fn in_one_piece(&mut self, id: FolioId) -> u32 {
         let folio = self.folios.get_mut(id);
-        let pages = u32::from(std::mem::take(&mut folio.freed).pages);
+        let pages = u32::from(std::mem::take(&mut folio.lazy_part).pages);
         let group = folio.group;
         if pages > 0 {
             self.lazy_less(group, pages);
@@ -147,7 +147,7 @@ impl Core {
     /// when they were freed, perhaps for the group that the region was in then. Returns false when there are no records
     /// for the pieces: then the part, which is zeros, counts as freed no more.
     pub(crate) fn split_off_freed(&mut self, id: FolioId, out: &mut Commands) -> bool {
-        let first = self.folios.get(id).freed.first;
+        let first = self.folios.get(id).lazy_part.first;
         let start = self.at(id).start.plus(u32::from(first));
         let part = PageRange::new(start, PageCount(self.in_one_piece(id)));
         if !self.split_around(part, out) {
@@ -180,8 +180,8 @@ impl Core {
                 continue;
             }
             let at = self.at(id);
-            let start = at.start.plus(u32::from(folio.freed.first));
-            let part = PageRange::new(start, PageCount(u32::from(folio.freed.pages)));
+            let start = at.start.plus(u32::from(folio.lazy_part.first));
+            let part = PageRange::new(start, PageCount(u32::from(folio.lazy_part.pages)));
             self.unlist(id);
             self.begin(id, State::Looking);
             out.push(Command::Look {

@@ -73,7 +73,7 @@ impl Core {
             ListName::Limbo => folio.state == State::Limbo,
             _ => false,
         };
-        if !listed || folio.is_referenced() || folio.freed.pages > 0 || self.is_coldest(id) {
+        if !listed || folio.is_referenced() || folio.lazy_part.pages > 0 || self.is_coldest(id) {
             return;
         }
         let pages = u64::from(folio.order.pages().0);

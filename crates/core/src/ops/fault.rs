@@ -498,7 +498,7 @@ impl Core {
                 }
             };
         }
-        let watched = self.is_watched_at(self.folios.get(id).place);
+        let watched = self.is_watched_at(self.folios.get(id).entry);
         self.folios.get_mut(id).set_watched(watched);
         self.wanted_in_limbo(id);
         self.begin(id, State::Rescuing);

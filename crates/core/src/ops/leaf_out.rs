@@ -68,9 +68,9 @@ const YOUNG: u32 = 4;
 /// After this many failed take-outs in a row no more are tried.
 const FAILURES: u32 = 8;
 
-/// The contents of a place of a leaf that is to leave.
+/// What a leaf that is to leave has at an index.
 enum Found {
-    /// No mapped folio, up to the place given.
+    /// No mapped folio, up to the index given.
     Absent(u32),
     /// A folio that may leave.
     Folio(FolioId, PageRange),
@@ -166,21 +166,21 @@ impl Core {
         let leaf = self.leaving.leaves[number];
         let more = Reply::More { from: leaf.start };
         match leaf.stage {
-            Stage::IsLookedAt(place, seen) => {
-                if !self.look_at_leaf(number, place, seen) {
+            Stage::IsLookedAt(index, seen) => {
+                if !self.look_at_leaf(number, index, seen) {
                     return Some(Reply::Done);
                 }
             }
-            Stage::Begins(place) => {
-                if self.begin_leaf(number, place, by, out) {
+            Stage::Begins(index) => {
+                if self.begin_leaf(number, index, by, out) {
                     return Some(Reply::Done);
                 }
             }
             Stage::GoesBack => {
                 self.end_leaf(number, false, out);
             }
-            Stage::Saves(place) => {
-                if self.save_leaf(number, place, by, out) {
+            Stage::Saves(index) => {
+                if self.save_leaf(number, index, by, out) {
                     return Some(Reply::Done);
                 }
             }
@@ -190,13 +190,13 @@ impl Core {
     }
 
     /// Looks at some more of a leaf. When all was seen the leaf begins to leave, or stays. Returns false when it stays.
-    fn look_at_leaf(&mut self, number: usize, mut place: u32, mut seen: Seen) -> bool {
+    fn look_at_leaf(&mut self, number: usize, mut index: u32, mut seen: Seen) -> bool {
         let leaf = self.leaving.leaves[number];
         let workingset = &self.lru.get(leaf.vec).workingset;
         let mut stays = false;
         for _ in 0..LEAF_STEP {
-            match self.found(&leaf, place) {
-                Found::Absent(next) => place = next,
+            match self.found(&leaf, index) {
+                Found::Absent(next) => index = next,
                 Found::Stays => {
                     stays = true;
                     break;
@@ -209,12 +209,12 @@ impl Core {
                     seen.pages += at.len.0;
                     seen.active += if folio.is_active() { at.len.0 } else { 0 };
                     seen.young += if is_young { at.len.0 } else { 0 };
-                    place = at.end().0 - leaf.start.0;
+                    index = at.end().0 - leaf.start.0;
                 }
             }
         }
-        if !stays && place < LEAF_PAGES {
-            self.leaving.leaves[number].stage = Stage::IsLookedAt(place, seen);
+        if !stays && index < LEAF_PAGES {
+            self.leaving.leaves[number].stage = Stage::IsLookedAt(index, seen);
             return true;
         }
         if leaf.for_stream && seen.folios == 0 && !stays {
@@ -246,30 +246,30 @@ impl Core {
     fn begin_leaf(
         &mut self,
         number: usize,
-        mut place: u32,
+        mut index: u32,
         by: Reclaimer,
         out: &mut Commands,
     ) -> bool {
         let mut leaf = self.leaving.leaves[number];
         let mut stays = !self.stands_alone(leaf.start);
         for _ in 0..LEAF_STEP {
-            if stays || place >= LEAF_PAGES {
+            if stays || index >= LEAF_PAGES {
                 break;
             }
-            match self.found(&leaf, place) {
-                Found::Absent(next) => place = next,
+            match self.found(&leaf, index) {
+                Found::Absent(next) => index = next,
                 Found::Folio(_, at) if self.folios.room(at.len.0) => {
                     for page in at.pages() {
                         self.begin_page(&mut leaf, page, by, out);
                     }
-                    place = at.end().0 - leaf.start.0;
+                    index = at.end().0 - leaf.start.0;
                 }
                 Found::Folio(..) | Found::Stays => stays = true,
             }
         }
         leaf.stage = match () {
             () if stays => Stage::GoesBack,
-            () if place < LEAF_PAGES => Stage::Begins(place),
+            () if index < LEAF_PAGES => Stage::Begins(index),
             () if leaf.pages.is_empty() => Stage::GoesBack,
             () => Stage::Out,
         };
@@ -310,19 +310,19 @@ impl Core {
         self.lruvec_of(id).taking_out += 1;
     }
 
-    /// The contents of the leaf at a place.
-    fn found(&self, leaf: &LeavingLeaf, place: u32) -> Found {
-        let end = (place + LEAF_STEP).min(LEAF_PAGES);
-        for place in place..end {
-            let id = match self.leaves.get(leaf.start.plus(place)) {
+    /// What the leaf has at an index.
+    fn found(&self, leaf: &LeavingLeaf, index: u32) -> Found {
+        let end = (index + LEAF_STEP).min(LEAF_PAGES);
+        for index in index..end {
+            let id = match self.leaves.get(leaf.start.plus(index)) {
                 Entry::Empty | Entry::Zero | Entry::Swapped { .. } => continue,
                 Entry::Poisoned => return Found::Stays,
                 Entry::Folio(id) => id,
             };
             let (folio, at) = (self.folios.get(id), self.at(id));
             return match folio.state {
-                State::Limbo | State::Saving => Found::Absent(place + at.len.0),
-                _ if place > 0 && at.start != leaf.start.plus(place) => Found::Stays,
+                State::Limbo | State::Saving => Found::Absent(index + at.len.0),
+                _ if index > 0 && at.start != leaf.start.plus(index) => Found::Stays,
                 State::Resident if leaf.takes(folio) && self.lru.of(folio) == leaf.vec => {
                     Found::Folio(id, at)
                 }
@@ -367,8 +367,8 @@ impl Core {
     /// Tells some more of a leaf's folios how the take-out went. Returns true when all know.
     fn end_leaf(&mut self, number: usize, taken: bool, out: &mut Commands) -> bool {
         let leaf = self.leaving.leaves[number];
-        for place in leaf.left.iter().take(LEAF_STEP as usize) {
-            let page = leaf.start.plus(place);
+        for index in leaf.left.iter().take(LEAF_STEP as usize) {
+            let page = leaf.start.plus(index);
             if out.room() <= ANSWER_COMMANDS {
                 return false;
             }
@@ -385,8 +385,8 @@ impl Core {
         if !leaf.left.is_empty() || out.room() <= ANSWER_COMMANDS {
             return false;
         }
-        for place in (0..LEAF_PAGES).filter(|&place| !leaf.pages.has(place)) {
-            self.frames.now_hole(leaf.frame(place));
+        for index in (0..LEAF_PAGES).filter(|&index| !leaf.pages.has(index)) {
+            self.frames.now_hole(leaf.frame(index));
         }
         match taken {
             true => self.stat.takeout_leaf += u64::from(leaf.pages.len()),
@@ -413,19 +413,19 @@ impl Core {
     fn save_leaf(
         &mut self,
         number: usize,
-        mut place: u32,
+        mut index: u32,
         by: Reclaimer,
         out: &mut Commands,
     ) -> bool {
         let LeavingLeaf { start, vec, .. } = self.leaving.leaves[number];
-        while place < LEAF_PAGES && out.len() < RECLAIM_BATCH {
-            let page = start.plus(place);
-            place += 1;
+        while index < LEAF_PAGES && out.len() < RECLAIM_BATCH {
+            let page = start.plus(index);
+            index += 1;
             let Some(id) = self.folio_of(page) else {
                 continue;
             };
             let folio = *self.folios.get(id);
-            place = self.at(id).end().0 - start.0;
+            index = self.at(id).end().0 - start.0;
             if folio.state != State::Limbo || folio.lazy || self.lru.of(&folio) != vec {
                 continue;
             }
@@ -437,8 +437,8 @@ impl Core {
                 return true;
             }
         }
-        if place < LEAF_PAGES {
-            self.leaving.leaves[number].stage = Stage::Saves(place);
+        if index < LEAF_PAGES {
+            self.leaving.leaves[number].stage = Stage::Saves(index);
             return false;
         }
         self.stat.leaf_evicted += 1;

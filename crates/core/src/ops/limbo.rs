@@ -130,7 +130,7 @@ impl Core {
         let sizes = lists.sizes();
         lists.balance.gave(kind_of(&folio), pages, sizes);
         let workingset = &mut lists.workingset;
-        workingset.unproven.left(folio.age, workingset.now());
+        workingset.first_fill.left(folio.age, workingset.now());
         workingset.limbo.earn(pages, cost);
         workingset.limbo.earn_watched(pages, limit, cost);
         true
@@ -151,8 +151,8 @@ impl Core {
 
     fn next_evicted_of(&self, vec: VecId, kind: usize) -> Option<FolioId> {
         let lists = self.lru.get(vec);
-        if lists.workingset.unproven.next() == End::Young
-            && let Some(young) = lists.youngest_unproven(&self.folios, kind)
+        if lists.workingset.first_fill.next() == End::Young
+            && let Some(young) = lists.youngest_of_first_fill(&self.folios, kind)
             && !self.is_by_leaf(self.folios.get(young).order)
         {
             return Some(young);
@@ -271,7 +271,7 @@ impl Core {
                 break;
             }
             last = Some(at.end());
-            if self.folios.get(id).freed.pages > 0 {
+            if self.folios.get(id).lazy_part.pages > 0 {
                 // The freed part was passed over because the pool has no place for folios that are dropped. It is not
                 // written out.
                 self.split_off_freed(id, out);

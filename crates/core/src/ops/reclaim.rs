@@ -202,7 +202,7 @@ impl Core {
         if self.config.workingset {
             let lists = self.lru.get_mut(vec);
             let (now, folios) = (lists.workingset.now(), lists.folios());
-            lists.workingset.unproven.pressed(now, folios);
+            lists.workingset.first_fill.pressed(now, folios);
         }
         let least = self.limbo_least(vec);
         let behind = [UNWATCHED, WATCHED].map(|part| self.limbo_behind(vec, part));

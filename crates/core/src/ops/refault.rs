@@ -28,7 +28,7 @@ impl Core {
             let lists = self.lru.get_mut(vec);
             let distance = self.shadows.distance(shadow, lists.workingset.now());
             let age = lists.workingset.now().wrapping_sub(distance);
-            lists.workingset.unproven.came_back(age);
+            lists.workingset.first_fill.came_back(age);
             passes = lists.stream_passes(page, folio.order, step, shadow, distance);
             near = !passes && self.is_near(self.lru.get(vec), kind, distance);
             let price = self.cost_of(&folio);
@@ -55,7 +55,7 @@ impl Core {
             }
         });
         let workingset = &mut self.lru.get_mut(vec).workingset;
-        workingset.unproven.arrived();
+        workingset.first_fill.arrived();
         if step.window == Order::ZERO {
             workingset.limbo.came_alone();
         }
@@ -77,7 +77,7 @@ impl Core {
             unreachable!("{page} was brought in")
         };
         self.folios.get_mut(id).ahead = true;
-        self.lruvec_of(id).workingset.unproven.arrived();
+        self.lruvec_of(id).workingset.first_fill.arrived();
         let what = Self::use_of(self.folios.get(id), shadow);
         self.imagine(id, what);
         self.at(id)
@@ -129,7 +129,7 @@ impl Core {
     fn watch(&mut self, vec: VecId, id: FolioId, missed: bool) {
         let folio = self.folios.get(id);
         if folio.part() == WATCHED {
-            let key = folio.place.number();
+            let key = folio.entry.number();
             let (room, limit) = (self.watched(vec) + 1, self.limit);
             let lists = self.lru.get_mut(vec);
             let folios = lists.folios() + 1;
@@ -150,7 +150,7 @@ impl Core {
         if what == Use::First {
             lists.workingset.touched_first(watched, limit);
         }
-        let key = folio.place.number();
+        let key = folio.entry.number();
         if !lists.workingset.curve.follows(key, what, limit) {
             return;
         }

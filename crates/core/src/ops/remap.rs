@@ -134,8 +134,8 @@ impl Core {
         let (old, new) = (self.group_of(at.start), self.group_of(start));
         self.hand_over(at, old, new);
         self.leaves.fill(at, Entry::Empty);
-        let place = self.leaves.place_of(start);
-        self.folios.get_mut(id).place = place;
+        let entry = self.leaves.entry_of(start);
+        self.folios.get_mut(id).entry = entry;
         self.leaves
             .fill(PageRange::new(start, at.len), Entry::Folio(id));
     }

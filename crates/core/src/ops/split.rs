@@ -20,7 +20,7 @@ impl Core {
         if !at.contains(page) || page == at.start {
             return true;
         }
-        if folio.freed.pages > 0 {
+        if folio.lazy_part.pages > 0 {
             // The part that was freed is split off first, so that it is not forgotten; no more may be needed after
             // that.
             self.split_off_freed(id, out);
@@ -45,7 +45,7 @@ impl Core {
             let middle = self.at(straddling).start.plus(half_pages);
             let upper = self
                 .folios
-                .alloc(piece.place.plus(half_pages), half, State::Resident)
+                .alloc(piece.entry.plus(half_pages), half, State::Resident)
                 .expect("room was checked");
             self.folios.get_mut(straddling).order = half;
             let record = self.folios.get_mut(upper);

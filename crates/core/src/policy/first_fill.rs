@@ -55,7 +55,7 @@ const KNOWN: u32 = 6;
 
 /// What one lruvec knows of its unproven folios. See the [module](self).
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Unproven {
+pub(crate) struct FirstFill {
     /// Folios that came in since one has left.
     arrived: u32,
     /// When the last folio left.
@@ -76,7 +76,7 @@ pub(crate) struct Unproven {
     turn: u32,
 }
 
-impl Unproven {
+impl FirstFill {
     /// Notes that a folio has come in.
     pub(crate) fn arrived(&mut self) {
         self.arrived = self.arrived.saturating_add(1);
@@ -146,19 +146,19 @@ mod tests {
     const FOLIOS: u32 = 1280;
 
     /// The state after memory has filled for the first time, in as many uses as there are folios.
-    fn full() -> Unproven {
-        let mut unproven = Unproven::default();
-        (0..FOLIOS).for_each(|_| unproven.arrived());
-        unproven.pressed(FOLIOS, FOLIOS);
-        unproven
+    fn full() -> FirstFill {
+        let mut first_fill = FirstFill::default();
+        (0..FOLIOS).for_each(|_| first_fill.arrived());
+        first_fill.pressed(FOLIOS, FOLIOS);
+        first_fill
     }
 
     /// Makes `n` folios leave; those that leave by the end `bad` come back. Returns how many went by the young end.
-    fn evict(unproven: &mut Unproven, n: u32, bad: Option<End>) -> u32 {
-        let (mut old, mut young) = (unproven.edge + 1, FOLIOS);
+    fn evict(first_fill: &mut FirstFill, n: u32, bad: Option<End>) -> u32 {
+        let (mut old, mut young) = (first_fill.edge + 1, FOLIOS);
         let mut by_young = 0;
         for _ in 0..n {
-            let end = unproven.next();
+            let end = first_fill.next();
             let age = match end {
                 End::Old => old,
                 End::Young => young,
@@ -168,9 +168,9 @@ mod tests {
                 End::Young => young -= 1,
             }
             by_young += u32::from(end == End::Young);
-            unproven.left(age, FOLIOS);
+            first_fill.left(age, FOLIOS);
             if bad == Some(end) {
-                unproven.came_back(age);
+                first_fill.came_back(age);
             }
         }
         by_young
@@ -191,28 +191,28 @@ mod tests {
 
     #[test]
     fn who_was_not_seen_for_long_goes_by_age() {
-        let mut unproven = full();
+        let mut first_fill = full();
         let most = FOLIOS * KNOWN / 16;
-        assert!(evict(&mut unproven, most, Some(End::Old)) > 0);
-        let by_young = evict(&mut unproven, 100, Some(End::Old));
+        assert!(evict(&mut first_fill, most, Some(End::Old)) > 0);
+        let by_young = evict(&mut first_fill, 100, Some(End::Old));
         assert!(by_young <= 1, "{by_young}");
     }
 
     #[test]
     fn only_who_came_while_nothing_left_is_unproven() {
-        let mut unproven = full();
-        assert!(unproven.has(1) && unproven.has(FOLIOS));
-        assert!(!unproven.has(0) && !unproven.has(FOLIOS + 1));
+        let mut first_fill = full();
+        assert!(first_fill.has(1) && first_fill.has(FOLIOS));
+        assert!(!first_fill.has(0) && !first_fill.has(FOLIOS + 1));
         // One folio leaves for each that comes: nothing has filled.
         for n in 1..=FOLIOS {
-            unproven.arrived();
-            unproven.pressed(FOLIOS + n, FOLIOS);
-            unproven.left(n, FOLIOS + n);
+            first_fill.arrived();
+            first_fill.pressed(FOLIOS + n, FOLIOS);
+            first_fill.left(n, FOLIOS + n);
         }
-        assert!(unproven.has(FOLIOS) && !unproven.has(FOLIOS + 1));
+        assert!(first_fill.has(FOLIOS) && !first_fill.has(FOLIOS + 1));
         // Memory is given up and fills again.
-        (0..FOLIOS).for_each(|_| unproven.arrived());
-        unproven.pressed(3 * FOLIOS, FOLIOS);
-        assert!(!unproven.has(2 * FOLIOS) && unproven.has(2 * FOLIOS + 1));
+        (0..FOLIOS).for_each(|_| first_fill.arrived());
+        first_fill.pressed(3 * FOLIOS, FOLIOS);
+        assert!(!first_fill.has(2 * FOLIOS) && first_fill.has(2 * FOLIOS + 1));
     }
 }

@@ -108,7 +108,7 @@ use crate::ids::Rule;
 use crate::limits::WATCHED_MOST;
 use crate::policy::curve::Curve;
 use crate::policy::duel::Duel;
-use crate::policy::first_fill::Unproven;
+use crate::policy::first_fill::FirstFill;
 use crate::policy::limbo_share::LimboShare;
 use crate::policy::sample::{Part, watched_bits};
 use crate::policy::streams::Streams;
@@ -159,7 +159,7 @@ pub(crate) struct Workingset {
     recovering: i32,
     pub(crate) limbo: LimboShare,
     pub(crate) streams: Streams,
-    pub(crate) unproven: Unproven,
+    pub(crate) first_fill: FirstFill,
 }
 
 impl Workingset {
@@ -178,7 +178,7 @@ impl Workingset {
             recovering: 0,
             limbo: LimboShare::default(),
             streams: Streams::default(),
-            unproven: Unproven::default(),
+            first_fill: FirstFill::default(),
         }
     }
 

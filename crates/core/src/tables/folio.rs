@@ -22,7 +22,7 @@
 
 use crate::addr::{Frame, Order};
 use crate::event::{Reclaimer, SlotPart};
-use crate::ids::{FoldId, FolioId, GroupId, Kind, ListName, NodeId, Place, SlotId};
+use crate::ids::{EntryId, FoldId, FolioId, GroupId, Kind, ListName, NodeId, SlotId};
 
 /// The state of a folio, which says what may be done with it; see the [module](self).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,7 +86,7 @@ const NO_SLOT: SlotId = SlotId(u32::MAX);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Folio {
     /// The folio's first entry: its address is known from there ([`Core::at`](crate::machine::Core)).
-    pub(crate) place: Place,
+    pub(crate) entry: EntryId,
     pub(crate) order: Order,
     pub(crate) state: State,
     pub(crate) list: ListName,
@@ -96,7 +96,7 @@ pub(crate) struct Folio {
     /// Whether its mapping does not let the folio move.
     pub(crate) immovable: bool,
     /// Whether all of the folio was lazily freed and, as far as is known, not used since. For a part of it see
-    /// `freed`.
+    /// `lazy_part`.
     pub(crate) lazy: bool,
     /// Whether no fault asked for the folio: it came in the window of another one.
     pub(crate) ahead: bool,
@@ -108,8 +108,8 @@ pub(crate) struct Folio {
     pub(crate) slot_first: u16,
     /// Why the command under way was given.
     pub(crate) errand: Errand,
-    /// The part of the folio that was freed while the rest was not; see `ops/deferred_split.rs`.
-    pub(crate) freed: Part,
+    /// The part of the folio that was lazily freed while the rest was not; see `ops/deferred_split.rs`.
+    pub(crate) lazy_part: Part,
     /// The slot of the store's copy of these bytes, or [`NO_SLOT`]. In `Filling` it is the slot that they come from.
     slot: SlotId,
     /// The frame in the pool that the state speaks of.
@@ -306,13 +306,13 @@ impl Folios {
         self.in_use as usize + n as usize <= self.records.capacity()
     }
 
-    /// A record for the folio at `place`, or `None` when all are in use.
-    pub(crate) fn alloc(&mut self, place: Place, order: Order, state: State) -> Option<FolioId> {
+    /// A record for the folio whose first entry is `entry`, or `None` when all are in use.
+    pub(crate) fn alloc(&mut self, entry: EntryId, order: Order, state: State) -> Option<FolioId> {
         if !self.room(1) {
             return None;
         }
         let record = Folio {
-            place,
+            entry,
             order,
             state,
             list: ListName::None,
@@ -325,7 +325,7 @@ impl Folios {
             group: GroupId::ROOT,
             slot_first: 0,
             errand: Errand::None,
-            freed: Part::default(),
+            lazy_part: Part::default(),
             slot: NO_SLOT,
             frame: None,
             prev: NO_FOLIO,
@@ -392,8 +392,8 @@ pub(crate) fn folio_of_age(age: u32, active: bool) -> Folio {
 
     let mut folios = Folios::new(1);
     let mut leaves = LeafTable::new(PageCount(LEAF_PAGES), 512);
-    let place = leaves.place_of(PageIndex(0));
-    let id = folios.alloc(place, Order::ZERO, State::Resident).unwrap();
+    let entry = leaves.entry_of(PageIndex(0));
+    let id = folios.alloc(entry, Order::ZERO, State::Resident).unwrap();
     let folio = folios.get_mut(id);
     folio.age = age;
     folio.set_active(active);

@@ -22,7 +22,7 @@ use crate::ids::NodeId;
 use crate::tables::places::{Bits, End, Places, block_of};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum PlaceState {
     Hole,
     Busy,
     Spare,
@@ -56,16 +56,16 @@ impl Area {
     }
 
     /// The state of a place; `None` outside the area.
-    fn place(&self, index: u32) -> Option<Place> {
+    fn state_of(&self, index: u32) -> Option<PlaceState> {
         if !(self.first..self.first + self.len).contains(&index) {
             return None;
         }
         let at = index - self.base;
         Some(match () {
-            () if self.holes.has(at) => Place::Hole,
-            () if self.spare.has(at) => Place::Spare,
-            () if self.draining.has(at as usize) => Place::Draining,
-            () => Place::Busy,
+            () if self.holes.has(at) => PlaceState::Hole,
+            () if self.spare.has(at) => PlaceState::Spare,
+            () if self.draining.has(at as usize) => PlaceState::Draining,
+            () => PlaceState::Busy,
         })
     }
 }
@@ -206,41 +206,41 @@ impl Frames {
 
     /// Notes that a busy frame has lost its pages.
     pub(crate) fn now_hole(&mut self, frame: Frame) {
-        let (area, at) = self.was(frame, Place::Busy);
+        let (area, at) = self.was(frame, PlaceState::Busy);
         area.holes.put(at);
     }
 
     /// Notes that a busy frame has pages that hold nothing.
     pub(crate) fn now_spare(&mut self, frame: Frame) {
-        let (area, at) = self.was(frame, Place::Busy);
+        let (area, at) = self.was(frame, PlaceState::Busy);
         area.spare.put(at);
         self.spare_pages += frame.order().pages().0;
     }
 
     /// Starts to give a busy frame back: it is draining from now on.
     pub(crate) fn drain_busy(&mut self, frame: Frame) {
-        let (area, at) = self.was(frame, Place::Busy);
+        let (area, at) = self.was(frame, PlaceState::Busy);
         area.draining.set(at as usize, 1, true);
         self.draining_pages += frame.order().pages().0;
     }
 
     /// Notes that a draining frame is a hole. Returns false when it was not draining.
     pub(crate) fn drained(&mut self, frame: Frame) -> bool {
-        if self.place(frame) != Some(Place::Draining) {
+        if self.state_of(frame) != Some(PlaceState::Draining) {
             return false;
         }
         self.draining_pages -= frame.order().pages().0;
-        let (area, at) = self.was(frame, Place::Draining);
+        let (area, at) = self.was(frame, PlaceState::Draining);
         area.draining.set(at as usize, 1, false);
         area.holes.put(at);
         true
     }
 
     /// The state of a place; `None` outside the pool.
-    pub(crate) fn place(&self, frame: Frame) -> Option<Place> {
+    pub(crate) fn state_of(&self, frame: Frame) -> Option<PlaceState> {
         let node = self.node_of(frame);
         let area = self.areas.get(usize::from(node.0))?;
-        area[usize::from(frame.order().get())].place(frame.index())
+        area[usize::from(frame.order().get())].state_of(frame.index())
     }
 
     /// The node whose area a frame is in.
@@ -263,7 +263,7 @@ impl Frames {
             blocks.filter(may_be_busy).flat_map(move |block| {
                 let first = area.base + (block * size) as u32;
                 (first..first + size as u32)
-                    .filter(|&index| area.place(index) == Some(Place::Busy))
+                    .filter(|&index| area.state_of(index) == Some(PlaceState::Busy))
                     .map(move |index| Frame::new(order, index))
             })
         })
@@ -278,12 +278,12 @@ impl Frames {
             .sum()
     }
 
-    /// The area of a frame that was `place` until now, and the frame's number in the area's sets.
-    fn was(&mut self, frame: Frame, place: Place) -> (&mut Area, u32) {
+    /// The area of a frame that was `state` until now, and the frame's number in the area's sets.
+    fn was(&mut self, frame: Frame, state: PlaceState) -> (&mut Area, u32) {
         let node = self.node_of(frame);
         let area = self.area_mut(frame.order(), node);
-        let is = area.place(frame.index());
-        assert_eq!(is, Some(place), "frame {frame} should be {place:?}");
+        let is = area.state_of(frame.index());
+        assert_eq!(is, Some(state), "frame {frame} should be {state:?}");
         let at = frame.index() - area.base;
         (area, at)
     }

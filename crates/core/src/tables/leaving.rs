@@ -71,9 +71,9 @@ impl LeavingLeaf {
         self.start.leaf() == page.leaf() && self.has_begun()
     }
 
-    /// The frame for the page at this place of the leaf.
-    pub(crate) fn frame(&self, place: u32) -> Frame {
-        Frame::new(Order::ZERO, self.frame.index() + place)
+    /// The frame for the page at this index of the leaf.
+    pub(crate) fn frame(&self, index: u32) -> Frame {
+        Frame::new(Order::ZERO, self.frame.index() + index)
     }
 
     pub(crate) fn has_begun(&self) -> bool {
@@ -94,9 +94,9 @@ impl LeavingLeaf {
 /// How far a leaving leaf has come.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Stage {
-    /// The leaf is looked at, from this place on.
+    /// The leaf is looked at, from this index on.
     IsLookedAt(u32, Seen),
-    /// The mapped folios begin to leave, from this place on.
+    /// The mapped folios begin to leave, from this index on.
     Begins(u32),
     /// A folio of the leaf has to stay. The folios that had begun are told so by the threads that reclaim.
     GoesBack,
@@ -105,7 +105,7 @@ pub(crate) enum Stage {
     /// The command was answered. The folios are told only by the thread that gave the answer: it repeats the answer
     /// until all folios know, and must find the leaf as it was.
     Answered,
-    /// The leaf has left in favour of a stream, and goes on to the store from this place on. No fault waits for it
+    /// The leaf has left in favour of a stream, and goes on to the store from this index on. No fault waits for it
     /// any more.
     Saves(u32),
 }
@@ -129,7 +129,7 @@ pub(crate) fn may_leave(folio: &Folio) -> bool {
         && folio.pins == 0
         && !folio.immovable
         && !folio.lazy
-        && folio.freed.pages == 0
+        && folio.lazy_part.pages == 0
         && !whole
         && folio.order < Order::MAX
 }

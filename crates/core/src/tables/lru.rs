@@ -327,11 +327,11 @@ impl Lruvec {
     }
 
     /// The youngest unproven folio of one kind in limbo.
-    pub(crate) fn youngest_unproven(&self, folios: &Folios, kind: usize) -> Option<FolioId> {
+    pub(crate) fn youngest_of_first_fill(&self, folios: &Folios, kind: usize) -> Option<FolioId> {
         let lists = &self.lists[ListName::Limbo as usize][kind];
         let marked = lists.iter().filter_map(List::youngest_marked);
         let age = |&id: &FolioId| folios.get(id).age;
-        let unproven = marked.filter(|id| self.workingset.unproven.has(age(id)));
+        let unproven = marked.filter(|id| self.workingset.first_fill.has(age(id)));
         unproven.min_by_key(|id| self.workingset.since(age(id)))
     }
 
@@ -483,8 +483,12 @@ impl Lruvecs {
     /// instead.
     pub(crate) fn add(&mut self, folios: &mut Folios, id: FolioId, name: ListName) {
         let folio = folios.get(id);
-        let unproven =
-            name == ListName::Limbo && self.get(self.of(folio)).workingset.unproven.has(folio.age);
+        let unproven = name == ListName::Limbo
+            && self
+                .get(self.of(folio))
+                .workingset
+                .first_fill
+                .has(folio.age);
         let list = self.home(folios, id, name);
         list.push_young(folios, id);
         // An active folio has a list of its own in limbo.
@@ -503,7 +507,7 @@ impl Lruvecs {
         let folio = folios.get(id);
         let (name, vec) = (folio.list, self.of(folio));
         if name != ListName::None {
-            let (kind, part) = place_of(folio, name);
+            let (kind, part) = kind_and_part_of(folio, name);
             self.totals[name as usize][kind] -= folio.order.pages().0;
             let lists = self.get_mut(vec);
             lists.pages -= folio.order.pages().0;
@@ -527,7 +531,7 @@ impl Lruvecs {
         if let ListName::Active | ListName::Inactive = name {
             folio.set_active(name == ListName::Active);
         }
-        let (kind, part) = place_of(folio, name);
+        let (kind, part) = kind_and_part_of(folio, name);
         self.totals[name as usize][kind] += folio.order.pages().0;
         let pages = folio.order.pages().0;
         let vec = self.of(folios.get(id));
@@ -553,7 +557,7 @@ pub(crate) fn is_exception(folio: &Folio, name: ListName) -> bool {
 
 /// The kind and the part of the list that a folio is on. Lazily freed folios are dropped in one order, and
 /// unevictable folios need no order: both are in one part, of one kind.
-fn place_of(folio: &Folio, name: ListName) -> (usize, u8) {
+fn kind_and_part_of(folio: &Folio, name: ListName) -> (usize, u8) {
     match name {
         ListName::LazyFree | ListName::Unevictable => (ANON, UNWATCHED),
         _ => (kind_of(folio), folio.part()),
@@ -575,7 +579,7 @@ mod tests {
             let mut folios = Folios::new(32);
             let mut leaves = LeafTable::new(PageCount(512), 512);
             let ids: Vec<_> = (0..24)
-                .map(|n| folios.alloc(leaves.place_of(PageIndex(n)), Order::ZERO, State::Resident).unwrap())
+                .map(|n| folios.alloc(leaves.entry_of(PageIndex(n)), Order::ZERO, State::Resident).unwrap())
                 .collect();
             let mut list = List::new(ListName::Inactive);
             let mut model: VecDeque<FolioId> = VecDeque::new();

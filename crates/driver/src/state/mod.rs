@@ -2,18 +2,18 @@
 
 pub(crate) mod children;
 pub mod config;
-pub(crate) mod freed;
 pub(crate) mod governor;
-pub(crate) mod kept;
 pub mod latency;
+pub(crate) mod lazy_batch;
 pub mod named;
+pub(crate) mod pauses;
 pub(crate) mod place;
 pub(crate) mod prefetch;
 pub mod queue;
 pub mod record;
 pub(crate) mod refault_cost;
+pub(crate) mod reuse;
 pub mod shrink;
 pub(crate) mod stall;
 pub(crate) mod store_share;
-pub(crate) mod turns;
 pub(crate) mod watchdog;

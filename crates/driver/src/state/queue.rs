@@ -63,11 +63,11 @@ pub struct FreeStats {
 
 /// The thread that frees.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Freed {
+pub enum FreedBy {
     /// The thread that gave the memory up.
-    ByOwner,
+    Owner,
     /// A worker.
-    ByWorker,
+    Worker,
 }
 
 /// A job: something to be given back.
@@ -120,10 +120,10 @@ pub struct Counts {
 
 impl Counts {
     /// Counts a batch of `pages` and `slots` that was given back, in the time since `begun`.
-    pub fn add(&self, by: Freed, pages: PageCount, slots: u64, begun: Instant) {
+    pub fn add(&self, by: FreedBy, pages: PageCount, slots: u64, begun: Instant) {
         let add = |count: &AtomicU64, more| count.fetch_add(more, Ordering::Relaxed);
         add(&self.batches, 1);
-        add(&self.by_workers, u64::from(by == Freed::ByWorker));
+        add(&self.by_workers, u64::from(by == FreedBy::Worker));
         add(&self.pages, u64::from(pages.0));
         add(&self.slots, slots);
         add(&self.nanos, begun.elapsed().as_nanos() as u64);

@@ -25,7 +25,8 @@ use std::time::Instant;
 use rustix::io::Errno;
 
 use millpond_core::{
-    BringError, Brought, Frame, InstallError, LoadError, Order, PAGE_SIZE, PageRange, Placed,
+    FillOrInstallError, FilledAndInstalled, Frame, InstallError, LoadError, Order, PAGE_SIZE,
+    PageRange, Placed,
 };
 
 use super::Uffd;
@@ -94,27 +95,27 @@ impl Uffd {
         self.install_chosen(lease, frame, at, self.choose(frame))
     }
 
-    /// Implements [`Mmu::bring`](millpond_core::Mmu::bring).
-    pub(super) fn bring_in(
+    /// Implements [`Mmu::fill_and_install`](millpond_core::Mmu::fill_and_install).
+    pub(super) fn fill_and_install(
         &self,
         frame: Frame,
         fresh: bool,
         at: PageRange,
         fill: &mut dyn FnMut(&mut [u8]) -> Result<(), LoadError>,
-    ) -> Brought {
+    ) -> FilledAndInstalled {
         let mut lease = self.pool.lease(frame);
         let outcome = if !fresh {
             // SAFETY: the caller guarantees that the frame is populated.
             fill(unsafe { lease.bytes_mut() })
         } else if let Some(mut buffer) = self.bounce.buffer(lease.len()) {
             let filled = fill(buffer.bytes_mut());
-            let outcome = filled.map_err(BringError::Fill);
+            let outcome = filled.map_err(FillOrInstallError::Fill);
             return match outcome.and_then(|()| self.install_bytes(&mut lease, &mut buffer, at)) {
-                Err(BringError::Install(error)) => Brought {
-                    outcome: Err(BringError::Install(error)),
+                Err(FillOrInstallError::Install(error)) => FilledAndInstalled {
+                    outcome: Err(FillOrInstallError::Install(error)),
                     populated: true,
                 },
-                outcome => Brought {
+                outcome => FilledAndInstalled {
                     outcome,
                     populated: false,
                 },
@@ -127,10 +128,10 @@ impl Uffd {
         let outcome = match outcome {
             Ok(()) => self
                 .install_frame(&lease, frame, at)
-                .map_err(BringError::Install),
-            Err(error) => Err(BringError::Fill(error)),
+                .map_err(FillOrInstallError::Install),
+            Err(error) => Err(FillOrInstallError::Fill(error)),
         };
-        Brought {
+        FilledAndInstalled {
             populated: outcome != Ok(Placed::Moved),
             outcome: outcome.map(|_| ()),
         }
@@ -143,7 +144,7 @@ impl Uffd {
         hole: &mut Lease<'_>,
         buffer: &mut Buffer<'_>,
         at: PageRange,
-    ) -> Result<(), BringError> {
+    ) -> Result<(), FillOrInstallError> {
         let (dst, len) = (self.at(at.start), at.len.bytes() as usize);
         let Err(copied) = self.copy_across(dst, buffer.addr(), len) else {
             return Ok(());
@@ -152,7 +153,7 @@ impl Uffd {
         // SAFETY: the frame was populated just now.
         unsafe { hole.bytes_mut() }.copy_from_slice(buffer.bytes_mut());
         self.take_back(dst, hole.addr(), 0, copied);
-        Err(BringError::Install(refusal(len)))
+        Err(FillOrInstallError::Install(refusal(len)))
     }
 
     pub(super) fn choose(&self, frame: Frame) -> Choice {

@@ -13,9 +13,9 @@
 //! | hand_over_watched | nothing else runs but the program and the thread that reads faults | nothing else runs but these |
 //! | before_fork … after_fork | nothing else runs: the caller is quiet | nothing else runs |
 
-mod blank;
-mod closed;
+mod capture_protected;
 mod copy;
+mod copy_nofault;
 mod cost;
 mod dump;
 mod fork;
@@ -26,13 +26,13 @@ mod install_run;
 mod leaf;
 mod open;
 mod parts;
-mod peek;
 mod reach;
 pub(crate) mod skip;
 mod take_out;
 mod transfer;
 mod zap;
 mod zero;
+mod zero_in_place;
 mod zeros;
 
 use std::sync::Mutex;
@@ -43,8 +43,8 @@ use linux_raw_sys::general::UFFD_FEATURE_MOVE;
 use rustix::fd::{AsRawFd, BorrowedFd};
 
 use millpond_core::{
-    Brought, CopyFrom, Frame, InstallError, LEAF_PAGES, LeafPages, LoadError, Mmu, PAGE_SHIFT,
-    PageCount, PageIndex, PageRange, Placed, PoolLayout, TakeOutError,
+    CopyFrom, FilledAndInstalled, Frame, InstallError, LEAF_PAGES, LeafPages, LoadError, Mmu,
+    PAGE_SHIFT, PageCount, PageIndex, PageRange, Placed, PoolLayout, TakeOutError,
 };
 
 use crate::bounce::Bounce;
@@ -475,14 +475,14 @@ impl Mmu for Uffd {
         self.install_frame(&lease, frame, at)
     }
 
-    fn bring(
+    fn fill_and_install(
         &self,
         frame: Frame,
         fresh: bool,
         at: PageRange,
         fill: &mut dyn FnMut(&mut [u8]) -> Result<(), LoadError>,
-    ) -> Brought {
-        self.bring_in(frame, fresh, at, fill)
+    ) -> FilledAndInstalled {
+        self.fill_and_install(frame, fresh, at, fill)
     }
 
     fn copy(

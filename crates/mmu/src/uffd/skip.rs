@@ -2,16 +2,16 @@
 //!
 //! The kernel has to touch user memory under locks, and may not wait for it there. Its answer is the exception table:
 //! an instruction that may fault has a place to go on at when it does. The table here is of the two routines of this
-//! backend that touch memory which may not be there, [`zero`](super::zero) and [`peek`](super::peek). The SIGBUS
-//! handler looks there before anything else, and sends a thread that faulted in one of them to the end that answers
-//! false.
+//! backend that touch memory which may not be there, [`zero`](super::zero) and [`copy_nofault`](super::copy_nofault).
+//! The SIGBUS handler looks there before anything else, and sends a thread that faulted in one of them to the end that
+//! answers false.
 //!
 //! With handler delivery no signal comes, and other processors have other registers: there [`Uffd::can_skip`] says
 //! no.
 
 use super::Uffd;
 #[cfg(target_arch = "x86_64")]
-use super::{peek, zero};
+use super::{copy_nofault, zero};
 use crate::delivery::Delivery;
 
 /// The addresses of instructions that may fault, and the place where a thread that faults there goes on.
@@ -32,7 +32,7 @@ impl Uffd {
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn skip(context: &mut libc::ucontext_t) -> bool {
     let at = &mut context.uc_mcontext.gregs[libc::REG_RIP as usize];
-    let lines = [zero::line(), peek::line()];
+    let lines = [zero::line(), copy_nofault::line()];
     let found = lines.into_iter().find(|line| line.stores.contains(at));
     if let Some(line) = &found {
         *at = line.end;

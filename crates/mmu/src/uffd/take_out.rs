@@ -8,7 +8,7 @@
 //!   kernel is asked to act as if the page were written (`MADV_POPULATE_WRITE`). A page that is still busy then is
 //!   pinned, and is put back: [`TakeOutError::Busy`].
 //! - EINVAL: the range is not writable, locked, or crosses mappings. Memory that is merely not writable is copied
-//!   (`closed.rs`); the rest is [`TakeOutError::Immovable`].
+//!   (`capture_protected.rs`); the rest is [`TakeOutError::Immovable`].
 //! - ENOENT: a page of the source is missing. The core never asks for such a folio, but the program can unmap memory
 //!   at any time. A missing page is captured as zeros, which is how it would read.
 //!
@@ -148,7 +148,7 @@ impl Uffd {
                     self.put_back(src, dst, done);
                     return match errno {
                         Errno::BUSY => Err(TakeOutError::Busy),
-                        Errno::INVAL => self.capture_closed(src, dst, len),
+                        Errno::INVAL => self.capture_protected(src, dst, len),
                         _ => Err(TakeOutError::Immovable),
                     };
                 }

@@ -40,7 +40,7 @@ mod sys {
         "    pxor %xmm0, %xmm0",
         "    addq %rdi, %rsi",
         // From here to `millpond_zero_fault` a thread that faults goes on at `millpond_zero_skip`. The stores go past
-        // the caches, as in `blank.rs`.
+        // the caches, as in `zero_in_place.rs`.
         "2:  movntdq %xmm0, (%rdi)",
         "    movntdq %xmm0, 16(%rdi)",
         "    movntdq %xmm0, 32(%rdi)",

@@ -90,7 +90,7 @@ impl Vmas {
         let before: usize = bounds.filter(|part| part.1).map(|part| part.0.len()).sum();
         let more: usize = new.iter().map(Range::len).sum();
         // The other half is for the program's other memory, for tables and for pages on their way.
-        let most = usize::try_from(self.space.snapshot().ram / 2).unwrap_or(usize::MAX);
+        let most = usize::try_from(self.space.stats().ram / 2).unwrap_or(usize::MAX);
         if before + more > most {
             return Err(Errno::NOMEM);
         }

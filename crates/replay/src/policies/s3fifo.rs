@@ -12,7 +12,7 @@ const PROMOTE: u8 = 2;
 const MOST: u8 = 3;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
+enum Queue {
     Nowhere,
     Small,
     Main,
@@ -28,7 +28,7 @@ pub struct S3Fifo {
     small: List,
     main: List,
     ghost: List,
-    place: Vec<Place>,
+    place: Vec<Queue>,
     uses: Vec<u8>,
     has_evicted: bool,
 }
@@ -45,7 +45,7 @@ impl S3Fifo {
             small: List::EMPTY,
             main: List::EMPTY,
             ghost: List::EMPTY,
-            place: vec![Place::Nowhere; footprint as usize],
+            place: vec![Queue::Nowhere; footprint as usize],
             uses: vec![0; footprint as usize],
             has_evicted: false,
         }
@@ -56,7 +56,7 @@ impl S3Fifo {
     }
 
     fn put_main(&mut self, id: u32) {
-        self.place[id as usize] = Place::Main;
+        self.place[id as usize] = Queue::Main;
         self.main.push(&mut self.links, id);
     }
 
@@ -80,13 +80,13 @@ impl S3Fifo {
             if self.ghost.len() >= self.main_pages
                 && let Some(oldest) = self.ghost.pop(&mut self.links)
             {
-                self.place[oldest as usize] = Place::Nowhere;
+                self.place[oldest as usize] = Queue::Nowhere;
             }
             if self.main_pages > 0 {
-                self.place[id as usize] = Place::Ghost;
+                self.place[id as usize] = Queue::Ghost;
                 self.ghost.push(&mut self.links, id);
             } else {
-                self.place[id as usize] = Place::Nowhere;
+                self.place[id as usize] = Queue::Nowhere;
             }
             return;
         }
@@ -96,7 +96,7 @@ impl S3Fifo {
         while let Some(id) = self.main.pop(&mut self.links) {
             let uses = self.uses[id as usize];
             if uses == 0 {
-                self.place[id as usize] = Place::Nowhere;
+                self.place[id as usize] = Queue::Nowhere;
                 return;
             }
             self.uses[id as usize] = uses - 1;
@@ -108,15 +108,15 @@ impl S3Fifo {
 impl Cache for S3Fifo {
     fn access(&mut self, id: u32) -> bool {
         let place = self.place[id as usize];
-        if matches!(place, Place::Small | Place::Main) {
+        if matches!(place, Queue::Small | Queue::Main) {
             let uses = &mut self.uses[id as usize];
             *uses = (*uses + 1).min(MOST);
             return true;
         }
-        let known = place == Place::Ghost;
+        let known = place == Queue::Ghost;
         if known {
             self.ghost.remove(&mut self.links, id);
-            self.place[id as usize] = Place::Nowhere;
+            self.place[id as usize] = Queue::Nowhere;
         }
         while self.small.len() + self.main.len() >= self.pages() {
             self.evict();
@@ -127,7 +127,7 @@ impl Cache for S3Fifo {
         if known || filling {
             self.put_main(id);
         } else {
-            self.place[id as usize] = Place::Small;
+            self.place[id as usize] = Queue::Small;
             self.small.push(&mut self.links, id);
         }
         false

@@ -1,6 +1,6 @@
 //! Chunks: 2 MiB from the kernel, aligned, with the records of the spans in them.
 //!
-//! The records lie in front of the pages, in the same mapping, so that an object's place leads to its span by shifts.
+//! The records lie in front of the pages, in the same mapping, so that an object's handle leads to its span by shifts.
 //! Pages get RAM from the low end up, a batch at a time, and keep it until the whole chunk is given back.
 //!
 //! A batch costs 0.5 µs a page, which was a sixth of all time for a fill that is compressed four to one. A store that

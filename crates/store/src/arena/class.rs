@@ -1,7 +1,7 @@
 //! Size classes: they decide which lengths share a span, and how long the spans are.
 //!
 //! Classes are 64 bytes apart up to 4 KiB and a sixteenth apart above, up to 64 KiB, so an object is on average 1.5
-//! to 3 % smaller than its place. A span is the shortest run of pages whose objects leave at most a thirty-second of
+//! to 3 % smaller than its handle. A span is the shortest run of pages whose objects leave at most a thirty-second of
 //! it unused. Short spans matter because there are many classes: each may have one span that is nearly empty.
 
 use crate::mem::PAGE;

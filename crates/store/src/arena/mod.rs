@@ -47,11 +47,11 @@ const REST: u32 = 31;
 const _: () = assert!(CHUNK_BYTES / PAGE == 1 << PAGE_BITS);
 const NONE: u32 = u32::MAX;
 
-/// The place of an object: chunk number and byte offset in it.
+/// The handle of an object: chunk number and byte offset in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place(pub(crate) u64);
+pub(crate) struct Handle(pub(crate) u64);
 
-impl Place {
+impl Handle {
     fn new(chunk: usize, offset: usize) -> Self {
         Self((chunk * CHUNK_BYTES + offset) as u64)
     }
@@ -164,16 +164,16 @@ impl Arena {
 
     /// The address of an object. The object has the bytes of its class, and belongs to its owner until
     /// [`Arena::free`].
-    pub(crate) fn address(&self, place: Place) -> *mut u8 {
+    pub(crate) fn address(&self, handle: Handle) -> *mut u8 {
         let base = self
-            .header(place.chunk() as u32)
+            .header(handle.chunk() as u32)
             .expect("an object's chunk is mapped");
         base.cast::<u8>()
-            .wrapping_add(HEADER_BYTES + place.offset())
+            .wrapping_add(HEADER_BYTES + handle.offset())
     }
 
     /// Allocates `len` bytes (1 to 64 Ki), whose contents are arbitrary.
-    pub(crate) fn alloc(&self, len: usize) -> Result<Place, Full> {
+    pub(crate) fn alloc(&self, len: usize) -> Result<Handle, Full> {
         let number = class_of(len);
         let class = class(number);
         let mut state = self.lock();
@@ -190,34 +190,34 @@ impl Arena {
         }
         drop(state);
         self.live.fetch_add(u64::from(class.size), Relaxed);
-        Ok(Place::new(
+        Ok(Handle::new(
             (at >> PAGE_BITS) as usize,
             (at & PAGE_MASK) as usize * PAGE + object * class.size as usize,
         ))
     }
 
-    /// Frees the object at `place`.
+    /// Frees the object at `handle`.
     ///
     /// # Panics
-    /// When there is no object at `place`, or a free one.
-    pub(crate) fn free(&self, place: Place) {
+    /// When there is no object at `handle`, or a free one.
+    pub(crate) fn free(&self, handle: Handle) {
         let mut state = self.lock();
-        let page = place.offset() / PAGE;
-        let header = self.chunk(&mut state, place.chunk() as u32);
+        let page = handle.offset() / PAGE;
+        let header = self.chunk(&mut state, handle.chunk() as u32);
         let start = page - usize::from(header.spans[page].back);
         let span = &mut header.spans[start];
         let number = usize::from(span.class);
         let class = class(number);
-        let object = (place.offset() - start * PAGE) / class.size as usize;
+        let object = (handle.offset() - start * PAGE) / class.size as usize;
         let was_full = span.free == 0;
         assert!(
             span.free >> object & 1 == 0,
             "the object at {:#x} is freed twice",
-            place.0
+            handle.0
         );
         span.free |= 1 << object;
         let unused = span.free == u64::MAX >> (64 - class.objects);
-        let at = (place.chunk() << PAGE_BITS | start) as u32;
+        let at = (handle.chunk() << PAGE_BITS | start) as u32;
         let mut gone = [ptr::null_mut(); 2];
         match (was_full, unused) {
             (true, false) => self.link(&mut state, number, at),

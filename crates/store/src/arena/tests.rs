@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// The objects by address, each filled with bytes of its own.
 struct Model {
     arena: Arena,
-    objects: BTreeMap<usize, (Place, usize, u8)>,
+    objects: BTreeMap<usize, (Handle, usize, u8)>,
 }
 
 impl Model {
@@ -17,10 +17,10 @@ impl Model {
     }
 
     fn alloc(&mut self, len: usize, byte: u8) -> bool {
-        let Ok(place) = self.arena.alloc(len) else {
+        let Ok(handle) = self.arena.alloc(len) else {
             return false;
         };
-        let address = self.arena.address(place);
+        let address = self.arena.address(handle);
         let start = address.addr();
         if let Some((before, (_, before_len, _))) = self.objects.range(..=start).next_back() {
             assert!(before + before_len <= start, "overlaps the object before");
@@ -30,7 +30,7 @@ impl Model {
         }
         // SAFETY: the object is ours and has at least `len` bytes.
         unsafe { address.write_bytes(byte, len) };
-        self.objects.insert(start, (place, len, byte));
+        self.objects.insert(start, (handle, len, byte));
         true
     }
 
@@ -43,21 +43,21 @@ impl Model {
         else {
             return;
         };
-        let (place, len, byte) = self.objects.remove(&start).unwrap();
+        let (handle, len, byte) = self.objects.remove(&start).unwrap();
         // SAFETY: the object is ours, was filled by `alloc` and has `len` bytes.
-        let bytes = unsafe { std::slice::from_raw_parts(self.arena.address(place), len) };
+        let bytes = unsafe { std::slice::from_raw_parts(self.arena.address(handle), len) };
         assert!(
             bytes.iter().all(|b| *b == byte),
             "someone else wrote into the object"
         );
-        self.arena.free(place);
+        self.arena.free(handle);
     }
 
     /// The chunks of all objects, by address.
     fn chunks(&self) -> impl Iterator<Item = u32> {
         self.objects
             .values()
-            .map(|(place, ..)| place.chunk() as u32)
+            .map(|(handle, ..)| handle.chunk() as u32)
     }
 
     /// The number of the first object that lies in `chunk` or behind it.

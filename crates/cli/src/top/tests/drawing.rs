@@ -4,7 +4,7 @@ use super::*;
 use crate::top::keys::Action;
 
 /// A process as it is after so many seconds: each second has 1,200 major faults and three MiB from the store.
-fn busy(pid: u32, name: &str, second: u64) -> SlotSnapshot {
+fn busy(pid: u32, name: &str, second: u64) -> SlotReading {
     let values = [
         (Field::Budget, 64 * MIB),
         (Field::Rss, 63 * MIB),

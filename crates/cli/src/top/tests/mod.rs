@@ -6,7 +6,7 @@ mod selecting;
 
 use crate::top::app::App;
 use crate::top::model::Look;
-use millpond_board::{Field, Fields, SlotSnapshot, State};
+use millpond_board::{Field, Fields, SlotReading, State};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use std::time::Duration;
@@ -16,12 +16,12 @@ const MIB: u64 = 1 << 20;
 const PAGES: u64 = MIB / 4096;
 
 /// A process that was claimed in the first second, as it wrote at `published_ns`.
-fn slot(pid: u32, name: &str, published_ns: u64, values: &[(Field, u64)]) -> SlotSnapshot {
+fn slot(pid: u32, name: &str, published_ns: u64, values: &[(Field, u64)]) -> SlotReading {
     let mut fields = Fields::default();
     for &(field, value) in values {
         fields.set(field, value);
     }
-    SlotSnapshot {
+    SlotReading {
         number: pid as usize,
         pid,
         parent: None,
@@ -35,7 +35,7 @@ fn slot(pid: u32, name: &str, published_ns: u64, values: &[(Field, u64)]) -> Slo
 }
 
 /// A look at a run's board, with processes that live.
-fn run(owner: u32, name: &str, slots: Vec<SlotSnapshot>) -> Look {
+fn run(owner: u32, name: &str, slots: Vec<SlotReading>) -> Look {
     Look {
         board: u64::from(owner),
         owner,
@@ -46,7 +46,7 @@ fn run(owner: u32, name: &str, slots: Vec<SlotSnapshot>) -> Look {
 }
 
 /// A look at a program's own board.
-fn library(slots: Vec<SlotSnapshot>) -> Look {
+fn library(slots: Vec<SlotReading>) -> Look {
     let owner = slots[0].pid;
     Look {
         library: true,

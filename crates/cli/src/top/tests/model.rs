@@ -14,7 +14,7 @@ fn rows(model: &Model) -> Vec<&Row> {
         .collect()
 }
 
-fn faults(pid: u32, at: u64, count: u64) -> SlotSnapshot {
+fn faults(pid: u32, at: u64, count: u64) -> SlotReading {
     let values = [
         (Field::MajorFaults, count),
         (Field::BytesIn, count * 8192),

@@ -7,7 +7,7 @@ use crate::top::keys::Action;
 use crate::top::order::{Line, processes};
 
 /// A process that uses so many MiB of 100.
-fn uses(pid: u32, name: &str, mib: u64) -> SlotSnapshot {
+fn uses(pid: u32, name: &str, mib: u64) -> SlotReading {
     let values = [(Field::Budget, 100 * MIB), (Field::Rss, mib * MIB)];
     slot(pid, name, 10 * SECOND, &values)
 }

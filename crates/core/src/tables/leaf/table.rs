@@ -3,7 +3,7 @@
 use super::packing::{EMPTY, Entry, KIND_MASK, Packing, SHADOW, ZERO};
 use super::past::{Past, PastList};
 use crate::addr::{LEAF_PAGES, PAGE_SHIFT, PageCount, PageIndex, PageRange};
-use crate::ids::{Place, SlotId};
+use crate::ids::{EntryId, SlotId};
 use std::ops::Range;
 
 /// Most bytes of a directory (of 256 GiB) that is counted as touched as a whole.
@@ -74,7 +74,7 @@ impl LeafTable {
     pub(super) fn bits(&self, page: PageIndex) -> u64 {
         match self.directory[page.leaf() as usize] {
             NO_TABLE => EMPTY,
-            table => self.entries[Self::place(table, page)],
+            table => self.entries[Self::index(table, page)],
         }
     }
 
@@ -133,7 +133,7 @@ impl LeafTable {
     pub(super) fn part(&self, part: PageRange) -> Option<&[u64]> {
         debug_assert!(is_in_one_leaf(part), "{part} is in several leaves");
         let table = self.directory[part.start.leaf() as usize];
-        (table != NO_TABLE).then(|| &self.entries[Self::places(table, part)])
+        (table != NO_TABLE).then(|| &self.entries[Self::indices(table, part)])
     }
 
     /// Changes the entries of `range`. `to` gives the new bits of an entry by its number in the range and its old
@@ -158,7 +158,7 @@ impl LeafTable {
         };
         let was_past = self.holds_past(table);
         let (mut used, mut shadows) = (Change::default(), Change::default());
-        for (n, entry) in self.entries[Self::places(table, part)]
+        for (n, entry) in self.entries[Self::indices(table, part)]
             .iter_mut()
             .enumerate()
         {
@@ -188,20 +188,20 @@ impl LeafTable {
         self.free.push(table);
     }
 
-    /// The place of the entry of `page`. Its leaf gets a table if it has none, so an entry must be given next.
-    pub(crate) fn place_of(&mut self, page: PageIndex) -> Place {
+    /// The name of the entry of `page`. Its leaf gets a table if it has none, so an entry must be given next.
+    pub(crate) fn entry_of(&mut self, page: PageIndex) -> EntryId {
         let leaf = page.leaf() as usize;
         let table = match self.directory[leaf] {
             NO_TABLE => self.take_table(leaf),
             table => table,
         };
-        Place(Self::place(table, page) as u32)
+        EntryId(Self::index(table, page) as u32)
     }
 
-    /// The page whose entry is at `place` now.
-    pub(crate) fn page_at(&self, place: Place) -> PageIndex {
-        let leaf = self.serves[(place.0 / LEAF_PAGES) as usize];
-        PageIndex(leaf * LEAF_PAGES + place.0 % LEAF_PAGES)
+    /// The page whose entry is `entry` now.
+    pub(crate) fn page_at(&self, entry: EntryId) -> PageIndex {
+        let leaf = self.serves[(entry.0 / LEAF_PAGES) as usize];
+        PageIndex(leaf * LEAF_PAGES + entry.0 % LEAF_PAGES)
     }
 
     /// Makes the table of the leaf `from`, if it has one, serve the leaf `to` from now on. `to` must have none in
@@ -272,12 +272,12 @@ impl LeafTable {
         first..first + LEAF_PAGES as usize
     }
 
-    pub(super) fn place(table: u32, page: PageIndex) -> usize {
+    pub(super) fn index(table: u32, page: PageIndex) -> usize {
         Self::of_table(table).start + (page.0 % LEAF_PAGES) as usize
     }
 
-    pub(super) fn places(table: u32, part: PageRange) -> Range<usize> {
-        let first = Self::place(table, part.start);
+    pub(super) fn indices(table: u32, part: PageRange) -> Range<usize> {
+        let first = Self::index(table, part.start);
         first..first + part.len.0 as usize
     }
 }

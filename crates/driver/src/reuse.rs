@@ -28,10 +28,10 @@
 use crate::driver::Driver;
 use crate::memory::Memory;
 use crate::signals::SignalsBlocked;
-use crate::state::kept::{PIECE, Progress, Whole, is_zeroed_in_place};
 use crate::state::named::Named;
-use crate::state::queue::Freed;
+use crate::state::queue::FreedBy;
 use crate::state::queue::Job;
+use crate::state::reuse::{PIECE, Progress, Whole, is_zeroed_in_place};
 use millpond_core::{Event, FreeMode, OrderPolicy, PageCount, PageRange, Refusal, RegionId};
 use std::sync::{Arc, PoisonError};
 
@@ -56,11 +56,11 @@ impl<M: Memory> Driver<M> {
             match core.order_of(region) {
                 // A discard refuses a pinned page before it changes anything.
                 _ if core.first_pinned(range).is_some() => return Ok(false),
-                Some(order) if is_zeroed_in_place(order) => self.kept.most(&core),
+                Some(order) if is_zeroed_in_place(order) => self.reuse.most(&core),
                 _ => return Ok(false),
             }
         };
-        let Some(again) = self.kept.lock().add(region, range, most) else {
+        let Some(again) = self.reuse.lock().add(region, range, most) else {
             return Ok(false);
         };
         self.tell_kept(again);
@@ -80,11 +80,11 @@ impl<M: Memory> Driver<M> {
 
     /// Tells the core how much is in the book, and how much of it was used again.
     fn tell_kept(&self, used_again: PageCount) {
-        let newer = self.kept.lock().told();
+        let newer = self.reuse.lock().told();
         let _inside = self.gate.enter();
         let mut core = self.lock();
         let told = {
-            let mut told = self.kept.told();
+            let mut told = self.reuse.told();
             told.hear(newer);
             *told
         };
@@ -95,7 +95,7 @@ impl<M: Memory> Driver<M> {
     /// back by its range any more.
     pub fn forget_kept(&self, region: RegionId) {
         let forgotten = {
-            let mut book = self.kept.lock();
+            let mut book = self.reuse.lock();
             let before = book.ranges.len();
             book.ranges.retain(|&(id, _)| id != region);
             let forgotten = book.ranges.len() < before;
@@ -113,7 +113,7 @@ impl<M: Memory> Driver<M> {
     pub fn settle_kept(&self, region: RegionId) {
         loop {
             let range = {
-                let mut book = self.kept.lock();
+                let mut book = self.reuse.lock();
                 let at = book.ranges.iter().position(|&(id, _)| id == region);
                 at.map(|at| book.take_range_at(at))
             };
@@ -149,7 +149,7 @@ impl<M: Memory> Driver<M> {
                 return;
             }
             let oldest = {
-                let mut book = self.kept.lock();
+                let mut book = self.reuse.lock();
                 (!book.ranges.is_empty()).then(|| book.take_range_at(0))
             };
             match oldest {
@@ -164,7 +164,7 @@ impl<M: Memory> Driver<M> {
     /// Gives back the oldest region that waits for an owner. False when there is none.
     pub fn end_oldest_whole(self: &Arc<Self>) -> bool {
         let region = {
-            let mut book = self.kept.lock();
+            let mut book = self.reuse.lock();
             let ready = |whole: &Whole| whole.progress == Progress::Ready;
             let at = book.whole.iter().position(ready);
             at.map(|at| book.take_whole_at(at).region)
@@ -184,9 +184,9 @@ impl<M: Memory> Driver<M> {
         let most = {
             let _inside = self.gate.enter();
             let core = self.lock();
-            self.kept.most(&core)
+            self.reuse.most(&core)
         };
-        let fits = self.kept.lock().add_whole(region, order, most);
+        let fits = self.reuse.lock().add_whole(region, order, most);
         if fits {
             self.tell_kept(PageCount::ZERO);
         }
@@ -198,7 +198,7 @@ impl<M: Memory> Driver<M> {
     pub fn prepare_whole(self: &Arc<Self>, region: Named) {
         let is_this = |whole: &Whole| whole.region == region;
         {
-            let mut book = self.kept.lock();
+            let mut book = self.reuse.lock();
             match book.whole.iter_mut().find(|whole| is_this(whole)) {
                 Some(whole) if whole.progress == Progress::Queued => {
                     whole.progress = Progress::Preparing;
@@ -208,7 +208,7 @@ impl<M: Memory> Driver<M> {
         }
         let zeroed = self.zero_in_place(region.1).is_ok();
         {
-            let mut book = self.kept.lock();
+            let mut book = self.reuse.lock();
             let at = book.whole.iter().position(is_this);
             let at = at.expect("nobody takes what is being prepared");
             if zeroed {
@@ -217,18 +217,18 @@ impl<M: Memory> Driver<M> {
                 book.take_whole_at(at);
             }
         }
-        self.kept.changed.notify_all();
+        self.reuse.changed.notify_all();
         if !zeroed {
             // The region was not prepared because a leaked guard has pinned a page.
             self.tell_kept(PageCount::ZERO);
-            self.end_region(region, Freed::ByWorker);
+            self.end_region(region, FreedBy::Worker);
         }
     }
 
     /// A region of zeros that was kept, of this length and order.
     pub fn take_whole(&self, pages: PageCount, order: OrderPolicy) -> Option<Named> {
         let _quiet = SignalsBlocked::new();
-        let mut book = self.kept.lock();
+        let mut book = self.reuse.lock();
         let (region, progress) = loop {
             let suits = |whole: &Whole| whole.region.1.len == pages && whole.order == order;
             let best = |progress| {
@@ -241,7 +241,7 @@ impl<M: Memory> Driver<M> {
                 break (whole.region, whole.progress);
             }
             best(Progress::Preparing)?;
-            book = (self.kept.changed.wait(book)).unwrap_or_else(PoisonError::into_inner);
+            book = (self.reuse.changed.wait(book)).unwrap_or_else(PoisonError::into_inner);
         };
         drop(book);
         self.tell_kept(pages);

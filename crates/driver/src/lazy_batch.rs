@@ -9,7 +9,7 @@
 use crate::driver::Driver;
 use crate::memory::Memory;
 use crate::signals::SignalsBlocked;
-use crate::state::freed::BATCH;
+use crate::state::lazy_batch::BATCH;
 use millpond_core::limits::ZERO_IN_PLACE_PAGES;
 use millpond_core::{Commands, Event, FreeMode, PageRange, Reply};
 use millpond_sync::atomic::Ordering;
@@ -21,18 +21,18 @@ impl<M: Memory> Driver<M> {
     /// # Safety
     /// The range is part of a region without pins, and no reference to its bytes is in use.
     pub unsafe fn free_in_place(&self, range: PageRange) -> bool {
-        if range.len.0 > ZERO_IN_PLACE_PAGES || !self.freed.is_promising() {
+        if range.len.0 > ZERO_IN_PLACE_PAGES || !self.lazy_batch.is_promising() {
             return false;
         }
         // SAFETY: the caller's promise.
         if !unsafe { self.mmu.zero_if_mapped(range) } {
-            self.freed.found_missing();
+            self.lazy_batch.found_missing();
             return false;
         }
         let full = {
             // The lock may be held by a thread that marks, or by this thread, when a signal handler interrupted it and
             // frees memory.
-            let Ok(mut batch) = self.freed.batch.try_lock() else {
+            let Ok(mut batch) = self.lazy_batch.batch.try_lock() else {
                 return false;
             };
             let len = batch.len;
@@ -44,26 +44,26 @@ impl<M: Memory> Driver<M> {
             batch.len = len + 1;
             batch.len == BATCH
         };
-        self.freed.misses.store(0, Ordering::Relaxed);
+        self.lazy_batch.misses.store(0, Ordering::Relaxed);
         if full {
-            self.mark_freed();
+            self.mark_lazy_batch();
         }
         true
     }
 
     /// Marks the ranges that were freed in place, and drops lazily freed memory beyond the cap.
-    fn mark_freed(&self) {
+    fn mark_lazy_batch(&self) {
         let _quiet = SignalsBlocked::new();
         let _inside = self.gate.enter();
-        if self.mark_freed_inside() {
+        if self.mark_lazy_batch_inside() {
             self.trim_lazyfree();
         }
     }
 
     /// Marks the ranges that were freed in place, for threads inside the gate and without the cap. False when there was
     /// nothing to mark.
-    pub fn mark_freed_inside(&self) -> bool {
-        let Some(batch) = self.freed.take() else {
+    pub fn mark_lazy_batch_inside(&self) -> bool {
+        let Some(batch) = self.lazy_batch.take() else {
             return false;
         };
         let mut commands = Commands::new();

@@ -1,4 +1,4 @@
-//! Memory that was freed in place and is not marked yet (`freed.rs`).
+//! Memory that was freed in place and is not marked yet (`lazy_batch.rs`).
 
 use millpond_core::limits::ZERO_IN_PLACE_PAGES;
 use millpond_core::{PageCount, PageIndex, PageRange};
@@ -12,7 +12,7 @@ pub(crate) const BATCH: usize = 32;
 pub(crate) const PATIENCE: u32 = 64;
 
 /// The batch of ranges that were freed in place. See the [module](self).
-pub struct Freed {
+pub struct LazyBatch {
     /// Whether a whole batch fits under the cap for lazily freed memory, which must hold without a check.
     pub(crate) fits: bool,
     pub(crate) batch: Mutex<Batch>,
@@ -36,7 +36,7 @@ pub(crate) const EMPTY: Batch = Batch {
     len: 0,
 };
 
-impl Freed {
+impl LazyBatch {
     /// Makes the batch of a manager that keeps at most `cap` pages lazily freed.
     pub const fn new(cap: PageCount) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Turns: a thread that holds the kernel's lock on the address space again and again lets others have it in between.
+//! Pauses: a thread that holds the kernel's lock on the address space again and again lets others have it in between.
 //!
 //! Giving memory back is call after call, each of which takes that lock for reading, for as long as 8 MiB take: 0.8 ms.
 //! A thread that wants the lock for writing (`mmap`, `munmap`) sleeps until the call ends, and is woken then. But
@@ -22,11 +22,11 @@ const STRETCH: Duration = Duration::from_millis(2);
 const PAUSE: Duration = Duration::from_micros(200);
 
 /// The work of one thread; see the [module](self).
-pub struct Turns {
+pub struct Pauses {
     since: Instant,
 }
 
-impl Turns {
+impl Pauses {
     /// Begins the work.
     pub fn new() -> Self {
         Self {
@@ -35,7 +35,7 @@ impl Turns {
     }
 
     /// Pauses between two calls, if it is time for a pause.
-    pub fn next(&mut self) {
+    pub fn pause_if_due(&mut self) {
         if self.since.elapsed() >= STRETCH {
             thread::sleep(PAUSE);
             self.since = Instant::now();

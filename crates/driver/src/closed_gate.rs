@@ -18,15 +18,15 @@ use millpond_sync::atomic::Ordering::SeqCst;
 use millpond_sync::{RwLockReadGuard, RwLockWriteGuard};
 
 /// The gate is closed while the value lives.
-pub struct Closed<'a, M: Memory> {
+pub struct ClosedGate<'a, M: Memory> {
     driver: &'a Driver<M>,
     passage: Option<Passage<RwLockWriteGuard<'a, ()>>>,
 }
 
 impl<M: Memory> Driver<M> {
     /// Waits until all threads that work on memory have left, and lets none in.
-    pub fn close_gate(&self) -> Closed<'_, M> {
-        Closed {
+    pub fn close_gate(&self) -> ClosedGate<'_, M> {
+        ClosedGate {
             driver: self,
             passage: Some(self.gate.close()),
         }
@@ -53,7 +53,7 @@ impl<M: Memory> Driver<M> {
     }
 }
 
-impl<M: Memory> Drop for Closed<'_, M> {
+impl<M: Memory> Drop for ClosedGate<'_, M> {
     fn drop(&mut self) {
         self.passage = None;
         if self.driver.deferred.swap(false, SeqCst) {

@@ -1,4 +1,4 @@
-//! The book of memory that was given up and stays in place for its next user (`kept.rs`).
+//! The book of memory that was given up and stays in place for its next user (`reuse.rs`).
 
 #[cfg(feature = "shuttle")]
 use crate::sabotage::{self, Sabotage};
@@ -136,7 +136,7 @@ impl Told {
 }
 
 /// The book and what the core knows of it. See the [module](self).
-pub struct Kept {
+pub struct Reuse {
     pub(crate) book: Mutex<Book>,
     /// The core's knowledge of the book; its lock is held for a copy, under the core lock.
     pub(crate) told: Mutex<Told>,
@@ -144,7 +144,7 @@ pub struct Kept {
     pub(crate) changed: Condvar,
 }
 
-impl Kept {
+impl Reuse {
     pub fn new() -> Self {
         Self {
             // A discard allocates nothing, so all room is made here.
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn ranges_of_a_region_join_and_what_was_there_is_told() {
-        let mut book = Kept::new().book.into_inner().unwrap();
+        let mut book = Reuse::new().book.into_inner().unwrap();
         let (one, two) = (RegionId(1), RegionId(2));
         let mut add = |id, range| book.add(id, range, PageCount(81));
         assert_eq!(add(one, range(0, 16)), Some(PageCount(0)));
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_full_book_takes_only_what_joins() {
-        let mut book = Kept::new().book.into_inner().unwrap();
+        let mut book = Reuse::new().book.into_inner().unwrap();
         for n in 0..RANGES as u32 {
             let piece = range(4 * n, 4 * n + 1);
             assert!(
@@ -240,7 +240,7 @@ mod tests {
     /// the book changed again.
     #[test]
     fn the_core_never_hears_of_an_older_book_than_it_knows() {
-        let kept = Kept::new();
+        let kept = Reuse::new();
         let changes: [fn(&mut Book); 2] = [
             |book| assert!(book.add(RegionId(1), range(0, 16), PageCount(16)).is_some()),
             |book| assert_eq!(book.take_range_at(0), range(0, 16)),
@@ -263,7 +263,7 @@ mod tests {
     /// twice.
     #[test]
     fn the_same_room_is_not_had_twice() {
-        let mut book = Kept::new().book.into_inner().unwrap();
+        let mut book = Reuse::new().book.into_inner().unwrap();
         let (most, order) = (PageCount(16), OrderPolicy::Fixed(Order::ZERO));
         assert!(book.add(RegionId(1), range(0, 12), most).is_some());
         assert!(book.add(RegionId(2), range(32, 40), most).is_none());

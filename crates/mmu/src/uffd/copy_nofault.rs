@@ -17,10 +17,10 @@ impl Uffd {
     /// # Safety
     /// The conditions are those of [`std::ptr::copy_nonoverlapping`], but that memory of the arena may be absent.
     #[must_use]
-    pub unsafe fn copy_if_mapped(&self, from: *const u8, to: *mut u8, len: usize) -> bool {
+    pub unsafe fn copy_nofault(&self, from: *const u8, to: *mut u8, len: usize) -> bool {
         // SAFETY: the caller guarantees it; with in-thread delivery the SIGBUS handler is in place, or there is no
         // fault yet.
-        self.can_skip() && (len == 0 || unsafe { sys::copy_if_mapped(from, to, len) })
+        self.can_skip() && (len == 0 || unsafe { sys::copy_nofault(from, to, len) })
     }
 }
 
@@ -58,8 +58,8 @@ mod sys {
     }
 
     /// # Safety
-    /// The conditions are those of [`Uffd::copy_if_mapped`](super::Uffd::copy_if_mapped).
-    pub(super) unsafe fn copy_if_mapped(from: *const u8, to: *mut u8, len: usize) -> bool {
+    /// The conditions are those of [`Uffd::copy_nofault`](super::Uffd::copy_nofault).
+    pub(super) unsafe fn copy_nofault(from: *const u8, to: *mut u8, len: usize) -> bool {
         // SAFETY: the code above copies `len` bytes and touches only registers that a C function may change.
         unsafe { millpond_peek(to, from, len) }
     }
@@ -76,7 +76,7 @@ mod sys {
 mod sys {
     /// # Safety
     /// There are no conditions; the function is never called.
-    pub(super) unsafe fn copy_if_mapped(_from: *const u8, _to: *mut u8, _len: usize) -> bool {
+    pub(super) unsafe fn copy_nofault(_from: *const u8, _to: *mut u8, _len: usize) -> bool {
         false
     }
 }

@@ -34,7 +34,7 @@ use crate::sys::{ioctl, remap};
 impl Uffd {
     /// Captures `len` bytes at `src`, of which nothing can be moved, into the leased hole `dst`. Either all are
     /// captured or none.
-    pub(super) fn capture_closed(
+    pub(super) fn capture_protected(
         &self,
         src: usize,
         dst: usize,

@@ -1,13 +1,13 @@
 //! The way in which every benchmark of parts is run: the options that all of them have, the lock and what is put back,
 //! the processes that are measured, and the result.
 
+use crate::backing::Backing;
 use crate::error::{BenchError, Skip};
 use crate::guard::Guard;
 use crate::kernel_swap::{KernelSwap, Setting};
 use crate::order::BenchOrder;
 use crate::part::{Skips, is_asked_for};
 use crate::phases::Work;
-use crate::place::Place;
 use crate::rounds::{Rounds, load_average};
 use crate::summary::{Parts, Summary};
 use crate::worker::Workers;
@@ -153,7 +153,7 @@ impl<P> Bench<P> {
         measure: impl FnOnce(&mut Self, Option<&KernelSwap>) -> Result<T, BenchError>,
     ) -> Result<(T, Option<Setting>), BenchError> {
         let kernel = match &mut self.guard {
-            Some(guard) => KernelSwap::set_up(guard, work, &Place::default()),
+            Some(guard) => KernelSwap::set_up(guard, work, &Backing::default()),
             None => Err(Skip("making swap and cgroups needs root".to_owned()).into()),
         };
         let kernel = match kernel {

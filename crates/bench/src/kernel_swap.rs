@@ -4,12 +4,12 @@
 //! store outside the budget too. Huge pages are off for the region, because the kernel swaps by 4 KiB here and a budget
 //! filled by huge pages would measure their splitting.
 
+use crate::backing::{Backing, Medium};
 use crate::cgroup;
 use crate::error::BenchError;
 use crate::guard::Guard;
 use crate::mapping::{Mapping, Pages};
 use crate::phases::{self, Counted, Manner, Phases, Work};
-use crate::place::{Medium, Place};
 use crate::worker::Workers;
 use serde::Serialize;
 use std::ffi::OsString;
@@ -44,7 +44,7 @@ impl KernelSwap {
     ///
     /// # Errors
     /// [`BenchError::Skipped`] with the reason when this machine cannot do it.
-    pub fn set_up(guard: &mut Guard, work: &Work, place: &Place) -> Result<Self, BenchError> {
+    pub fn set_up(guard: &mut Guard, work: &Work, backing: &Backing) -> Result<Self, BenchError> {
         let (hierarchy, group) = guard.make_group(work.ram)?;
         // There is room for every page twice, so that a full device is never what is measured.
         let bytes = 2 * work.pages * crate::data::PAGE as u64;
@@ -55,13 +55,13 @@ impl KernelSwap {
             zram_bytes: None,
             file_bytes: None,
         };
-        match place.medium {
+        match backing.medium {
             Medium::Zram => {
                 guard.make_zram(bytes)?;
                 (setting.compression, setting.zram_bytes) = (Some("lz4"), Some(bytes));
             }
             Medium::File => {
-                guard.make_swap_file(&place.directory, bytes)?;
+                guard.make_swap_file(&backing.directory, bytes)?;
                 setting.file_bytes = Some(bytes);
             }
         }

@@ -1,6 +1,7 @@
 //! `millpond-bench`, also started as `millpond bench`: Millpond beside what the kernel does with the same data in the
 //! same RAM.
 
+mod backing;
 mod bench;
 mod cgroup;
 mod clock;
@@ -17,7 +18,6 @@ mod millpond_side;
 mod order;
 mod part;
 mod phases;
-mod place;
 mod remap;
 mod report;
 mod rounds;

@@ -1,10 +1,10 @@
 //! Millpond's side: a region under a manager in this process. Faults are resolved by the faulting thread, or by a
-//! handler's thread as under `millpond run`. [`place`](crate::place) says whose memory the store's is.
+//! handler's thread as under `millpond run`. [`backing`](crate::backing) says whose memory the store's is.
 
+use crate::backing::Backing;
 use crate::error::{BenchError, Failure};
 use crate::order::BenchOrder;
 use crate::phases::{self, BroughtIn, Counted, Manner, Phases, Work};
-use crate::place::Place;
 use crate::worker::Workers;
 use millpond::{Delivery, Manager, ManagerBuilder, Stats};
 use serde::Serialize;
@@ -31,17 +31,17 @@ impl From<ServedBy> for Delivery {
 
 /// A manager's settings with a budget of `ram` bytes beside its store, which is compressed RAM.
 pub fn settings(ram: u64) -> ManagerBuilder {
-    settings_at(&Place::default(), ram)
+    settings_at(&Backing::default(), ram)
 }
 
-fn settings_at(place: &Place, ram: u64) -> ManagerBuilder {
+fn settings_at(backing: &Backing, ram: u64) -> ManagerBuilder {
     Manager::builder()
         .order(millpond::Order::new(4).unwrap())
         .ram(ram)
-        .store(place.store())
-        .encrypt(place.encrypt)
+        .store(backing.store())
+        .encrypt(backing.encrypt)
         .delivery(Delivery::InThread)
-        .store_outside_budget(place.medium.is_outside_budget())
+        .store_outside_budget(backing.medium.is_outside_budget())
 }
 
 /// How Millpond does the work.
@@ -54,7 +54,7 @@ pub struct How {
     #[arg(long, default_value = "in-thread")]
     pub delivery: ServedBy,
     #[command(flatten)]
-    pub place: Place,
+    pub backing: Backing,
 }
 
 impl How {
@@ -64,7 +64,7 @@ impl How {
         Self {
             order,
             delivery: ServedBy::InThread,
-            place: Place::default(),
+            backing: Backing::default(),
         }
     }
 
@@ -73,7 +73,7 @@ impl How {
         if self.delivery == ServedBy::Handler {
             arguments.push("--delivery=handler".into());
         }
-        arguments.extend(self.place.to_arguments());
+        arguments.extend(self.backing.to_arguments());
         arguments
     }
 }
@@ -99,7 +99,7 @@ pub fn measure(
 /// # Errors
 /// When the manager cannot be built or the region cannot be made, as the message says.
 pub fn work(how: &How, work: &Work, manner: Manner) -> Result<Phases, Failure> {
-    let settings = settings_at(&how.place, work.ram).delivery(how.delivery.into());
+    let settings = settings_at(&how.backing, work.ram).delivery(how.delivery.into());
     let manager = settings.build()?;
     let mut region = manager.region_with(work.len()?, how.order.0)?;
     let counted = || counted(&manager.stats());

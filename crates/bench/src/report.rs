@@ -24,12 +24,12 @@
 //! (what Millpond's manager charged to its budget; null for the kernel). The median is taken of each time by itself; of
 //! `wrong_pages` and the peaks it is the highest.
 
+use crate::backing::Medium;
 use crate::data::Contents;
 use crate::kernel_swap::Setting;
 use crate::millpond_side::ServedBy;
 use crate::order::BenchOrder;
 use crate::phases::{BroughtIn, Manner, Phases, Work};
-use crate::place::Medium;
 use crate::rounds::{Measured, Median, count, highest, of};
 use serde::Serialize;
 use std::fmt;

@@ -2,13 +2,13 @@
 //!
 //! Each round runs Millpond at every order and then the kernel.
 
+use crate::backing::Backing;
 use crate::error::{BenchError, Skip};
 use crate::guard::Guard;
 use crate::kernel_swap::KernelSwap;
 use crate::millpond_side::{self, How, ServedBy};
 use crate::order::BenchOrder;
 use crate::phases::{Manner, Phases, Work};
-use crate::place::Place;
 use crate::report::{KernelSide, MillpondSide, Skipped, SwapReport, What};
 use crate::rounds::print;
 use crate::worker::Workers;
@@ -32,7 +32,7 @@ pub struct SwapArgs {
     #[arg(long, value_name = "SIDE")]
     only: Option<Only>,
     #[command(flatten)]
-    place: Place,
+    backing: Backing,
     #[command(flatten)]
     manner: Manner,
     #[command(flatten)]
@@ -75,7 +75,7 @@ pub fn swap(args: &SwapArgs) -> Result<u8, BenchError> {
     let how = |order| How {
         order,
         delivery: args.delivery,
-        place: args.place.clone(),
+        backing: args.backing.clone(),
     };
     let mut ours: Vec<Vec<Phases>> = vec![Vec::new(); orders.len()];
     let mut kernels = Vec::new();
@@ -106,7 +106,7 @@ pub fn swap(args: &SwapArgs) -> Result<u8, BenchError> {
     let what = What {
         rounds: args.rounds.into(),
         delivery: args.delivery,
-        store: args.place.medium,
+        store: args.backing.medium,
         manner,
     };
     let report = SwapReport::new(&work, what, sides.collect(), kernel_side, skipped);
@@ -119,7 +119,7 @@ fn set_up_kernel(args: &SwapArgs, guard: Option<&mut Guard>) -> Result<KernelSwa
         return Err(Skip("--only millpond".to_owned()).into());
     }
     match guard {
-        Some(guard) => KernelSwap::set_up(guard, &args.work, &args.place),
+        Some(guard) => KernelSwap::set_up(guard, &args.work, &args.backing),
         None => Err(Skip("making swap and cgroups needs root".to_owned()).into()),
     }
 }

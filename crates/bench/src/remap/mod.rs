@@ -8,9 +8,9 @@
 //!
 //! As in the other benchmarks each measurement is a fresh process, and the sides of a part take turns in every round.
 
+mod case;
 mod kernel;
 mod moving;
-mod place;
 mod report;
 mod vec;
 
@@ -20,8 +20,8 @@ use crate::memory;
 use crate::order::BenchOrder;
 use crate::part::Part;
 use crate::worker::say_measured;
+use case::Case;
 use millpond_cli::size::Human;
-use place::Place;
 use report::RemapParts;
 
 /// `millpond bench remap`'s arguments.
@@ -59,7 +59,7 @@ pub enum RemapWorker {
     /// Move memory
     Move {
         /// The side whose memory is moved, and where the memory is
-        place: Place,
+        place: Case,
         /// The order of Millpond's folios
         #[arg(long)]
         order: BenchOrder,
@@ -92,8 +92,8 @@ pub fn remap(args: &RemapArgs) -> Result<u8, BenchError> {
 
 fn moving(bench: &mut Bench<RemapParts>, args: &RemapArgs) -> Result<(), BenchError> {
     let sizes = args.moving;
-    let rounds = bench.processes(&place::ALL, |place| {
-        args.worker_of("move", &place, sizes.to_arguments())
+    let rounds = bench.processes(&case::ALL, |case| {
+        args.worker_of("move", &case, sizes.to_arguments())
     })?;
     bench.parts.moving = Some(Part::new(sizes, rounds));
     Ok(())
@@ -105,7 +105,7 @@ fn scale(bench: &mut Bench<RemapParts>, args: &RemapArgs) -> Result<(), BenchErr
         match memory::room_for(memory_bytes) {
             Ok(()) => {
                 runs.extend(
-                    [Place::Ours { offset: 0 }, Place::Kernel].map(|place| moving::Run {
+                    [Case::Ours { offset: 0 }, Case::Kernel].map(|place| moving::Run {
                         place,
                         memory_bytes,
                     }),

@@ -17,8 +17,8 @@ use crate::data::{self, PAGE};
 use crate::error::Failure;
 use crate::order::BenchOrder;
 use crate::part::{self, Contender, Figure};
+use crate::remap::case::Case;
 use crate::remap::kernel::{Alignment, Movable};
-use crate::remap::place::Place;
 use crate::rounds::{Median, count, highest, known, median, of};
 use crate::{millpond_side, rounds};
 use millpond_cli::size::Human;
@@ -79,7 +79,7 @@ pub struct Scale {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Run {
     /// The owner of the memory, and its place.
-    pub place: Place,
+    pub place: Case,
     /// The amount of memory.
     pub memory_bytes: u64,
 }
@@ -164,16 +164,16 @@ impl part::Outcome for Outcome {
 ///
 /// # Errors
 /// When there is no memory, or the memory cannot be moved.
-pub fn work(place: Place, order: BenchOrder, sizes: &Sizes) -> Result<Outcome, Failure> {
+pub fn work(case: Case, order: BenchOrder, sizes: &Sizes) -> Result<Outcome, Failure> {
     let len = usize::try_from(sizes.memory_bytes)?;
     let alike = LEAF as usize;
-    let (here, there) = match place {
-        Place::Ours { offset } => return ours(order, offset as usize, false, len, sizes.times),
-        Place::HalfStored => return ours(order, 0, true, len, sizes.times),
-        Place::Kernel => (0, alike),
-        Place::KernelAlike => (PAGE, alike + PAGE),
-        Place::KernelGigabyte => (0, 0),
-        Place::KernelMisaligned => (0, alike + PAGE),
+    let (here, there) = match case {
+        Case::Ours { offset } => return ours(order, offset as usize, false, len, sizes.times),
+        Case::HalfStored => return ours(order, 0, true, len, sizes.times),
+        Case::Kernel => (0, alike),
+        Case::KernelAlike => (PAGE, alike + PAGE),
+        Case::KernelGigabyte => (0, 0),
+        Case::KernelMisaligned => (0, alike + PAGE),
     };
     let mut memory = Movable::new(len, Alignment { here, there })?;
     fill(memory.bytes_mut(), 0..len / HALF_LEAF + 1);

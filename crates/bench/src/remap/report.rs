@@ -17,8 +17,8 @@
 //! highest.
 
 use crate::part::{Part, Shown, show};
+use crate::remap::case::Case;
 use crate::remap::moving::{self, Run};
-use crate::remap::place::Place;
 use crate::remap::vec;
 use crate::summary::Parts;
 use millpond_cli::size::Human;
@@ -29,7 +29,7 @@ use serde::Serialize;
 pub struct RemapParts {
     /// Moves from any offset, and with half of the memory stored.
     #[serde(rename = "move")]
-    pub moving: Option<Part<Place, moving::Sizes, moving::Outcome>>,
+    pub moving: Option<Part<Case, moving::Sizes, moving::Outcome>>,
     /// Moves of more and more memory.
     pub scale: Option<Part<Run, moving::Scale, moving::Outcome>>,
     /// A vector that grows.
@@ -72,7 +72,7 @@ mod tests {
         }]
     }
 
-    fn report(rounds: Vec<(Place, Vec<moving::Outcome>)>) -> Summary<RemapParts> {
+    fn report(rounds: Vec<(Case, Vec<moving::Outcome>)>) -> Summary<RemapParts> {
         let sizes = moving::Sizes {
             memory_bytes: 1 << 30,
             times: 1,
@@ -87,17 +87,17 @@ mod tests {
     #[test]
     fn each_offset_is_held_against_both_ways_of_the_kernel() {
         let report = report(vec![
-            (Place::Ours { offset: 0 }, moved(2.0, 0)),
-            (Place::Ours { offset: 4096 }, moved(4.0, 0)),
-            (Place::HalfStored, moved(3.0, 0)),
-            (Place::Kernel, moved(3.0, 0)),
-            (Place::KernelMisaligned, moved(30.0, 0)),
+            (Case::Ours { offset: 0 }, moved(2.0, 0)),
+            (Case::Ours { offset: 4096 }, moved(4.0, 0)),
+            (Case::HalfStored, moved(3.0, 0)),
+            (Case::Kernel, moved(3.0, 0)),
+            (Case::KernelMisaligned, moved(30.0, 0)),
         ]);
         let moving = report.parts.moving.as_ref().unwrap();
-        let ratio = |offset, kernel| moving.ratio("move", Place::Ours { offset }, kernel);
-        assert_eq!(ratio(0, Place::Kernel), Some(1.5));
-        assert_eq!(ratio(4096, Place::KernelMisaligned), Some(7.5));
-        let half = moving.ratio("move", Place::HalfStored, Place::Kernel);
+        let ratio = |offset, kernel| moving.ratio("move", Case::Ours { offset }, kernel);
+        assert_eq!(ratio(0, Case::Kernel), Some(1.5));
+        assert_eq!(ratio(4096, Case::KernelMisaligned), Some(7.5));
+        let half = moving.ratio("move", Case::HalfStored, Case::Kernel);
         assert_eq!(half, Some(1.0));
         assert!(report.all_right());
         let text = report.to_string();
@@ -110,12 +110,12 @@ mod tests {
             place,
             memory_bytes,
         };
-        let ours = Place::Ours { offset: 0 };
+        let ours = Case::Ours { offset: 0 };
         let rounds = vec![
             (run(ours, 1), moved(1.0, 0)),
-            (run(Place::Kernel, 1), moved(2.0, 1)),
+            (run(Case::Kernel, 1), moved(2.0, 1)),
             (run(ours, 2), moved(1.0, 0)),
-            (run(Place::Kernel, 2), moved(8.0, 0)),
+            (run(Case::Kernel, 2), moved(8.0, 0)),
         ];
         let sizes = moving::Scale {
             memory_bytes: vec![1, 2],
@@ -126,7 +126,7 @@ mod tests {
         };
         let report = Summary::new(1, "4".parse().ok(), [None; 2], parts, Skips::default());
         let scale = report.parts.scale.as_ref().unwrap();
-        let ratio = |kernel| scale.ratio("move", run(ours, 2), run(Place::Kernel, kernel));
+        let ratio = |kernel| scale.ratio("move", run(ours, 2), run(Case::Kernel, kernel));
         assert_eq!((ratio(2), ratio(1)), (Some(8.0), None));
         assert!(!report.all_right());
         assert!(report.to_string().contains("WRONG BYTES"));

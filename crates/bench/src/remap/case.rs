@@ -5,9 +5,9 @@ use serde::{Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
-/// A side of the parts that move.
+/// A case of the parts that move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum Case {
     /// Millpond's memory, all of it mapped, from so many bytes into a region. It chooses the new place.
     Ours {
         /// The offset at which the range begins.
@@ -25,28 +25,28 @@ pub enum Place {
     KernelMisaligned,
 }
 
-/// All places that `move` measures.
-pub const ALL: [Place; 10] = [
-    Place::Ours { offset: 0 },
-    Place::Ours { offset: 4096 },
-    Place::Ours {
+/// All cases that `move` measures.
+pub const ALL: [Case; 10] = [
+    Case::Ours { offset: 0 },
+    Case::Ours { offset: 4096 },
+    Case::Ours {
         offset: (1 << 20) + (12 << 10),
     },
     // The next two ranges begin in the middle of a gigabyte, and at its end.
-    Place::Ours {
+    Case::Ours {
         offset: (512 << 20) + 4096,
     },
-    Place::Ours {
+    Case::Ours {
         offset: (1 << 30) - 4096,
     },
-    Place::HalfStored,
-    Place::Kernel,
-    Place::KernelAlike,
-    Place::KernelGigabyte,
-    Place::KernelMisaligned,
+    Case::HalfStored,
+    Case::Kernel,
+    Case::KernelAlike,
+    Case::KernelGigabyte,
+    Case::KernelMisaligned,
 ];
 
-impl Contender for Place {
+impl Contender for Case {
     fn is_kernel(self) -> bool {
         !matches!(self, Self::Ours { .. } | Self::HalfStored)
     }
@@ -54,7 +54,7 @@ impl Contender for Place {
 
 const OURS: &str = "from_";
 
-impl FromStr for Place {
+impl FromStr for Case {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -68,13 +68,13 @@ impl FromStr for Place {
                 .strip_prefix(OURS)
                 .and_then(|offset| offset.parse().ok())
                 .map(|offset| Self::Ours { offset })
-                .ok_or_else(|| format!("`{text}` is no place")),
+                .ok_or_else(|| format!("`{text}` is no case")),
         }
     }
 }
 
-/// The name that the place has in arguments.
-impl fmt::Display for Place {
+/// The name that the case has in arguments.
+impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ours { offset } => f.pad(&format!("{OURS}{offset}")),
@@ -87,7 +87,7 @@ impl fmt::Display for Place {
     }
 }
 
-impl Serialize for Place {
+impl Serialize for Case {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
@@ -99,11 +99,11 @@ mod tests {
 
     #[test]
     fn places_are_read_as_they_are_written() {
-        for place in ALL {
-            let text = place.to_string();
-            assert_eq!(text.parse(), Ok(place));
-            assert_eq!(place.is_kernel(), text.starts_with("kernel"));
+        for case in ALL {
+            let text = case.to_string();
+            assert_eq!(text.parse(), Ok(case));
+            assert_eq!(case.is_kernel(), text.starts_with("kernel"));
         }
-        assert!("from_x".parse::<Place>().is_err());
+        assert!("from_x".parse::<Case>().is_err());
     }
 }

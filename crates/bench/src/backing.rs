@@ -1,4 +1,4 @@
-//! The place for memory that does not fit, on both sides: compressed RAM, or a file.
+//! What backs the memory that does not fit, on both sides: compressed RAM, or a file.
 //!
 //! zram's memory is in no cgroup, so Millpond's compressed RAM is outside its budget as well: both sides may hold as
 //! many uncompressed bytes as the budget says. A file takes no memory worth mentioning on either side; the memory that
@@ -41,7 +41,7 @@ impl Medium {
 
 /// Where what does not fit goes.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Place {
+pub struct Backing {
     /// Where both sides keep the memory that does not fit into the budget
     #[arg(long = "store", value_enum, default_value_t)]
     pub medium: Medium,
@@ -53,7 +53,7 @@ pub struct Place {
     pub encrypt: bool,
 }
 
-impl Default for Place {
+impl Default for Backing {
     fn default() -> Self {
         Self {
             medium: Medium::default(),
@@ -63,8 +63,8 @@ impl Default for Place {
     }
 }
 
-impl Place {
-    /// Millpond's store at this place.
+impl Backing {
+    /// Millpond's store there.
     #[must_use]
     pub fn store(&self) -> StoreKind {
         match self.medium {
@@ -77,7 +77,7 @@ impl Place {
         }
     }
 
-    /// The place as arguments of the measured process.
+    /// These settings as arguments of the measured process.
     #[must_use]
     pub fn to_arguments(&self) -> Vec<OsString> {
         match self.medium {

@@ -127,7 +127,7 @@ impl<M: Memory> Driver<M> {
                 other => unreachable!("{other:?} is no answer to a remap"),
             };
             drop(alone);
-            let _inside = self.gate.enter();
+            let inside = self.gate.enter();
             self.carry_out(&mut commands);
             match (reply, result) {
                 (Reply::NeedsResident { page }, Ok(())) => {
@@ -135,6 +135,7 @@ impl<M: Memory> Driver<M> {
                         .map_err(|_| RemapRefusal::Lost(page))?;
                 }
                 (_, Ok(())) => {
+                    drop(inside);
                     book.relocate(from, to.start);
                     return Ok(());
                 }

@@ -135,7 +135,7 @@ fn a_run_across_the_border_of_a_part_loses_nothing() {
     }
     let work: Vec<_> = run
         .clone()
-        .map(|n| (page(n), seat(n - border + 600)))
+        .map(|n| (page(n), seat(n + 600 - border)))
         .collect();
     let mut results = vec![Ok(()); work.len()];
     uffd.take_out_all(&work, &mut results);

@@ -5,10 +5,11 @@ use crate::pond::{Pond, check_process, manager, order_policy, place};
 use crate::sized::{self, Structure};
 use crate::status::{Failure, answer, text};
 use millpond::{Advice, Contents, Manager, PinGuard, Pinned};
+use millpond_sync::{HeldRw, Rank, RankedRw, RwLockReadGuard, RwLockWriteGuard};
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::ManuallyDrop;
 use std::ops::Range;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
+use std::sync::Arc;
 
 /// The type behind `millpond_region`.
 pub struct Region(Arc<Shared>);
@@ -18,27 +19,23 @@ struct Shared {
     /// The region's manager, which says without a lock whether this is a forked child.
     manager: Manager,
     /// The region. Calls that need it for themselves take the lock for writing.
-    region: RwLock<millpond::Region>,
+    region: RankedRw<millpond::Region>,
 }
 
 impl Shared {
     /// Takes the region beside other calls that use it.
-    fn read(&self) -> RwLockReadGuard<'_, millpond::Region> {
-        self.region.read().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> HeldRw<RwLockReadGuard<'_, millpond::Region>> {
+        self.region.read()
     }
 
     /// Takes the region beside other calls at once; `None` while a call has it alone, or waits for that.
-    fn try_read(&self) -> Option<RwLockReadGuard<'_, millpond::Region>> {
-        match self.region.try_read() {
-            Ok(region) => Some(region),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+    fn try_read(&self) -> Option<HeldRw<RwLockReadGuard<'_, millpond::Region>>> {
+        self.region.try_read()
     }
 
     /// Waits until no other call uses the region, and takes it alone.
-    fn write(&self) -> RwLockWriteGuard<'_, millpond::Region> {
-        self.region.write().unwrap_or_else(PoisonError::into_inner)
+    fn write(&self) -> HeldRw<RwLockWriteGuard<'_, millpond::Region>> {
+        self.region.write()
     }
 }
 
@@ -140,7 +137,7 @@ fn range(offset: usize, len: usize) -> Range<usize> {
 }
 
 fn handle(manager: Manager, region: millpond::Region) -> *mut Region {
-    let region = RwLock::new(region);
+    let region = RankedRw::new(Rank::RegionHandle, region);
     Box::into_raw(Box::new(Region(Arc::new(Shared { manager, region }))))
 }
 
@@ -211,7 +208,7 @@ pub unsafe extern "C" fn millpond_region_free_async(region: *mut Region) {
     // If pins are left, the last of them frees the region, in the usual way.
     if let Some(shared) = Arc::into_inner(region.0) {
         let region = shared.region.into_inner();
-        region.unwrap_or_else(PoisonError::into_inner).free_async();
+        region.free_async();
     }
 }
 
@@ -579,15 +576,8 @@ pub unsafe extern "C" fn millpond_region_move(
                 "a region was to be moved into itself: give another one, or copy the bytes",
             ));
         }
-        // Two threads that move between the same two regions take their locks in one order.
-        let is_first = std::ptr::from_ref(from) < std::ptr::from_ref(to);
-        let [first, second] = if is_first { [from, to] } else { [to, from] };
-        let (mut first, mut second) = (first.write(), second.write());
-        let (from, to) = match is_first {
-            true => (&mut first, &mut second),
-            false => (&mut second, &mut first),
-        };
-        Ok(from.remap(range(offset, len), to, to_offset)?)
+        let [mut from, mut to] = from.region.write_both(&to.region);
+        Ok(from.remap(range(offset, len), &mut to, to_offset)?)
     };
     answer(act())
 }

@@ -22,7 +22,7 @@ use millpond_core::tables::volatile::VolatileBook;
 use millpond_core::{Core, Store, VmStat};
 use millpond_mmu::{Delivery, Uffd};
 use millpond_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
-use millpond_sync::{Condvar, Gate, Held, Mutex, Rank, Ranked, Word, end_by};
+use millpond_sync::{Condvar, Gate, Held, Rank, Ranked, Word, end_by};
 use std::time::Duration;
 
 /// Hands events to the core and carries out its commands; see the [crate](crate). The memory is real unless another
@@ -51,7 +51,7 @@ pub struct Driver<M: Memory = Uffd> {
     /// Ranges that were freed in place and are not marked yet. A thread that reclaims only tries its lock.
     pub(crate) lazy_batch: LazyBatch,
     /// Volatile ranges. A thread that reclaims only tries this lock; see [`lazy_free`].
-    pub(crate) volatile: Mutex<VolatileBook>,
+    pub(crate) volatile: Ranked<VolatileBook>,
     /// Number of purges of volatile ranges under way.
     pub(crate) purging: AtomicU32,
     /// Number of volatile ranges purged so far.
@@ -119,7 +119,7 @@ impl<M: Memory> Driver<M> {
             on_store_full: parts.on_store_full,
             latency: Latency::new(),
             lazy_batch: LazyBatch::new(parts.lazyfree_max),
-            volatile: Mutex::new(VolatileBook::new()),
+            volatile: Ranked::new(Rank::VolatileRanges, VolatileBook::new()),
             purging: AtomicU32::new(0),
             purges: AtomicU64::new(0),
             settled: Condvar::new(),
@@ -145,7 +145,7 @@ impl<M: Memory> Driver<M> {
             watchdog: Watchdog::new(),
             children: Children::new(),
             stalls: Stalls::new(),
-            prefetcher: Prefetcher::default(),
+            prefetcher: Prefetcher::new(),
             shrinkers: Shrinkers::new(),
             inherited: Ranked::new(Rank::Figures, VmStat::default()),
         }

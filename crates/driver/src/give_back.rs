@@ -18,7 +18,6 @@ use arrayvec::ArrayVec;
 use millpond_core::gather::{Gather, Gathered};
 use millpond_core::{Commands, Core, Frame, PageCount, PageRange};
 use millpond_sync::time::Instant;
-use std::sync::PoisonError;
 
 /// Frames, or runs of frames, that are given back by one call.
 const AT_ONCE: usize = 64;
@@ -30,7 +29,7 @@ impl<M: Memory> Driver<M> {
         commands: &mut Commands,
         f: impl FnOnce(&mut Commands) -> T,
     ) -> T {
-        let Ok(mut large) = self.freer.discards.try_lock() else {
+        let Some(mut large) = self.freer.discards.try_lock() else {
             return f(commands);
         };
         std::mem::swap(commands.batch(), &mut large);
@@ -112,7 +111,7 @@ impl<M: Memory> Driver<M> {
 
     /// Gives back all that `collect` finds, batch by batch, until it finds nothing.
     fn give_back_while(&self, collect: impl Fn(&mut Core, &mut Gather)) {
-        let mut gather = (self.freer.spare.lock()).unwrap_or_else(PoisonError::into_inner);
+        let mut gather = self.freer.spare.lock();
         loop {
             collect(&mut self.lock(), &mut gather);
             if gather.is_empty() {

@@ -32,7 +32,7 @@ impl<M: Memory> Driver<M> {
         let full = {
             // The lock may be held by a thread that marks, or by this thread, when a signal handler interrupted it and
             // frees memory.
-            let Ok(mut batch) = self.lazy_batch.batch.try_lock() else {
+            let Some(mut batch) = self.lazy_batch.batch.try_out_of_order() else {
                 return false;
             };
             let len = batch.len;

@@ -7,8 +7,9 @@
 use crate::driver::Driver;
 use crate::memory::Memory;
 use crate::signals::SignalsBlocked;
-use millpond_core::tables::volatile::VolatileRefusal;
+use millpond_core::tables::volatile::{VolatileBook, VolatileRefusal};
 use millpond_core::{Commands, Event, FreeMode, PageCount, PageRange, Refusal, Reply};
+use millpond_sync::Held;
 use millpond_sync::atomic::Ordering;
 
 /// Fate of the contents of a volatile range.
@@ -213,7 +214,7 @@ impl<M: Memory> Driver<M> {
     /// A thread that marks ranges may fault while it holds the book, and is not waited for.
     fn oldest_volatile(&self) -> Option<PageRange> {
         for _ in 0..BOOK_TRIES {
-            if let Ok(mut book) = self.volatile.try_lock() {
+            if let Some(mut book) = self.volatile.try_out_of_order() {
                 let range = book.take_oldest()?;
                 self.purging.fetch_add(1, Ordering::SeqCst);
                 return Some(range);
@@ -224,11 +225,7 @@ impl<M: Memory> Driver<M> {
     }
 
     /// Takes the lock of the book of volatile ranges.
-    pub fn volatile(
-        &self,
-    ) -> millpond_sync::MutexGuard<'_, millpond_core::tables::volatile::VolatileBook> {
-        self.volatile
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    pub fn volatile(&self) -> Held<'_, VolatileBook> {
+        self.volatile.lock()
     }
 }

@@ -15,13 +15,13 @@ pub use figures::{StorePeaks, fields, set_pressure};
 use crate::pressure::Pressure;
 use crate::stats::Stats;
 use millpond_board::{Board, BoardError, Field, Fields, SlotWriter, State, now_ns};
+use millpond_sync::{Rank, Ranked};
 use rustix::fs::{Mode, OFlags};
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, PoisonError};
 
 /// The board of this process, and the descriptor that other processes open.
-static OWN: Mutex<Option<(Board, OwnedFd)>> = Mutex::new(None);
+static OWN: Ranked<Option<(Board, OwnedFd)>> = Ranked::new(Rank::Board, None);
 
 /// A manager's slot.
 pub struct Publisher {
@@ -38,7 +38,7 @@ impl Publisher {
     /// # Errors
     /// There can be no board, or no further slot on it.
     pub fn new(name: &str) -> Result<Self, BoardError> {
-        let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut own = OWN.lock();
         let board = match &*own {
             Some((board, _)) => *board,
             None => own.insert(Board::create(name)?).0,

@@ -78,6 +78,8 @@ mod ring {
     use millpond_core::limits::RECENT;
     use millpond_core::{Command, Event, Reply};
     use millpond_mmu::{panics, report};
+    use millpond_sync::Rank;
+    use millpond_sync::witness::Mark;
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::sync::{Mutex, MutexGuard, TryLockError};
 
@@ -108,16 +110,18 @@ mod ring {
         CORES.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn take() -> Option<MutexGuard<'static, Ring>> {
-        match RING.try_lock() {
-            Ok(ring) => Some(ring),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+    /// The ring and the mark of its lock, if no thread has it.
+    fn take() -> Option<(MutexGuard<'static, Ring>, Mark)> {
+        let ring = match RING.try_lock() {
+            Ok(ring) => ring,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some((ring, Mark::tried(Rank::Recent)))
     }
 
     pub fn keep(core: u32, what: What) {
-        if let Some(mut ring) = take() {
+        if let Some((mut ring, _mark)) = take() {
             let next = ring.next;
             ring.entries[next] = Some((core, what));
             ring.next = (next + 1) % RECENT;
@@ -126,7 +130,7 @@ mod ring {
 
     /// Writes the entries, the oldest first.
     pub fn tell() {
-        let Some(ring) = take() else { return };
+        let Some((ring, _mark)) = take() else { return };
         let (later, earlier) = ring.entries.split_at(ring.next);
         for (core, what) in earlier.iter().chain(later).flatten() {
             report::line(format_args!("core {core}: {what:?}"));

@@ -22,8 +22,7 @@
 //! hold altogether. A count that stayed too high would let nothing be kept any more, and a count that stayed too low
 //! would keep more than demand asks for.
 //!
-//! The book's lock has no rank: no other lock is taken under it, and it is not held while memory is touched or the core
-//! asked.
+//! No other lock is taken under the book's, and it is not held while memory is touched or the core asked.
 
 use crate::driver::Driver;
 use crate::memory::Memory;
@@ -33,7 +32,7 @@ use crate::state::queue::FreedBy;
 use crate::state::queue::Job;
 use crate::state::reuse::{PIECE, Progress, Whole, is_zeroed_in_place};
 use millpond_core::{Event, FreeMode, OrderPolicy, PageCount, PageRange, Refusal, RegionId};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 impl<M: Memory> Driver<M> {
     /// Discards a range by zeroing it where it is, if demand asks for as much. False when it has to be discarded in
@@ -241,7 +240,7 @@ impl<M: Memory> Driver<M> {
                 break (whole.region, whole.progress);
             }
             best(Progress::Preparing)?;
-            book = (self.reuse.changed.wait(book)).unwrap_or_else(PoisonError::into_inner);
+            book = book.wait(&self.reuse.changed);
         };
         drop(book);
         self.tell_kept(pages);

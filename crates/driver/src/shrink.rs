@@ -15,11 +15,11 @@ use crate::driver::Driver;
 use crate::error::GroupError;
 use crate::memory::Memory;
 use crate::panics::{Ours, Outside};
-use crate::state::shrink::{Callbacks, Registered, lock};
+use crate::state::shrink::{Callbacks, Registered};
 use millpond_core::GroupId;
 use millpond_core::policy::shrink::{DEFAULT_SEEKS, Owed, priority};
 use millpond_sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use millpond_sync::{Mutex, thread};
+use millpond_sync::{Rank, Ranked, thread};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,12 +41,15 @@ impl<M: Memory> Driver<M> {
         let stat = self.group_stat(group).ok_or(GroupError::Removed)?;
         let registered = Arc::new(Registered {
             group,
-            callbacks: Mutex::new(Some(Callbacks {
-                count: Box::new(count),
-                scan: Box::new(scan),
-                owed: Owed::default(),
-                seen: stat.vm.pgscan_kswapd + stat.vm.pgscan_direct,
-            })),
+            callbacks: Ranked::new(
+                Rank::ShrinkerCallbacks,
+                Some(Callbacks {
+                    count: Box::new(count),
+                    scan: Box::new(scan),
+                    owed: Owed::default(),
+                    seen: stat.vm.pgscan_kswapd + stat.vm.pgscan_direct,
+                }),
+            ),
             gone: AtomicBool::new(false),
             scanned: AtomicU64::new(0),
             freed: AtomicU64::new(0),
@@ -54,7 +57,7 @@ impl<M: Memory> Driver<M> {
         self.start_shrinking().map_err(|error| GroupError::Thread {
             reason: error.to_string(),
         })?;
-        lock(&self.shrinkers.all).push(Arc::clone(&registered));
+        self.shrinkers.all.lock().push(Arc::clone(&registered));
         Ok(registered)
     }
 
@@ -62,15 +65,19 @@ impl<M: Memory> Driver<M> {
     /// runs to its end.
     pub fn forget_shrinker(&self, registered: &Arc<Registered>) {
         registered.gone.store(true, Ordering::SeqCst);
-        lock(&self.shrinkers.all).retain(|other| !Arc::ptr_eq(other, registered));
+        self.shrinkers
+            .all
+            .lock()
+            .retain(|other| !Arc::ptr_eq(other, registered));
         // A callback may drop its own shrinker: it is not called again, and its callbacks end when the call does.
         if !self.shrinkers.is_own_thread(thread::current().id()) {
-            drop(lock(&registered.callbacks).take());
+            let callbacks = registered.callbacks.lock().take();
+            drop(callbacks);
         }
     }
 
     fn start_shrinking(self: &Arc<Self>) -> std::io::Result<()> {
-        let mut thread = lock(&self.shrinkers.thread);
+        let mut thread = self.shrinkers.thread.lock();
         if thread.is_none() {
             let driver = Arc::clone(self);
             let started = thread::Builder::new()
@@ -98,9 +105,11 @@ impl<M: Memory> Driver<M> {
         self.shrinkers.resting.store(true, Ordering::SeqCst);
         self.poke_shrinkers();
         // A callback may drop the last manager: then this is the thread itself, which cannot be joined.
-        if !self.shrinkers.is_own_thread(thread::current().id())
-            && let Some(thread) = lock(&self.shrinkers.thread).take()
-        {
+        if self.shrinkers.is_own_thread(thread::current().id()) {
+            return;
+        }
+        let thread = self.shrinkers.thread.lock().take();
+        if let Some(thread) = thread {
             // Panics of callbacks were caught and reported.
             let _ = thread.join();
         }
@@ -116,7 +125,7 @@ impl<M: Memory> Driver<M> {
             self.shrinkers.pokes.wait(seen, None);
             #[cfg(feature = "provoke")]
             crate::provoke::here(crate::provoke::Kind::Shrinker);
-            let all = lock(&self.shrinkers.all).clone();
+            let all = self.shrinkers.all.lock().clone();
             for shrinker in all {
                 self.call(&shrinker);
             }
@@ -125,7 +134,7 @@ impl<M: Memory> Driver<M> {
     }
 
     fn call(&self, shrinker: &Registered) {
-        let mut callbacks = lock(&shrinker.callbacks);
+        let mut callbacks = shrinker.callbacks.lock();
         let Some(live) = callbacks.as_mut() else {
             return;
         };

@@ -7,9 +7,10 @@ use millpond_core::{Event, GroupEvents, GroupId, PAGE_SIZE, PageCount, Refusal, 
 use millpond_driver::error::{GroupError, MIN_GROUP_MAX_BYTES, MoveError};
 use millpond_driver::pressure::Pressure;
 use millpond_driver::signals::SignalsBlocked;
+use millpond_sync::{Held, Rank, Ranked};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// How much RAM a group, with all groups below it, may have: the four marks of Linux's memory cgroups, in bytes.
 ///
@@ -128,8 +129,8 @@ pub struct GroupStats {
 }
 
 /// Names of the groups that exist, with the group above each.
-#[derive(Debug, Default)]
-pub(crate) struct Names(Mutex<BTreeMap<GroupId, (GroupId, String)>>);
+#[derive(Debug)]
+pub(crate) struct Names(Ranked<BTreeMap<GroupId, (GroupId, String)>>);
 
 /// A part of a program with a budget of its own. Clones name the same group, which lives until it is
 /// [removed](Group::remove) or its manager ends.
@@ -196,9 +197,15 @@ impl Manager {
     }
 }
 
+impl Default for Names {
+    fn default() -> Self {
+        Self(Ranked::new(Rank::GroupNames, BTreeMap::new()))
+    }
+}
+
 impl Names {
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<GroupId, (GroupId, String)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Held<'_, BTreeMap<GroupId, (GroupId, String)>> {
+        self.0.lock()
     }
 }
 

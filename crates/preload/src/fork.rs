@@ -31,6 +31,7 @@ use crate::{
 };
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_int, c_void};
+use millpond_sync::LocksOf;
 use std::sync::OnceLock;
 
 /// Number of bytes of stack to either side of the stack pointer.
@@ -67,8 +68,8 @@ struct Surroundings {
 
 static SURROUNDINGS: OnceLock<Surroundings> = OnceLock::new();
 
-/// The signal mask while a fork is under way. It belongs to the thread that holds all locks.
-struct Underway(UnsafeCell<Option<Blocked>>);
+/// The signal mask while a fork is under way, and whose the locks are. It belongs to the thread that holds all locks.
+struct Underway(UnsafeCell<Option<(Blocked, LocksOf)>>);
 
 // SAFETY: only the thread that holds the VMA lock uses it.
 unsafe impl Sync for Underway {}
@@ -248,7 +249,7 @@ fn prepare_on_safe_stack(stack: usize, child_stack: Option<usize>) {
     mremap::lock_for_fork();
     vma::lock_for_fork();
     // SAFETY: the VMA lock is held.
-    unsafe { *UNDERWAY.0.get() = Some(blocked) };
+    unsafe { *UNDERWAY.0.get() = Some((blocked, LocksOf::this_thread())) };
     add_pointers(
         &mut needed,
         surroundings.map_or(&[], |found| &found.segments),
@@ -301,6 +302,10 @@ fn child(unlock_streams: bool) {
     stack_switch::after_fork_in_child();
     rights::after_fork_in_child();
     on_safe_stack(move || {
+        // SAFETY: the VMA lock is held since before the fork.
+        if let Some((_, locks)) = unsafe { &*UNDERWAY.0.get() } {
+            locks.inherit();
+        }
         internal_alloc::unlock_after_fork();
         threads::forget_service();
         descriptors::forget();

@@ -19,6 +19,7 @@ use core::cell::UnsafeCell;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 use dlmalloc::Dlmalloc;
+use millpond_sync::Rank;
 
 /// Requests of this many bytes or more are mappings of their own.
 const DIRECT: usize = 256 << 10;
@@ -107,7 +108,7 @@ unsafe impl Sync for Internal {}
 
 #[global_allocator]
 static INTERNAL: Internal = Internal {
-    lock: RawLock::new(),
+    lock: RawLock::new(Rank::InternalAllocator),
     heap: UnsafeCell::new(Dlmalloc::new_with_allocator(Range)),
 };
 

@@ -6,6 +6,7 @@
 
 use crate::raw;
 use core::sync::atomic::{AtomicU32, Ordering::*};
+use millpond_sync::{Rank, witness};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -15,15 +16,21 @@ const AWAITED: u32 = 2;
 /// Number of attempts before going to sleep; most holders are done within a microsecond.
 const SPINS: u32 = 100;
 
-/// A lock of one word. The thread that changes the word from free has the lock.
-pub struct RawLock(AtomicU32);
+/// A lock of one word, with its place in the order of locks. The thread that changes the word from free has the lock.
+pub struct RawLock(AtomicU32, Rank);
 
 impl RawLock {
-    pub const fn new() -> Self {
-        Self(AtomicU32::new(FREE))
+    pub const fn new(rank: Rank) -> Self {
+        Self(AtomicU32::new(FREE), rank)
     }
 
     pub fn lock(&self) {
+        witness::before(self.1);
+        self.wait();
+        witness::taken(self.1);
+    }
+
+    fn wait(&self) {
         for _ in 0..SPINS {
             if self
                 .0
@@ -46,7 +53,7 @@ impl RawLock {
                 .compare_exchange(FREE, HELD, Acquire, Relaxed)
                 .is_ok()
         };
-        (0..1000).any(|_| {
+        let taken = (0..1000).any(|_| {
             is_mine() || {
                 let nap = [0u64, 100_000];
                 let args = [nap.as_ptr() as usize, 0, 0, 0, 0, 0];
@@ -54,7 +61,11 @@ impl RawLock {
                 let _ = unsafe { raw::syscall(libc::SYS_nanosleep, args) };
                 false
             }
-        })
+        });
+        if taken {
+            witness::taken(self.1);
+        }
+        taken
     }
 
     /// Frees the lock in a new child, in which the thread that may hold it does not exist.
@@ -65,6 +76,7 @@ impl RawLock {
     /// Releases the lock. Only the holder may call this or, in a new child process, the thread that held it when it
     /// was forked.
     pub fn unlock(&self) {
+        witness::released(self.1);
         if self.0.swap(FREE, Release) == AWAITED {
             raw::futex_wake(&self.0);
         }
@@ -82,7 +94,7 @@ mod tests {
 
     #[test]
     fn excludes_each_other() {
-        let counter = Counter(RawLock::new(), UnsafeCell::new(0));
+        let counter = Counter(RawLock::new(Rank::Vma), UnsafeCell::new(0));
         let shared = &counter;
         std::thread::scope(|scope| {
             for _ in 0..4 {

@@ -24,6 +24,7 @@ use crate::stack_switch::on_safe_stack;
 use crate::{init, internal_alloc, raw, space, threads};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
+use millpond_sync::Rank;
 use rustix::io::Errno;
 
 /// The signal by which the C library has threads change (`SIGSETXID`).
@@ -69,7 +70,7 @@ pub fn find() {
 }
 
 /// The lock that lets one change happen at a time, from the caller's note to the answer of the last thread.
-static TURN: RawLock = RawLock::new();
+static TURN: RawLock = RawLock::new(Rank::Rights);
 
 /// Frees the lock in a new child, where a thread that was changing something does not exist.
 pub fn after_fork_in_child() {

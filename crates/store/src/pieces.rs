@@ -2,11 +2,11 @@
 //! needed and never move, so that readers need no lock to find an entry.
 
 use crate::mem::{Mapping, PAGE};
+use millpond_sync::{Rank, Ranked};
 use rustix::io::Errno;
 use std::marker::PhantomData;
 use std::mem::size_of;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
-use std::sync::{Mutex, PoisonError};
 
 /// Number of entries of a piece.
 pub(crate) const PIECE: usize = 4096;
@@ -23,7 +23,7 @@ pub(crate) struct Pieces<T> {
     directory: Mapping,
     /// Number of pointers in the directory.
     most: usize,
-    growing: Mutex<()>,
+    growing: Ranked<()>,
     pieces: AtomicU32,
     /// One more than the last piece.
     end: AtomicU32,
@@ -39,7 +39,7 @@ impl<T: Entry> Pieces<T> {
         Ok(Self {
             directory: Mapping::new(most * size_of::<AtomicPtr<T>>())?,
             most,
-            growing: Mutex::new(()),
+            growing: Ranked::new(Rank::TableGrowth, ()),
             pieces: AtomicU32::new(0),
             end: AtomicU32::new(0),
             entries: PhantomData,
@@ -65,7 +65,7 @@ impl<T: Entry> Pieces<T> {
         if let Some(entry) = self.get(index) {
             return Some(entry);
         }
-        let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _growing = self.growing.lock();
         let piece = index as usize / PIECE;
         let place = self.directory().get(piece)?;
         if place.load(Relaxed).is_null() {

@@ -9,10 +9,10 @@
 use crate::image::BLOCK;
 use crate::mem::{Mapping, PAGE};
 use lz4_flex::block::CompressTable;
+use millpond_sync::{Condvar, Rank, Ranked};
 use rustix::io::Errno;
 use std::mem::size_of;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Number of scratches in a pool.
 const COUNT: usize = 8;
@@ -38,7 +38,7 @@ pub(crate) struct ScratchPool {
     map: Mapping,
     /// Number of bytes of each scratch's wire.
     wire: usize,
-    seats: Mutex<Seats>,
+    seats: Ranked<Seats>,
     returned: Condvar,
     /// The longest wire asked of each scratch, 0 when it was never used.
     used: [AtomicUsize; COUNT],
@@ -63,10 +63,13 @@ impl ScratchPool {
         Ok(Self {
             map,
             wire,
-            seats: Mutex::new(Seats {
-                free: (1 << COUNT) - 1,
-                waiting: 0,
-            }),
+            seats: Ranked::new(
+                Rank::Scratches,
+                Seats {
+                    free: (1 << COUNT) - 1,
+                    waiting: 0,
+                },
+            ),
             returned: Condvar::new(),
             used: [const { AtomicUsize::new(0) }; COUNT],
         })
@@ -78,13 +81,10 @@ impl ScratchPool {
     /// When `wire` is more than the pool's.
     pub(crate) fn acquire(&self, wire: usize) -> Scratch<'_> {
         assert!(wire <= self.wire);
-        let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seats = self.seats.lock();
         while seats.free == 0 {
             seats.waiting += 1;
-            seats = self
-                .returned
-                .wait(seats)
-                .unwrap_or_else(PoisonError::into_inner);
+            seats = seats.wait(&self.returned);
             seats.waiting -= 1;
         }
         let index = seats.free.trailing_zeros() as usize;
@@ -145,11 +145,7 @@ impl Scratch<'_> {
 
 impl Drop for Scratch<'_> {
     fn drop(&mut self) {
-        let mut seats = self
-            .pool
-            .seats
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut seats = self.pool.seats.lock();
         seats.free |= 1 << self.index;
         // Waking without a waiter would still be a system call for every save and load.
         if seats.waiting > 0 {
@@ -186,6 +182,6 @@ mod tests {
                 });
             }
         });
-        assert_eq!(pool.seats.lock().unwrap().free, (1 << COUNT) - 1);
+        assert_eq!(pool.seats.lock().free, (1 << COUNT) - 1);
     }
 }

@@ -18,12 +18,12 @@ use crate::pieces::{Entry, PIECE, Pieces};
 use millpond_core::SlotId;
 use millpond_core::SlotPart;
 use millpond_core::port::StoreUsage;
+use millpond_sync::{Rank, Ranked};
 use rustix::io::Errno;
 use rustix::thread::Timespec;
 use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering::*};
-use std::sync::{Mutex, PoisonError};
 
 /// The form in which a block is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -139,7 +139,7 @@ pub(crate) struct SlotTable {
     block: usize,
     heads: Pieces<Record>,
     extra: Pieces<Record>,
-    spare: Mutex<Spare>,
+    spare: Ranked<Spare>,
     slots: AtomicU64,
     pages: AtomicU64,
     same_filled: AtomicU64,
@@ -189,10 +189,13 @@ impl SlotTable {
             block,
             heads: Pieces::new(RECORDS)?,
             extra: Pieces::new(RECORDS)?,
-            spare: Mutex::new(Spare {
-                heads: [0; RUNS],
-                end: 0,
-            }),
+            spare: Ranked::new(
+                Rank::SlotRecords,
+                Spare {
+                    heads: [0; RUNS],
+                    end: 0,
+                },
+            ),
             slots: AtomicU64::new(0),
             pages: AtomicU64::new(0),
             same_filled: AtomicU64::new(0),
@@ -304,7 +307,7 @@ impl SlotTable {
     /// Takes a free run for so many records. The answer is the number of its first record plus one.
     fn new_run(&self, records: usize) -> Option<u32> {
         let length = run_for(records);
-        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spare = self.spare.lock();
         // A longer free run is split.
         if let Some(found) = (length..RUNS).find(|&length| spare.heads[length] != 0) {
             let index = spare.heads[found] - 1;
@@ -342,7 +345,7 @@ impl SlotTable {
     /// Gives the run `run` of so many records back to the pool.
     fn free_run(&self, run: u32, records: usize) {
         if let Some(index) = run.checked_sub(1) {
-            let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut spare = self.spare.lock();
             self.put_free(&mut spare, index, run_for(records));
         }
     }
@@ -549,7 +552,7 @@ mod tests {
                 assert_eq!(table.take(SlotId(slot)).unwrap().blocks().count(), 32);
                 assert!(table.pin(SlotId(slot)).is_none());
             }
-            assert_eq!(table.spare.lock().unwrap().end, 5 * 32);
+            assert_eq!(table.spare.lock().end, 5 * 32);
         }
         assert_eq!(table.usage().logical_bytes, 0);
     }
@@ -573,7 +576,7 @@ mod tests {
                 }
             }
             let wanted: usize = lengths.iter().map(|n| n.next_power_of_two()).sum();
-            let end = table.spare.lock().unwrap().end as usize;
+            let end = table.spare.lock().end as usize;
             assert!(end <= wanted + 256, "{end} records for {wanted}");
             for (run, records) in runs.into_iter().zip(&lengths) {
                 table.free_run(run + 1, *records);

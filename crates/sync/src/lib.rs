@@ -15,8 +15,9 @@ mod gate;
 mod primitives;
 mod rank;
 mod ranked;
+mod shared;
 pub mod time;
-mod witness;
+pub mod witness;
 mod word;
 
 pub use end::end_by;
@@ -27,6 +28,7 @@ pub use primitives::{
 };
 pub use rank::Rank;
 pub use ranked::{Held, Ranked};
+pub use shared::{HeldRw, RankedRw};
 pub use witness::LocksOf;
 pub use word::Word;
 

@@ -1,15 +1,98 @@
 //! The order of all locks.
 
-/// The order in which locks may be taken, lowest first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[repr(u8)]
-pub enum Rank {
+macro_rules! ranks {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// The order in which locks may be taken, lowest first. docs/LOCKS.md says of each lock who takes it, and what
+        /// it may be held for.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+        #[repr(u8)]
+        pub enum Rank {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Rank {
+            /// All ranks, lowest first.
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+        }
+    };
+}
+
+ranks! {
+    /// Turn of those who change a program's user or group.
+    Rights,
+    /// A call of `mremap`, from its beginning to its end.
+    Moving,
+    /// The account of the program's mappings.
+    Vma,
+    /// Callbacks of one shrinker, while they are called.
+    ShrinkerCallbacks,
+    /// The thread that calls shrinkers.
+    ShrinkerThread,
+    /// The list of shrinkers.
+    Shrinkers,
+    /// The handle of a region in C. One thread may take two of them by their addresses.
+    RegionHandle,
+    /// Names of the groups.
+    GroupNames,
     /// Background work: the reclaim thread holds this lock while it works, and the forking thread across a fork.
-    Housekeeping = 1,
+    Housekeeping,
+    /// Ranges that are to be prefetched.
+    Prefetches,
+    /// Ranges that were freed in place and are not marked yet.
+    LazyBatch,
+    /// The book of volatile ranges.
+    VolatileRanges,
+    /// The book of memory that is kept in place.
+    ReuseBook,
+    /// The batch of memory that a large discard gives back.
+    Discards,
     /// The gate: every thread that works on memory enters it; it is closed across a fork.
-    Gate = 2,
+    Gate,
+    /// The batch of spare frames that are given back.
+    SpareFrames,
     /// The core.
-    Core = 3,
+    Core,
+    /// The queue of frees.
+    Frees,
     /// Figures: the process's size, the children.
-    Figures = 4,
+    Figures,
+    /// What the core knows of the book of kept memory.
+    ReuseTold,
+    /// The delivery of faults.
+    Delivery,
+    /// Installation of the SIGBUS handler.
+    SigbusHandler,
+    /// The board of this process.
+    Board,
+    /// Seats of a store's scratch memory.
+    Scratches,
+    /// Bookkeeping of compressed RAM.
+    Arena,
+    /// Batches that wait to be written to a file.
+    FileBatches,
+    /// Clusters that were read from a file and are kept.
+    FileClusters,
+    /// The context of reads that are waited for awake.
+    AwakeReads,
+    /// The map of a file's blocks.
+    FileBlocks,
+    /// Spare indices of segments.
+    SegmentIndices,
+    /// Spare records of a table of slots.
+    SlotRecords,
+    /// Growth of an array that takes memory as it is used.
+    TableGrowth,
+    /// The ring of what cores were told last.
+    Recent,
+    /// The allocator of a preloaded library's own memory.
+    InternalAllocator,
+}
+
+impl Rank {
+    /// Whether the lock is one of the work on memory itself. Who finds it taken tries for a while before it sleeps, and
+    /// a panic under it ends the process: what it guards is half changed, and the next thread would wait for something
+    /// that never happens.
+    pub(crate) const fn is_of_work(self) -> bool {
+        matches!(self, Self::Housekeeping | Self::Core | Self::Figures)
+    }
 }

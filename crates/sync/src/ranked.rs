@@ -1,11 +1,11 @@
 //! The mutex with a rank.
 //!
-//! A thread that finds a lock taken tries for a while before it sleeps. The core is held for a microsecond, and for ten
-//! or twenty while the results of a batch go in. A sleep takes longer, and the thread that releases the lock has to
-//! wake the sleeper, which on a virtual machine costs another 30 to 50 µs when the sleeper's processor has halted. A
-//! fault pays this for the reclaim thread as often as the other way round. Of the faults beside that thread that took
-//! more than 30 µs, half waited for the core or woke the other thread; with patience (fifty microseconds, then) one in
-//! thirty did. Twenty microseconds cover nearly every batch; ten did not.
+//! A thread that finds a lock of the work on memory taken tries for a while before it sleeps. The core is held for a
+//! microsecond, and for ten or twenty while the results of a batch go in. A sleep takes longer, and the thread that
+//! releases the lock has to wake the sleeper, which on a virtual machine costs another 30 to 50 µs when the sleeper's
+//! processor has halted. A fault pays this for the reclaim thread as often as the other way round. Of the faults beside
+//! that thread that took more than 30 µs, half waited for the core or woke the other thread; with patience (fifty
+//! microseconds, then) one in thirty did. Twenty microseconds cover nearly every batch; ten did not.
 
 use crate::{Condvar, Mutex, MutexGuard, Rank, witness};
 use std::sync::{PoisonError, TryLockError};
@@ -18,8 +18,8 @@ const SPIN: Duration = Duration::from_micros(20);
 #[cfg(not(feature = "shuttle"))]
 const TRIES: u32 = 8;
 
-/// A mutex with a place in the order of locks. A panic while it is held ends the process: the guarded state is half
-/// changed, and the next thread would wait for something that never happens.
+/// A mutex with a place in the order of locks. A panic while a lock of the work on memory is held ends the process;
+/// the others are free again when a panic has unwound.
 #[derive(Debug)]
 pub struct Ranked<T> {
     rank: Rank,
@@ -59,6 +59,12 @@ impl<T> Ranked<T> {
         Some(self.held(guard))
     }
 
+    /// Takes the lock if no thread has it, whatever this thread holds: who does not wait cannot wait for itself. Until
+    /// it is released, only locks of higher ranks may be taken.
+    pub fn try_out_of_order(&self) -> Option<Held<'_, T>> {
+        self.try_once().map(|guard| self.held(guard))
+    }
+
     /// The value in a lock that nobody else has.
     pub fn into_inner(self) -> T {
         self.mutex
@@ -82,7 +88,7 @@ impl<T> Ranked<T> {
         }
     }
 
-    /// Tries until the lock is taken or [`SPIN`] has passed.
+    /// Tries until the lock is taken or [`SPIN`] has passed, or once.
     #[cfg(not(feature = "shuttle"))]
     fn try_for_a_while(&self) -> Option<MutexGuard<'_, T>> {
         let mut begun = None;
@@ -90,7 +96,8 @@ impl<T> Ranked<T> {
             if let Some(guard) = self.try_once() {
                 return Some(guard);
             }
-            if begun.get_or_insert_with(std::time::Instant::now).elapsed() >= SPIN {
+            let begun = begun.get_or_insert_with(std::time::Instant::now);
+            if !self.rank.is_of_work() || begun.elapsed() >= SPIN {
                 return None;
             }
             for _ in 0..TRIES {
@@ -106,14 +113,26 @@ impl<T> Ranked<T> {
     }
 }
 
-impl<T> Held<'_, T> {
+impl<'a, T> Held<'a, T> {
+    /// Lets the lock go until `signal` is notified, and takes it again.
+    pub fn wait(self, signal: &Condvar) -> Self {
+        self.let_go(|guard| signal.wait(guard).unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Lets the lock go until `signal` is notified or `limit` has passed, and takes it again.
-    pub fn wait_timeout(mut self, signal: &Condvar, limit: Duration) -> Self {
+    pub fn wait_timeout(self, signal: &Condvar, limit: Duration) -> Self {
+        self.let_go(|guard| {
+            let waited = signal.wait_timeout(guard, limit);
+            waited.unwrap_or_else(PoisonError::into_inner).0
+        })
+    }
+
+    fn let_go(mut self, wait: impl FnOnce(MutexGuard<'a, T>) -> MutexGuard<'a, T>) -> Self {
         let guard = self.guard.take().expect("held until dropped");
         witness::released(self.lock.rank);
-        let (guard, _) = signal
-            .wait_timeout(guard, limit)
-            .unwrap_or_else(PoisonError::into_inner);
+        // The lock is taken again at the end, whatever else is held then.
+        witness::before(self.lock.rank);
+        let guard = wait(guard);
         witness::taken(self.lock.rank);
         self.guard = Some(guard);
         self
@@ -138,7 +157,7 @@ impl<T> Drop for Held<'_, T> {
         if self.guard.take().is_some() {
             witness::released(self.lock.rank);
             #[cfg(not(feature = "shuttle"))]
-            if self.lock.mutex.is_poisoned() {
+            if self.lock.rank.is_of_work() && self.lock.mutex.is_poisoned() {
                 crate::end::end();
             }
         }

@@ -1,6 +1,6 @@
 //! Tests of the locks on real threads.
 
-use crate::{Gate, Rank, Ranked, end_by};
+use crate::{Gate, Rank, Ranked, RankedRw, end_by};
 
 #[test]
 fn locks_in_order_are_taken() {
@@ -71,9 +71,9 @@ fn a_forks_child_holds_what_the_forking_thread_held() {
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         locks.inherit();
-        let again = std::panic::catch_unwind(|| witness::before(Rank::Core));
+        let obstacle = witness::obstacle(Rank::Core);
         // SAFETY: the child leaves by _exit, so that nothing of the parent runs at exit.
-        unsafe { libc::_exit(i32::from(again.is_ok())) };
+        unsafe { libc::_exit(i32::from(obstacle.is_none())) };
     }
     let mut status = 0;
     // SAFETY: the status is written to a variable of this function.
@@ -94,4 +94,63 @@ fn locks_out_of_order_are_caught() {
     }
     let text = last_words("locks_out_of_order_are_caught");
     assert!(text.contains("taking Core while holding"), "{text}");
+}
+
+/// A thread that takes a lock out of order by a try holds it like any other.
+#[test]
+#[cfg(debug_assertions)]
+fn what_was_tried_out_of_order_counts_as_held() {
+    let low = Ranked::new(Rank::VolatileRanges, ());
+    let (middle, high) = (Ranked::new(Rank::Gate, ()), Ranked::new(Rank::Core, ()));
+    let core = high.lock();
+    let tried = low.try_out_of_order().unwrap();
+    assert!(low.try_out_of_order().is_none());
+    drop(core);
+    drop(high.lock());
+    drop(middle.lock());
+    let again = std::panic::catch_unwind(|| crate::witness::before(Rank::VolatileRanges));
+    assert!(again.is_err());
+    drop(tried);
+    drop(low.lock());
+}
+
+/// A wait takes its lock again, so nothing that comes later in the order may be held meanwhile.
+#[test]
+#[cfg(debug_assertions)]
+fn a_wait_that_holds_a_higher_lock_is_caught() {
+    let (low, high) = (
+        Ranked::new(Rank::Frees, ()),
+        Ranked::new(Rank::ReuseTold, ()),
+    );
+    let signal = crate::Condvar::new();
+    let waited = std::panic::catch_unwind(|| {
+        let low = low.lock();
+        let _high = high.lock();
+        low.wait_timeout(&signal, std::time::Duration::from_millis(1));
+    });
+    assert!(waited.is_err());
+    let low = low.lock();
+    drop(low.wait_timeout(&signal, std::time::Duration::from_millis(1)));
+}
+
+#[test]
+fn two_locks_of_one_rank_are_taken_by_address() {
+    let pair = [1, 2].map(|value| RankedRw::new(Rank::RegionHandle, value));
+    let [first, second] = &pair;
+    std::thread::scope(|scope| {
+        for (one, other) in [(first, second), (second, first)] {
+            scope.spawn(move || {
+                for _ in 0..1000 {
+                    let [mut one, mut other] = one.write_both(other);
+                    std::mem::swap(&mut *one, &mut *other);
+                }
+            });
+        }
+    });
+    assert_eq!(*first.read(), 1);
+    assert_eq!(*second.read(), 2);
+    let _alone = first.write();
+    assert!(first.try_read().is_none());
+    #[cfg(debug_assertions)]
+    assert!(std::panic::catch_unwind(|| second.write()).is_err());
 }

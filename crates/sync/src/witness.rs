@@ -4,8 +4,49 @@
 //! library, thread-local storage is found by way of memory that the program's allocator gave out. That is managed
 //! memory, which must not be touched under these locks. (Shuttle's threads have a storage of their own, which is empty
 //! at the start of each execution.)
+//!
+//! The functions here are for locks of other kinds than this crate's. They allocate nothing, and signal handlers may
+//! call them.
 
-pub(crate) use chosen::{before, released, taken};
+use crate::Rank;
+
+/// Panics if the thread may not take a lock of this rank now. In other builds this does nothing.
+#[inline]
+pub fn before(rank: Rank) {
+    if let Some(held) = obstacle(rank) {
+        panic!("taking {rank:?} while holding {held:?}: see docs/LOCKS.md");
+    }
+}
+
+/// Notes that the thread has taken a lock of this rank.
+#[inline]
+pub fn taken(rank: Rank) {
+    chosen::taken(rank);
+}
+
+/// Notes that the thread has released its lock of this rank.
+#[inline]
+pub fn released(rank: Rank) {
+    chosen::released(rank);
+}
+
+/// A guard: the thread has a lock of this rank, which is none of this crate's, while the value lives.
+#[derive(Debug)]
+pub struct Mark(Rank);
+
+impl Mark {
+    /// Notes that a lock was taken that is only ever tried, whatever the thread holds.
+    pub fn tried(rank: Rank) -> Self {
+        taken(rank);
+        Self(rank)
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        released(self.0);
+    }
+}
 
 /// The owner of locks across a fork: the child has another thread number, and holds the locks of the thread that
 /// forked.
@@ -19,18 +60,19 @@ impl LocksOf {
     }
 
     /// Takes over the forking thread's locks in the child, which has only this thread: no other thread holds a lock
-    /// there.
+    /// there. A second call changes nothing.
     pub fn inherit(&self) {
         chosen::inherit(self.0);
     }
 }
 
-#[cfg(any(debug_assertions, feature = "shuttle"))]
-fn check(rank: crate::Rank, held: u64) {
-    assert!(
-        held >> rank as u8 == 0,
-        "taking {rank:?} while holding ranks {held:#b}: see docs/LOCKS.md"
-    );
+/// The highest lock among those that this thread holds, where it must not take one of this rank.
+pub(crate) fn obstacle(rank: Rank) -> Option<Rank> {
+    let held = chosen::held();
+    let is_held = |other: &&Rank| held >> **other as u8 & 1 == 1;
+    (held >> rank as u8 != 0)
+        .then(|| Rank::ALL.iter().rfind(is_held).copied())
+        .flatten()
 }
 
 #[cfg(all(debug_assertions, not(feature = "shuttle")))]
@@ -41,46 +83,57 @@ mod chosen {
     /// Thread number and a bit for each rank that the thread holds. All managers share the table; a thread that holds
     /// locks of two managers at once would be out of order anyway.
     static HELD: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
-    const RANKS: u64 = 0xff;
+    /// Number of bits for ranks. Thread numbers are below 2^22 (the kernel's `PID_MAX_LIMIT`).
+    const BITS: u32 = 42;
+    const RANKS: u64 = (1 << BITS) - 1;
+    const _: () = assert!(Rank::ALL.len() <= BITS as usize);
 
     pub fn me() -> u64 {
-        (rustix::thread::gettid().as_raw_nonzero().get() as u64) << 8
+        (rustix::thread::gettid().as_raw_nonzero().get() as u64) << BITS
     }
 
-    fn mine() -> Option<&'static AtomicU64> {
-        let me = me();
+    fn seat_of(thread: u64) -> Option<&'static AtomicU64> {
         HELD.iter()
-            .find(|seat| seat.load(Ordering::Relaxed) & !RANKS == me)
+            .find(|seat| seat.load(Ordering::Relaxed) & !RANKS == thread)
     }
 
-    pub fn before(rank: Rank) {
-        let held = mine().map_or(0, |seat| seat.load(Ordering::Relaxed) & RANKS);
-        super::check(rank, held);
+    fn held_by(thread: u64) -> u64 {
+        seat_of(thread).map_or(0, |seat| seat.load(Ordering::Relaxed) & RANKS)
+    }
+
+    pub fn held() -> u64 {
+        held_by(me())
     }
 
     pub fn taken(rank: Rank) {
-        let bit = 1 << rank as u8;
-        if let Some(seat) = mine() {
-            seat.fetch_or(bit, Ordering::Relaxed);
+        take(me(), 1 << rank as u8);
+    }
+
+    fn take(me: u64, ranks: u64) {
+        if let Some(seat) = seat_of(me) {
+            seat.fetch_or(ranks, Ordering::Relaxed);
             return;
         }
         // If there are more threads than seats, the check leaves out the threads that find none.
         let _ = HELD.iter().find(|seat| {
-            seat.compare_exchange(0, me() | bit, Ordering::Relaxed, Ordering::Relaxed)
+            seat.compare_exchange(0, me | ranks, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
         });
     }
 
     pub fn inherit(from: u64) {
+        let me = me();
+        let held = held_by(from) | held_by(me);
         for seat in &HELD {
-            let held = seat.load(Ordering::Relaxed);
-            let held = (held & !RANKS == from).then_some(me() | (held & RANKS));
-            seat.store(held.unwrap_or(0), Ordering::Relaxed);
+            seat.store(0, Ordering::Relaxed);
+        }
+        if held != 0 {
+            take(me, held);
         }
     }
 
     pub fn released(rank: Rank) {
-        if let Some(seat) = mine() {
+        if let Some(seat) = seat_of(me()) {
             let left = seat.load(Ordering::Relaxed) & !(1 << rank as u8);
             seat.store(if left & RANKS == 0 { 0 } else { left }, Ordering::Relaxed);
         }
@@ -98,7 +151,7 @@ mod chosen {
 
     /// The ranks that this thread holds, changed by `change`. None is held while an execution is torn down: what is
     /// dropped then is not dropped by the thread that took it.
-    fn held(change: impl FnOnce(u64) -> u64) -> u64 {
+    fn change(change: impl FnOnce(u64) -> u64) -> u64 {
         if std::thread::panicking() || shuttle::current::try_get_current_task().is_none() {
             return 0;
         }
@@ -113,16 +166,16 @@ mod chosen {
     /// There is no real fork under shuttle: the forking thread goes on with what it holds.
     pub fn inherit(_: u64) {}
 
-    pub fn before(rank: Rank) {
-        super::check(rank, held(|held| held));
+    pub fn held() -> u64 {
+        change(|held| held)
     }
 
     pub fn taken(rank: Rank) {
-        held(|held| held | 1 << rank as u8);
+        change(|held| held | 1 << rank as u8);
     }
 
     pub fn released(rank: Rank) {
-        held(|held| held & !(1 << rank as u8));
+        change(|held| held & !(1 << rank as u8));
     }
 }
 
@@ -133,7 +186,10 @@ mod chosen {
         0
     }
     pub fn inherit(_: u64) {}
-    pub fn before(_: Rank) {}
+    #[inline]
+    pub fn held() -> u64 {
+        0
+    }
     pub fn taken(_: Rank) {}
     pub fn released(_: Rank) {}
 }

@@ -2,8 +2,8 @@
 
 use millpond_core::limits::ZERO_IN_PLACE_PAGES;
 use millpond_core::{PageCount, PageIndex, PageRange};
-use millpond_sync::Mutex;
 use millpond_sync::atomic::{AtomicU32, Ordering};
+use millpond_sync::{Rank, Ranked};
 
 /// Ranges in a batch. Half as many again would save a hundredth of a microsecond for each range.
 pub(crate) const BATCH: usize = 32;
@@ -15,7 +15,7 @@ pub(crate) const PATIENCE: u32 = 64;
 pub struct LazyBatch {
     /// Whether a whole batch fits under the cap for lazily freed memory, which must hold without a check.
     pub(crate) fits: bool,
-    pub(crate) batch: Mutex<Batch>,
+    pub(crate) batch: Ranked<Batch>,
     /// Calls that go the long way before the short one is tried again.
     pub(crate) skip: AtomicU32,
     /// Number of such calls after the next miss.
@@ -41,7 +41,7 @@ impl LazyBatch {
     pub const fn new(cap: PageCount) -> Self {
         Self {
             fits: cap.0 >= BATCH as u32 * ZERO_IN_PLACE_PAGES,
-            batch: Mutex::new(EMPTY),
+            batch: Ranked::new(Rank::LazyBatch, EMPTY),
             skip: AtomicU32::new(0),
             misses: AtomicU32::new(0),
         }
@@ -64,7 +64,7 @@ impl LazyBatch {
 
     /// Takes the ranges that have been collected, if no thread is collecting at the moment.
     pub(crate) fn take(&self) -> Option<Batch> {
-        let mut batch = self.batch.try_lock().ok()?;
+        let mut batch = self.batch.try_out_of_order()?;
         (batch.len > 0).then(|| {
             let taken = *batch;
             batch.len = 0;

@@ -5,9 +5,8 @@ use crate::sabotage::{self, Sabotage};
 use millpond_core::PageRange;
 use millpond_sync::atomic::{AtomicBool, Ordering};
 use millpond_sync::thread::JoinHandle;
-use millpond_sync::{Condvar, Mutex, MutexGuard};
+use millpond_sync::{Condvar, Held, Rank, Ranked};
 use std::collections::VecDeque;
-use std::sync::PoisonError;
 
 /// Most ranges that wait.
 pub(crate) const QUEUE: usize = 64;
@@ -22,9 +21,9 @@ pub(crate) struct State {
 }
 
 /// The queue of ranges to prefetch. See the [module](self).
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Prefetcher {
-    pub(crate) state: Mutex<State>,
+    pub(crate) state: Ranked<State>,
     pub(crate) asked: Condvar,
     /// Whether the thread is to let go of its range.
     pub(crate) called_off: AtomicBool,
@@ -33,8 +32,17 @@ pub struct Prefetcher {
 }
 
 impl Prefetcher {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn new() -> Self {
+        Self {
+            state: Ranked::new(Rank::Prefetches, State::default()),
+            asked: Condvar::new(),
+            called_off: AtomicBool::new(false),
+            let_go: Condvar::new(),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> Held<'_, State> {
+        self.state.lock()
     }
 
     /// The next range, when there is one; `None` at the end.
@@ -49,8 +57,7 @@ impl Prefetcher {
                 self.called_off.store(false, Ordering::Relaxed);
                 return Some(range);
             }
-            let waited = self.asked.wait(state);
-            state = waited.unwrap_or_else(PoisonError::into_inner);
+            state = state.wait(&self.asked);
         }
     }
 
@@ -76,8 +83,7 @@ impl Prefetcher {
         while state.current.is_some_and(|current| !apart(current)) {
             // The flag is cleared under the lock, with the next range.
             self.called_off.store(true, Ordering::Relaxed);
-            let waited = self.let_go.wait(state);
-            state = waited.unwrap_or_else(PoisonError::into_inner);
+            state = state.wait(&self.let_go);
         }
     }
 }

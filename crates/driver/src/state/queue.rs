@@ -7,10 +7,10 @@ use millpond_core::{LEAF_PAGES, PAGE_SIZE, PageCount};
 use millpond_sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use millpond_sync::thread::JoinHandle;
 use millpond_sync::time::Instant;
-use millpond_sync::{Condvar, Mutex, MutexGuard};
+use millpond_sync::{Condvar, Held, Rank, Ranked};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 /// Pages of a batch: the slots of 32 MiB in single pages, and a frame for each.
@@ -98,7 +98,7 @@ pub(crate) struct Queue {
 }
 
 /// A guard: nothing is being freed, and no thread begins to free, while the value lives.
-pub struct AtRest<'a>(pub(crate) MutexGuard<'a, Queue>);
+pub struct AtRest<'a>(pub(crate) Held<'a, Queue>);
 
 impl AtRest<'_> {
     /// Forgets the workers in the child of a fork: they are the parent's.
@@ -132,7 +132,7 @@ impl Counts {
 
 /// The queue and its tuning.
 pub struct Freer {
-    pub(crate) queue: Mutex<Queue>,
+    pub(crate) queue: Ranked<Queue>,
     /// Notified when a job has come or is done.
     pub(crate) changed: Condvar,
     pub(crate) workers: AtomicUsize,
@@ -143,9 +143,9 @@ pub struct Freer {
     /// Workers that give memory back; read without the queue's lock.
     pub(crate) busy: AtomicUsize,
     /// The batch for spare frames, as the code that gives these back may not allocate.
-    pub spare: Mutex<Gather>,
+    pub spare: Ranked<Gather>,
     /// The batch for large discards. Threads only try its lock, as its holder enters the gate.
-    pub discards: Mutex<Gather>,
+    pub discards: Ranked<Gather>,
     pub(crate) ended: AtomicBool,
 }
 
@@ -153,15 +153,15 @@ impl Freer {
     /// Makes an empty queue.
     pub(crate) fn new() -> Self {
         let freer = Self {
-            queue: Mutex::default(),
+            queue: Ranked::new(Rank::Frees, Queue::default()),
             changed: Condvar::new(),
             workers: AtomicUsize::new(0),
             batch_pages: AtomicU32::new(0),
             chunk_pages: AtomicU32::new(0),
             counts: Counts::default(),
             busy: AtomicUsize::new(0),
-            spare: Mutex::new(Gather::with_pages(PAGES)),
-            discards: Mutex::new(Gather::with_pages(DISCARD_PAGES)),
+            spare: Ranked::new(Rank::SpareFrames, Gather::with_pages(PAGES)),
+            discards: Ranked::new(Rank::Discards, Gather::with_pages(DISCARD_PAGES)),
             ended: AtomicBool::new(false),
         };
         freer.set_tuning(FreeTuning::default());
@@ -227,13 +227,11 @@ impl Freer {
         (queue.jobs.is_empty() && queue.taken == 0).then_some(AtRest(queue))
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn lock(&self) -> Held<'_, Queue> {
+        self.queue.lock()
     }
 
-    pub(crate) fn wait<'a>(&self, queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
-        self.changed
-            .wait(queue)
-            .unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn wait<'a>(&self, queue: Held<'a, Queue>) -> Held<'a, Queue> {
+        queue.wait(&self.changed)
     }
 }

@@ -5,8 +5,7 @@ use crate::sabotage::{self, Sabotage};
 use crate::state::named::Named;
 use millpond_core::limits::ZERO_IN_PLACE_PAGES;
 use millpond_core::{Core, LEAF_PAGES, OrderPolicy, PageCount, PageRange, RegionId};
-use millpond_sync::{Condvar, Mutex, MutexGuard};
-use std::sync::PoisonError;
+use millpond_sync::{Condvar, Held, Rank, Ranked};
 
 /// Most ranges in the book. When it is full, further memory goes through the pool.
 pub(crate) const RANGES: usize = 64;
@@ -137,9 +136,9 @@ impl Told {
 
 /// The book and what the core knows of it. See the [module](self).
 pub struct Reuse {
-    pub(crate) book: Mutex<Book>,
+    pub(crate) book: Ranked<Book>,
     /// The core's knowledge of the book; its lock is held for a copy, under the core lock.
-    pub(crate) told: Mutex<Told>,
+    pub(crate) told: Ranked<Told>,
     /// Notified when a region is ready, or will not be.
     pub(crate) changed: Condvar,
 }
@@ -148,26 +147,32 @@ impl Reuse {
     pub fn new() -> Self {
         Self {
             // A discard allocates nothing, so all room is made here.
-            book: Mutex::new(Book {
-                ranges: Vec::with_capacity(RANGES),
-                whole: Vec::with_capacity(WHOLE),
-                edition: 0,
-            }),
-            told: Mutex::new(Told {
-                edition: 0,
-                pages: PageCount::ZERO,
-            }),
+            book: Ranked::new(
+                Rank::ReuseBook,
+                Book {
+                    ranges: Vec::with_capacity(RANGES),
+                    whole: Vec::with_capacity(WHOLE),
+                    edition: 0,
+                },
+            ),
+            told: Ranked::new(
+                Rank::ReuseTold,
+                Told {
+                    edition: 0,
+                    pages: PageCount::ZERO,
+                },
+            ),
             changed: Condvar::new(),
         }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn lock(&self) -> Held<'_, Book> {
+        self.book.lock()
     }
 
     /// The core's knowledge of the book. The caller holds the core lock.
-    pub(crate) fn told(&self) -> MutexGuard<'_, Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn told(&self) -> Held<'_, Told> {
+        self.told.lock()
     }
 
     /// Pages that the book may hold: the core's room comes on top of the pages that the core knows of.
@@ -196,7 +201,7 @@ mod tests {
 
     #[test]
     fn ranges_of_a_region_join_and_what_was_there_is_told() {
-        let mut book = Reuse::new().book.into_inner().unwrap();
+        let mut book = Reuse::new().book.into_inner();
         let (one, two) = (RegionId(1), RegionId(2));
         let mut add = |id, range| book.add(id, range, PageCount(81));
         assert_eq!(add(one, range(0, 16)), Some(PageCount(0)));
@@ -216,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_full_book_takes_only_what_joins() {
-        let mut book = Reuse::new().book.into_inner().unwrap();
+        let mut book = Reuse::new().book.into_inner();
         for n in 0..RANGES as u32 {
             let piece = range(4 * n, 4 * n + 1);
             assert!(
@@ -263,7 +268,7 @@ mod tests {
     /// twice.
     #[test]
     fn the_same_room_is_not_had_twice() {
-        let mut book = Reuse::new().book.into_inner().unwrap();
+        let mut book = Reuse::new().book.into_inner();
         let (most, order) = (PageCount(16), OrderPolicy::Fixed(Order::ZERO));
         assert!(book.add(RegionId(1), range(0, 12), most).is_some());
         assert!(book.add(RegionId(2), range(32, 40), most).is_none());

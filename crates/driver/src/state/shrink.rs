@@ -4,8 +4,8 @@ use millpond_core::GroupId;
 use millpond_core::policy::shrink::Owed;
 use millpond_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_sync::thread::{JoinHandle, ThreadId};
-use millpond_sync::{Mutex, MutexGuard, Word};
-use std::sync::{Arc, PoisonError};
+use millpond_sync::{Rank, Ranked, Word};
+use std::sync::Arc;
 
 /// The callbacks of a shrinker. `count` says how many objects could be given up. `scan` looks at so many, gives up
 /// those that it can, and says how many these were.
@@ -21,7 +21,7 @@ pub(crate) struct Callbacks {
 /// once the guard is gone.
 pub struct Registered {
     pub(crate) group: GroupId,
-    pub(crate) callbacks: Mutex<Option<Callbacks>>,
+    pub(crate) callbacks: Ranked<Option<Callbacks>>,
     pub(crate) gone: AtomicBool,
     pub(crate) scanned: AtomicU64,
     pub(crate) freed: AtomicU64,
@@ -38,8 +38,8 @@ pub struct ShrinkerStats {
 
 /// The caches that give way, and the thread that asks them.
 pub struct Shrinkers {
-    pub(crate) all: Mutex<Vec<Arc<Registered>>>,
-    pub(crate) thread: Mutex<Option<JoinHandle<()>>>,
+    pub(crate) all: Ranked<Vec<Arc<Registered>>>,
+    pub(crate) thread: Ranked<Option<JoinHandle<()>>>,
     /// Futex word that changes when a thread has reclaimed.
     pub(crate) pokes: Word,
     /// Whether the thread sleeps.
@@ -47,16 +47,12 @@ pub struct Shrinkers {
     pub(crate) stop: AtomicBool,
 }
 
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Shrinkers {
     /// Makes an empty list.
     pub(crate) fn new() -> Self {
         Self {
-            all: Mutex::default(),
-            thread: Mutex::default(),
+            all: Ranked::new(Rank::Shrinkers, Vec::new()),
+            thread: Ranked::new(Rank::ShrinkerThread, None),
             pokes: Word::new(0),
             resting: AtomicBool::new(false),
             stop: AtomicBool::new(false),
@@ -64,7 +60,8 @@ impl Shrinkers {
     }
 
     pub(crate) fn is_own_thread(&self, me: ThreadId) -> bool {
-        lock(&self.thread)
+        self.thread
+            .lock()
             .as_ref()
             .is_some_and(|thread| thread.thread().id() == me)
     }

@@ -27,7 +27,8 @@
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, OnceLock};
+use millpond_sync::{Rank, Ranked};
+use std::sync::{Arc, OnceLock};
 
 use millpond_core::{PAGE_SHIFT, PageIndex};
 
@@ -59,7 +60,7 @@ static TABLE: [Slot; ARENAS] = [const {
 
 /// Serialises the installation of the handler. The lock is never taken by the handler, nor once the handler is
 /// installed: a child of a fork may find the lock taken for good.
-static INSTALLING: Mutex<()> = Mutex::new(());
+static INSTALLING: Ranked<()> = Ranked::new(Rank::SigbusHandler, ());
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 /// The action for SIGBUS before ours.
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
@@ -238,9 +239,7 @@ fn install_handler() -> Result<(), MmuError> {
     if INSTALLED.load(SeqCst) {
         return Ok(());
     }
-    let _installing = INSTALLING
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _installing = INSTALLING.lock();
     install_once()
 }
 

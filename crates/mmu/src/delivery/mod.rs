@@ -107,10 +107,7 @@ impl Uffd {
     /// # Errors
     /// [`MmuError::AlreadyAttached`], or the error that keeps the delivery from starting.
     pub fn attach(&self, sink: Arc<dyn FaultSink>) -> Result<(), MmuError> {
-        let mut attached = self
-            .attached()
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut attached = self.attached().lock();
         if attached.is_some() {
             return Err(MmuError::AlreadyAttached);
         }
@@ -122,11 +119,7 @@ impl Uffd {
     /// Stops the delivery and waits until no fault is being resolved. Threads that fault afterwards wait (handler) or
     /// get SIGBUS (in-thread). Nothing happens when nothing is attached. A sink must not call this.
     pub fn detach(&self) {
-        let attached = self
-            .attached()
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-            .take();
+        let attached = self.attached().lock().take();
         match attached.map(|attached| attached.by) {
             None => {}
             Some(By::InThread(entry)) => entry.remove(),
@@ -135,10 +128,7 @@ impl Uffd {
     }
 
     pub(crate) fn attach_again_in_child(&self) -> Result<(), MmuError> {
-        let mut attached = self
-            .attached()
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut attached = self.attached().lock();
         let Some(Attached { sink, by }) = attached.take() else {
             return Ok(());
         };

@@ -35,7 +35,7 @@ mod zero;
 mod zero_in_place;
 mod zeros;
 
-use std::sync::Mutex;
+use millpond_sync::{Rank, Ranked};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -121,7 +121,7 @@ pub struct Uffd {
     features: Features,
     costs: cost::Costs,
     surprised: AtomicBool,
-    attached: Mutex<Option<Attached>>,
+    attached: Ranked<Option<Attached>>,
 }
 
 impl Uffd {
@@ -180,7 +180,7 @@ impl Uffd {
             features,
             costs: cost::Costs::new(),
             surprised: AtomicBool::new(false),
-            attached: Mutex::new(None),
+            attached: Ranked::new(Rank::Delivery, None),
         };
         uffd.leave_out_of_dumps();
         uffd.register_pool()?;
@@ -382,7 +382,7 @@ impl Uffd {
         self.delivery
     }
 
-    pub(crate) fn attached(&self) -> &Mutex<Option<Attached>> {
+    pub(crate) fn attached(&self) -> &Ranked<Option<Attached>> {
         &self.attached
     }
 

@@ -23,6 +23,7 @@ use crate::{raw, space};
 use copy::{Carry, Underway};
 use core::ffi::{c_int, c_void};
 use libc::{MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE};
+use millpond_sync::Rank;
 use rustix::io::Errno;
 use std::sync::OnceLock;
 
@@ -33,7 +34,7 @@ const MOST_ROOM: usize = 1 << 30;
 /// depends on the kernel.
 const LONGEST: usize = 1 << 48;
 
-static MOVING: RawLock = RawLock::new();
+static MOVING: RawLock = RawLock::new(Rank::Moving);
 
 /// Waits for moves under way and keeps new ones out until [`unlock_after_fork`]. Signals are blocked by the caller.
 pub fn lock_for_fork() {

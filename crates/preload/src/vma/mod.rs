@@ -25,6 +25,7 @@ use crate::space::{self, Space};
 use crate::stack_switch::on_safe_stack;
 use core::cell::UnsafeCell;
 use map::Map;
+use millpond_sync::Rank;
 use rustix::io::Errno;
 
 /// Number of bytes in a page.
@@ -110,7 +111,7 @@ struct Guarded {
 unsafe impl Sync for Guarded {}
 
 static VMAS: Guarded = Guarded {
-    lock: RawLock::new(),
+    lock: RawLock::new(Rank::Vma),
     vmas: UnsafeCell::new(None),
 };
 

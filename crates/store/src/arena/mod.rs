@@ -24,10 +24,10 @@ pub(crate) mod class;
 use crate::mem::{Mapping, PAGE};
 use chunk::{CHUNK_BYTES, HEADER_BYTES, Header, NoRun, Span};
 use class::{CLASSES, MAX_SPAN, class, class_of};
+use millpond_sync::{Held, Rank, Ranked};
 use rustix::io::Errno;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The most chunks: 1 TiB of objects.
@@ -91,7 +91,7 @@ struct State {
 pub(crate) struct Arena {
     /// A pointer to each chunk. The entry of a vacant number is the next vacant number times two plus one.
     directory: Mapping,
-    state: Mutex<State>,
+    state: Ranked<State>,
     max_ram: AtomicU64,
     live: AtomicU64,
     freed: AtomicU64,
@@ -103,7 +103,7 @@ const SLACK: u64 = 8;
 
 /// Whether `ram` exceeds the limit `most` by so much that the arena is to be [drained](Arena::drain).
 pub(crate) fn is_too_much(ram: u64, most: u64) -> bool {
-    ram > most + most / SLACK
+    ram > most.saturating_add(most / SLACK)
 }
 
 /// The limit is reached, or the kernel has no more memory.
@@ -115,25 +115,28 @@ impl Arena {
     pub(crate) fn new(max_ram: u64) -> Result<Self, Errno> {
         Ok(Self {
             directory: Mapping::new(MAX_CHUNKS * size_of::<AtomicUsize>())?,
-            state: Mutex::new(State {
-                roomy: [NONE; CLASSES],
-                lowest: [0; MAX_SPAN + 1],
-                end: 0,
-                vacant: NONE,
-                mapped: 0,
-                spare: NONE,
-                keep: NONE,
-                ram: 0,
-                resting: 0,
-            }),
+            state: Ranked::new(
+                Rank::Arena,
+                State {
+                    roomy: [NONE; CLASSES],
+                    lowest: [0; MAX_SPAN + 1],
+                    end: 0,
+                    vacant: NONE,
+                    mapped: 0,
+                    spare: NONE,
+                    keep: NONE,
+                    ram: 0,
+                    resting: 0,
+                },
+            ),
             max_ram: AtomicU64::new(max_ram),
             live: AtomicU64::new(0),
             freed: AtomicU64::new(0),
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Held<'_, State> {
+        self.state.lock()
     }
 
     fn entry(&self, chunk: usize) -> &AtomicUsize {

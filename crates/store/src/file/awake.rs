@@ -29,11 +29,11 @@
 //! The kernel, a sandbox, or the machine's limit on such contexts (`fs.aio-max-nr`) may refuse a context. A context
 //! serves one thread at a time. A forked child does not have its parent's. In all these cases the read is a `pread`.
 
+use millpond_sync::{Held, Rank, Ranked};
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::io::{self, Errno};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The longest time for which the device is asked again and again.
@@ -99,12 +99,12 @@ struct State {
 pub(crate) struct Awake {
     wanted: AtomicBool,
     /// The lock is held by the thread that waits for the device. No thread waits for the lock.
-    state: Mutex<State>,
+    state: Ranked<State>,
 }
 
 /// The right to use the context, held by one thread at a time.
 struct Turn<'a> {
-    state: MutexGuard<'a, State>,
+    state: Held<'a, State>,
     context: usize,
 }
 
@@ -112,11 +112,14 @@ impl Awake {
     pub(crate) const fn new() -> Self {
         Self {
             wanted: AtomicBool::new(false),
-            state: Mutex::new(State {
-                context: Context::None,
-                resting: 0,
-                rest: 0,
-            }),
+            state: Ranked::new(
+                Rank::AwakeReads,
+                State {
+                    context: Context::None,
+                    resting: 0,
+                    rest: 0,
+                },
+            ),
         }
     }
 
@@ -132,8 +135,8 @@ impl Awake {
         state.resting = REST_IN_CHILD;
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Held<'_, State> {
+        self.state.lock()
     }
 
     /// Reads like `pread`.
@@ -156,7 +159,7 @@ impl Awake {
         if !self.wanted.load(Relaxed) {
             return None;
         }
-        let mut state = self.state.try_lock().ok()?;
+        let mut state = self.state.try_lock()?;
         if state.resting > 0 {
             state.resting -= 1;
             return None;
@@ -342,7 +345,7 @@ mod tests {
         drop(turn);
         let context = mem::replace(&mut awake.lock().context, Context::Refused);
         read();
-        assert!(awake.state.try_lock().is_ok());
+        assert!(awake.state.try_lock().is_some());
         awake.lock().context = context;
     }
 

@@ -26,9 +26,9 @@
 
 use super::alloc::FILE_BLOCK;
 use crate::mem::Mapping;
+use millpond_sync::{Held, Rank, Ranked};
 use rustix::io::Errno;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Number of blocks in a cluster.
 const CLUSTER: u64 = 8;
@@ -119,7 +119,7 @@ struct State {
 
 /// The clusters that are kept. The module's documentation describes them.
 pub(crate) struct Clusters {
-    state: Mutex<State>,
+    state: Ranked<State>,
     /// The bytes of all lines, used under the lock only.
     map: Mapping,
 }
@@ -191,19 +191,22 @@ impl Clusters {
             used_at: 0,
         };
         Ok(Self {
-            state: Mutex::new(State {
-                lines: [line; KEPT],
-                now: 0,
-                version: 0,
-                beside: Score::new(WORTH),
-                parted: Score::new(WORTH_PARTED),
-            }),
+            state: Ranked::new(
+                Rank::FileClusters,
+                State {
+                    lines: [line; KEPT],
+                    now: 0,
+                    version: 0,
+                    beside: Score::new(WORTH),
+                    parted: Score::new(WORTH_PARTED),
+                },
+            ),
             map: Mapping::new(KEPT * CLUSTER_BYTES)?,
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Held<'_, State> {
+        self.state.lock()
     }
 
     /// The address at which line `i` has block `at` of its cluster.

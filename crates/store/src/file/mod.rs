@@ -36,6 +36,7 @@ use clusters::Clusters;
 use millpond_core::SlotId;
 use millpond_core::SlotPart;
 use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
+use millpond_sync::{Held, Rank, Ranked};
 use page_sums::PageSums;
 use pending::{Medium, Pending};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
@@ -45,7 +46,6 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::*};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The most files that a process may hold: its own, its parent's, and so on.
 const GENERATIONS: usize = 8;
@@ -134,7 +134,7 @@ pub struct FileStore {
     table: SlotTable,
     sums: Checksums,
     scratches: ScratchPool,
-    blocks: Mutex<BlockMap>,
+    blocks: Ranked<BlockMap>,
     pending: Pending,
     clusters: Clusters,
     awake: Awake,
@@ -176,7 +176,8 @@ impl FileStore {
         let memory = |errno| OpenError::Memory { errno };
         let table = SlotTable::new(BLOCK).map_err(memory)?;
         let scratches = ScratchPool::new(WIRE).map_err(memory)?;
-        let blocks = Mutex::new(BlockMap::new(max_blocks).map_err(memory)?);
+        let blocks = BlockMap::new(max_blocks).map_err(memory)?;
+        let blocks = Ranked::new(Rank::FileBlocks, blocks);
         let pending = Pending::new().map_err(memory)?;
         let clusters = Clusters::new().map_err(memory)?;
         let page_sums = PageSums::new(max_blocks).map_err(memory)?;
@@ -283,8 +284,8 @@ impl FileStore {
         (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
-    fn blocks(&self) -> MutexGuard<'_, BlockMap> {
-        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
+    fn blocks(&self) -> Held<'_, BlockMap> {
+        self.blocks.lock()
     }
 
     /// The file that this process writes, with all that belongs to it.
@@ -378,7 +379,8 @@ impl Store for FileStore {
 
     fn usage(&self) -> StoreUsage {
         let table = self.table.usage();
-        let ram = self.blocks().ram_bytes()
+        let blocks = self.blocks().ram_bytes();
+        let ram = blocks
             + self.page_sums.ram_bytes()
             + self.segments.ram_bytes()
             + self.scratches.ram_bytes()

@@ -29,11 +29,11 @@ use super::clusters::Clusters;
 use super::io;
 use crate::mem::Mapping;
 use millpond_core::port::SaveError;
+use millpond_sync::{Condvar, Held, Rank, Ranked};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Number of batches: one that is filled, one that is written, and one more while two savers meet.
 const BATCHES: usize = 3;
@@ -100,7 +100,7 @@ pub(crate) struct Pending {
     /// The bytes of all batches, as they are to be in the file. A saver writes the bytes of a batch under the lock,
     /// and they are never written again while the batch holds them.
     map: Mapping,
-    batches: Mutex<Batches>,
+    batches: Ranked<Batches>,
     written: Condvar,
     /// One bit for each batch that ever took RAM.
     used: AtomicU32,
@@ -113,7 +113,7 @@ pub(crate) struct Medium<'a> {
     /// The number of that file.
     pub(crate) file: usize,
     /// The map of its blocks.
-    pub(crate) blocks: &'a Mutex<BlockMap>,
+    pub(crate) blocks: &'a Ranked<BlockMap>,
     /// The clusters of it that are kept.
     pub(crate) clusters: &'a Clusters,
     /// The cipher that encrypts it.
@@ -121,8 +121,8 @@ pub(crate) struct Medium<'a> {
 }
 
 impl Medium<'_> {
-    fn blocks(&self) -> MutexGuard<'_, BlockMap> {
-        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
+    fn blocks(&self) -> Held<'_, BlockMap> {
+        self.blocks.lock()
     }
 }
 
@@ -139,14 +139,14 @@ impl Pending {
     pub(crate) fn new() -> Result<Self, Errno> {
         Ok(Self {
             map: Mapping::new(BATCHES * BATCH_BYTES)?,
-            batches: Mutex::new([Batch::EMPTY; BATCHES]),
+            batches: Ranked::new(Rank::FileBatches, [Batch::EMPTY; BATCHES]),
             written: Condvar::new(),
             used: AtomicU32::new(0),
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Batches> {
-        self.batches.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Held<'_, Batches> {
+        self.batches.lock()
     }
 
     /// Takes `blob`, whole blocks, and answers its first block in the file. With `None` the caller has to write the
@@ -197,8 +197,7 @@ impl Pending {
                     ..Batch::EMPTY
                 };
             } else if phase(Phase::Writing).is_some() {
-                let waited = self.written.wait(batches);
-                batches = waited.unwrap_or_else(PoisonError::into_inner);
+                batches = batches.wait(&self.written);
             } else {
                 return Ok(None);
             }
@@ -239,10 +238,10 @@ impl Pending {
     /// Writes batch `i`, without the lock meanwhile.
     fn write<'a>(
         &'a self,
-        mut batches: MutexGuard<'a, Batches>,
+        mut batches: Held<'a, Batches>,
         i: usize,
         medium: &Medium<'_>,
-    ) -> (MutexGuard<'a, Batches>, Result<(), Errno>) {
+    ) -> (Held<'a, Batches>, Result<(), Errno>) {
         let Batch { start, filled, .. } = batches[i];
         let mut result = Ok(());
         if !batches[i].all_dead() {

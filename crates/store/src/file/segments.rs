@@ -20,11 +20,11 @@ use crate::mem::PAGE;
 use crate::pieces::{Entry, Pieces};
 use crate::scratch::Tables;
 use millpond_core::port::LoadError;
+use millpond_sync::{Held, Rank, Ranked};
 use rustix::io::Errno;
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::*};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Number of bytes in a segment, before compression.
 const SEGMENT: usize = 16 << 10;
@@ -56,7 +56,7 @@ struct Spare {
 pub(super) struct Segments {
     sums: Pieces<KeptSum>,
     ends: Pieces<Ends>,
-    spare: Mutex<Spare>,
+    spare: Ranked<Spare>,
 }
 
 impl Segments {
@@ -64,12 +64,12 @@ impl Segments {
         Ok(Self {
             sums: Pieces::new(MOST * BLOCK_PAGES as u64)?,
             ends: Pieces::new(MOST)?,
-            spare: Mutex::new(Spare { free: 0, end: 0 }),
+            spare: Ranked::new(Rank::SegmentIndices, Spare { free: 0, end: 0 }),
         })
     }
 
-    fn spare(&self) -> MutexGuard<'_, Spare> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    fn spare(&self) -> Held<'_, Spare> {
+        self.spare.lock()
     }
 
     fn ends(&self, index: Index) -> Option<&AtomicU64> {

@@ -33,7 +33,6 @@ mod compressed_ram;
 mod error;
 mod file;
 mod image;
-mod lz4;
 mod mem;
 mod null;
 mod paged;

@@ -16,21 +16,13 @@
 //!
 //! A page that LZ4 does not shrink lies in the block as it is, and is known by its length. A block of a single page
 //! is its stream and nothing else.
-//!
-//! *Which decompressor is used.* The reference library is faster with many short sequences, ours
-//! ([`lz4`](crate::lz4)) with a few long ones: a page that is a quarter noise and otherwise a run takes 0.75 µs by
-//! ours and 0.88 by the library. So ours begins, and the library starts over after eight sequences, which costs the
-//! other pages a few percent.
 
 use crate::codec::{compress, decompress};
-use crate::lz4::{Malformed, decompress_first};
 use crate::mem::PAGE;
 use crate::scratch::Tables;
 use millpond_core::port::LoadError;
 
 const END: usize = size_of::<u16>();
-/// A page of at most so many sequences consists of long ones. With 16 as the limit the other pages paid 8 % for it.
-const FEW_SEQUENCES: usize = 8;
 
 /// The bytes of checksums that are kept before the streams of a block of `len` bytes: one checksum for each page,
 /// unless the block's own is the only one.
@@ -91,11 +83,7 @@ pub(crate) fn decode(
         out.copy_from_slice(stream);
         return Ok(());
     }
-    let whole = decompress_first(stream, out, FEW_SEQUENCES);
-    match whole.map_err(|Malformed| LoadError::Corrupt)? {
-        true => Ok(()),
-        false => decompress(stream, out),
-    }
+    decompress(stream, out)
 }
 
 #[cfg(test)]

@@ -250,7 +250,7 @@ fn the_budget_holds_while_memory_is_freed_in_the_background() {
 }
 
 /// Frames go round through the pool, and a program that rests gives them back. (Memory that its owner alone discards
-/// need not go round at all: `kept.rs`.)
+/// need not go round at all: `reuse.rs`.)
 #[test]
 fn what_is_discarded_serves_the_next_faults_and_goes_back_when_nobody_asks() {
     for (delivery, method) in ways() {

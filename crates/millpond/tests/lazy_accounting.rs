@@ -82,7 +82,7 @@ fn bytes_are_reported_where_they_are_at_every_stage() {
         assert_eq!((resident, lazyfree), (half, rest), "{}", case.name);
 
         // A discard leaves nothing. And one folio of the rest is pinned, and so in use. (The discard is by address:
-        // memory that its owner alone discards is kept as lazily freed, as far as demand goes; see `kept.rs`.)
+        // memory that its owner alone discards is kept as lazily freed, as far as demand goes; see `reuse.rs`.)
         // SAFETY: nothing refers to the bytes.
         unsafe { region.discard_shared(half / 2..half * 3 / 4).unwrap() };
         let pinned = if whole_folios { 0 } else { FOLIO };

@@ -89,9 +89,10 @@ ranks! {
 }
 
 impl Rank {
-    /// Whether the lock is one of the work on memory itself. Who finds it taken tries for a while before it sleeps, and
-    /// a panic under it ends the process: what it guards is half changed, and the next thread would wait for something
-    /// that never happens.
+    /// Whether the lock is one of the work on memory itself. A thread that finds it taken tries for a while before it
+    /// sleeps, and a panic under it ends the process: the guarded state is half changed, and the next thread would wait
+    /// for something that never happens.
+    #[cfg(not(feature = "shuttle"))]
     pub(crate) const fn is_of_work(self) -> bool {
         matches!(self, Self::Housekeeping | Self::Core | Self::Figures)
     }

@@ -48,7 +48,7 @@ impl Thread {
         self.world.note(self.me, format_args!("{act:?}"));
         match act {
             Act::Touch => self.shared(Self::touch_some),
-            Act::Discard if self.rng.chance(500) => self.shared(Self::discard_shared),
+            Act::Discard if self.rng.chance(300) => self.shared(Self::discard_shared),
             Act::Discard => self.alone(Self::discard),
             Act::LazyFree if self.rng.chance(300) => self.shared(Self::lazy_free_shared),
             Act::LazyFree => self.alone(Self::lazy_free),

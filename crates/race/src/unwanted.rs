@@ -35,7 +35,8 @@ impl Thread {
     }
 
     pub(crate) fn discard(&mut self, plot: &mut Plot) {
-        let range = self.some_of(plot.named.1, 64);
+        let most = self.rng.pick(&[4, 16, 64]);
+        let range = self.some_of(plot.named.1, most);
         let driver = Arc::clone(&self.world.driver);
         self.world
             .memory()

@@ -110,14 +110,22 @@ impl Profile {
             let act = rng.pick(&ACTS);
             likes.extend([act; 6]);
         }
+        // What is wrong for a moment is wrong at a rest only if nothing has come since: short bursts of few operations.
+        let bursts = rng.chance(300);
+        // The book of what is kept changes with discards and with regions that end, as long as it is not full.
+        if rng.chance(300) {
+            likes = vec![Act::Touch; 3];
+            likes.extend([Act::Discard; 10]);
+            likes.extend([Act::Replace; 5]);
+        }
         Self {
             threads: rng.between(2, 4) as usize,
             plots: rng.between(2, 4) as usize,
             // A thread that stops to reclaim frees 64 pages, so less than twice that would hold no page for long.
             ram: rng.pick(&[160, 200, 320]),
             longest: rng.pick(&[24, 64, 160, 256]),
-            phases: rng.pick(&[1, 2, 6, 12]),
-            acts: rng.pick(&[2, 4, 10, 40]),
+            phases: if bursts { 30 } else { rng.pick(&[1, 2, 6, 12]) },
+            acts: if bursts { 2 } else { rng.pick(&[2, 4, 10, 40]) },
             rounds: rng.pick(&[0, 1, 3, 12]),
             forks: rng.pick(&[0, 0, 1, 2]),
             background: rng.pick(&[Background::Never, Background::Large, Background::Always]),

@@ -3,8 +3,9 @@
 use crate::judge;
 use crate::program::Thread;
 use crate::world::World;
-use millpond_core::PageRange;
+use millpond_core::{PageCount, PageRange};
 use millpond_driver::signals::SignalsBlocked;
+use millpond_mmu::Resolution;
 use std::sync::{Arc, PoisonError};
 
 /// Does a number of rounds of the background thread's work: every third one ticks.
@@ -15,6 +16,20 @@ pub fn keep_house(world: &Arc<World>) {
             .reclaim_in_background(|| world.memory().pause());
         if round % 3 == 2 {
             world.driver.tick_in_background();
+        }
+    }
+}
+
+/// Serves the faults of all threads, as the thread does that reads of them.
+pub fn serve_faults(world: &World) {
+    let Some(kernel) = &world.memory().kernel else {
+        return;
+    };
+    while let Some(page) = kernel.next_fault() {
+        match world.driver.serve(page) {
+            Resolution::Installed | Resolution::Asleep => {}
+            Resolution::Retry => kernel.wake(PageRange::new(page, PageCount(1))),
+            Resolution::Lost => panic!("{page} is lost"),
         }
     }
 }

@@ -6,6 +6,7 @@
 //! week can be found in seconds, and again by its seed.
 //!
 //! - [`memory`] and [`store`] are `sim`'s, behind the driver's traits. A call that breaks their contract is a failure.
+//! - [`kernel`] is where threads sleep that a handler serves, in a part of the worlds.
 //! - [`world`] is what a seed makes: a driver, a few regions, threads and what these like to do.
 //! - [`program`] has the threads of the program. They touch pages as a processor does, and call the driver as the facade
 //!   does. A region is shared or borrowed as Rust has it: its lock is the program's.
@@ -21,6 +22,7 @@
 
 pub mod background;
 pub mod judge;
+pub mod kernel;
 pub mod memory;
 pub mod pages;
 pub mod program;

@@ -8,10 +8,11 @@
 //! no region is was brought in for one that has ended. Memory that is made new must be empty, as the real one would drop
 //! unseen what is there.
 
+use crate::kernel::Kernel;
 use crate::pages::{bytes_of, pages_of};
 use millpond_core::{
-    CopyFrom, FillOrInstallError, FilledAndInstalled, Frame, InstallError, LeafPages, LoadError,
-    Mmu, PageCount, PageIndex, PageRange, Placed, PoolLayout, TakeOutError,
+    CopyFrom, FillOrInstallError, FilledAndInstalled, Frame, InstallError, LEAF_PAGES, LeafPages,
+    LoadError, Mmu, PageCount, PageIndex, PageRange, Placed, PoolLayout, TakeOutError,
 };
 use millpond_driver::memory::Memory;
 use millpond_mmu::MmuError;
@@ -51,6 +52,8 @@ pub struct Simulated {
     state: Mutex<State>,
     calls: AtomicU32,
     arena: PageRange,
+    /// The threads that sleep at absent pages, where a handler serves faults.
+    pub kernel: Option<Kernel>,
 }
 
 fn must<T>(check: Check<T>) -> T {
@@ -106,7 +109,13 @@ impl State {
 impl Simulated {
     /// Empty memory.
     #[must_use]
-    pub fn new(arena: PageCount, pool: PoolLayout, moods: Moods, rng: Rng) -> Self {
+    pub fn new(
+        arena: PageCount,
+        pool: PoolLayout,
+        moods: Moods,
+        kernel: Option<Kernel>,
+        rng: Rng,
+    ) -> Self {
         Self {
             state: Mutex::new(State {
                 mmu: SimMmu::new(arena, pool),
@@ -118,6 +127,7 @@ impl Simulated {
             }),
             calls: AtomicU32::new(0),
             arena: PageRange::new(PageIndex(0), arena),
+            kernel,
         }
     }
 
@@ -130,6 +140,14 @@ impl Simulated {
     /// Lets other threads go on, if the scheduler wants it.
     pub fn pause(&self) {
         self.calls.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Lets the threads go that sleep in a range where something was mapped.
+    fn came_in<T, E>(&self, at: PageRange, placed: Result<T, E>) -> Result<T, E> {
+        if let (Some(kernel), Ok(_)) = (&self.kernel, &placed) {
+            kernel.wake(at);
+        }
+        placed
     }
 
     /// The memory after a pause: for one call.
@@ -146,7 +164,9 @@ impl Mmu for Simulated {
             return Err(InstallError::Split);
         }
         let copy = state.copies();
-        must(state.mmu.install_zero(at, frame, copy))
+        let placed = must(state.mmu.install_zero(at, frame, copy));
+        drop(state);
+        self.came_in(at, placed)
     }
 
     fn fill(
@@ -168,7 +188,9 @@ impl Mmu for Simulated {
             return Err(InstallError::Split);
         }
         let copy = state.copies();
-        must(state.mmu.install(frame, at, copy, false))
+        let placed = must(state.mmu.install(frame, at, copy, false));
+        drop(state);
+        self.came_in(at, placed)
     }
 
     fn fill_and_install(
@@ -202,6 +224,8 @@ impl Mmu for Simulated {
                     true => Err(InstallError::Split),
                     false => must(state.mmu.install(frame, at, false, false)),
                 };
+                drop(state);
+                let installed = self.came_in(at, installed);
                 installed.map(|_| ()).map_err(FillOrInstallError::Install)
             }
         };
@@ -220,7 +244,9 @@ impl Mmu for Simulated {
             return Err(InstallError::Split);
         }
         let copy = state.copies();
-        must(state.mmu.copy(at, from, frame, copy))
+        let placed = must(state.mmu.copy(at, from, frame, copy));
+        drop(state);
+        self.came_in(at, placed)
     }
 
     fn take_out(&self, at: PageRange, frame: Frame) -> Result<(), TakeOutError> {
@@ -267,9 +293,11 @@ impl Mmu for Simulated {
         }
     }
 
-    fn wake(&self, _at: PageRange) {
-        // Threads fault in themselves, so none sleeps in the kernel.
+    fn wake(&self, at: PageRange) {
         self.pause();
+        if let Some(kernel) = &self.kernel {
+            kernel.wake(at);
+        }
     }
 
     fn poison(&self, at: PageRange) {
@@ -305,8 +333,14 @@ impl Memory for Simulated {
         Ok(())
     }
 
-    fn usable_around(&self, _page: PageIndex) -> PageRange {
-        self.arena
+    /// The open pages around `page`, up to the ends of its leaf.
+    fn usable_around(&self, page: PageIndex) -> PageRange {
+        let state = self.now();
+        let leaf = page.0 - page.0 % LEAF_PAGES..page.0 - page.0 % LEAF_PAGES + LEAF_PAGES;
+        let is_open = |number: &u32| state.is_open(PageIndex(*number));
+        let before = (leaf.start..page.0).rev().take_while(is_open).count() as u32;
+        let behind = (page.0 + 1..leaf.end).take_while(is_open).count() as u32;
+        PageRange::new(PageIndex(page.0 - before), PageCount(before + 1 + behind))
     }
 
     fn present_pages(&self, range: PageRange, visit: &mut dyn FnMut(PageRange)) {

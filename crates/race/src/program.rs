@@ -117,8 +117,14 @@ impl Thread {
             if self.touched(page, write) {
                 return;
             }
-            let resolution = self.world.driver.serve(page);
-            assert_ne!(resolution, Resolution::Lost, "{page} is lost");
+            let memory = self.world.memory();
+            match &memory.kernel {
+                Some(kernel) => kernel.sleep(page, || !memory.now().mmu.is_mapped(page)),
+                None => {
+                    let resolution = self.world.driver.serve(page);
+                    assert_ne!(resolution, Resolution::Lost, "{page} is lost");
+                }
+            }
         }
     }
 

@@ -106,11 +106,19 @@ fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
 fn live(seed: u64, log: bool) -> u64 {
     let world = Arc::new(World::new(seed, log));
     let mut rng = Rng::new(!seed);
+    let served = Arc::clone(&world);
+    let handler = thread::spawn(move || background::serve_faults(&served));
     for _ in 0..world.profile.phases {
         live_a_while(&world, &mut rng);
         judge::at_rest(&world);
     }
     judge::end(&world, &mut rng);
+    if let Some(kernel) = &world.memory().kernel {
+        kernel.stop();
+    }
+    handler
+        .join()
+        .expect("a thread that panics ends the schedule");
     world.memory().now().digest
 }
 

@@ -1,5 +1,6 @@
 //! The world of a seed: a driver over simulated memory, regions, and what its threads like to do.
 
+use crate::kernel::Kernel;
 use crate::memory::{Moods, Simulated};
 use crate::store;
 use millpond_core::limits::MIN_LIMIT_PAGES;
@@ -46,6 +47,8 @@ pub struct Profile {
     lazyfree_max: PageCount,
     store_pages: u64,
     is_cramped: bool,
+    /// The thread that serves a fault.
+    pub delivery: Delivery,
     /// One fault brings in at most one part in this many of memory, which is small: usually it would be a page.
     pub folio_share: u32,
     /// Threads that give memory back.
@@ -139,6 +142,7 @@ impl Profile {
             lazyfree_max: rng.pick(&[PageCount(u32::MAX), PageCount(0), PageCount(40)]),
             store_pages: u64::MAX,
             is_cramped: rng.chance(200),
+            delivery: rng.pick(&[Delivery::InThread, Delivery::Handler]),
             folio_share: rng.pick(&[2, 16, 16]),
             workers: rng.below(3) as usize,
             batch_pages: rng.pick(&[0, 16, 256 << 10]),
@@ -164,6 +168,7 @@ impl Profile {
             lazyfree_max: PageCount(u32::MAX),
             store_pages: u64::MAX,
             is_cramped: false,
+            delivery: Delivery::InThread,
             folio_share: 2,
             workers: 0,
             batch_pages: 0,
@@ -232,6 +237,7 @@ impl World {
             config.arena,
             config.pool,
             profile.moods,
+            (profile.delivery == Delivery::Handler).then(Kernel::default),
             Rng::new(rng.word()),
         );
         let store = store::Simulated::new(profile.store_pages, Rng::new(rng.word()));
@@ -242,7 +248,7 @@ impl World {
                 mmu: memory,
                 nodes: Vec::new(),
                 store: Box::new(store.clone()),
-                delivery: Delivery::InThread,
+                delivery: profile.delivery,
                 ram: most,
                 charge: Charge::Frames,
                 on_store_full: OnStoreFull::Exceed,

@@ -11,6 +11,8 @@
 
 use crate::driver::Driver;
 use crate::memory::Memory;
+#[cfg(feature = "shuttle")]
+use crate::sabotage::{self, Sabotage};
 use millpond_core::PageIndex;
 use millpond_mmu::Delivery;
 use millpond_sync::Passage;
@@ -56,6 +58,10 @@ impl<M: Memory> Driver<M> {
 impl<M: Memory> Drop for ClosedGate<'_, M> {
     fn drop(&mut self) {
         self.passage = None;
+        #[cfg(feature = "shuttle")]
+        if sabotage::is_out(Sabotage::FaultForgotten) {
+            return;
+        }
         if self.driver.deferred.swap(false, SeqCst) {
             self.driver.mmu.wake(self.driver.mmu.arena());
         }

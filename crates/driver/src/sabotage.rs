@@ -17,6 +17,8 @@ pub enum Sabotage {
     LostWakeUp,
     /// A batch that was given back is not emptied.
     GivenBackTwice,
+    /// A thread that opens the gate does not look whether a fault was left to it.
+    FaultForgotten,
 }
 
 thread_local! {

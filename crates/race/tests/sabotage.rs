@@ -48,6 +48,12 @@ fn a_lost_wake_up_is_found() {
 }
 
 #[test]
+fn a_fault_that_is_left_at_a_closed_gate_is_found() {
+    let what = found(Sabotage::FaultForgotten);
+    assert!(what.contains("deadlock"), "{what}");
+}
+
+#[test]
 fn a_batch_that_is_given_back_twice_is_found() {
     found(Sabotage::GivenBackTwice);
 }

@@ -7,6 +7,7 @@ use millpond_core::SlotId;
 use millpond_core::port::{LoadError, SaveError, Saved, Store};
 use proptest::prelude::*;
 use std::collections::HashMap;
+use std::ops::Range;
 
 #[derive(Clone, Debug)]
 enum Act {
@@ -52,14 +53,25 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     )
 }
 
+/// A store beside the map that it is compared with.
+struct Compared<'a> {
+    name: &'a str,
+    store: &'a dyn Store,
+    model: HashMap<u32, Vec<u8>>,
+    /// The number of the slot that was saved last.
+    last: u32,
+    /// How many saves found no room.
+    full: usize,
+}
+
 /// Does everything to the store and to the map and compares them. The answer is how many saves found no room.
 fn run(name: &str, store: &dyn Store, acts: &[Act]) -> usize {
-    let mut model: HashMap<u32, Vec<u8>> = HashMap::new();
-    let (mut next, mut full) = (0, 0);
-    let pick = |model: &HashMap<u32, Vec<u8>>, index: &prop::sample::Index| {
-        let mut slots: Vec<u32> = model.keys().copied().collect();
-        slots.sort_unstable();
-        (!slots.is_empty()).then(|| *index.get(&slots))
+    let mut compared = Compared {
+        name,
+        store,
+        model: HashMap::new(),
+        last: 0,
+        full: 0,
     };
     for act in acts {
         match act {
@@ -70,116 +82,147 @@ fn run(name: &str, store: &dyn Store, acts: &[Act]) -> usize {
                 first,
                 same,
             } => {
-                let previous = previous.as_ref().and_then(|index| pick(&model, index));
-                // This is all of the slot, or a part of it that a folio of this order may have come from.
-                let previous = previous.map(|slot| {
-                    let len = model[&slot].len().min(4096 << order);
-                    let parts = model[&slot].len() / len;
-                    let first = usize::from(*first) % parts * len;
-                    (slot, first..first + len)
-                });
-                let old = previous
-                    .as_ref()
-                    .map(|(slot, bytes)| model[slot][bytes.clone()].to_vec());
-                let whole = previous
-                    .as_ref()
-                    .is_none_or(|(slot, bytes)| bytes.len() == model[slot].len());
-                let mut data = contents(*fill, old.as_ref().map_or(4096 << order, Vec::len));
-                if let (Some(old), true) = (&old, *same) {
-                    data.clone_from(old);
-                }
-                let previous = previous
-                    .map(|(slot, bytes)| part(slot, (bytes.start / 4096) as u16, bytes.len()));
-                next += 1;
-                let expected = if data.iter().all(|byte| *byte == 0) {
-                    Saved::AllZero
-                } else if old.as_ref() == Some(&data) {
-                    Saved::Unchanged
-                } else {
-                    Saved::Stored
-                };
-                match store.save(SlotId(next), previous, &data) {
-                    // A file would have to read a part of a block to tell; a slot that is behind RAM comes forward.
-                    Ok(Saved::Stored)
-                        if expected == Saved::Unchanged
-                            && (name == "spill" || name.ends_with("file") && !whole) => {}
-                    Ok(saved) => assert_eq!(saved, expected, "{name}"),
-                    Err(SaveError::Full) if expected == Saved::Stored || !whole => full += 1,
-                    Err(error) => panic!("{name}: {error:?}"),
-                }
-                let mut out = vec![0; 4096];
-                if store.load(SlotId(next), 0, &mut out) != Err(LoadError::Missing) {
-                    model.insert(next, data);
-                }
+                let previous = compared.part_of_previous(previous.as_ref(), *first, 4096 << order);
+                compared.save(4096 << order, *fill, previous, *same);
             }
             Act::Trim(kib) => {
                 store.limit_ram(kib << 10);
                 while store.trim_ram() {}
             }
-            Act::Release(index) => {
-                if let Some(slot) = pick(&model, index) {
-                    store.release(SlotId(slot));
-                    model.remove(&slot);
-                    assert_eq!(
-                        store.load(SlotId(slot), 0, &mut [0; 4096]),
-                        Err(LoadError::Missing),
-                        "{name}"
-                    );
-                }
-            }
+            Act::Release(index) => compared.release(index),
             Act::Load {
                 which,
                 first,
                 pages,
-            } => {
-                if let Some(slot) = pick(&model, which) {
-                    let data = &model[&slot];
-                    let all = (data.len() / 4096) as u16;
-                    let first = first % all;
-                    let pages = pages % (all - first) + 1;
-                    let part = usize::from(first) * 4096..usize::from(first + pages) * 4096;
-                    let mut out = vec![0xaa; part.len()];
-                    assert_eq!(store.load(SlotId(slot), first, &mut out), Ok(()), "{name}");
-                    assert!(
-                        out == data[part],
-                        "{name}: other bytes at page {first} of {slot}"
-                    );
-                    let mut beyond = vec![0; data.len() + 4096];
-                    assert_eq!(
-                        store.load(SlotId(slot), 0, &mut beyond),
-                        Err(LoadError::Missing),
-                        "{name}"
-                    );
-                }
-            }
+            } => compared.load(which, *first, *pages),
+        }
+        compared.expect_usage();
+    }
+    compared.release_all();
+    compared.full
+}
+
+impl Compared<'_> {
+    fn pick(&self, index: &prop::sample::Index) -> Option<u32> {
+        let mut slots: Vec<u32> = self.model.keys().copied().collect();
+        slots.sort_unstable();
+        (!slots.is_empty()).then(|| *index.get(&slots))
+    }
+
+    /// All of a slot, or a part of it that a folio of `len` bytes may have come from.
+    fn part_of_previous(
+        &self,
+        which: Option<&prop::sample::Index>,
+        first: u16,
+        len: usize,
+    ) -> Option<(u32, Range<usize>)> {
+        let slot = which.and_then(|index| self.pick(index))?;
+        let len = self.model[&slot].len().min(len);
+        let parts = self.model[&slot].len() / len;
+        let first = usize::from(first) % parts * len;
+        Some((slot, first..first + len))
+    }
+
+    /// Saves bytes of this kind, or the `same` as the part of the previous slot has.
+    fn save(&mut self, len: usize, fill: Fill, previous: Option<(u32, Range<usize>)>, same: bool) {
+        let name = self.name;
+        let old = previous
+            .as_ref()
+            .map(|(slot, bytes)| self.model[slot][bytes.clone()].to_vec());
+        let whole = previous
+            .as_ref()
+            .is_none_or(|(slot, bytes)| bytes.len() == self.model[slot].len());
+        let mut data = contents(fill, old.as_ref().map_or(len, Vec::len));
+        if let (Some(old), true) = (&old, same) {
+            data.clone_from(old);
+        }
+        let previous =
+            previous.map(|(slot, bytes)| part(slot, (bytes.start / 4096) as u16, bytes.len()));
+        self.last += 1;
+        let expected = if data.iter().all(|byte| *byte == 0) {
+            Saved::AllZero
+        } else if old.as_ref() == Some(&data) {
+            Saved::Unchanged
+        } else {
+            Saved::Stored
+        };
+        match self.store.save(SlotId(self.last), previous, &data) {
+            // A file would have to read a part of a block to tell; a slot that is behind RAM comes forward.
+            Ok(Saved::Stored)
+                if expected == Saved::Unchanged
+                    && (name == "spill" || name.ends_with("file") && !whole) => {}
+            Ok(saved) => assert_eq!(saved, expected, "{name}"),
+            Err(SaveError::Full) if expected == Saved::Stored || !whole => self.full += 1,
+            Err(error) => panic!("{name}: {error:?}"),
+        }
+        let mut out = vec![0; 4096];
+        if self.store.load(SlotId(self.last), 0, &mut out) != Err(LoadError::Missing) {
+            self.model.insert(self.last, data);
+        }
+    }
+
+    fn release(&mut self, which: &prop::sample::Index) {
+        let Some(slot) = self.pick(which) else {
+            return;
+        };
+        self.store.release(SlotId(slot));
+        self.model.remove(&slot);
+        let gone = self.store.load(SlotId(slot), 0, &mut [0; 4096]);
+        assert_eq!(gone, Err(LoadError::Missing), "{}", self.name);
+    }
+
+    /// Loads a part of a slot, and more than the slot has, which must be refused.
+    fn load(&self, which: &prop::sample::Index, first: u16, pages: u16) {
+        let name = self.name;
+        let Some(slot) = self.pick(which) else {
+            return;
+        };
+        let data = &self.model[&slot];
+        let all = (data.len() / 4096) as u16;
+        let first = first % all;
+        let pages = pages % (all - first) + 1;
+        let part = usize::from(first) * 4096..usize::from(first + pages) * 4096;
+        let mut out = vec![0xaa; part.len()];
+        let loaded = self.store.load(SlotId(slot), first, &mut out);
+        assert_eq!(loaded, Ok(()), "{name}");
+        assert!(
+            out == data[part],
+            "{name}: other bytes at page {first} of {slot}"
+        );
+        let mut beyond = vec![0; data.len() + 4096];
+        let loaded = self.store.load(SlotId(slot), 0, &mut beyond);
+        assert_eq!(loaded, Err(LoadError::Missing), "{name}");
+    }
+
+    fn expect_usage(&self) {
+        let usage = self.store.usage();
+        let bytes: u64 = self.model.values().map(|data| data.len() as u64).sum();
+        assert_eq!(usage.slots, self.model.len() as u64, "{}", self.name);
+        assert_eq!(usage.logical_bytes, bytes, "{}", self.name);
+    }
+
+    /// Loads and releases all slots. Nothing is left then.
+    fn release_all(&self) {
+        let (name, store) = (self.name, self.store);
+        for (slot, data) in &self.model {
+            let mut out = vec![0xaa; data.len()];
+            assert_eq!(store.load(SlotId(*slot), 0, &mut out), Ok(()), "{name}");
+            assert!(out == *data, "{name}: slot {slot} has other bytes");
+            store.release(SlotId(*slot));
         }
         let usage = store.usage();
-        assert_eq!(usage.slots, model.len() as u64, "{name}");
         assert_eq!(
-            usage.logical_bytes,
-            model.values().map(|data| data.len() as u64).sum::<u64>(),
+            (usage.slots, usage.logical_bytes, usage.stored_bytes),
+            (0, 0, 0),
             "{name}"
         );
+        assert_eq!((usage.same_filled, usage.incompressible), (0, 0), "{name}");
+        assert!(
+            usage.ram_bytes < 4 << 20,
+            "{name} still has {} bytes of RAM",
+            usage.ram_bytes
+        );
     }
-    for (slot, data) in &model {
-        let mut out = vec![0xaa; data.len()];
-        assert_eq!(store.load(SlotId(*slot), 0, &mut out), Ok(()), "{name}");
-        assert!(out == *data, "{name}: slot {slot} has other bytes");
-        store.release(SlotId(*slot));
-    }
-    let usage = store.usage();
-    assert_eq!(
-        (usage.slots, usage.logical_bytes, usage.stored_bytes),
-        (0, 0, 0),
-        "{name}"
-    );
-    assert_eq!((usage.same_filled, usage.incompressible), (0, 0), "{name}");
-    assert!(
-        usage.ram_bytes < 4 << 20,
-        "{name} still has {} bytes of RAM",
-        usage.ram_bytes
-    );
-    full
 }
 
 proptest! {

@@ -2,13 +2,13 @@
 //!
 //! | part | question | file |
 //! | --- | --- | --- |
-//! | `swap` | what do filling and reading twice the budget cost, in order and at random, and what comes in unasked? | [`swap`] |
-//! | `mix` | what do both patterns cost while they meet in one region? | [`mix`] |
-//! | `touch` | what does a first touch cost where there is room for everything? | [`touch`] |
-//! | `sparse` | how much memory does a program hold that touches little of much? | [`sparse`] |
-//! | `header` | what does a program pay that allocates much and uses nothing? | [`header`] |
-//! | `snapshot` | what does an image of memory cost, and writing to the memory that it shares? | [`snapshot`] |
-//! | `latency` | how much slower than the usual fault are the slowest? | [`latency`] |
+//! | `swap` | what do filling and reading twice the budget cost, in order and at random, and what comes in unasked? | [`swap`](mod@swap) |
+//! | `mix` | what do both patterns cost while they meet in one region? | [`mix`](mod@mix) |
+//! | `touch` | what does a first touch cost where there is room for everything? | [`touch`](mod@touch) |
+//! | `sparse` | how much memory does a program hold that touches little of much? | [`sparse`](mod@sparse) |
+//! | `header` | what does a program pay that allocates much and uses nothing? | [`header`](mod@header) |
+//! | `snapshot` | what does an image of memory cost, and writing to the memory that it shares? | [`snapshot`](mod@snapshot) |
+//! | `latency` | how much slower than the usual fault are the slowest? | [`latency`](mod@latency) |
 //!
 //! As in the other benchmarks each measurement is a fresh process, and the sides of a part take turns in every round.
 

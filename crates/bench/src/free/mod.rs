@@ -2,9 +2,9 @@
 //!
 //! | part | question | file |
 //! | --- | --- | --- |
-//! | `blocked` | how long does the caller wait, what does it cost altogether, and who else has to wait? | [`blocked`] |
-//! | `cycle` | what does it cost to give memory back and to touch as much again? | [`cycle`] |
-//! | `unmap` | how long does a program wait in `munmap` that runs under Millpond unchanged? | [`unmap`] |
+//! | `blocked` | how long does the caller wait, what does it cost altogether, and who else has to wait? | [`blocked`](mod@blocked) |
+//! | `cycle` | what does it cost to give memory back and to touch as much again? | [`cycle`](mod@cycle) |
+//! | `unmap` | how long does a program wait in `munmap` that runs under Millpond unchanged? | [`unmap`](mod@unmap) |
 //!
 //! As in the other benchmarks each measurement is a fresh process, and the sides of a part take turns in every round.
 

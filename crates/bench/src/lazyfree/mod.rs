@@ -2,10 +2,10 @@
 //!
 //! | part | question | file |
 //! | --- | --- | --- |
-//! | `cycle` | what do freeing and using again cost while nobody is short of memory? | [`cycle`] |
-//! | `workers` | is freed memory ever read back from the store when memory is short? | [`workers`] |
-//! | `ebizzy` | how much does a program gain if its allocator frees lazily? | [`ebizzy`] |
-//! | `rss` | are the reported sizes true? | [`rss`] |
+//! | `cycle` | what do freeing and using again cost while nobody is short of memory? | [`cycle`](mod@cycle) |
+//! | `workers` | is freed memory ever read back from the store when memory is short? | [`workers`](mod@workers) |
+//! | `ebizzy` | how much does a program gain if its allocator frees lazily? | [`ebizzy`](mod@ebizzy) |
+//! | `rss` | are the reported sizes true? | [`rss`](mod@rss) |
 //!
 //! As in the swap benchmark each measurement is a fresh process, and the sides of a part take turns in every round.
 

@@ -2,8 +2,8 @@
 //!
 //! | part | question | file |
 //! | --- | --- | --- |
-//! | `move` | what does it cost to move memory that is all mapped, from any offset? And if half of it is in the store? | [`moving`] |
-//! | `scale` | does that grow with the pages, or with the tables that hold them? | [`moving`] |
+//! | `move` | what does it cost to move memory that is all mapped, from any offset? And if half of it is in the store? | [`moving`](mod@moving) |
+//! | `scale` | does that grow with the pages, or with the tables that hold them? | [`moving`](mod@moving) |
 //! | `vec` | what does it cost to grow a vector by pushes, up to the budget and beyond? | [`mod@vec`] |
 //!
 //! As in the other benchmarks each measurement is a fresh process, and the sides of a part take turns in every round.

@@ -3,12 +3,12 @@
 //!
 //! | part | question | file |
 //! | --- | --- | --- |
-//! | `shift` | how many major faults does it take to give memory to another working set? | [`shift`] |
-//! | `scan` | do pages that are used once push out pages that are used again and again? | [`scan`] |
-//! | `groups` | does a group that thrashes disturb one that does not? | [`groups`] |
-//! | `metadata` | how much memory do the tables take? | [`metadata`] |
-//! | `overhead` | how much of a fault's time does noting all this take? | [`overhead`] |
-//! | `traces` | how does the policy compare with others on real traces? | [`traces`] |
+//! | `shift` | how many major faults does it take to give memory to another working set? | [`shift`](mod@shift) |
+//! | `scan` | do pages that are used once push out pages that are used again and again? | [`scan`](mod@scan) |
+//! | `groups` | does a group that thrashes disturb one that does not? | [`groups`](mod@groups) |
+//! | `metadata` | how much memory do the tables take? | [`metadata`](mod@metadata) |
+//! | `overhead` | how much of a fault's time does noting all this take? | [`overhead`](mod@overhead) |
+//! | `traces` | how does the policy compare with others on real traces? | [`traces`](mod@traces) |
 //!
 //! As in the other benchmarks each measurement is a fresh process, and the sides of a part take turns in every round.
 //! Folios are of order 0 unless asked otherwise: the question is which pages are chosen, and larger folios bring

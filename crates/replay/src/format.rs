@@ -19,7 +19,7 @@
 
 use crate::error::TraceError;
 use crate::import::{Access, Input};
-use crate::varint::{Decoder, Encoder};
+use integer_encoding::VarInt;
 use std::io::{self, Write};
 
 pub(crate) const MAGIC: &[u8; 8] = b"millpond";
@@ -28,6 +28,8 @@ const HAS_WRITES: u8 = 1;
 const HEADER: usize = 16;
 const LEVEL: i32 = 6;
 const BUFFER: usize = 64 << 10;
+/// The most bytes that one number takes.
+const MAX_BYTES: usize = 10;
 /// Page sizes that can be read, as log2: 512 bytes to 1 GiB.
 const PAGE_SHIFTS: std::ops::RangeInclusive<u8> = 9..=30;
 
@@ -83,7 +85,8 @@ fn sum_of(bytes: &[u8]) -> [u8; 4] {
 pub struct Writer<W: Write> {
     out: zstd::Encoder<'static, W>,
     header: Header,
-    encoder: Encoder,
+    /// The value before.
+    last: u64,
     buffer: Vec<u8>,
     accesses: u64,
 }
@@ -108,7 +111,7 @@ impl<W: Write> Writer<W> {
         Ok(Self {
             out,
             header,
-            encoder: Encoder::default(),
+            last: 0,
             buffer: Vec::with_capacity(BUFFER),
             accesses: 0,
         })
@@ -125,7 +128,11 @@ impl<W: Write> Writer<W> {
         } else {
             access.page
         };
-        let (bytes, len) = self.encoder.push(value);
+        // The difference is taken modulo 2^64, so that any two numbers have one.
+        let delta = value.wrapping_sub(self.last) as i64;
+        self.last = value;
+        let mut bytes = [0; MAX_BYTES];
+        let len = delta.encode_var(&mut bytes);
         self.buffer.extend_from_slice(&bytes[..len]);
         self.accesses += 1;
         if self.buffer.len() + bytes.len() > BUFFER {
@@ -172,7 +179,7 @@ impl<W: Write> std::fmt::Debug for Writer<W> {
 pub struct Reader<'a> {
     input: Input<'a>,
     header: Header,
-    decoder: Decoder,
+    last: u64,
     failed: bool,
 }
 
@@ -214,7 +221,7 @@ impl<'a> Reader<'a> {
                 page_shift: bytes[9],
                 has_writes: bytes[10] & HAS_WRITES != 0,
             },
-            decoder: Decoder::default(),
+            last: 0,
             failed: false,
         })
     }
@@ -233,7 +240,7 @@ impl Iterator for Reader<'_> {
         if self.failed {
             return None;
         }
-        let value = next_value(&mut self.input, &mut self.decoder);
+        let value = next_value(&mut self.input, &mut self.last);
         self.failed = value.is_err();
         value
             .map(|value| {
@@ -246,31 +253,20 @@ impl Iterator for Reader<'_> {
     }
 }
 
-/// The next value of a sequence of varints; `None` at its end.
-pub(crate) fn next_value(
-    input: &mut Input<'_>,
-    decoder: &mut Decoder,
-) -> Result<Option<u64>, TraceError> {
-    loop {
-        let bytes = input.some()?;
-        if bytes.is_empty() {
-            return if decoder.is_at_boundary() {
-                Ok(None)
-            } else {
-                Err(input.truncated("the last access"))
-            };
-        }
-        for (n, &byte) in bytes.iter().enumerate() {
-            match decoder.push(byte) {
-                Ok(None) => {}
-                Ok(Some(value)) => {
-                    input.take(n + 1);
-                    return Ok(Some(value));
-                }
-                Err(_) => return Err(input.corrupt("a number has more than 64 bits")),
-            }
-        }
-        let all = bytes.len();
-        input.take(all);
+/// The next value of a sequence of varints, of which `last` is the one before; `None` at its end.
+pub(crate) fn next_value(input: &mut Input<'_>, last: &mut u64) -> Result<Option<u64>, TraceError> {
+    let mut next = i64::decode_var(input.some()?);
+    if next.is_none() {
+        next = i64::decode_var(input.ahead(MAX_BYTES)?);
     }
+    let Some((delta, len)) = next else {
+        return match input.some()?.len() {
+            0 => Ok(None),
+            1..MAX_BYTES => Err(input.truncated("the last access")),
+            _ => Err(input.corrupt("a number has more than 64 bits")),
+        };
+    };
+    input.take(len);
+    *last = last.wrapping_add(delta as u64);
+    Ok(Some(*last))
 }

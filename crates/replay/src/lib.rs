@@ -28,6 +28,5 @@ pub mod open;
 pub mod policies;
 pub mod stack_distance;
 pub mod trace;
-mod varint;
 
 pub use error::{OpenError, TraceError};

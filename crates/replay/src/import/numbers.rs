@@ -3,13 +3,12 @@
 use super::input::Input;
 use crate::error::TraceError;
 use crate::format::next_value;
-use crate::varint::Decoder;
 
 /// A reader of LEB128 of zigzag deltas: the format of [`crate::format`] behind its header, without a header.
 #[derive(Debug)]
 pub struct Deltas<'a> {
     input: Input<'a>,
-    decoder: Decoder,
+    last: u64,
     failed: bool,
 }
 
@@ -19,7 +18,7 @@ impl<'a> Deltas<'a> {
     pub fn new(input: Input<'a>) -> Self {
         Self {
             input,
-            decoder: Decoder::default(),
+            last: 0,
             failed: false,
         }
     }
@@ -32,7 +31,7 @@ impl Iterator for Deltas<'_> {
         if self.failed {
             return None;
         }
-        let value = next_value(&mut self.input, &mut self.decoder);
+        let value = next_value(&mut self.input, &mut self.last);
         self.failed = value.is_err();
         value.transpose()
     }

@@ -1,40 +1,33 @@
 //! Small sets of address ranges that have a property in common.
 
 use super::Range;
+use rangemap::RangeSet;
 
 /// A set of ranges, in order and apart.
 #[derive(Default)]
-pub struct Ranges(Vec<Range>);
+pub struct Ranges(RangeSet<usize>);
 
 impl Ranges {
     /// Adds a range, which may overlap ranges of the set.
     pub fn add(&mut self, range: Range) {
-        let mut whole = range;
-        self.0.retain(|old| {
-            let joins = old.start <= whole.end && whole.start <= old.end;
-            if joins {
-                whole = whole.start.min(old.start)..whole.end.max(old.end);
-            }
-            !joins
-        });
-        let place = self.0.partition_point(|old| old.start < whole.start);
-        self.0.insert(place, whole);
+        if !range.is_empty() {
+            self.0.insert(range);
+        }
     }
 
     /// `range` in parts, each with whether it is in the set.
     pub fn parts(&self, range: Range) -> Vec<(Range, bool)> {
         let mut parts = Vec::new();
         let mut at = range.start;
-        for one in &self.0 {
-            let start = one.start.clamp(at, range.end);
-            let end = one.end.clamp(at, range.end);
-            if start < end {
-                if at < start {
-                    parts.push((at..start, false));
-                }
-                parts.push((start..end, true));
-                at = end;
+        for one in self.0.overlapping(&range) {
+            let (start, end) = (one.start.max(at), one.end.min(range.end));
+            if at < start {
+                parts.push((at..start, false));
             }
+            if start < end {
+                parts.push((start..end, true));
+            }
+            at = end;
         }
         if at < range.end {
             parts.push((at..range.end, false));
@@ -44,16 +37,9 @@ impl Ranges {
 
     /// Removes a range from the set, whether it is there or not.
     pub fn remove(&mut self, range: &Range) {
-        let touched = |one: &Range| one.start < range.end && range.start < one.end;
-        if !self.0.iter().any(touched) {
-            return;
+        if !range.is_empty() {
+            self.0.remove(range.clone());
         }
-        let rest = self.0.iter().flat_map(|one| {
-            let before = one.start..one.end.min(range.start);
-            let after = one.start.max(range.end)..one.end;
-            [before, after]
-        });
-        self.0 = rest.filter(|part| part.start < part.end).collect();
     }
 }
 
@@ -86,10 +72,24 @@ mod tests {
         ranges.add(10..20);
         ranges.add(30..40);
         ranges.remove(&(15..35));
-        assert_eq!(ranges.0, vec![10..15, 35..40]);
+        let all = |ranges: &Ranges| ranges.0.iter().cloned().collect::<Vec<_>>();
+        assert_eq!(all(&ranges), vec![10..15, 35..40]);
         ranges.remove(&(11..12));
-        assert_eq!(ranges.0, vec![10..11, 12..15, 35..40]);
+        assert_eq!(all(&ranges), vec![10..11, 12..15, 35..40]);
         ranges.remove(&(0..100));
-        assert_eq!(ranges.0, vec![]);
+        assert_eq!(all(&ranges), vec![]);
+    }
+
+    /// The kernel takes calls about no bytes at all, and so do the sets.
+    #[test]
+    fn empty_ranges_change_nothing_and_have_no_parts() {
+        let mut ranges = Ranges::default();
+        ranges.add(10..20);
+        ranges.add(30..30);
+        ranges.remove(&(15..15));
+        assert_eq!(ranges.parts(0..40).len(), 3);
+        for at in [5, 10, 15, 20] {
+            assert_eq!(ranges.parts(at..at), vec![]);
+        }
     }
 }

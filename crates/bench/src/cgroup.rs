@@ -20,18 +20,11 @@ impl Hierarchy {
     /// # Errors
     /// When there is no such hierarchy, or it is not open for new groups.
     pub fn find() -> Result<Self, Skip> {
-        let mounts = fs::read_to_string("/proc/self/mounts")
-            .map_err(|e| Skip(format!("no /proc/self/mounts: {e}")))?;
+        let mounts = procfs::mounts().map_err(|e| Skip(format!("no mounts can be read: {e}")))?;
         let mut closed = None;
-        for line in mounts.lines() {
-            let mut words = line.split(' ');
-            let (Some(_), Some(root), Some(kind), Some(options)) =
-                (words.next(), words.next(), words.next(), words.next())
-            else {
-                continue;
-            };
-            let root = PathBuf::from(root);
-            if kind == "cgroup" && options.split(',').any(|option| option == "memory") {
+        for mount in mounts {
+            let (root, kind) = (PathBuf::from(mount.fs_file), mount.fs_vfstype);
+            if kind == "cgroup" && mount.fs_mntops.contains_key("memory") {
                 return Ok(Self { version: 1, root });
             }
             if kind == "cgroup2" && has_word(&root.join("cgroup.controllers"), "memory") {

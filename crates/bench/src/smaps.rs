@@ -1,13 +1,14 @@
 //! The kernel's figures for this process's memory: sums over all its mappings.
 
-use std::{fs, io};
+use procfs::process::Process;
+use std::io;
 
 /// The sum of `Rss`, in bytes.
 ///
 /// # Errors
 /// When `Rss` cannot be read.
 pub fn resident() -> io::Result<u64> {
-    sum("Rss:")
+    sum("Rss")
 }
 
 /// The sum of `AnonHugePages`, in bytes.
@@ -15,19 +16,26 @@ pub fn resident() -> io::Result<u64> {
 /// # Errors
 /// When `AnonHugePages` cannot be read.
 pub fn huge() -> io::Result<u64> {
-    sum("AnonHugePages:")
+    sum("AnonHugePages")
+}
+
+/// The sum of `Anonymous`, in bytes.
+///
+/// # Errors
+/// When `Anonymous` cannot be read.
+pub fn anonymous() -> io::Result<u64> {
+    sum("Anonymous")
 }
 
 fn sum(name: &str) -> io::Result<u64> {
-    let path = "/proc/self/smaps_rollup";
-    let text = fs::read_to_string(path)?;
-    value_of(&text, name).ok_or_else(|| io::Error::other(format!("no {name} in {path}")))
-}
-
-fn value_of(smaps: &str, name: &str) -> Option<u64> {
-    let line = smaps.lines().find_map(|line| line.strip_prefix(name))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib << 10)
+    let rollup = Process::myself()
+        .and_then(|process| process.smaps_rollup())
+        .map_err(io::Error::other)?
+        .memory_map_rollup;
+    let found = rollup
+        .iter()
+        .find_map(|map| map.extension.map.get(name).copied());
+    found.ok_or_else(|| io::Error::other(format!("no {name} in /proc/self/smaps_rollup")))
 }
 
 #[cfg(test)]
@@ -35,11 +43,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_as_the_kernel_prints_them() {
-        let text = "0-1 [rollup]\nRss:  12 kB\nPss: 3 kB\n";
-        assert_eq!(value_of(text, "Rss:"), Some(12288));
-        assert_eq!(value_of(text, "AnonHugePages:"), None);
-        assert!(resident().unwrap() > 0);
-        huge().unwrap();
+    fn the_kernel_has_all_three_sums_and_they_agree() {
+        let memory = vec![1u8; 64 << 20];
+        let (resident, anonymous) = (resident().unwrap(), anonymous().unwrap());
+        assert!(memory.len() as u64 <= anonymous && anonymous <= resident);
+        assert!(huge().unwrap() <= resident);
+        assert!(sum("Nothing").is_err());
     }
 }

@@ -2,6 +2,7 @@
 //! userfaultfd.
 
 use crate::size::Human;
+use procfs::MountEntry;
 use serde::Serialize;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -95,7 +96,7 @@ fn device(path: &str) -> Option<Device> {
 }
 
 fn cgroup_limit() -> Option<CgroupLimit> {
-    let (groups, mounts) = (read("/proc/self/cgroup")?, read("/proc/self/mounts")?);
+    let (groups, mounts) = (read("/proc/self/cgroup")?, procfs::mounts().ok()?);
     let limits = groups.lines().filter_map(|line| {
         let mut fields = line.splitn(3, ':');
         let (_, controllers, group) = (fields.next()?, fields.next()?, fields.next()?);
@@ -116,12 +117,13 @@ fn cgroup_limit() -> Option<CgroupLimit> {
     limits.min_by_key(|limit| limit.bytes)
 }
 
-fn mount_of<'a>(mounts: &'a str, kind: &str) -> Option<&'a str> {
-    mounts.lines().find_map(|line| {
-        let words: Vec<&str> = line.split(' ').collect();
-        let memory = kind == "cgroup2" || words.get(3)?.split(',').any(|option| option == "memory");
-        (words.get(2) == Some(&kind) && memory).then(|| words[1])
-    })
+fn mount_of<'a>(mounts: &'a [MountEntry], kind: &str) -> Option<&'a str> {
+    let has_memory =
+        |mount: &MountEntry| kind == "cgroup2" || mount.fs_mntops.contains_key("memory");
+    mounts
+        .iter()
+        .find(|mount| mount.fs_vfstype == kind && has_memory(mount))
+        .map(|mount| mount.fs_file.as_str())
 }
 
 /// The lowest limit of `group` and the groups around it: the kernel obeys all of them. In a container the group's name
@@ -197,6 +199,7 @@ impl fmt::Display for Machine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use procfs::FromBufRead;
 
     #[test]
     fn settings_and_sizes_as_the_kernel_prints_them() {
@@ -215,9 +218,10 @@ mod tests {
     #[test]
     fn the_mount_with_the_memory_controller_is_found() {
         let mounts = "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\ncgroup /cg/mem cgroup rw,memory 0 0\ncgroup2 /u cgroup2 rw 0 0\n";
-        assert_eq!(mount_of(mounts, "cgroup"), Some("/cg/mem"));
-        assert_eq!(mount_of(mounts, "cgroup2"), Some("/u"));
-        assert_eq!(mount_of("", "cgroup2"), None);
+        let mounts = Vec::<MountEntry>::from_buf_read(mounts.as_bytes()).unwrap();
+        assert_eq!(mount_of(&mounts, "cgroup"), Some("/cg/mem"));
+        assert_eq!(mount_of(&mounts, "cgroup2"), Some("/u"));
+        assert_eq!(mount_of(&[], "cgroup2"), None);
     }
 
     #[test]

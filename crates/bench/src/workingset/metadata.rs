@@ -9,11 +9,11 @@
 
 use crate::data::PAGE;
 use crate::error::Failure;
-use crate::millpond_side;
 use crate::order::BenchOrder;
 use crate::part::{self, Figure};
 use crate::rounds::{self, Median, highest};
 use crate::workingset::memory::Setting;
+use crate::{millpond_side, smaps};
 use millpond::OrderPolicy;
 use serde::{Deserialize, Serialize};
 
@@ -137,19 +137,8 @@ pub fn work(setting: Setting<'_>) -> Result<Outcome, Failure> {
 fn resident() -> Result<u64, Failure> {
     let mut looks = [0; 5];
     for look in &mut looks {
-        *look = look_at_resident()?;
+        *look = smaps::anonymous()?;
     }
     looks.sort_unstable();
     Ok(looks[2])
-}
-
-fn look_at_resident() -> Result<u64, Failure> {
-    let text = std::fs::read_to_string("/proc/self/smaps_rollup")?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("Anonymous:"));
-    let kib: u64 = line
-        .and_then(|line| line.trim().strip_suffix("kB")?.trim().parse().ok())
-        .ok_or("no Anonymous in /proc/self/smaps_rollup")?;
-    Ok(kib << 10)
 }

@@ -3,6 +3,7 @@
 use crate::run::deaf::{self, Deafness};
 use crate::run::signals::{Arrived, Signals};
 use crate::run::unmanaged::{LOOK_EVERY, Unmanaged, Watch};
+use procfs::process::Process;
 use rustix::process::{Pid, Signal};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
@@ -162,9 +163,7 @@ pub fn cpu_time(usage: &libc::rusage) -> Duration {
 
 /// `Rss` of `/proc/PID/smaps_rollup` in bytes. `None` for a process that has ended or that may not be looked at.
 fn resident(pid: Pid) -> Option<u64> {
-    let text =
-        std::fs::read_to_string(format!("/proc/{}/smaps_rollup", pid.as_raw_nonzero())).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("Rss:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib << 10)
+    let process = Process::new(pid.as_raw_nonzero().get()).ok()?;
+    let rollup = process.smaps_rollup().ok()?.memory_map_rollup;
+    rollup.iter().next()?.extension.map.get("Rss").copied()
 }

@@ -112,7 +112,13 @@ impl<M: Memory> Driver<M> {
             path,
             groups,
         } = Fault::new(self, page, patience).serve();
-        let resolution = resolution.unwrap_or(Resolution::Lost);
+        let resolution = match resolution {
+            Ok(resolution) => resolution,
+            // A handler may be late: another thread has brought the page in since, the thread that touched it has gone
+            // on, and the region has ended. Whoever touches the addresses from now on hears of it from the kernel.
+            Err(FaultError::Outside) if self.delivery == Delivery::Handler => Resolution::Retry,
+            Err(_) => Resolution::Lost,
+        };
         let ns = started.elapsed().as_nanos() as u64;
         self.latency.record(path, ns);
         if let (FaultPath::Load, Some(groups)) = (path, groups) {

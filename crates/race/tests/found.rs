@@ -1,9 +1,10 @@
 //! Faults of the driver that schedules have found, each by the least that shows it.
 
 use millpond_core::{Event, Order, PageCount, PageRange};
+use millpond_mmu::Delivery;
 use millpond_race::program::Thread;
 use millpond_race::world::{Plot, Profile, World};
-use millpond_race::{Scheduler, judge, schedule};
+use millpond_race::{Scheduler, background, judge, schedule};
 use millpond_sim::rng::Rng;
 use millpond_sync::thread;
 use std::sync::Arc;
@@ -130,6 +131,27 @@ fn a_fork_waits_for_what_a_thread_has_unhooked() {
         });
         scene.world.end(freed, false);
         forks.join().unwrap();
+        judge::at_rest(&scene.world);
+    });
+}
+
+/// A handler reads of a touch and is late. Meanwhile another thread brings the page in, the thread that touched it goes
+/// on, and the region ends. The handler then said that the contents are lost, and marked a page of nobody's.
+#[test]
+fn a_handler_that_is_late_finds_a_region_that_has_ended() {
+    check(|| {
+        let mut profile = Profile::plain(0);
+        profile.delivery = Delivery::Handler;
+        let mut scene = Scene::new(profile, &[1], 0);
+        let (world, range) = (Arc::clone(&scene.world), scene.range(0));
+        let handler = thread::spawn(move || background::serve_faults(&world));
+        let touches = thread::spawn(scene.fill(0, 0, 1));
+        assert_eq!(scene.world.driver.populate(range), Ok(()));
+        touches.join().unwrap();
+        let ended = scene.plots.remove(0);
+        scene.world.end(ended, false);
+        scene.world.memory().kernel.as_ref().unwrap().stop();
+        handler.join().unwrap();
         judge::at_rest(&scene.world);
     });
 }

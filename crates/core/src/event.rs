@@ -127,7 +127,8 @@ pub enum Event {
         /// Its new length.
         pages: PageCount,
     },
-    /// A region is about to be dropped: it inherits nothing any more. The reply is [`Reply::Detached`].
+    /// A region is about to be dropped: it inherits nothing any more, and a fault there is refused. The reply is
+    /// [`Reply::Detached`].
     Detach {
         /// The region.
         region: RegionId,

@@ -85,7 +85,8 @@ impl Core {
         within: PageRange,
         out: &mut Commands,
     ) -> Reply {
-        if self.regions.of(page).is_none() {
+        // A handler may be late, and its fault come when the region has been detached.
+        if self.regions.of(page).is_none_or(|region| region.ending) {
             return Reply::Refused(Refusal::OutsideRegion);
         }
         if self.waits_for_leaf(page) {

@@ -93,6 +93,7 @@ impl Core {
         let Some(region) = self.regions.get_mut(id) else {
             return Reply::Refused(Refusal::UnknownRegion);
         };
+        region.ending = true;
         let (mut orphan, mut single) = (None, None);
         if let Some(base) = region.base.take() {
             let region = self

@@ -37,6 +37,8 @@ pub(crate) struct Region {
     pub(crate) base: Option<RegionId>,
     /// How many regions have this one as their base.
     pub(crate) heirs: u32,
+    /// Whether the region is about to be dropped, so that no fault brings anything in.
+    pub(crate) ending: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -98,6 +100,7 @@ impl Regions {
             habit: Habit::default(),
             base: None,
             heirs: 0,
+            ending: false,
         });
         let seat = match self.free_seats.pop() {
             Some(seat) => {

@@ -1,12 +1,12 @@
 //! `sim`'s memory behind the driver's traits, and the oracle beside it.
 //!
 //! Each call is one moment of the schedule: the scheduler may let other threads go on before it, and not within it.
-//! That is what the kernel promises of its calls. What the kernel may do so or so (a copy instead of a move, a page that
-//! it holds for a while) is drawn from the seed.
+//! That is what the kernel promises of its calls. What the kernel may do so or so (a copy instead of a move, a page
+//! that it holds for a while) is drawn from the seed.
 //!
-//! Beside `sim`'s contract, memory knows which pages are open. What is mapped at rest must be: a page that came in where
-//! no region is was brought in for one that has ended. Memory that is made new must be empty, as the real one would drop
-//! unseen what is there.
+//! Beside `sim`'s contract, memory knows which pages are open. What is mapped at rest must be: a page that came in
+//! where no region is was brought in for one that has ended. Memory that is made new must be empty, as the real one
+//! would drop unseen what is there.
 
 use crate::kernel::Kernel;
 use crate::pages::{bytes_of, pages_of};

@@ -1,7 +1,7 @@
 //! Simulated pages as the driver sees them: bytes.
 //!
-//! A page of `sim` is four words. The driver and the traits speak of 4096 bytes, so each word stands at the beginning of
-//! a quarter of them, and the rest is zeros.
+//! A page of `sim` is four words. The driver and the traits speak of 4096 bytes, so each word stands at the beginning
+//! of a quarter of them, and the rest is zeros.
 
 use millpond_core::PAGE_SIZE;
 use millpond_sim::mmu::{BLANK, Content, LINES};

@@ -2,8 +2,8 @@
 
 use millpond_race::{Options, Scheduler, run};
 
-/// The seeds: arbitrary ones, which give the breadth. A fault that a seed has found has a test of its own in `found.rs`,
-/// as a later change of the program's threads gives every seed another history.
+/// The seeds: arbitrary ones, which give the breadth. A fault that a seed has found has a test of its own in
+/// `found.rs`, as a later change of the program's threads gives every seed another history.
 const SEEDS: std::ops::Range<u64> = 1..120;
 
 fn passes(seed: u64, scheduler: Scheduler) -> u64 {

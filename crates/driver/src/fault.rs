@@ -405,7 +405,10 @@ impl<'a, M: Memory> Fault<'a, M> {
         let want = core.wanted(pages);
         self.stall(core);
         self.driver.carry_out(commands);
-        if !self.driver.reclaim_for(want, Reclaimer::Direct) {
+        if !self
+            .driver
+            .reclaim_for(want, Reclaimer::Direct, Patience::Wait)
+        {
             self.ask_for_less();
         }
     }

@@ -24,6 +24,7 @@
 //! exceeded, which the peak shows.
 
 use crate::driver::Driver;
+use crate::fault::Patience;
 use crate::memory::Memory;
 use crate::signals::SignalsBlocked;
 use crate::state::config::Charge;
@@ -42,7 +43,7 @@ impl<M: Memory> Driver<M> {
         self.adjust_limit();
         // Memory that cannot leave now (pinned, or the store is full) leaves as soon as it can.
         while self.lock().available() == PageCount::ZERO
-            && self.reclaim_for(PageCount(1), Reclaimer::Direct)
+            && self.reclaim_for(PageCount(1), Reclaimer::Direct, Patience::Wait)
         {}
         self.give_spare_frames_back();
     }

@@ -16,6 +16,7 @@
 //! the same batches; the first to see enough available stops.
 
 use crate::driver::Driver;
+use crate::fault::Patience;
 use crate::memory::Memory;
 use crate::state::config::Background;
 use millpond_core::{Commands, Event, GroupId, PageCount, Reclaimer, Reply};
@@ -38,15 +39,15 @@ fn direct_batch(most: PageCount, pages: PageCount) -> PageCount {
 }
 
 impl<M: Memory> Driver<M> {
-    /// Reclaims until `pages` are available, or nothing can be reclaimed now; in that case waits a moment for folios
-    /// that other threads have in flight. Answers whether this thread did something.
-    pub fn reclaim_for(&self, pages: PageCount, by: Reclaimer) -> bool {
+    /// Reclaims until `pages` are available, or nothing can be reclaimed now; in that case a patient thread waits a
+    /// moment for folios that other threads have in flight. Answers whether this thread did something.
+    pub fn reclaim_for(&self, pages: PageCount, by: Reclaimer, patience: Patience) -> bool {
         let started = Instant::now();
         let want = direct_batch(self.lock().limit(), pages);
         self.mark_lazy_batch_inside();
         let mut commands = Commands::new();
         let mut progress = false;
-        let mut may_wait = true;
+        let mut may_wait = patience == Patience::Wait;
         loop {
             let core = self.lock();
             let enough = core.available() >= want;
@@ -70,7 +71,7 @@ impl<M: Memory> Driver<M> {
             if commands.is_empty() {
                 // This thread did nothing, so the missing pages are in flight on other threads.
                 let core = self.lock();
-                if !progress && !core.is_quiet() {
+                if !progress && !core.is_quiet() && patience == Patience::Wait {
                     drop(self.wait_for_any(core));
                 }
                 break;

@@ -4,6 +4,7 @@
 //! is where the core says. Then the kernel's tables move and the core's follow. Both take a pointer for each 2 MiB.
 
 use crate::driver::Driver;
+use crate::fault::Patience;
 use crate::memory::Memory;
 use crate::signals::SignalsBlocked;
 use crate::state::named::Named;
@@ -114,7 +115,9 @@ impl<M: Memory> Driver<M> {
                 Reply::More { from: next } => from = next,
                 Reply::Reclaim { pages } => {
                     let want = PageCount(self.lock().available().0 + pages.0);
-                    if !self.reclaim_for(want, Reclaimer::Direct) {
+                    // A thread that frees must not wait here: the batch that it would wait for may be its own next
+                    // job, or another thread's that waits for this one to leave the gate.
+                    if !self.reclaim_for(want, Reclaimer::Direct, Patience::Leave) {
                         return;
                     }
                 }

@@ -5,19 +5,19 @@
 //! atomic and each call of memory or store which thread goes on. So an order of two threads that real memory shows once
 //! in a week can be found in seconds, and again by its seed.
 //!
-//! - [`memory`] and [`store`] are `sim`'s, behind the driver's traits. A call that breaks their contract is a failure.
-//! - [`kernel`] is where threads sleep that a handler serves, in a part of the worlds.
-//! - [`world`] is what a seed makes: a driver, a few regions, threads and what these like to do.
-//! - [`program`] has the threads of the program. They touch pages as a processor does, and call the driver as the
+//! - `memory` and `store` are `sim`'s, behind the driver's traits. A call that breaks their contract is a failure.
+//! - `kernel` is where threads sleep that a handler serves, in a part of the worlds.
+//! - `world` is what a seed makes: a driver, a few regions, threads and what these like to do.
+//! - `program` has the threads of the program. They touch pages as a processor does, and call the driver as the
 //!   facade does. A region is shared or borrowed as Rust has it: its lock is the program's.
-//! - [`background`] has the threads beside them: reclaim, and a fork that finds everything at rest. Prefetcher and
+//! - `background` has the threads beside them: reclaim, and a fork that finds everything at rest. Prefetcher and
 //!   freer are the driver's own.
-//! - [`judge`] looks at the end whether each byte is what `sim`'s oracle expects, whether the core, the memory and the
+//! - `judge` looks at the end whether each byte is what `sim`'s oracle expects, whether the core, the memory and the
 //!   book of kept pages agree, and whether all memory is still somewhere.
 //!
 //! Time limits never elapse here. A thread that nobody wakes is a deadlock, which the scheduler reports.
 //!
-//! Without the feature `shuttle` the crate is empty.
+//! Without the feature `shuttle` the crate is empty, which is why the names above are no links.
 #![cfg(feature = "shuttle")]
 
 pub mod background;

@@ -146,17 +146,18 @@ impl Thread {
 }
 
 impl World {
-    /// Ends a region.
+    /// Ends a region. The oracle is told first that its volatile ranges end with it: other threads may have the
+    /// addresses before the driver returns.
     pub fn end(&self, plot: Plot, in_background: bool) {
         let range = plot.named.1;
+        for &volatile in &plot.volatile {
+            let ended = self.memory().now().oracle.volatile_ends(volatile, false);
+            must(ended);
+        }
         self.driver.forget_prefetches(range);
         match in_background {
             true => self.driver.free_async(plot.named),
             false => self.driver.drop_region(plot.named),
-        }
-        for &volatile in &plot.volatile {
-            let ended = self.memory().now().oracle.volatile_ends(volatile, false);
-            must(ended);
         }
     }
 }

@@ -249,3 +249,19 @@ fn two_merges_of_one_chain_lose_nothing() {
     bench.merge(upper, from);
     assert_eq!(bench.0.page_state(source.1.start), PageState::Limbo);
 }
+
+/// A handler that is late serves a fault of a region that is ending. The page came in between the free and the end,
+/// stayed mapped for the core, and the region's addresses were never given back.
+#[test]
+fn a_fault_in_a_region_that_has_been_detached_brings_nothing_in() {
+    let mut bench = Bench::new();
+    let (region, range) = bench.create(8, 0);
+    bench.touch(range.start);
+    assert!(matches!(
+        bench.done(Event::Detach { region }),
+        Reply::Detached { .. }
+    ));
+    let (reply, commands) = bench.fault(range.start.plus(1));
+    assert_eq!(reply, Reply::Refused(Refusal::OutsideRegion));
+    assert!(commands.is_empty());
+}

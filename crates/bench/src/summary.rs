@@ -1,6 +1,6 @@
 //! The result of a benchmark of several parts, for programs (JSON) and for people: the machine that it was measured on,
-//! the parts, and the list of what was left out. It holds figures and judges none of them: what is wanted of a figure
-//! is nothing that a user of the benchmark asked for.
+//! the parts, and the list of what was left out. It holds figures and judges none of them;
+//! `.ci/compare` compares them with those that the project wants.
 
 use crate::error::BenchError;
 use crate::order::BenchOrder;
@@ -57,7 +57,7 @@ impl<P: Parts> Summary<P> {
         }
     }
 
-    /// Prints the result, as JSON or for people, and returns the exit status: 1 when memory held what it must not.
+    /// Prints the result, as JSON or for people, and returns the exit status: 1 when memory held wrong bytes.
     ///
     /// # Errors
     /// When the result cannot be printed.

@@ -82,7 +82,7 @@ pub(crate) unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<Option<
     bytes.to_str().map(Some).map_err(not_utf8)
 }
 
-// An error that wraps a range's names the variant that does: it has the status of what it wraps.
+// An error that wraps a range error has the status of the wrapped error.
 macro_rules! failures {
     ($($error:ident $(, $wrapped:ident)? { $($(#[$doc:meta])* $pattern:pat => $status:ident,)* })*) => {$(
         impl From<$error> for Failure {

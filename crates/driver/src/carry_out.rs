@@ -309,7 +309,7 @@ impl<M: Memory> Driver<M> {
             | Command::Rescue { .. }
             | Command::Load { .. }
             | Command::Fold { .. } => unreachable!("{command:?} installs"),
-            // What is done together was done before.
+            // These commands are carried out together, and were carried out before.
             Command::FreeFrame { .. }
             | Command::TakeOut { .. }
             | Command::TakeOutIfBlank { .. }

@@ -64,8 +64,8 @@ pub enum Patience {
     Leave,
 }
 
-/// Sets `what` to `is`, and writes only if that is a change: so nothing is written that others have in their caches.
-/// Called after each fault, by one thread alone.
+/// Sets the flag `what` to the value `is`, and writes only if that changes the flag: an unneeded write would take the
+/// flag out of other processors' caches. Only one thread calls this, after each fault.
 fn note(what: &AtomicBool, is: bool) {
     if what.load(Ordering::Relaxed) != is {
         what.store(is, Ordering::Relaxed);
@@ -153,8 +153,8 @@ impl<M: Memory> Driver<M> {
     }
 
     /// Waits until something that threads wait for completes. The caller has seen under the core lock, which it hands
-    /// in, that this is still to come; who completes it changes what the caller has seen under that lock, and wakes the
-    /// waiting threads afterwards. So no wake-up is lost. The time limit is for a wait inside the gate for a worker
+    /// in, that this is still to come. The completing thread changes the state under that lock, and wakes the waiting
+    /// threads afterwards. So no wake-up is lost. The time limit is for a wait inside the gate for a worker
     /// that wants to enter, while a third thread waits to close it.
     pub fn wait_settled<'a>(&'a self, core: Held<'a, Witnessed>) -> Held<'a, Witnessed> {
         const LIMIT: Duration = Duration::from_millis(1);

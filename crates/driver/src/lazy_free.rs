@@ -202,7 +202,7 @@ impl<M: Memory> Driver<M> {
         }
         self.purges.fetch_add(1, Ordering::Relaxed);
         {
-            // Who waits for this has looked at the number under the lock.
+            // A thread that waits for this has looked at the number under the lock.
             let _core = self.lock();
             self.purging.fetch_sub(1, Ordering::SeqCst);
         }

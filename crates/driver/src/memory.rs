@@ -163,7 +163,7 @@ impl Memory for Uffd {
     }
 
     unsafe fn zero_if_mapped(&self, at: PageRange) -> bool {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller promises what the called function demands.
         unsafe { self.zero_if_mapped(at) }
     }
 
@@ -173,7 +173,7 @@ impl Memory for Uffd {
         to: PageRange,
         beside: (PageCount, PageCount),
     ) -> Result<(), MmuError> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller promises what the called function demands.
         unsafe { self.hand_over(from, to, beside) }
     }
 
@@ -183,7 +183,7 @@ impl Memory for Uffd {
         to: PageRange,
         keep: bool,
     ) -> Result<(), MmuError> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller promises what the called function demands.
         unsafe { self.hand_over_watched(from, to, keep) }
     }
 

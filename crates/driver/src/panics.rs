@@ -1,7 +1,8 @@
-//! Whose a panic is: the marks of `millpond_mmu::panics`, for threads that the driver starts.
+//! The marks of `millpond_mmu::panics`, by which a panic of Millpond is told from one of the program, for threads that
+//! the driver starts.
 //!
 //! Under shuttle a panic is what the scheduler reports, and all threads of an execution are one of the kernel's, so
-//! that a mark would be everybody's.
+//! that a mark would be on all of them.
 
 #[cfg(not(feature = "shuttle"))]
 pub use millpond_mmu::panics::{Ours, Outside};

@@ -1,4 +1,4 @@
-//! Pages that the program dropped behind our back.
+//! Pages that the program dropped without the driver's knowledge.
 //!
 //! `MADV_DONTNEED` by a bare system call, or by a library that no preload reaches, drops mapped pages of ours. The core
 //! still calls them resident, so that the next touch is a fault that it finds nothing to do about, and the touching

@@ -95,7 +95,7 @@ pub enum Extent {
     },
     /// A `sock_fprog`: itself, and the program that it names.
     Program,
-    /// What another argument decides that says what is to be done; `touched/by_command.rs` knows the commands.
+    /// Another argument is a command, and the command decides the extent; `touched/by_command.rs` knows the commands.
     ByCommand,
 }
 

@@ -459,7 +459,7 @@ impl Region {
         }
     }
 
-    /// What a program is told of a refusal that a page of its range is the reason for.
+    /// The error for a refusal whose reason is a page of the caller's range.
     pub(crate) fn range_error(&self, refusal: Refusal) -> RangeError {
         match refusal {
             Refusal::Pinned { page } => RangeError::Pinned {

@@ -1,8 +1,8 @@
 //! Threads that sleep in the kernel at an absent page, and the thread that reads of them (handler delivery).
 //!
 //! As with userfaultfd: a thread that touches an absent page is put to sleep, unless the page has come meanwhile, and a
-//! message about it is there to be read, once. Whoever maps pages or wakes a range lets those go that sleep there; they
-//! touch the page again. A message that is not read by then is gone.
+//! message about it is there to be read, once. A call that maps pages or wakes a range lets the threads go
+//! that sleep there, and they touch the page again. A message that is not read by then is gone.
 
 use millpond_core::{PageIndex, PageRange};
 use millpond_sync::{Condvar, Mutex, MutexGuard};

@@ -19,7 +19,7 @@ struct Args {
     /// Run new random seeds for so many seconds.
     #[arg(long)]
     seconds: Option<u64>,
-    /// Who decides which thread goes on; without it, a seed is run with each.
+    /// The scheduler that decides which thread goes on; without the option a seed is run with each.
     #[arg(long)]
     scheduler: Option<Scheduler>,
     /// Write what the threads do to standard error.

@@ -132,7 +132,7 @@ impl Simulated {
     }
 
     /// The memory at this moment of the schedule. The lock is the standard library's and never contended: the scheduler
-    /// has one thread run at a time, and nobody may let another go on while it holds this.
+    /// has one thread run at a time, and a thread must not let another one go on while it holds this.
     pub fn now(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

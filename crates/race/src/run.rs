@@ -25,7 +25,7 @@ const SCHEDULES: usize = 4;
 /// Changes of priority in a schedule of PCT.
 const DEPTH: usize = 4;
 
-/// Who decides which thread goes on.
+/// The scheduler that decides which thread goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Scheduler {
     /// A thread at random, at each step.
@@ -37,7 +37,7 @@ pub enum Scheduler {
 /// The caller's wishes for a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Who decides which thread goes on.
+    /// The scheduler that decides which thread goes on.
     pub scheduler: Scheduler,
     /// What to take out of the driver.
     pub sabotage: Option<Sabotage>,

@@ -26,7 +26,7 @@ impl Thread {
         self.forget(range);
     }
 
-    /// Discards pages by the call that programs make which share them.
+    /// Discards pages by the call for pages that several threads share.
     pub(crate) fn forget(&mut self, range: PageRange) {
         let memory = self.world.memory();
         memory.now().oracle.discard_begins(self.me, range);

@@ -205,7 +205,8 @@ pub struct World {
     pub driver: Arc<Driver<Simulated>>,
     /// The store that the driver has.
     pub store: store::Simulated,
-    /// The regions. Who shares one reads its lock, and who needs it for itself writes it: Rust's rules for the facade.
+    /// The regions. A thread that shares a region holds its lock for reading, and a thread that needs the region alone
+    /// holds it for writing, as Rust's borrow rules demand of the facade.
     pub plots: Vec<RwLock<Option<Plot>>>,
     /// What the seed has drawn.
     pub profile: Profile,

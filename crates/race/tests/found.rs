@@ -54,9 +54,9 @@ fn check(test: impl Fn() + Clone + Send + Sync + 'static) {
     }
 }
 
-/// A thread that finds nothing to reclaim waits until something completes that others have in flight. The core orders
-/// no wake-up for a folio that no thread has asked for, so the completion woke nobody, and the thread went on when a
-/// millisecond was over.
+/// A thread that finds nothing to reclaim waits until something completes that other threads have in flight. The core
+/// orders no wake-up for a folio that no thread has asked for, so the completion woke no thread, and the thread went on
+/// when a millisecond was over.
 #[test]
 fn a_thread_without_memory_hears_of_any_completion() {
     check(|| {
@@ -92,8 +92,8 @@ fn a_thread_that_waits_for_a_worker_hears_of_its_end() {
     });
 }
 
-/// Who asks for a volatile range again waits for the purges that are under way. A purge that ended between the look at
-/// their number and the sleep woke nobody.
+/// A thread that asks for a volatile range again waits for the purges that are under way. A purge that ended between
+/// the look at their number and the sleep woke no thread.
 #[test]
 fn whoever_asks_for_a_volatile_range_hears_of_the_end_of_a_purge() {
     let schedules = Arc::new(AtomicU32::new(0));
@@ -121,7 +121,7 @@ fn a_fork_waits_for_what_a_thread_has_unhooked() {
     check(|| {
         let mut scene = Scene::new(Profile::plain(0), &[40], 0);
         scene.fill(0, 0, 1)();
-        // Nobody asks for memory for a while, so the pool takes none of it.
+        // No thread asks for memory for a while, so the pool takes none of it.
         (0..8).for_each(|_| scene.world.driver.tick_in_background());
         let freed = scene.plots.remove(0);
         let world = Arc::clone(&scene.world);

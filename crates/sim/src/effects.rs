@@ -180,7 +180,7 @@ impl World {
     }
 
     fn poison(&mut self, at: PageRange) -> Check<Outcome> {
-        // The heirs of a base find what it has lost to be lost: they are asked about it when they do.
+        // Pages that a base has lost are lost for its heirs too. The oracle is asked when an heir finds one.
         if !self.is_in_base(at) {
             self.oracle.poisoned(at)?;
         }

@@ -123,7 +123,7 @@ impl Compared<'_> {
         Some((slot, first..first + len))
     }
 
-    /// Saves bytes of this kind, or the `same` as the part of the previous slot has.
+    /// Saves bytes of this kind, or with `same` the bytes of that part of the previous slot.
     fn save(&mut self, len: usize, fill: Fill, previous: Option<(u32, Range<usize>)>, same: bool) {
         let name = self.name;
         let old = previous

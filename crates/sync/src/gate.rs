@@ -4,8 +4,8 @@ use crate::{Rank, RwLock, RwLockReadGuard, RwLockWriteGuard, end, thread, witnes
 use std::sync::{PoisonError, TryLockError};
 
 /// Keeps a fork apart from all work on memory. A thread that works is inside from the first lock to the last. A fork
-/// closes the gate when all threads have left, so that no lock of ours, of the store's or of the backend's is held by a
-/// thread that the child will not have.
+/// closes the gate when all threads have left, so that no lock of the driver, the store or the MMU is held by a thread
+/// that the child will not have.
 ///
 /// No thread enters twice: a second entry behind a fork that waits would wait for itself.
 #[derive(Debug)]
@@ -17,8 +17,8 @@ pub struct Gate(RwLock<()>);
 #[derive(Debug)]
 pub struct Passage<G> {
     guard: Option<G>,
-    /// Whether the thread was panicking before: a destructor that works on memory while the program's own panic unwinds
-    /// is no panic of ours.
+    /// Whether the thread was panicking before. A destructor may work on memory while a panic of the program unwinds,
+    /// and that panic must not end the process here.
     unwinding_before: bool,
 }
 

@@ -18,7 +18,7 @@ macro_rules! ranks {
 }
 
 ranks! {
-    /// Turn of those who change a program's user or group.
+    /// The turn to change a program's user or group.
     Rights,
     /// A call of `mremap`, from its beginning to its end.
     Moving,

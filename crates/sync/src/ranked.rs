@@ -59,8 +59,8 @@ impl<T> Ranked<T> {
         Some(self.held(guard))
     }
 
-    /// Takes the lock if no thread has it, whatever this thread holds: who does not wait cannot wait for itself. Until
-    /// it is released, only locks of higher ranks may be taken.
+    /// Takes the lock if no thread has it, whatever this thread holds: a thread that does not wait cannot wait for
+    /// itself. Until the lock is released, only locks of higher ranks may be taken.
     pub fn try_out_of_order(&self) -> Option<Held<'_, T>> {
         self.try_once().map(|guard| self.held(guard))
     }

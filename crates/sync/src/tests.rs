@@ -22,7 +22,7 @@ impl Drop for Entering<'_> {
 
 /// A panic on the program's own thread, inside the gate and with no lock held, once unwound and left a folio in
 /// flight: the next thread that touched it waited for ever. The test runs itself once more as the child that
-/// panics. A panic of the program's own, whose unwinding goes through the gate, goes on as ever.
+/// panics. A panic of the program's own, whose unwinding goes through the gate, is left alone.
 #[test]
 fn a_panic_inside_the_gate_ends_the_process() {
     let gate = Gate::new();

@@ -7,8 +7,8 @@ use crate::atomic::{AtomicU32, Ordering::SeqCst};
 #[cfg(not(feature = "shuttle"))]
 use rustix::thread::futex;
 
-/// A number that a thread can wait at until it changes: a futex. Who changes it wakes the waiting thread by a call of
-/// its own. Neither takes a lock or allocates.
+/// A number at which a thread can wait until it changes: a futex. A thread that changes the number wakes the waiting
+/// thread by a second call. Neither call takes a lock or allocates.
 #[derive(Debug)]
 pub struct Word {
     #[cfg(not(feature = "shuttle"))]
@@ -59,7 +59,7 @@ impl Word {
     }
 }
 
-/// The same by a mutex and a condition variable. No limit elapses.
+/// The word made of a mutex and a condition variable. No time limit elapses.
 #[cfg(feature = "shuttle")]
 impl Word {
     /// Makes a word of this value.

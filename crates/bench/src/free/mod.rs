@@ -84,7 +84,7 @@ pub enum FreeWorker {
     },
 }
 
-/// Measures and prints. Returns 1 when memory held what it must not.
+/// Measures and prints. Returns 1 when memory held wrong bytes.
 ///
 /// # Errors
 /// When a worker fails, or a signal asked for the end.

@@ -157,7 +157,7 @@ impl How {
     }
 }
 
-/// Measures, puts everything back, and prints. Returns 1 when memory held what it must not.
+/// Measures, puts everything back, and prints. Returns 1 when memory held wrong bytes.
 ///
 /// # Errors
 /// When a worker fails, something cannot be put back, or a signal asked for the end.

@@ -41,7 +41,7 @@ pub struct Size {
 }
 
 impl Size {
-    /// The size that is asked for by `given`, and is `pages` for this trace.
+    /// The size that `given` asks for; `pages` is that size for this trace.
     #[must_use]
     pub fn new(given: &RamSize, pages: u32) -> Self {
         Self {

@@ -57,7 +57,7 @@ const SUMS: [Field; 27] = [
 /// The settings of freeing, which are the same in all processes of a run.
 const FREE_TUNING: [Field; 3] = [Field::FreeWorkers, Field::FreeThreshold, Field::FreeChunk];
 
-/// What a run was asked for.
+/// The budget and the options of a run.
 #[derive(Debug)]
 pub struct Asked {
     /// The program as it was named.

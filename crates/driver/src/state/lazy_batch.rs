@@ -47,7 +47,8 @@ impl LazyBatch {
         }
     }
 
-    /// Whether the short way is worth trying. It is not soon after it was found closed, as each attempt is a signal.
+    /// Whether the short way is worth trying. Soon after the way was found closed it is not, because each attempt costs
+    /// a signal.
     pub(crate) fn is_promising(&self) -> bool {
         let skip = self.skip.load(Ordering::Relaxed);
         if skip > 0 {

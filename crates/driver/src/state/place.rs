@@ -39,7 +39,7 @@ const INTERRUPTS: u64 = 5000;
 const DEAR: u32 = 4;
 /// Looks for which the thread stays away from a place where calls interrupt.
 const AWAY: u32 = 1024;
-/// Faults in a batch, from another processor than the fault before, that one thread causes which was moved.
+/// The faults in a batch, each from another processor than the fault before, that one moved thread causes.
 const MOVED: u32 = 2;
 
 /// Traces that faults and calls leave for the choice of a processor.

@@ -141,7 +141,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The tracer's own memory. The third argument is an address of the other process, but for one command.
+    /// The tracer's own memory. The third argument is an address of the other process, except with one command.
     fn ptrace(&mut self, command: u32, index: usize, at: u64) {
         const PEEKSIGINFO: u32 = 0x4209;
         const GETREGSET: u32 = 0x4204;

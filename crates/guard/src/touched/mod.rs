@@ -1,12 +1,12 @@
 //! The memory that one call touches, range by range.
 //!
-//! The walk goes through the arguments of a call. A range is told before anything is read from it, so that the one who
-//! is told can bring it in; then what it names is told: the buffers of a vector, the address and the control data of a
-//! message. Where the memory that names something cannot be read, the walk leaves that out: the kernel will not read it
-//! either, and answers `EFAULT`.
+//! The walk goes through the arguments of a call. The [`Source`] is told of a range before anything is read from it, so
+//! that it can bring the range in. Then it is told of the memory that the range names: the buffers of a vector, the
+//! address and the control data of a message. Where the memory that names something cannot be read, the walk leaves
+//! that out: the kernel will not read it either, and answers `EFAULT`.
 //!
 //! The program may change a vector after the walk has read it. The kernel reads it once more and may then touch memory
-//! that nobody held; where that is absent, the call answers `EFAULT`, as it may for any program that changes a vector
+//! that is not held; where that is absent, the call answers `EFAULT`, as it may for any program that changes a vector
 //! under a call.
 
 mod by_command;
@@ -34,7 +34,7 @@ pub struct Range {
     pub is_kept: bool,
 }
 
-/// The program's memory, and the one who is told.
+/// The program's memory. It is told of each range before the range is read.
 pub trait Source {
     /// Takes note of a range.
     fn touch(&mut self, range: Range);

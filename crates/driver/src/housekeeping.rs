@@ -9,7 +9,7 @@ use crate::memory::Memory;
 use crate::panics::Ours;
 use crate::signals::SignalsBlocked;
 use crate::state::config::Background;
-use crate::state::place::Place;
+use crate::state::reclaim_cpu::ReclaimCpu;
 use crate::state::refault_cost::RefaultCost;
 use crate::state::store_share::StoreShare;
 use millpond_core::{Commands, Event, GroupId, PageCount};
@@ -76,7 +76,7 @@ impl Driver {
         let mut last_tick = Instant::now();
         let mut last_retry = Instant::now();
         let mut fruitless = false;
-        let mut place = Place::new(self.delivery);
+        let mut reclaim_cpu = ReclaimCpu::new(self.delivery);
         let mut store_share = StoreShare::new(self.delivery, self.governor.store_share());
         self.publish();
         while !self.stop.load(Ordering::SeqCst) {
@@ -93,13 +93,13 @@ impl Driver {
                 while !self.stop.load(Ordering::Relaxed) && self.reclaim_batch() {
                     // A stop must not wait for the high mark, so each batch is followed by a check.
                     fruitless = false;
-                    place.settle(&self.traces);
+                    reclaim_cpu.settle(&self.traces);
                 }
             }
             self.make_ahead();
             if last_tick.elapsed() >= TICK {
                 last_tick = Instant::now();
-                place.leave(&self.traces);
+                reclaim_cpu.leave(&self.traces);
                 self.share_with_store(&mut store_share);
                 self.tick();
                 if std::mem::replace(&mut others, Others::ByMaker) == Others::AtFirstTick {

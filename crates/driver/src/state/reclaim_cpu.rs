@@ -114,7 +114,7 @@ impl Traces {
 }
 
 /// The background thread's place. See the [module](self).
-pub struct Place {
+pub struct ReclaimCpu {
     affinity: Option<Affinity>,
     /// Whether little leaves by one call, so that the thread should be near.
     near: bool,
@@ -124,7 +124,7 @@ pub struct Place {
     away: u32,
 }
 
-impl Place {
+impl ReclaimCpu {
     /// Makes the place of the calling thread.
     pub fn new(delivery: Delivery) -> Self {
         // A handler's thread shares the faulting thread's processor already. Threads of a scheduler's are no threads of
@@ -189,14 +189,14 @@ mod tests {
     use millpond_core::{PageCount, PageIndex};
     use rustix::thread::sched_getaffinity;
 
-    impl Place {
+    impl ReclaimCpu {
         fn pinned(&self) -> Option<u32> {
             self.affinity.as_ref()?.pinned()
         }
     }
 
-    fn place() -> Place {
-        Place::new(Delivery::InThread)
+    fn reclaim_cpu() -> ReclaimCpu {
+        ReclaimCpu::new(Delivery::InThread)
     }
 
     fn calls(traces: &Traces, count: u32, pages: u32) {
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn small_pieces_bring_the_thread_to_the_faults_and_large_ones_send_it_back() {
         in_a_thread(|| {
-            let (traces, mut place) = (Traces::new(), place());
+            let (traces, mut place) = (Traces::new(), reclaim_cpu());
             let allowed = sched_getaffinity(None).unwrap();
             traces.fault();
             calls(&traces, 20, 1);
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn faults_on_several_processors_are_not_followed() {
         in_a_thread(|| {
-            let (traces, mut place) = (Traces::new(), place());
+            let (traces, mut place) = (Traces::new(), reclaim_cpu());
             traces.fault();
             traces.moves.fetch_add(MOVED + 1, Relaxed);
             calls(&traces, 20, 1);
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn calls_that_interrupt_others_all_the_same_keep_the_thread_away_for_a_while() {
         in_a_thread(|| {
-            let (traces, mut place) = (Traces::new(), place());
+            let (traces, mut place) = (Traces::new(), reclaim_cpu());
             traces.fault();
             calls(&traces, 20, 1);
             place.settle(&traces);

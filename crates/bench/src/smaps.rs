@@ -1,6 +1,7 @@
 //! The kernel's figures for this process's memory: sums over all its mappings.
 
 use procfs::process::Process;
+use std::collections::HashMap;
 use std::io;
 
 /// The sum of `Rss`, in bytes.
@@ -28,13 +29,18 @@ pub fn anonymous() -> io::Result<u64> {
 }
 
 fn sum(name: &str) -> io::Result<u64> {
-    let rollup = Process::myself()
-        .and_then(|process| process.smaps_rollup())
-        .map_err(io::Error::other)?
-        .memory_map_rollup;
-    let found = rollup
-        .iter()
-        .find_map(|map| map.extension.map.get(name).copied());
+    value(&sums()?, name)
+}
+
+/// All sums of one moment.
+fn sums() -> io::Result<HashMap<String, u64>> {
+    let rollup = Process::myself().and_then(|process| process.smaps_rollup());
+    let maps = rollup.map_err(io::Error::other)?.memory_map_rollup;
+    Ok(maps.into_iter().flat_map(|map| map.extension.map).collect())
+}
+
+fn value(sums: &HashMap<String, u64>, name: &str) -> io::Result<u64> {
+    let found = sums.get(name).copied();
     found.ok_or_else(|| io::Error::other(format!("no {name} in /proc/self/smaps_rollup")))
 }
 
@@ -42,12 +48,16 @@ fn sum(name: &str) -> io::Result<u64> {
 mod tests {
     use super::*;
 
+    /// The sums are of one moment: other tests allocate and free meanwhile.
     #[test]
     fn the_kernel_has_all_three_sums_and_they_agree() {
         let memory = vec![1u8; 64 << 20];
-        let (resident, anonymous) = (resident().unwrap(), anonymous().unwrap());
+        let sums = sums().unwrap();
+        let [resident, anonymous, huge] =
+            ["Rss", "Anonymous", "AnonHugePages"].map(|name| value(&sums, name).unwrap());
         assert!(memory.len() as u64 <= anonymous && anonymous <= resident);
-        assert!(huge().unwrap() <= resident);
-        assert!(sum("Nothing").is_err());
+        assert!(huge <= anonymous);
+        assert!(value(&sums, "Nothing").is_err());
+        assert!(super::resident().is_ok() && super::anonymous().is_ok() && super::huge().is_ok());
     }
 }

@@ -45,6 +45,32 @@ pub struct FilledAndInstalled {
     pub populated: bool,
 }
 
+impl FilledAndInstalled {
+    /// The end of a fill of the frame itself, and of `install`, which follows it.
+    pub fn through_frame(
+        filled: Result<(), LoadError>,
+        install: impl FnOnce() -> Result<Placed, InstallError>,
+    ) -> Self {
+        let outcome = match filled {
+            Ok(()) => install().map_err(FillOrInstallError::Install),
+            Err(error) => Err(FillOrInstallError::Fill(error)),
+        };
+        Self {
+            populated: outcome != Ok(Placed::Moved),
+            outcome: outcome.map(|_| ()),
+        }
+    }
+
+    /// The end of an install that did without the frame, which is the hole that it was unless the install failed.
+    #[must_use]
+    pub const fn past_frame(outcome: Result<(), FillOrInstallError>) -> Self {
+        Self {
+            populated: matches!(outcome, Err(FillOrInstallError::Install(_))),
+            outcome,
+        }
+    }
+}
+
 /// Why a range could not be taken out. All of the range is still mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TakeOutError {
@@ -105,14 +131,7 @@ pub trait Mmu: Send + Sync {
         at: PageRange,
         fill: &mut dyn FnMut(&mut [u8]) -> Result<(), LoadError>,
     ) -> FilledAndInstalled {
-        let outcome = match self.fill(frame, fresh, fill) {
-            Ok(()) => self.install(frame, at).map_err(FillOrInstallError::Install),
-            Err(error) => Err(FillOrInstallError::Fill(error)),
-        };
-        FilledAndInstalled {
-            populated: outcome != Ok(Placed::Moved),
-            outcome: outcome.map(|_| ()),
-        }
+        FilledAndInstalled::through_frame(self.fill(frame, fresh, fill), || self.install(frame, at))
     }
 
     /// Maps a copy of `from` at `at`. `frame`, if any, is populated and may be used for it, or is left as it is. The

@@ -21,7 +21,7 @@ use crate::stats::Stats;
 use millpond_core::tables::volatile::VolatileBook;
 use millpond_core::{Core, Store, VmStat};
 use millpond_mmu::{Delivery, Uffd};
-use millpond_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use millpond_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use millpond_sync::{Condvar, Gate, Held, Rank, Ranked, Word, end_by};
 use std::time::Duration;
 
@@ -179,12 +179,8 @@ impl<M: Memory> Driver<M> {
             (core.stats(), core.metadata_bytes(), core.refault_cost())
         };
         let vm = vm.since(&self.inherited.lock());
-        let direct = self
-            .direct_ns
-            .load(millpond_sync::atomic::Ordering::Relaxed);
-        let background = self
-            .reclaim_ns
-            .load(millpond_sync::atomic::Ordering::Relaxed);
+        let direct = self.direct_ns.load(Ordering::Relaxed);
+        let background = self.reclaim_ns.load(Ordering::Relaxed);
         Stats {
             vm,
             store: self.store.usage().into(),
@@ -198,10 +194,8 @@ impl<M: Memory> Driver<M> {
             refault_cost: f64::from(refault_cost) / 16.0,
             reclaim: Duration::from_nanos(direct + background),
             reclaim_direct: Duration::from_nanos(direct),
-            volatile_purges: self.purges.load(millpond_sync::atomic::Ordering::Relaxed),
-            store_failures: self
-                .store_failures
-                .load(millpond_sync::atomic::Ordering::Relaxed),
+            volatile_purges: self.purges.load(Ordering::Relaxed),
+            store_failures: self.store_failures.load(Ordering::Relaxed),
         }
     }
 }

@@ -115,7 +115,7 @@ impl<M: Memory> Driver<M> {
         let resolution = match resolution {
             Ok(resolution) => resolution,
             // A handler may be late: another thread has brought the page in since, the thread that touched it has gone
-            // on, and the region has ended. Whoever touches the addresses from now on hears of it from the kernel.
+            // on, and the region has ended. The kernel answers each later touch of these addresses.
             Err(FaultError::Outside) if self.delivery == Delivery::Handler => Resolution::Retry,
             Err(_) => Resolution::Lost,
         };

@@ -5,10 +5,9 @@
 //! program has that Millpond does not manage (its code, its libraries, thread stacks). That last part cannot be known
 //! from inside; it is the difference between the memory that the kernel says is resident and the frames that we know
 //! of. So the limit follows it: whenever reclaim has run, at every tick, whenever faults have taken another MiB, and at
-//! a fault when the last look is a millisecond old.
-//! The look after each MiB is for programs that fill their memory before the first tick: python3 had loaded 10 MiB of
-//! libraries by then, filled what it believed to be left of 29 MiB in 20 ms, and stood at 38 MiB when reclaim first
-//! looked.
+//! a fault when the last look is a millisecond old. The look after each MiB is for programs that fill their memory
+//! before the first tick: python3 had loaded 10 MiB of libraries by then, filled what it believed to be left of 29 MiB
+//! in 20 ms, and stood at 38 MiB when reclaim first looked.
 //!
 //! The rest of the budget is shared with the store, where the store has another place than RAM: a third of the rest may
 //! hold compressed folios at first, and what the program gains by more or less is weighed while it runs

@@ -78,10 +78,10 @@ mod ring {
     use millpond_core::limits::RECENT;
     use millpond_core::{Command, Event, Reply};
     use millpond_mmu::{panics, report};
-    use millpond_sync::Rank;
     use millpond_sync::witness::Mark;
+    use millpond_sync::{Rank, if_free};
     use std::sync::atomic::{AtomicU32, Ordering};
-    use std::sync::{Mutex, MutexGuard, TryLockError};
+    use std::sync::{Mutex, MutexGuard};
 
     /// One thing that happened.
     #[expect(dead_code, reason = "what is in it is printed")]
@@ -112,11 +112,7 @@ mod ring {
 
     /// The ring and the mark of its lock, if no thread has it.
     fn take() -> Option<(MutexGuard<'static, Ring>, Mark)> {
-        let ring = match RING.try_lock() {
-            Ok(ring) => ring,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
+        let ring = if_free(RING.try_lock())?;
         Some((ring, Mark::tried(Rank::Recent)))
     }
 

@@ -81,11 +81,6 @@ pub enum Extent {
         /// The argument that counts.
         of: u8,
     },
-    /// As many `iovec` as the other argument says, of another process or of addresses alone: only the vector itself.
-    BareVector {
-        /// The argument that counts.
-        of: u8,
-    },
     /// A `msghdr`: itself, the address in it, its vector, its control data.
     Message,
     /// As many `mmsghdr` as the other argument says.
@@ -93,8 +88,6 @@ pub enum Extent {
         /// The argument that counts.
         of: u8,
     },
-    /// A `sock_fprog`: itself, and the program that it names.
-    Program,
     /// Another argument is a command, and the command decides the extent; `touched/by_command.rs` knows the commands.
     ByCommand,
 }

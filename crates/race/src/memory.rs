@@ -206,13 +206,9 @@ impl Mmu for Simulated {
             fresh && state.rng.chance(often)
         };
         if !direct {
-            let outcome = match self.fill(frame, fresh, fill) {
-                Ok(()) => self.install(frame, at).map_err(FillOrInstallError::Install),
-                Err(error) => Err(FillOrInstallError::Fill(error)),
-            };
-            let populated = outcome != Ok(Placed::Moved);
-            let outcome = outcome.map(|_| ());
-            return FilledAndInstalled { outcome, populated };
+            return FilledAndInstalled::through_frame(self.fill(frame, fresh, fill), || {
+                self.install(frame, at)
+            });
         }
         let mut bytes = vec![0; frame.order().bytes()];
         let outcome = match fill(&mut bytes) {
@@ -229,8 +225,7 @@ impl Mmu for Simulated {
                 installed.map(|_| ()).map_err(FillOrInstallError::Install)
             }
         };
-        let populated = matches!(outcome, Err(FillOrInstallError::Install(_)));
-        FilledAndInstalled { outcome, populated }
+        FilledAndInstalled::past_frame(outcome)
     }
 
     fn copy(

@@ -1,7 +1,7 @@
 //! The gate.
 
-use crate::{Rank, RwLock, RwLockReadGuard, RwLockWriteGuard, end, thread, witness};
-use std::sync::{PoisonError, TryLockError};
+use crate::{Rank, RwLock, RwLockReadGuard, RwLockWriteGuard, end, if_free, thread, witness};
+use std::sync::PoisonError;
 
 /// Keeps a fork apart from all work on memory. A thread that works is inside from the first lock to the last. A fork
 /// closes the gate when all threads have left, so that no lock of the driver, the store or the MMU is held by a thread
@@ -42,11 +42,7 @@ impl Gate {
 
     /// Goes inside unless the gate is closed or a thread waits to close it.
     pub fn try_enter(&self) -> Option<Passage<RwLockReadGuard<'_, ()>>> {
-        let guard = match self.0.try_read() {
-            Ok(guard) => guard,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
+        let guard = if_free(self.0.try_read())?;
         witness::before(Rank::Gate);
         witness::taken(Rank::Gate);
         Some(Passage::new(guard))

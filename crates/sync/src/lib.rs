@@ -24,7 +24,7 @@ pub use end::end_by;
 pub use gate::{Gate, Passage};
 pub use primitives::{
     Barrier, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic, hint,
-    thread,
+    if_free, thread,
 };
 pub use rank::Rank;
 pub use ranked::{Held, Ranked};

@@ -17,3 +17,14 @@ mod chosen {
 }
 
 pub use chosen::*;
+
+use std::sync::{TryLockError, TryLockResult};
+
+/// The guard of a lock that was tried, if no thread has the lock. A panic under a lock does not close it.
+pub fn if_free<G>(tried: TryLockResult<G>) -> Option<G> {
+    match tried {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}

@@ -7,8 +7,8 @@
 //! that thread that took more than 30 µs, half waited for the core or woke the other thread; with patience (fifty
 //! microseconds, then) one in thirty did. Twenty microseconds cover nearly every batch; ten did not.
 
-use crate::{Condvar, Mutex, MutexGuard, Rank, witness};
-use std::sync::{PoisonError, TryLockError};
+use crate::{Condvar, Mutex, MutexGuard, Rank, if_free, witness};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 /// How long a thread tries before it sleeps: longer than nearly every use of the core.
@@ -81,11 +81,7 @@ impl<T> Ranked<T> {
     }
 
     fn try_once(&self) -> Option<MutexGuard<'_, T>> {
-        match self.mutex.try_lock() {
-            Ok(guard) => Some(guard),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        if_free(self.mutex.try_lock())
     }
 
     /// Tries until the lock is taken or [`SPIN`] has passed, or once.

@@ -1,8 +1,8 @@
 //! The lock for readers and a writer with a rank.
 
-use crate::{Rank, RwLock, RwLockReadGuard, RwLockWriteGuard, witness};
+use crate::{Rank, RwLock, RwLockReadGuard, RwLockWriteGuard, if_free, witness};
 use std::ops::{Deref, DerefMut};
-use std::sync::{PoisonError, TryLockError};
+use std::sync::PoisonError;
 
 /// A lock with a place in the order of locks, which readers have together or a writer alone. It is free again when a
 /// panic has unwound.
@@ -39,11 +39,7 @@ impl<T> RankedRw<T> {
 
     /// Takes the lock beside other readers, unless a writer has it or waits for it.
     pub fn try_read(&self) -> Option<HeldRw<RwLockReadGuard<'_, T>>> {
-        let guard = match self.lock.try_read() {
-            Ok(guard) => guard,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
+        let guard = if_free(self.lock.try_read())?;
         witness::before(self.rank);
         Some(self.held(guard))
     }

@@ -1,8 +1,7 @@
 //! Calls about memory: mappings, advice, placement, and the memory of other processes.
 
 use super::{
-    PAGES, TEXT, VALUE, bare_vector, bits, items, page_bytes, reads, row, vector, writes,
-    writes_bytes,
+    PAGES, TEXT, VALUE, bits, items, page_bytes, reads, row, vector, writes, writes_bytes,
 };
 use crate::call::Call;
 
@@ -38,7 +37,7 @@ pub(super) const CALLS: &[Call] = &[
     row(329, "pkey_mprotect", &[PAGES, VALUE, VALUE, VALUE]),
     row(330, "pkey_alloc", &[VALUE, VALUE]),
     row(331, "pkey_free", &[VALUE]),
-    row(440, "process_madvise", &[VALUE, reads(bare_vector(2)), VALUE, VALUE, VALUE]),
+    row(440, "process_madvise", &[VALUE, reads(items(2, 16)), VALUE, VALUE, VALUE]),
     row(447, "memfd_secret", &[VALUE]),
     row(448, "process_mrelease", &[VALUE, VALUE]),
     row(450, "set_mempolicy_home_node", &[PAGES, VALUE, VALUE, VALUE]),

@@ -124,10 +124,6 @@ const fn vector(of: u8) -> Extent {
     Extent::Vector { of }
 }
 
-const fn bare_vector(of: u8) -> Extent {
-    Extent::BareVector { of }
-}
-
 const fn messages(of: u8) -> Extent {
     Extent::Messages { of }
 }
@@ -199,7 +195,6 @@ mod tests {
                     | Extent::PageBytes { of }
                     | Extent::PointedTo { of }
                     | Extent::Vector { of }
-                    | Extent::BareVector { of }
                     | Extent::Messages { of } => of,
                     _ => continue,
                 };

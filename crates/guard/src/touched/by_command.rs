@@ -4,6 +4,7 @@
 //! driver's own `ioctl` names behind its structure is not known here, beyond the few that ordinary programs use.
 
 use super::{PAGE, Walk};
+use crate::call::Access;
 
 /// The number of a call, as the table has it, by its name.
 mod number {
@@ -151,7 +152,7 @@ impl Walk<'_> {
             (_, 2) => {}
             (PEEKSIGINFO, _) => self.bytes(at, 32 * PAGE),
             (GETREGSET | SETREGSET, _) => {
-                self.written_bytes(at, 16);
+                self.bytes_as(Access::Writes, at, 16);
                 self.vector(at, 1);
             }
             _ => self.bytes(at, PAGE),
@@ -162,7 +163,7 @@ impl Walk<'_> {
     fn sigaltstack(&mut self, at: u64) {
         const SS_DISABLE: u64 = 2;
         self.is_kept = false;
-        self.read_bytes(at, 24);
+        self.bytes_as(Access::Reads, at, 24);
         self.is_kept = true;
         if let Some([stack, flags, size]) = self.words(at)
             && flags & SS_DISABLE == 0
@@ -249,7 +250,7 @@ impl Walk<'_> {
 
     /// A `clone_args`, and the numbers that it names.
     fn clone3(&mut self, at: u64, len: u64) {
-        self.read_bytes(at, len.min(PAGE));
+        self.bytes_as(Access::Reads, at, len.min(PAGE));
         let Some([_, descriptor, child, parent]) = self.words(at) else {
             return;
         };
@@ -278,7 +279,7 @@ impl Walk<'_> {
 
     /// An `xattr_args`, and the value that it names.
     fn attribute(&mut self, at: u64, len: u64) {
-        self.read_bytes(at, len.min(PAGE));
+        self.bytes_as(Access::Reads, at, len.min(PAGE));
         if let Some([value, size]) = self.words(at) {
             self.bytes(value, u64::from(size as u32));
         }

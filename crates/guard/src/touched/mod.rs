@@ -120,16 +120,19 @@ impl Walk<'_> {
             Extent::Text => self.text(at),
             Extent::Texts => self.texts(at),
             Extent::Vector { of } => self.vector(at, count(of)),
-            Extent::BareVector { of } => self.bytes(at, count(of).saturating_mul(16)),
             Extent::Message => self.message(at),
             Extent::Messages { of } => self.messages(at, count(of)),
-            Extent::Program => self.program(at),
             Extent::ByCommand => unreachable!("the caller knows the command"),
         }
     }
 
     /// Tells so many bytes, up to the end of the addresses.
     fn bytes(&mut self, start: u64, len: u64) {
+        self.bytes_as(self.access, start, len);
+    }
+
+    /// Tells so many bytes of which the access is another than that of the memory that they name.
+    fn bytes_as(&mut self, access: Access, start: u64, len: u64) {
         let len = len.min(u64::MAX - start);
         if start == 0 || len == 0 {
             return;
@@ -137,23 +140,9 @@ impl Walk<'_> {
         self.source.touch(Range {
             start,
             len,
-            access: self.access,
+            access,
             is_kept: self.is_kept,
         });
-    }
-
-    /// Tells so many bytes that the kernel reads, whatever it does with the memory that they name.
-    fn read_bytes(&mut self, start: u64, len: u64) {
-        let access = std::mem::replace(&mut self.access, Access::Reads);
-        self.bytes(start, len);
-        self.access = access;
-    }
-
-    /// Tells so many bytes that the kernel writes.
-    fn written_bytes(&mut self, start: u64, len: u64) {
-        let access = std::mem::replace(&mut self.access, Access::Writes);
-        self.bytes(start, len);
-        self.access = access;
     }
 
     /// The number of 4 bytes at an address, which is told as well.

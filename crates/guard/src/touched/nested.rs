@@ -1,6 +1,7 @@
 //! Memory that names memory: texts, vectors, messages.
 
 use super::{MOST_TEXT, MOST_TEXTS, PAGE, Walk};
+use crate::call::Access;
 
 /// The most ranges of a vector (`UIO_MAXIOV`). The kernel refuses a longer one before it reads it.
 const MOST_RANGES: u64 = 1024;
@@ -61,7 +62,7 @@ impl Walk<'_> {
         if count > MOST_RANGES {
             return;
         }
-        self.read_bytes(start, count * IOVEC);
+        self.bytes_as(Access::Reads, start, count * IOVEC);
         let mut left = MOST_BYTES;
         for index in 0..count {
             let Some([at, len]) = self.words(start.wrapping_add(IOVEC * index)) else {
@@ -89,16 +90,16 @@ impl Walk<'_> {
     pub(super) fn messages(&mut self, start: u64, count: u64) {
         for index in 0..count.min(MOST_MESSAGES) {
             let at = start.wrapping_add(MMSGHDR * index);
-            self.written_bytes(at, MMSGHDR);
+            self.bytes_as(Access::Writes, at, MMSGHDR);
             self.message(at);
         }
     }
 
     /// Tells a `sock_fprog` and the instructions that it names.
     pub(super) fn program(&mut self, start: u64) {
-        self.read_bytes(start, 16);
+        self.bytes_as(Access::Reads, start, 16);
         if let Some([len, at]) = self.words(start) {
-            self.read_bytes(at, 8 * u64::from(len as u16));
+            self.bytes_as(Access::Reads, at, 8 * u64::from(len as u16));
         }
     }
 }

@@ -104,37 +104,21 @@ impl Uffd {
         fill: &mut dyn FnMut(&mut [u8]) -> Result<(), LoadError>,
     ) -> FilledAndInstalled {
         let mut lease = self.pool.lease(frame);
-        let outcome = if !fresh {
+        let filled = if !fresh {
             // SAFETY: the caller guarantees that the frame is populated.
             fill(unsafe { lease.bytes_mut() })
         } else if let Some(mut buffer) = self.bounce.buffer(lease.len()) {
             let filled = fill(buffer.bytes_mut());
             let outcome = filled.map_err(FillOrInstallError::Fill);
-            return match outcome.and_then(|()| self.install_bytes(&mut lease, &mut buffer, at)) {
-                Err(FillOrInstallError::Install(error)) => FilledAndInstalled {
-                    outcome: Err(FillOrInstallError::Install(error)),
-                    populated: true,
-                },
-                outcome => FilledAndInstalled {
-                    outcome,
-                    populated: false,
-                },
-            };
+            return FilledAndInstalled::past_frame(
+                outcome.and_then(|()| self.install_bytes(&mut lease, &mut buffer, at)),
+            );
         } else {
             self.populate(lease.addr(), lease.len());
             // SAFETY: the frame was populated just now.
             fill(unsafe { lease.bytes_mut() })
         };
-        let outcome = match outcome {
-            Ok(()) => self
-                .install_frame(&lease, frame, at)
-                .map_err(FillOrInstallError::Install),
-            Err(error) => Err(FillOrInstallError::Fill(error)),
-        };
-        FilledAndInstalled {
-            populated: outcome != Ok(Placed::Moved),
-            outcome: outcome.map(|_| ()),
-        }
+        FilledAndInstalled::through_frame(filled, || self.install_frame(&lease, frame, at))
     }
 
     /// Maps new pages with the buffer's bytes at `at`. On an error nothing is mapped, and the hole has become a

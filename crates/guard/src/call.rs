@@ -93,25 +93,36 @@ pub enum Extent {
 }
 
 impl Call {
-    /// The arguments that may point to memory which the kernel touches, one bit each.
+    /// The arguments that name memory, one bit each: a call is stopped by any of them. There are none for a call that
+    /// returns twice, which nobody can make in the caller's stead; what `clone` names is touched by the new thread.
     #[must_use]
     pub const fn pointers(&self) -> u8 {
         let mut bits = 0;
         let mut at = 0;
-        while at < self.arguments.len() {
-            if self.arguments[at].is_touched() {
+        while at < self.arguments.len() && !self.returns_twice() {
+            if self.arguments[at].names_memory() {
                 bits |= 1 << at;
             }
             at += 1;
         }
         bits
     }
+
+    /// Whether the call also returns elsewhere than behind its instruction: in a child, or where a signal came.
+    #[must_use]
+    pub const fn returns_twice(&self) -> bool {
+        const CLONE: u16 = 56;
+        const FORK: u16 = 57;
+        const VFORK: u16 = 58;
+        const CLONE3: u16 = 435;
+        matches!(self.number, CLONE | FORK | VFORK | CLONE3)
+    }
 }
 
 impl Argument {
-    /// Whether the kernel touches the memory at this address.
+    /// Whether the argument is the address of memory that the kernel touches, maps, changes or asks about.
     #[must_use]
-    pub const fn is_touched(&self) -> bool {
-        matches!(self, Self::Memory(..) | Self::Kept(..))
+    pub const fn names_memory(&self) -> bool {
+        !matches!(self, Self::Value)
     }
 }

@@ -2,18 +2,23 @@
 //!
 //! The program looks at the architecture first, then finds the call's number by halving, and then looks at the
 //! registers of those arguments that point to memory, and at no others: a register that the call does not have may
-//! hold anything, also an address of the arena. The arena begins and ends at multiples of 4 GiB, so that the upper half
-//! of a register tells whether it lies inside.
+//! hold anything, also an address of the arena. Which arguments a futex has depends on its operation (`futex.rs`).
+//! The arena begins and ends at multiples of 4 GiB, so that the upper half of a register tells whether it lies
+//! inside.
 //!
 //! Calls that name no memory of the arena are allowed. The kernel finds out by itself which numbers are always allowed,
 //! and does not run the program for them (`seccomp_cache_prepare`). A stopped call raises SIGSYS. The handler makes it
 //! once more from one instruction whose address the program knows, and that instruction may do everything. A call that
 //! [`table`] does not know is answered with `ENOSYS` where it names memory of the arena, as by a kernel without it.
 //!
+//! A process that inherits a filter finds out by [`PROBE`], a call that no kernel has: the program answers it with
+//! [`PROBED`] where its argument lies in the arena.
+//!
 //! The program stays with a process that becomes another one, and with all its children. Where they have no handler,
 //! they must have no memory in the arena either: so it has to lie where no ordinary program maps anything.
 
 use crate::call::ARGUMENTS;
+use crate::futex;
 use crate::table::{self, NUMBERS};
 use arrayvec::ArrayVec;
 
@@ -41,15 +46,25 @@ pub struct Instruction {
 pub const ARCHITECTURE: u32 = 0xc000_003e;
 /// `SECCOMP_RET_ALLOW`.
 pub const ALLOW: u32 = 0x7fff_0000;
-/// `SECCOMP_RET_TRAP`.
-pub const TRAP: u32 = 0x0003_0000;
+/// What a SIGSYS of this filter's says in `si_errno`: a program may have filters of its own that raise it, too.
+pub const MARK: u16 = 0x6d70;
+/// `SECCOMP_RET_TRAP`, with the mark.
+pub const TRAP: u32 = 0x0003_0000 | MARK as u32;
 /// `SECCOMP_RET_ERRNO` with `ENOSYS`.
 pub const UNKNOWN: u32 = 0x0005_0000 | 38;
+
+/// The number of no call, by which a process asks whether it has this filter.
+pub const PROBE: u32 = 511;
+/// The error that answers [`PROBE`]: no kernel has it. It differs from version to version of the program.
+pub const PROBED: u16 = 3002;
+/// `SECCOMP_RET_ERRNO` with [`PROBED`].
+const IS_THERE: u32 = 0x0005_0000 | PROBED as u32;
 
 const LOAD: u16 = 0x20;
 const JUMP: u16 = 0x05;
 const IF_EQUAL: u16 = 0x15;
 const IF_AT_LEAST: u16 = 0x35;
+const AND: u16 = 0x54;
 const RETURN: u16 = 0x06;
 
 /// Offsets in `struct seccomp_data`.
@@ -119,13 +134,24 @@ struct Treated {
     pointers: u8,
     /// The answer when one of them lies in the arena.
     answer: u32,
+    /// Whether the registers depend on the operation of a futex.
+    by_operation: bool,
 }
 
 impl Treated {
     const ALLOWED: Self = Self {
         pointers: 0,
         answer: ALLOW,
+        by_operation: false,
     };
+
+    const fn stopped(pointers: u8, answer: u32) -> Self {
+        Self {
+            pointers,
+            answer,
+            by_operation: false,
+        }
+    }
 }
 
 type Runs = ArrayVec<Run, { NUMBERS + 2 }>;
@@ -140,26 +166,33 @@ fn runs() -> Runs {
     for number in 0..=NUMBERS as u32 {
         let (pointers, answer) = match table::call(number.into()) {
             Some(call) => (call.pointers(), TRAP),
+            None if number == PROBE => (1, IS_THERE),
             None => (ALL, UNKNOWN),
         };
         match pointers {
             0 => add(number, Treated::ALLOWED),
-            _ => add(number, Treated { pointers, answer }),
+            _ => add(
+                number,
+                Treated {
+                    by_operation: number == u32::from(futex::NUMBER),
+                    ..Treated::stopped(pointers, answer)
+                },
+            ),
         }
     }
     add(X32, Treated::ALLOWED);
     runs
 }
 
-/// The most different treatments: one for each set of registers, and one for unknown calls.
-const BLOCKS: usize = (1 << ARGUMENTS) + 1;
+/// The most different treatments: one for each set of registers, one for unknown calls, one for the probe.
+const BLOCKS: usize = (1 << ARGUMENTS) + 2;
 
 struct Maker {
     program: Program,
     /// The treatments that are needed, and where each begins.
     blocks: ArrayVec<(Treated, usize), BLOCKS>,
     /// Jumps to a treatment: their place, and the treatment's index.
-    jumps: ArrayVec<(usize, usize), { NUMBERS + 2 }>,
+    jumps: ArrayVec<(usize, usize), { NUMBERS + 2 + futex::WITH_MORE.len() + 1 }>,
     first: u32,
     behind: u32,
     exempt: u64,
@@ -201,6 +234,9 @@ impl Maker {
         if is.pointers == 0 {
             return self.answer(ALLOW);
         }
+        if is.by_operation {
+            return self.find_operation(is.answer);
+        }
         let known = self.blocks.iter().position(|(other, _)| *other == is);
         let block = known.unwrap_or_else(|| {
             self.blocks.push((is, 0));
@@ -208,6 +244,18 @@ impl Maker {
         });
         self.jumps.push((self.program.len(), block));
         self.push(JUMP, 0, 0, 0);
+    }
+
+    /// Finds the operation of a futex.
+    fn find_operation(&mut self, answer: u32) {
+        self.load(ARGUMENTS_AT + 8);
+        self.push(AND, 0, 0, futex::OPERATION);
+        for (operation, registers) in futex::WITH_MORE {
+            // Another operation passes over the jump to this one's treatment.
+            self.condition(IF_EQUAL, operation, 0, 1);
+            self.treat(Treated::stopped(registers, answer));
+        }
+        self.treat(Treated::stopped(futex::WORD, answer));
     }
 
     /// Looks at the registers of a treatment, and answers.
@@ -296,12 +344,21 @@ mod tests {
             let to = |holds: bool| usize::from(if holds { jt } else { jf });
             match code {
                 LOAD => accumulator = data.word(k),
+                AND => accumulator &= k,
                 JUMP => at += k as usize,
                 IF_EQUAL => at += to(accumulator == k),
                 IF_AT_LEAST => at += to(accumulator >= k),
                 RETURN => return (k, steps),
                 other => panic!("instruction {other:#x}"),
             }
+        }
+    }
+
+    /// The registers of a call that are looked at.
+    fn looked_at(call: &crate::call::Call, arguments: &[u64; ARGUMENTS]) -> u8 {
+        match call.number {
+            futex::NUMBER => futex::registers(arguments[1] as u32),
+            _ => call.pointers(),
         }
     }
 
@@ -314,19 +371,45 @@ mod tests {
         let program = program(START, END, EXEMPT).unwrap();
         for call in table::calls() {
             for register in 0..ARGUMENTS {
-                let is_pointer = call.pointers() >> register & 1 == 1;
                 let mut arguments = [0x7000_0000_0000; ARGUMENTS];
                 for at in [START, START + 1, (START + END) / 2, END - 1] {
                     arguments[register] = at;
+                    let is_pointer = looked_at(call, &arguments) >> register & 1 == 1;
                     let (answer, steps) = run(&program, &Data::of(call.number.into(), arguments));
                     let expected = if is_pointer { TRAP } else { ALLOW };
                     assert_eq!(answer, expected, "{} {register} {at:#x}", call.name);
-                    assert!(steps < 60, "{}: {steps} instructions", call.name);
+                    assert!(steps < 70, "{}: {steps} instructions", call.name);
                 }
                 for at in [0, START - 1, END, u64::MAX] {
                     arguments[register] = at;
                     let (answer, _) = run(&program, &Data::of(call.number.into(), arguments));
                     assert_eq!(answer, ALLOW, "{} {register} {at:#x}", call.name);
+                }
+            }
+        }
+    }
+
+    /// Covers threads that were killed: they woke another one with all signals blocked, and a register that the call
+    /// does not have held an address of the arena.
+    #[test]
+    fn a_futex_is_stopped_by_the_registers_of_its_operation() {
+        for (operation, registers) in
+            futex::WITH_MORE
+                .into_iter()
+                .chain([(1, 1), (7, 1), (8, 1), (10, 1)])
+        {
+            for flags in [0, 128, 256, 384] {
+                for register in [0, 2, 3, 4, 5] {
+                    let mut arguments = [0; ARGUMENTS];
+                    arguments[1] = u64::from(operation | flags) | 7 << 32;
+                    arguments[register] = START;
+                    let expected = if registers >> register & 1 == 1 {
+                        TRAP
+                    } else {
+                        ALLOW
+                    };
+                    let data = Data::of(futex::NUMBER.into(), arguments);
+                    assert_eq!(answer(&data), expected, "{operation} {flags} {register}");
                 }
             }
         }
@@ -367,7 +450,8 @@ mod tests {
             arguments in prop::array::uniform6(prop_oneof![any::<u64>(), START - 5..START + 5, START..END]),
         ) {
             let (pointers, stopped) = match table::call(number.into()) {
-                Some(call) => (call.pointers(), TRAP),
+                Some(call) => (looked_at(call, &arguments), TRAP),
+                None if number == PROBE => (1, IS_THERE),
                 None if number < X32 => (ALL, UNKNOWN),
                 None => (0, ALLOW),
             };

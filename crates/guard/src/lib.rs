@@ -17,5 +17,6 @@
 
 pub mod call;
 pub mod filter;
+mod futex;
 pub mod table;
 pub mod touched;

@@ -199,7 +199,7 @@ mod tests {
                     _ => continue,
                 };
                 let other = call.arguments.get(usize::from(of));
-                let is_pointer = other.is_some_and(Argument::is_touched);
+                let is_pointer = matches!(other, Some(Argument::Memory(..) | Argument::Kept(..)));
                 let must_be = matches!(extent, Extent::PointedTo { .. });
                 assert!(other.is_some() && is_pointer == must_be, "{}", call.name);
             }

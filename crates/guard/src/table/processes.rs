@@ -71,7 +71,7 @@ pub(super) const CALLS: &[Call] = &[
     row(160, "setrlimit", &[VALUE, reads_bytes(16)]),
     row(186, "gettid", &[]),
     row(200, "tkill", &[VALUE, VALUE]),
-    row(202, "futex", &[writes_bytes(4), VALUE, VALUE, reads_bytes(16), writes_bytes(4), VALUE]),
+    row(202, "futex", &[writes_bytes(4), VALUE, VALUE, reads(BY_COMMAND), writes(BY_COMMAND), VALUE]),
     row(203, "sched_setaffinity", &[VALUE, VALUE, reads(counted(1))]),
     row(204, "sched_getaffinity", &[VALUE, VALUE, writes(counted(1))]),
     row(205, "set_thread_area", &[writes_bytes(16)]),

@@ -5,9 +5,11 @@
 
 use super::{PAGE, Walk};
 use crate::call::Access;
+use crate::futex;
 
 /// The number of a call, as the table has it, by its name.
 mod number {
+    pub use crate::futex::NUMBER as FUTEX;
     pub const IOCTL: u16 = 16;
     pub const SETSOCKOPT: u16 = 54;
     pub const SEMCTL: u16 = 66;
@@ -44,6 +46,9 @@ impl Walk<'_> {
         }
         let [first, second, third, fourth, _, sixth] = *self.arguments;
         match call {
+            number::FUTEX if futex::registers(second as u32) >> index & 1 == 0 => {}
+            number::FUTEX if index == 3 => self.bytes(at, 16),
+            number::FUTEX => self.bytes(at, 4),
             number::IOCTL => self.ioctl(second as u32, at),
             number::FCNTL => self.fcntl(second as u32, at),
             number::SETSOCKOPT => self.setsockopt(at),

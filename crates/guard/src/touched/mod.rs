@@ -84,6 +84,17 @@ pub fn tell(call: &Call, arguments: &[u64; ARGUMENTS], source: &mut dyn Source) 
     }
 }
 
+/// Tells `source` a vector, and the memory that it names, which is read and written.
+pub fn tell_vector(start: u64, count: u64, source: &mut dyn Source) {
+    let mut walk = Walk {
+        arguments: &[0; ARGUMENTS],
+        access: Access::Writes,
+        is_kept: false,
+        source,
+    };
+    walk.vector(start, count);
+}
+
 /// The walk through the memory of one argument.
 struct Walk<'a> {
     arguments: &'a [u64; ARGUMENTS],

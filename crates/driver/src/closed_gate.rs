@@ -14,7 +14,6 @@ use crate::memory::Memory;
 #[cfg(feature = "shuttle")]
 use crate::sabotage::{self, Sabotage};
 use millpond_core::PageIndex;
-use millpond_mmu::Delivery;
 use millpond_sync::Passage;
 use millpond_sync::atomic::Ordering::SeqCst;
 use millpond_sync::{RwLockReadGuard, RwLockWriteGuard};
@@ -37,7 +36,7 @@ impl<M: Memory> Driver<M> {
     /// Goes inside for a fault. `None` when the fault is left to the thread that opens the gate, which wakes the
     /// faulting thread.
     pub fn enter_for_fault(&self, page: PageIndex) -> Option<Passage<RwLockReadGuard<'_, ()>>> {
-        if self.delivery == Delivery::InThread {
+        if self.delivery.is_by_signal() {
             return self.gate.try_enter().or_else(|| {
                 let _waiting = self.watchdog.waits(page);
                 Some(self.gate.enter())

@@ -101,7 +101,7 @@ impl<M: Memory> Driver<M> {
             self.adjust_limit();
         }
         let patience = match self.delivery {
-            Delivery::InThread => {
+            Delivery::InThread | Delivery::Direct => {
                 self.traces.fault();
                 Patience::Wait
             }
@@ -114,9 +114,9 @@ impl<M: Memory> Driver<M> {
         } = Fault::new(self, page, patience).serve();
         let resolution = match resolution {
             Ok(resolution) => resolution,
-            // A handler may be late: another thread has brought the page in since, the thread that touched it has gone
+            // A fault may be late: another thread has brought the page in since, the thread that touched it has gone
             // on, and the region has ended. The kernel answers each later touch of these addresses.
-            Err(FaultError::Outside) if self.delivery == Delivery::Handler => Resolution::Retry,
+            Err(FaultError::Outside) if self.delivery.is_for_any_program() => Resolution::Foreign,
             Err(_) => Resolution::Lost,
         };
         let ns = started.elapsed().as_nanos() as u64;
@@ -147,7 +147,7 @@ impl<M: Memory> Driver<M> {
     /// The pages that may come along with `page`. A library's regions are open from end to end.
     fn usable_around(&self, page: PageIndex) -> PageRange {
         match self.delivery {
-            Delivery::Handler => self.mmu.usable_around(page),
+            Delivery::Handler | Delivery::Direct => self.mmu.usable_around(page),
             Delivery::InThread => PageRange::ALL,
         }
     }
@@ -369,7 +369,7 @@ impl<'a, M: Memory> Fault<'a, M> {
                 Ok(None)
             }
             Some(Outcome::InstallSplit { .. } | Outcome::InstallGone { .. }) => {
-                Ok(Some(Resolution::Retry))
+                Ok(Some(Resolution::Foreign))
             }
             _ => Err(FaultError::Lost),
         }

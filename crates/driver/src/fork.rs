@@ -77,7 +77,7 @@ impl Driver {
         }
         let expected = self.children.expect();
         let still = self.hold_still(resident);
-        self.mmu.before_fork();
+        self.mmu.before_fork_using(resident);
         let (child_number, lifeline) = expected.unzip();
         if let Some(number) = child_number {
             self.store.before_fork(number);

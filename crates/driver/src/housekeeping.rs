@@ -127,10 +127,10 @@ impl Driver {
         }
     }
 
-    /// Gives the service threads of a handler-delivered manager a descriptor table of their own: the program may close
+    /// Gives the service threads of a manager for any program a descriptor table of their own: the program may close
     /// every descriptor that it finds, and memory must go on.
     pub fn isolate(&self) {
-        if self.delivery == Delivery::Handler {
+        if self.delivery.is_for_any_program() {
             millpond_mmu::isolate_descriptors(&mut self.service_descriptors());
         }
     }
@@ -202,7 +202,7 @@ impl<M: Memory> Driver<M> {
     /// Whether a single thread has faulted lately.
     fn one_thread_faults(&self) -> bool {
         match self.delivery {
-            Delivery::InThread => self.stalls.one_uses(GroupId::ROOT),
+            Delivery::InThread | Delivery::Direct => self.stalls.one_uses(GroupId::ROOT),
             Delivery::Handler => self.handler_serves_one.load(Ordering::Relaxed),
         }
     }

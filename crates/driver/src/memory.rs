@@ -71,6 +71,13 @@ pub trait Memory: Mmu + 'static {
     /// `at` is part of an open region, and no reference to its bytes is in use.
     unsafe fn zero_if_mapped(&self, at: PageRange) -> bool;
 
+    /// Keeps pages, which the core has pinned, in a state in which the kernel can use them too, until
+    /// [`unpinned`](Self::unpinned) is called as often. Mapped pages of most memories always are.
+    fn pinned(&self, _range: PageRange) {}
+
+    /// Ends one [`pinned`](Self::pinned) of each page.
+    fn unpinned(&self, _range: PageRange) {}
+
     /// Moves the pages that are mapped in `from` to `to`, which is as long and begins alike in its leaf. `from` is
     /// empty afterwards. As many pages before `from` and behind it as `beside` says may be moved along and back.
     ///
@@ -165,6 +172,14 @@ impl Memory for Uffd {
     unsafe fn zero_if_mapped(&self, at: PageRange) -> bool {
         // SAFETY: the caller promises what the called function demands.
         unsafe { self.zero_if_mapped(at) }
+    }
+
+    fn pinned(&self, range: PageRange) {
+        self.pinned(range);
+    }
+
+    fn unpinned(&self, range: PageRange) {
+        self.unpinned(range);
     }
 
     unsafe fn hand_over(

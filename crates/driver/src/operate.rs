@@ -152,8 +152,23 @@ impl<M: Memory> Driver<M> {
             let _inside = self.gate.enter();
             self.room_to_pin(range)?;
         }
+        Ok(self.pin_in_any_case(range)?)
+    }
+
+    /// Pins `range` as [`pin`](Self::pin) does, however little memory that leaves to everything else.
+    pub fn pin_in_any_case(&self, range: PageRange) -> Result<(), Refusal> {
+        let _quiet = SignalsBlocked::new();
         let pin = |range| Event::Pin { range };
-        Ok(self.operate_with(&mut Commands::new(), range, FreedBy::Owner, pin)?)
+        self.operate_with(&mut Commands::new(), range, FreedBy::Owner, pin)?;
+        self.mmu.pinned(range);
+        Ok(())
+    }
+
+    /// Ends one pin of each page of `range`.
+    pub fn unpin(&self, range: PageRange) -> Result<(), Refusal> {
+        self.operate(range, |range| Event::Unpin { range })?;
+        self.mmu.unpinned(range);
+        Ok(())
     }
 
     /// Pins `range` if no page of it has to be waited for. Answers whether it did.
@@ -170,7 +185,10 @@ impl<M: Memory> Driver<M> {
             let has_work = !commands.is_empty();
             self.carry_out(&mut commands);
             match reply {
-                Reply::Done => return Ok(true),
+                Reply::Done => {
+                    self.mmu.pinned(range);
+                    return Ok(true);
+                }
                 // Commands of our own, at the ends of the range, are no waiting.
                 Reply::Wait { .. } if has_work => {}
                 Reply::Wait { .. } | Reply::NeedsResident { .. } => return Ok(false),

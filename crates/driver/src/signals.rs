@@ -5,6 +5,8 @@
 //! lock of ours, and restores them afterwards. (In the handler threads and in the SIGBUS handler signals are blocked
 //! anyway.)
 //!
+//! Signals that a fault raises stay as they are: one that is blocked when it is raised ends the process.
+//!
 //! Under shuttle nothing is blocked: all threads of an execution share the mask of one of the kernel's, and no handler
 //! of a signal touches simulated memory.
 
@@ -12,7 +14,7 @@ use std::marker::PhantomData;
 #[cfg(not(feature = "shuttle"))]
 use std::mem::MaybeUninit;
 
-/// Keeps all signals blocked in this thread while the value lives.
+/// Keeps signals blocked in this thread while the value lives.
 #[derive(Debug)]
 pub struct SignalsBlocked {
     #[cfg(not(feature = "shuttle"))]
@@ -35,7 +37,7 @@ impl SignalsBlocked {
         }
     }
 
-    /// Blocks all signals in this thread.
+    /// Blocks signals in this thread.
     #[cfg(not(feature = "shuttle"))]
     #[expect(
         clippy::new_without_default,
@@ -45,11 +47,14 @@ impl SignalsBlocked {
     pub fn new() -> Self {
         let mut all = MaybeUninit::uninit();
         let mut before = MaybeUninit::uninit();
-        // SAFETY: both are valid places for a signal set; sigfillset makes the first one whole before it is read,
-        // pthread_sigmask the second. Neither call can fail with these arguments.
+        // SAFETY: both are valid places for a signal set; sigfillset makes the first one whole before it is used,
+        // pthread_sigmask the second. No call can fail with these arguments.
         unsafe {
             libc::sigfillset(all.as_mut_ptr());
-            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+            for raised in [libc::SIGBUS, libc::SIGSEGV, libc::SIGSYS] {
+                libc::sigdelset(all.as_mut_ptr(), raised);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
             Self {
                 before: before.assume_init(),
                 not_send: PhantomData,

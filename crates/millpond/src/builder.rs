@@ -10,7 +10,7 @@ use millpond_core::{
 use millpond_driver::publish::Publisher;
 use millpond_driver::state::record::Recording;
 use millpond_driver::{Background, Charge, Driver, OnStoreFull, Parts};
-use millpond_mmu::{Delivery, HUGE_WITHIN, TakeOutMethod, Uffd, UffdConfig, online_nodes};
+use millpond_mmu::{Delivery, HUGE_WITHIN, Mask, TakeOutMethod, Uffd, UffdConfig, online_nodes};
 use millpond_store::{
     CompressedRam, CompressedRamConfig, FileStore, FileStoreConfig, Location, Null, Spill,
 };
@@ -150,6 +150,7 @@ pub struct ManagerBuilder {
     store: Option<StoreKind>,
     delivery: Delivery,
     take_out: TakeOutMethod,
+    mask: Option<Mask>,
     address_space: Option<u64>,
     bases: &'static [usize],
     order: OrderPolicy,
@@ -176,6 +177,7 @@ impl Default for ManagerBuilder {
             store: None,
             delivery: Delivery::InThread,
             take_out: TakeOutMethod::Auto,
+            mask: None,
             address_space: None,
             bases: &[],
             order: OrderPolicy::Adaptive { max: Order::MAX },
@@ -222,6 +224,13 @@ impl ManagerBuilder {
     /// How pages are captured on their way out: by the best way that the kernel has, unless told otherwise.
     pub fn take_out(mut self, method: TakeOutMethod) -> Self {
         self.take_out = method;
+        self
+    }
+
+    /// The capabilities of the kernel's to do without. Default: those that the environment variable `MILLPOND_MASK`
+    /// names, which is read when the manager is built.
+    pub fn mask(mut self, mask: Mask) -> Self {
+        self.mask = Some(mask);
         self
     }
 
@@ -421,8 +430,9 @@ impl ManagerBuilder {
             delivery: self.delivery,
             take_out: self.take_out,
             huge_within: HUGE_WITHIN,
+            mask: self.mask.unwrap_or_else(Mask::from_environment),
         })?;
-        // Handler delivery is for programs that do not say which pages the kernel works on (`mmu/src/uffd/leaf.rs`).
+        // Any program does not say which pages the kernel works on (`mmu/src/uffd/leaf.rs`).
         let on = self.delivery == Delivery::InThread;
         core.handle(Event::TakeLeaves { on }, &mut Commands::new());
         for (part, &node) in nodes.iter().enumerate() {
@@ -474,7 +484,7 @@ impl ManagerBuilder {
             (Some(false), _) => Background::Never,
             (Some(true), _) => Background::Always,
             (None, Delivery::Handler) => Background::Apart,
-            (None, Delivery::InThread) => Background::Large,
+            (None, Delivery::InThread | Delivery::Direct) => Background::Large,
         }
     }
 

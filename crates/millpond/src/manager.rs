@@ -121,6 +121,9 @@ pub struct Capabilities {
     /// [`Region::remap`], [`Region::grow`] and [`Region::snapshot`] move memory by one pointer for each 2 MiB.
     /// Otherwise the kernel moves mapped pages one by one.
     pub fast_remap: bool,
+    /// Faults come from userfaultfd. Otherwise memory is watched by protections, as where a container's profile refuses
+    /// userfaultfd: all works, and faults take longer.
+    pub userfaultfd: bool,
 }
 
 impl Manager {
@@ -260,6 +263,7 @@ impl Manager {
         Capabilities {
             moves_pages: mmu.takes_out_by_move(),
             fast_remap: mmu.hands_over_by_tables(),
+            userfaultfd: !mmu.is_watched_by_protections(),
         }
     }
 

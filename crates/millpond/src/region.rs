@@ -522,11 +522,7 @@ impl Drop for PinGuard<'_> {
         if !self.region.pond.is_ours() {
             return;
         }
-        let unpinned = self
-            .region
-            .pond
-            .driver()
-            .operate(self.pages, |range| Event::Unpin { range });
+        let unpinned = self.region.pond.driver().unpin(self.pages);
         self.region.guards.fetch_sub(1, Ordering::Relaxed);
         debug_assert!(unpinned.is_ok(), "{:?} of a guard's own pages", unpinned);
     }

@@ -1,5 +1,6 @@
 //! A sparse address space for allocators: addresses are opened and closed at page granularity, faults go to a handler
-//! thread, and fork is served. The preloaded library puts such a space under a program that knows nothing of it.
+//! thread or to the thread that faults, and fork is served. The preloaded library puts such a space under a program
+//! that knows nothing of it.
 //!
 //! Behind the space, in the same arena, lie addresses that are never given to the program. Memory that the program
 //! gives up by the GiB is moved there by its tables and freed in the background; the program's own addresses are
@@ -23,7 +24,7 @@ use millpond_driver::state::queue::FreedBy;
 pub use millpond_driver::state::record::Recording;
 use millpond_driver::stats::Stats;
 use millpond_driver::{Driver, fork};
-use millpond_mmu::{Delivery, MmuError};
+use millpond_mmu::{Delivery, Mask, MmuError};
 use rustix::io::Errno;
 use std::cell::UnsafeCell;
 use std::sync::Arc;
@@ -58,6 +59,8 @@ pub struct SpaceOptions {
     pub on_store_full: OnStoreFull,
     /// Whether data that goes to a file is encrypted. See [`ManagerBuilder::encrypt`](crate::ManagerBuilder::encrypt).
     pub encrypt: bool,
+    /// How faults come: [`Delivery::Handler`], or [`Delivery::Direct`] in a process that is prepared for it.
+    pub delivery: Delivery,
     /// Orders of the space's folios.
     pub order: OrderPolicy,
     /// Addresses to reserve, in bytes. A quarter of this length, 64 GiB at most, is reserved behind them, for memory
@@ -71,6 +74,8 @@ pub struct SpaceOptions {
     /// Record of each page that comes in by a touch; recording also makes pages come in again and again. For orders
     /// fixed at 0.
     pub recording: Option<Recording>,
+    /// Capabilities of the kernel's to do without.
+    pub mask: Mask,
 }
 
 /// The address space of a process. It lasts until the process ends.
@@ -105,13 +110,14 @@ impl Space {
             .store(options.store)
             .on_store_full(options.on_store_full)
             .encrypt(options.encrypt)
-            .delivery(Delivery::Handler)
+            .delivery(options.delivery)
             .order(options.order)
             .address_space(options.address_space + aside)
             .bases(options.bases)
             .cover_process()
             .on_tick(options.on_tick)
-            .recording(options.recording);
+            .recording(options.recording)
+            .mask(options.mask);
         let (driver, order) = builder.driver()?;
         let pages = PageCount(((driver.mmu.len() as u64 - aside) / PAGE_SIZE as u64) as u32);
         let kind = Kind::Anonymous;
@@ -283,6 +289,7 @@ impl Space {
     /// As [`Space::discard`].
     pub fn cede(&self, addr: usize, len: usize) -> Result<(), Errno> {
         let range = self.inside(addr, len)?;
+        self.driver().mmu.cede(range);
         // A capture that was under way watches its pages again when it is done, and the discard waits for that capture:
         // in the second round there is none.
         for _ in 0..2 {
@@ -340,6 +347,44 @@ impl Space {
         }
     }
 
+    /// Whether the space keeps the protections of pages, because there is no userfaultfd and pages that are out are
+    /// closed.
+    #[must_use]
+    pub fn keeps_protections(&self) -> bool {
+        self.driver().mmu.is_watched_by_protections()
+    }
+
+    /// Changes the protection (the bits of `mprotect`) of a range that is open, where the space keeps protections. The
+    /// answer is `None` where the kernel keeps them: then the caller makes the system call. In both cases
+    /// [`Space::protection_changed`] is to be called before and after, and [`Space::access_changed`] after.
+    ///
+    /// # Errors
+    /// `EINVAL` for an unaligned or foreign range, and for a protection key, of which the space knows nothing; `ENOMEM`
+    /// when the kernel has no more mappings for the process.
+    pub fn protect(
+        &self,
+        addr: usize,
+        len: usize,
+        prot: i32,
+        has_key: bool,
+    ) -> Option<Result<(), Errno>> {
+        let mmu = &self.driver().mmu;
+        if !mmu.is_watched_by_protections() {
+            return None;
+        }
+        if has_key {
+            return Some(Err(Errno::INVAL));
+        }
+        let changed = self
+            .pages(addr, len)
+            .map(|range| mmu.protect_pages(range, prot));
+        Some(changed.and_then(|changed| match changed {
+            Some(Err(MmuError::Protect { errno, .. })) => Err(errno),
+            Some(Err(_)) => Err(Errno::NOMEM),
+            _ => Ok(()),
+        }))
+    }
+
     /// Says that the program is about to change the protection of a range, or has changed it: folios end at the range's
     /// ends from now on. Call it before and after the change.
     pub fn protection_changed(&self, addr: usize, len: usize) {
@@ -367,9 +412,7 @@ impl Space {
     /// `EINVAL` for an unaligned or foreign range, `EIO` when the store cannot give a page back.
     pub fn pin_forever(&self, addr: usize, len: usize) -> Result<(), Errno> {
         let range = self.inside(addr, len)?;
-        self.driver()
-            .operate(range, |range| Event::Pin { range })
-            .map_err(errno)
+        self.driver().pin_in_any_case(range).map_err(errno)
     }
 
     /// Brings the pages in and keeps them in memory until [`Space::unpin`].
@@ -387,7 +430,7 @@ impl Space {
     /// Ends a [`Space::pin`] of pages that are all pinned.
     pub fn unpin(&self, addr: usize, len: usize) {
         if let Ok(range) = self.inside(addr, len) {
-            let _ = self.driver().operate(range, |range| Event::Unpin { range });
+            let _ = self.driver().unpin(range);
         }
     }
 

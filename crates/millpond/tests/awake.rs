@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::{MIB, PAGE, Rng, alone, fill, holds, is_over, small, stress_time};
+use common::{MIB, PAGE, Rng, alone, deliveries, fill, holds, is_over, small, stress_time};
 use millpond::{Delivery, Manager, OrderPolicy, Region, StoreKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -55,7 +55,7 @@ fn one_thread_that_faults_is_waited_for_awake_whoever_serves_it() {
     alone(
         "one_thread_that_faults_is_waited_for_awake_whoever_serves_it",
         || {
-            for delivery in [Delivery::InThread, Delivery::Handler] {
+            for delivery in deliveries() {
                 let manager = manager(delivery);
                 let region = filled(&manager);
                 let mut rng = Rng(7);
@@ -74,7 +74,7 @@ fn one_thread_that_faults_is_waited_for_awake_whoever_serves_it() {
 /// A second thread comes and goes, so that reads are awake and asleep by turns, and both at once.
 #[test]
 fn racing_readers_that_come_and_go_read_what_was_written() {
-    for delivery in [Delivery::InThread, Delivery::Handler] {
+    for delivery in deliveries() {
         let manager = manager(delivery);
         let region = filled(&manager);
         let end = Instant::now() + stress_time() / 2;

@@ -5,9 +5,11 @@ mod common;
 
 use common::lazily::{Free, each_case, old_or_zeros, settle};
 use common::page_model::word;
-use common::{FOLIO, MIB, PAGE, alone, fill, holds, order, pages, press, small, stress_time, ways};
+use common::{
+    FOLIO, MIB, PAGE, alone, can, fill, holds, order, pages, press, small, stress_time, ways,
+};
 use millpond::space::{Space, SpaceOptions};
-use millpond::{Advice, OnStoreFull, RangeError, StoreKind, TakeOutMethod};
+use millpond::{Advice, Delivery, OnStoreFull, RangeError, StoreKind};
 use rustix::io::Errno;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
@@ -265,6 +267,11 @@ fn one_call_for_many_ranges_is_one_round() {
                 .flatten()
         };
         let Some(one) = free(&apart[..1]) else { return };
+        if !manager.capabilities().userfaultfd {
+            // Pages may be closed although they are there, so the kernel writes the zeros: a call for each folio.
+            println!("skipped {delivery:?}/{method:?}: no userfaultfd");
+            continue;
+        }
         let many = free(&apart).unwrap();
         assert_eq!(one, many, "{delivery:?} {method:?}");
         let others: Vec<_> = many
@@ -285,7 +292,7 @@ fn one_call_for_many_ranges_is_one_round() {
             .into_iter()
             .filter(|&call| call == libc::SYS_ioctl)
             .count();
-        if method == TakeOutMethod::Auto {
+        if manager.capabilities().moves_pages {
             assert!((1..=10).contains(&ioctls), "{delivery:?}: {ioctls} calls");
         }
         assert_eq!(region.stats().lazyfree, 40 * FOLIO as u64);
@@ -330,11 +337,13 @@ fn space() -> &'static Space {
         store: StoreKind::compressed_ram(),
         on_store_full: OnStoreFull::Exceed,
         encrypt: false,
+        delivery: Delivery::Handler,
         order: order(4).into(),
         address_space: 1 << 30,
         bases: &[],
         on_tick: None,
         recording: None,
+        mask: millpond::Mask::from_environment(),
     });
     space.unwrap()
 }
@@ -343,6 +352,9 @@ fn space() -> &'static Space {
 /// zeros at once.
 #[test]
 fn a_space_frees_lazily_by_address() {
+    if !can(Delivery::Handler) {
+        return;
+    }
     let space = space();
     let (base, len) = (space.base(), 32 * MIB);
     space.open(base, len).unwrap();
@@ -388,6 +400,9 @@ fn a_space_frees_lazily_by_address() {
 /// SIGSEGV. Now news of a protection takes the mark away, and waits for a look that is under way.
 #[test]
 fn memory_that_became_inaccessible_is_not_looked_at() {
+    if !can(Delivery::Handler) {
+        return;
+    }
     alone("memory_that_became_inaccessible_is_not_looked_at", || {
         let space = space();
         let (base, len) = (space.base(), 64 * MIB);

@@ -7,7 +7,7 @@ mod common;
 
 use common::{MIB, PAGE, page_is, write_page};
 use millpond::space::{Space, SpaceOptions};
-use millpond::{BuildError, OnStoreFull, Order, StoreKind};
+use millpond::{BuildError, Delivery, OnStoreFull, Order, StoreKind};
 use std::io::{Read, Write};
 
 const LEN: usize = 64 * MIB;
@@ -40,11 +40,13 @@ fn space(path: &std::path::Path) -> Option<&'static Space> {
         },
         on_store_full: OnStoreFull::Exceed,
         encrypt: false,
+        delivery: Delivery::Handler,
         order: Order::ZERO.into(),
         address_space: 4 << 30,
         bases: &[],
         on_tick: None,
         recording: None,
+        mask: millpond::Mask::from_environment(),
     });
     match made {
         Ok(space) => Some(space),

@@ -2,7 +2,7 @@
 //! program's next fault beyond its budget would wait for ever. The test runs itself once more as the child that panics.
 
 use millpond::space::{Space, SpaceOptions};
-use millpond::{BuildError, OnStoreFull, Order, StoreKind};
+use millpond::{BuildError, Delivery, OnStoreFull, Order, StoreKind};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::time::Duration;
@@ -15,11 +15,13 @@ fn options() -> SpaceOptions {
         store: StoreKind::compressed_ram(),
         on_store_full: OnStoreFull::Exceed,
         encrypt: false,
+        delivery: Delivery::Handler,
         order: Order::ZERO.into(),
         address_space: 4 << 30,
         bases: &[],
         on_tick: Some(|| panic!("the tick lost count")),
         recording: None,
+        mask: millpond::Mask::from_environment(),
     }
 }
 

@@ -3,14 +3,15 @@
 
 mod common;
 
-use millpond::{Delivery, Manager, Order, OrderPolicy, Region, SnapshotError, StoreKind};
+use common::deliveries;
+use millpond::{Manager, Order, OrderPolicy, Region, SnapshotError, StoreKind};
 
 const MIB: usize = 1 << 20;
 const PAGE: usize = millpond::PAGE_SIZE;
 
 fn managers(ram: u64) -> Vec<Manager> {
     let mut all = Vec::new();
-    for delivery in [Delivery::InThread, Delivery::Handler] {
+    for delivery in deliveries() {
         for order in [
             OrderPolicy::Fixed(Order::ZERO),
             OrderPolicy::Fixed(Order::new(4).unwrap()),

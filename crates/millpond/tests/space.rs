@@ -4,9 +4,9 @@
 
 mod common;
 
-use common::{MIB, PAGE, page_is, write_page};
+use common::{MIB, PAGE, can, page_is, write_page};
 use millpond::space::{Space, SpaceOptions};
-use millpond::{OnStoreFull, Order, StoreKind};
+use millpond::{Delivery, OnStoreFull, Order, StoreKind};
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,11 +20,13 @@ fn options(store: StoreKind) -> SpaceOptions {
         store,
         on_store_full: OnStoreFull::Exceed,
         encrypt: false,
+        delivery: Delivery::Handler,
         order: Order::new(4).unwrap().into(),
         address_space: 4 << 30,
         bases: &[],
         on_tick: None,
         recording: None,
+        mask: millpond::Mask::from_environment(),
     }
 }
 
@@ -295,6 +297,9 @@ fn memory_outlives_the_programs_descriptors(space: &'static Space) {
 
 #[test]
 fn a_space_serves_system_calls_and_forks() {
+    if !can(Delivery::Handler) {
+        return;
+    }
     for store in [
         StoreKind::compressed_ram(),
         StoreKind::file(),

@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::{MIB, PAGE, Rng, fill, page_is, stress_time, write_page};
+use common::{MIB, PAGE, Rng, can, fill, page_is, stress_time, write_page};
 use millpond::{Advice, Delivery, Manager, OrderPolicy, Region, StoreKind};
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -77,7 +77,9 @@ fn compressed_ram_grows_and_shrinks_as_the_program_gains() {
 
 #[test]
 fn by_a_handler_as_well() {
-    follows_the_program(Delivery::Handler);
+    if can(Delivery::Handler) {
+        follows_the_program(Delivery::Handler);
+    }
 }
 
 /// Threads read, write, and give up data that the housekeeping thread is moving to the file.

@@ -10,8 +10,11 @@ use linux_raw_sys::general::{
     UFFD_FEATURE_POISON, UFFD_FEATURE_SIGBUS, UFFD_FEATURE_THREAD_ID,
 };
 use rustix::fd::AsFd;
+use rustix::io::Errno;
 
 use crate::delivery::may_be_preferred;
+use crate::mask::Mask;
+use crate::protection::Protection;
 use crate::staging::{self, Offer};
 use crate::sys::descriptor::{self, Source};
 use crate::sys::{advise, ioctl, pagemap};
@@ -58,7 +61,38 @@ impl Capabilities {
 #[must_use]
 pub fn capabilities() -> &'static Capabilities {
     static FOUND: OnceLock<Capabilities> = OnceLock::new();
-    FOUND.get_or_init(|| Capabilities { list: probe() })
+    FOUND.get_or_init(|| {
+        let mut list = probe();
+        mask_out(&mut list, Mask::from_environment());
+        Capabilities { list }
+    })
+}
+
+/// The name of the way to do without userfaultfd.
+pub const PROTECTIONS: &str = "closed memory by /proc/self/mem";
+
+/// Takes away what the process is told to do without.
+fn mask_out(list: &mut [Capability], mask: Mask) {
+    for one in list {
+        let is_masked = match one.name {
+            "UFFDIO_MOVE" => mask.moves || mask.uffd,
+            "write protection" => mask.wp || mask.uffd,
+            "poison" => mask.poison || mask.uffd,
+            "process_madvise on self" => mask.vectors,
+            "PAGEMAP_SCAN" => mask.scan,
+            "userfaultfd"
+            | "userfaultfd for faults in user mode"
+            | "SIGBUS delivery"
+            | "thread ids in faults"
+            | "exact addresses" => mask.uffd,
+            _ => false,
+        };
+        if is_masked {
+            one.present = false;
+            one.detail = "masked by MILLPOND_MASK".into();
+            one.grant = None;
+        }
+    }
 }
 
 fn probe() -> Vec<Capability> {
@@ -76,10 +110,11 @@ fn probe() -> Vec<Capability> {
                     format!("system call: {call}; /dev/userfaultfd: {device}")
                 }
             },
-            cost_if_missing: "`millpond run` and handler delivery do not work at all",
+            cost_if_missing: "`millpond run` delivers faults directly, and handler delivery does not work",
             grant: (!whole).then(way_out::of_refused_userfaultfd),
         },
         user_mode(whole),
+        protections(),
     ];
     list.extend(features());
     list.extend([vectors(), scan(), preferred(), huge()]);
@@ -100,8 +135,24 @@ fn user_mode(whole: bool) -> Capability {
             None => "by system call with UFFD_USER_MODE_ONLY".into(),
             Some(errno) => format!("system call: {errno}"),
         },
-        cost_if_missing: "in-thread delivery does not work either",
+        cost_if_missing: "in-thread delivery watches memory by protections, if closed memory can be written: memory \
+                          that comes and goes takes two to four times as long at random, and up to eight in order",
         grant: refused.map(|_| way_out::of_refused_userfaultfd()),
+    }
+}
+
+fn protections() -> Capability {
+    let refused = Protection::is_possible().err();
+    Capability {
+        name: PROTECTIONS,
+        present: refused.is_none(),
+        detail: match refused {
+            None => "writes to memory without access".into(),
+            Some(Errno::NOSYS) => "not built for this processor".into(),
+            Some(errno) => format!("writes to memory without access: {errno}"),
+        },
+        cost_if_missing: "nothing works where userfaultfd is refused",
+        grant: refused.map(|_| "start the kernel without proc_mem.force_override, and mount /proc"),
     }
 }
 

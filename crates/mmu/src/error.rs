@@ -108,6 +108,14 @@ pub enum MmuError {
     /// A sink is attached already.
     #[error("faults are delivered already: detach the sink that is attached first")]
     AlreadyAttached,
+    /// This process cannot be prepared for direct delivery.
+    #[error(
+        "faults cannot be delivered directly: {why}; use `--delivery handler` if `millpond doctor` finds it possible"
+    )]
+    Direct {
+        /// What the kernel refuses.
+        why: String,
+    },
     /// The table of arenas with in-thread delivery is full.
     #[error(
         "this process has {limit} arenas with in-thread delivery already: drop one, or use the handler thread"

@@ -6,6 +6,9 @@
 //! `UFFDIO_MOVE`, which takes the physical page along, or by `UFFDIO_COPY`. Huge pages are made in a third, small
 //! mapping and moved from there.
 //!
+//! Where userfaultfd is refused, absent pages are closed instead (`protection`), and in-thread delivery works all the
+//! same.
+//!
 //! A [`FaultSink`] is told of every fault, either in the faulting thread ([`Delivery::InThread`]) or in one
 //! handler thread ([`Delivery::Handler`]). [`fn@capabilities`] says what this kernel and this user may do.
 //!
@@ -17,23 +20,35 @@ mod bounce;
 pub mod capabilities;
 pub mod delivery;
 mod error;
+mod held;
 mod isolate;
 mod lease;
+mod mask;
 mod orphans;
 pub mod panics;
 mod pool;
+mod protection;
 pub mod report;
 mod reservation;
 mod staging;
 mod sys;
+mod touch;
 mod uffd;
 mod way_out;
+mod zeroed;
 
 pub use affinity::Affinity;
 pub use capabilities::{Capabilities, Capability, capabilities};
-pub use delivery::{Delivery, FaultSink, Faulters, Resolution, forget_deliveries_in_child};
+pub use delivery::{
+    Delivery, FaultSink, Faulters, Resolution, forget_deliveries_in_child, serve_sigbus,
+    serve_sigsegv, sigbus_is_served, sigsegv_is_served,
+};
 pub use error::MmuError;
+pub use held::{Held, look_for_holds};
 pub use isolate::isolate_descriptors;
+pub use mask::Mask;
 pub use staging::processor_time;
+pub use sys::gate;
 pub use sys::mempolicy::online_nodes;
+pub use touch::{give_up, read, touch};
 pub use uffd::{HUGE_WITHIN, TakeOutMethod, Uffd, UffdConfig};

@@ -12,11 +12,10 @@
 use core::ffi::c_void;
 
 use rustix::io::Errno;
-use rustix::mm::{
-    Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munlock, munmap,
-};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
 use crate::error::MmuError;
+use crate::sys::mm::{madvise, mmap_anonymous, mprotect, munlock, munmap};
 
 /// Alignment of the arena and of each of the pool's areas: the reach of one page-table page.
 pub(crate) const HUGE: usize = 2 << 20;

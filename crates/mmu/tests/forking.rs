@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use common::{State, Tiny, each_kind, in_child, wait_for};
+use common::{State, Tiny, each_kind, in_child, usable, wait_for};
 use millpond_mmu::{Delivery, TakeOutMethod};
 
 #[test]
@@ -98,7 +98,11 @@ fn pages_are_taken_out_while_a_child_still_shares_them() {
 
 #[test]
 fn a_child_made_behind_our_back_dies_at_its_first_touch() {
-    let tiny = Tiny::new(Delivery::Handler, TakeOutMethod::Auto, 1, 0);
+    let delivery = match usable(Delivery::Handler, TakeOutMethod::Auto) {
+        true => Delivery::Handler,
+        false => Delivery::InThread,
+    };
+    let tiny = Tiny::new(delivery, TakeOutMethod::Auto, 1, 0);
     tiny.counter(0, 0).store(5, Relaxed);
     let status = in_child(|| {}, || {}, || tiny.counter(0, 0).load(Relaxed) as i32);
     assert!(

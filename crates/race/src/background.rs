@@ -28,7 +28,9 @@ pub fn serve_faults(world: &World) {
     while let Some(page) = kernel.next_fault() {
         match world.driver.serve(page) {
             Resolution::Installed | Resolution::Asleep => {}
-            Resolution::Retry => kernel.wake(PageRange::new(page, PageCount(1))),
+            Resolution::Retry | Resolution::Foreign => {
+                kernel.wake(PageRange::new(page, PageCount(1)))
+            }
             Resolution::Lost => panic!("{page} is lost"),
         }
     }

@@ -190,7 +190,7 @@ impl Thread {
             assert!(self.touched(page, write), "{page} is pinned, and not there");
         }
         self.world.memory().now().mmu.unpin(range);
-        let unpinned = driver.operate(range, |range| Event::Unpin { range });
+        let unpinned = driver.unpin(range);
         unpinned.expect("it was pinned");
     }
 

@@ -44,6 +44,6 @@ mod spill;
 
 pub use compressed_ram::{CompressedRam, CompressedRamConfig};
 pub use error::OpenError;
-pub use file::{FileStore, FileStoreConfig, Location};
+pub use file::{FileStore, FileStoreConfig, IO_OF_STORE, Location};
 pub use null::Null;
 pub use spill::Spill;

@@ -129,7 +129,7 @@ impl ReclaimCpu {
     pub fn new(delivery: Delivery) -> Self {
         // A handler's thread shares the faulting thread's processor already. Threads of a scheduler's are no threads of
         // the kernel's.
-        let moves = delivery == Delivery::InThread && !cfg!(feature = "shuttle");
+        let moves = delivery.is_by_signal() && !cfg!(feature = "shuttle");
         Self {
             affinity: moves
                 .then(Affinity::of_this_thread)

@@ -54,7 +54,7 @@ impl RefaultCost {
             load_ns: None,
             rescue_ns: None,
             delivery_ns: match delivery {
-                Delivery::InThread => BY_SIGNAL,
+                Delivery::InThread | Delivery::Direct => BY_SIGNAL,
                 Delivery::Handler => BY_HANDLER,
             },
             told,

@@ -106,7 +106,7 @@ impl StoreShare {
             patience: 0,
             last: Seen::default(),
             fault: match delivery {
-                Delivery::InThread => BY_SIGNAL,
+                Delivery::InThread | Delivery::Direct => BY_SIGNAL,
                 Delivery::Handler => BY_HANDLER,
             },
             behind: BEHIND,

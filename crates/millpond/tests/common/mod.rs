@@ -46,10 +46,26 @@ pub fn eventually(mut what: impl FnMut() -> bool) -> bool {
     what()
 }
 
+/// The ways in which faults can be delivered here. Without userfaultfd there is no handler, and a line says so.
+pub fn deliveries() -> Vec<Delivery> {
+    let mut all = vec![Delivery::InThread, Delivery::Handler];
+    all.retain(|&delivery| can(delivery));
+    all
+}
+
+/// Whether faults can be delivered in this way here. A line says so when they cannot.
+pub fn can(delivery: Delivery) -> bool {
+    let built = small().delivery(delivery).build();
+    if let Err(error) = &built {
+        println!("skipped {delivery:?}: {error}");
+    }
+    built.is_ok()
+}
+
 /// Every way in which faults and pages can travel here.
 pub fn ways() -> Vec<(Delivery, TakeOutMethod)> {
     let mut ways = Vec::new();
-    for delivery in [Delivery::InThread, Delivery::Handler] {
+    for delivery in deliveries() {
         for method in [TakeOutMethod::Auto, TakeOutMethod::Copy] {
             ways.push((delivery, method));
         }

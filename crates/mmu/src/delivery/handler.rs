@@ -174,7 +174,7 @@ fn resolve(served: Served, sink: &dyn FaultSink, addr: usize) {
     };
     match sink.fault(PageIndex((offset >> PAGE_SHIFT) as u32)) {
         Resolution::Installed | Resolution::Asleep => {}
-        Resolution::Retry => {
+        Resolution::Retry | Resolution::Foreign => {
             let _ = ioctl::wake(served.fd, page, PAGE_SIZE);
         }
         Resolution::Lost => lose(served, page),

@@ -3,9 +3,10 @@
 //! No other thread is involved, so no hand-off is paid. The price is that the fault must be a signal: the
 //! kernel's own accesses (system calls on absent memory) fail instead, and a thread that blocks SIGBUS is killed.
 //!
-//! A process has one handler for SIGBUS and may have several arenas, and other code may use SIGBUS too: Rust's
-//! standard library looks for stack overflows with it, a database maps files that can shrink. So the handler looks
-//! the address up in a fixed table, and passes a signal that is not ours on to the handler that was there before.
+//! A process has one handler for SIGBUS and may have several arenas, and other code may use SIGBUS too. So the handler
+//! looks the address up in a fixed table, and passes a signal that is not ours on to the handler that was there before
+//! (`chain.rs`). Where there is no userfaultfd, the signal of a missing page is SIGSEGV (`segv.rs`), and the table is
+//! the same.
 //!
 //! *The code.* userfaultfd raises BUS_ADRERR and nothing else. Broken memory (BUS_MCEERR_AR) may lie at one of our
 //! addresses too, but there is nothing to bring in: the page is mapped, so the answer would be to try again, for
@@ -26,26 +27,47 @@
 //! `errno` belongs to the interrupted program and is put back as it was.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::SeqCst};
-use millpond_sync::{Rank, Ranked};
-use std::sync::{Arc, OnceLock};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::SeqCst};
+use std::sync::Arc;
 
 use millpond_core::{PAGE_SHIFT, PageIndex};
 
-use super::{FaultSink, Resolution};
+use super::chain::Chain;
+use super::{FaultSink, Resolution, segv};
 use crate::error::MmuError;
 use crate::orphans;
 use crate::panics::Ours;
+use crate::protection::Protection;
 use crate::report;
+use crate::touch;
 use crate::uffd::skip;
 
 /// Arenas with in-thread delivery that one process can have at once.
 const ARENAS: usize = 64;
 
+/// The memory that faults are delivered for, and who resolves them.
+pub(super) struct Target {
+    pub(super) base: usize,
+    pub(super) sink: Arc<dyn FaultSink>,
+    /// The protections by which the arena is watched, where there is no userfaultfd.
+    pub(super) protection: Option<Arc<Protection>>,
+}
+
+impl Target {
+    /// Has the sink resolve a fault.
+    pub(super) fn fault(&self, addr: usize) -> Resolution {
+        self.sink.fault(page_of(addr - self.base))
+    }
+}
+
+fn page_of(offset: usize) -> PageIndex {
+    PageIndex((offset >> PAGE_SHIFT) as u32)
+}
+
 struct Slot {
     base: AtomicUsize,
     len: AtomicUsize,
-    sink: AtomicPtr<Arc<dyn FaultSink>>,
+    target: AtomicPtr<Target>,
     running: AtomicU32,
 }
 
@@ -53,34 +75,33 @@ static TABLE: [Slot; ARENAS] = [const {
     Slot {
         base: AtomicUsize::new(0),
         len: AtomicUsize::new(0),
-        sink: AtomicPtr::new(core::ptr::null_mut()),
+        target: AtomicPtr::new(core::ptr::null_mut()),
         running: AtomicU32::new(0),
     }
 }; ARENAS];
 
-/// Serialises the installation of the handler. The lock is never taken by the handler, nor once the handler is
-/// installed: a child of a fork may find the lock taken for good.
-static INSTALLING: Ranked<()> = Ranked::new(Rank::SigbusHandler, ());
-static INSTALLED: AtomicBool = AtomicBool::new(false);
-/// The action for SIGBUS before ours.
-static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
+static CHAIN: Chain = Chain::new(libc::SIGBUS, libc::BUS_OBJERR, 0);
 
 /// One arena's line in the table.
 pub(super) struct Entry(&'static Slot);
 
 impl Entry {
-    pub(super) fn add(base: usize, len: usize, sink: Arc<dyn FaultSink>) -> Result<Self, MmuError> {
-        install_handler()?;
-        let sink = Box::into_raw(Box::new(sink));
+    pub(super) fn add(target: Target, len: usize) -> Result<Self, MmuError> {
+        CHAIN.install(on_sigbus)?;
+        if target.protection.is_some() {
+            segv::install_handler()?;
+        }
+        let base = target.base;
+        let target = Box::into_raw(Box::new(target));
         let is_claimed = |slot: &&Slot| {
             let free = core::ptr::null_mut();
-            slot.sink
-                .compare_exchange(free, sink, SeqCst, SeqCst)
+            slot.target
+                .compare_exchange(free, target, SeqCst, SeqCst)
                 .is_ok()
         };
         let Some(slot) = TABLE.iter().find(is_claimed) else {
             // SAFETY: the pointer was made by `Box::into_raw`, and no one else has it.
-            drop(unsafe { Box::from_raw(sink) });
+            drop(unsafe { Box::from_raw(target) });
             return Err(MmuError::TooManyArenas { limit: ARENAS });
         };
         slot.len.store(len, SeqCst);
@@ -96,10 +117,10 @@ impl Entry {
         while slot.running.load(SeqCst) > 0 {
             std::thread::yield_now();
         }
-        let sink = slot.sink.swap(core::ptr::null_mut(), SeqCst);
+        let target = slot.target.swap(core::ptr::null_mut(), SeqCst);
         // SAFETY: the pointer was made by `Box::into_raw` in `add`, and no reader is left: the base was cleared
         // before the count was seen to be zero.
-        drop(unsafe { Box::from_raw(sink) });
+        drop(unsafe { Box::from_raw(target) });
     }
 
     /// Forgets the entry in a new child, which adds it again if it serves the arena.
@@ -109,12 +130,12 @@ impl Entry {
 }
 
 impl Slot {
-    /// Clears the slot in a new child: the threads that were counted do not exist there. The sink is not dropped,
-    /// because what it owns is the parent's.
+    /// Clears the slot in a new child: the threads that were counted do not exist there. The target is not
+    /// dropped, because what it owns is the parent's.
     fn forget(&self) {
         self.base.store(0, SeqCst);
         self.running.store(0, SeqCst);
-        self.sink.store(core::ptr::null_mut(), SeqCst);
+        self.target.store(core::ptr::null_mut(), SeqCst);
     }
 }
 
@@ -123,157 +144,110 @@ pub(super) fn forget_all() {
     TABLE.iter().for_each(Slot::forget);
 }
 
-/// Asks the sink whose arena holds the address. The answer is `None` when no arena holds it.
-fn resolve(addr: usize) -> Option<Resolution> {
+/// Calls `work` with the memory whose arena holds the address, and the page. The answer is `None` when no arena does.
+pub(super) fn with_target<R>(addr: usize, work: impl FnOnce(&Target, PageIndex) -> R) -> Option<R> {
     for slot in &TABLE {
         let base = slot.base.load(SeqCst);
         if base == 0 || addr < base || addr - base >= slot.len.load(SeqCst) {
             continue;
         }
         slot.running.fetch_add(1, SeqCst);
-        let resolution = (slot.base.load(SeqCst) == base).then(|| {
+        if slot.base.load(SeqCst) == base {
             // SAFETY: `running` is counted up and the base was still there afterwards, so `remove` waits for us
-            // before it frees the sink.
-            let sink = unsafe { &*slot.sink.load(SeqCst) };
-            sink.fault(PageIndex(((addr - base) >> PAGE_SHIFT) as u32))
-        });
-        slot.running.fetch_sub(1, SeqCst);
-        if resolution.is_some() {
-            return resolution;
+            // before it frees the target.
+            let answer = work(unsafe { &*slot.target.load(SeqCst) }, page_of(addr - base));
+            slot.running.fetch_sub(1, SeqCst);
+            return Some(answer);
         }
+        slot.running.fetch_sub(1, SeqCst);
     }
     None
 }
 
-extern "C" fn on_sigbus(signal: c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+extern "C" fn on_sigbus(_: c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel passes a valid siginfo and the interrupted context to a SA_SIGINFO handler.
+    if !unsafe { serve_sigbus(info, context) } {
+        CHAIN.pass_on(info, context);
+    }
+}
+
+/// Serves a SIGBUS. The answer is false for a signal that is somebody else's: another handler, or the default action,
+/// should have it. A program that has a handler of its own calls this function first, on a stack with 48 KiB of room
+/// and with all signals blocked, and says so once by [`sigbus_is_served`].
+///
+/// # Safety
+/// The arguments are those of a handler with `SA_SIGINFO`.
+#[must_use]
+pub unsafe fn serve_sigbus(info: *const libc::siginfo_t, context: *mut libc::c_void) -> bool {
     // SAFETY: this asks for the C library's errno of this thread, which every thread that can take a signal has.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: the pointer is to this thread's errno.
     let saved = unsafe { *errno };
-    // SAFETY: the kernel passes a valid siginfo to a SA_SIGINFO handler, and bytes for an address with every code.
+    // SAFETY: the caller passes a valid siginfo, which has bytes for an address with every code.
     let (code, addr) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
-    // SAFETY: the kernel passes the interrupted context to a SA_SIGINFO handler, which nobody else refers to.
-    if code == libc::BUS_ADRERR && skip::skip(unsafe { &mut *context.cast::<libc::ucontext_t>() }) {
-        return;
+    if code != libc::BUS_ADRERR {
+        return false;
     }
-    let resolution = if code == libc::BUS_ADRERR {
+    // SAFETY: the caller passes the interrupted context, which nobody else refers to.
+    let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
+    let is_served = skip::skip(context) || resolved(addr, context);
+    // SAFETY: the pointer is to this thread's errno.
+    unsafe { *errno = saved };
+    is_served
+}
+
+/// Resolves a fault. The answer is false when the thread may not go on.
+fn resolved(addr: usize, context: &mut libc::ucontext_t) -> bool {
+    let resolution = {
         let _ours = Ours::enter();
-        resolve(addr)
-    } else {
-        None
+        with_target(addr, |target, _| target.fault(addr))
     };
     match resolution {
-        Some(Resolution::Installed | Resolution::Retry | Resolution::Asleep) => {}
+        Some(Resolution::Installed | Resolution::Retry | Resolution::Asleep) => true,
+        Some(Resolution::Foreign) if !comes_again(addr) => true,
+        _ if touch::give_up(context) => true,
+        Some(Resolution::Foreign) => false,
         Some(Resolution::Lost) => {
             report::line(format_args!(
                 "the contents of the page at {addr:#x} are lost: the program gets SIGBUS"
             ));
-            pass_on(signal, info, context);
+            false
         }
         None => {
-            if code == libc::BUS_ADRERR {
-                orphans::end_at(addr);
-            }
-            pass_on(signal, info, context);
-        }
-    }
-    // SAFETY: the pointer is to this thread's errno.
-    unsafe { *errno = saved };
-}
-
-/// Gives the signal to the handler that would have had it without us.
-fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let previous = PREVIOUS.get();
-    let handler = previous.map_or(libc::SIG_DFL, |action| action.sa_sigaction);
-    // SAFETY: the kernel passes a valid siginfo.
-    let code = unsafe { (*info).si_code };
-    // Signals with these codes come again when the instruction is run again. The signal for broken memory that no
-    // thread has touched yet is like a sent one, and either can be ignored.
-    let comes_again = (libc::BUS_ADRALN..=libc::BUS_OBJERR).contains(&code);
-    match (previous, handler) {
-        (_, libc::SIG_IGN) if code <= 0 || code == libc::BUS_MCEERR_AO => {}
-        (None, _) | (_, libc::SIG_DFL | libc::SIG_IGN) => {
-            // For the default action, a fault comes again when the handler returns; any other signal is sent again.
-            // SAFETY: `default` is a valid action, made of zeros but for the handler.
-            unsafe {
-                let mut default: libc::sigaction = core::mem::zeroed();
-                default.sa_sigaction = libc::SIG_DFL;
-                libc::sigaction(signal, &default, core::ptr::null_mut());
-                if !comes_again {
-                    libc::raise(signal);
-                }
-            }
-        }
-        (Some(action), handler) => {
-            // SAFETY: the interrupted mask and the action's own are valid sets. The earlier handler runs under the
-            // mask that it asked for, so that a handler which never returns leaves nothing blocked.
-            unsafe {
-                let mut mask = (*context.cast::<libc::ucontext_t>()).uc_sigmask;
-                for other in 1..=64 {
-                    if libc::sigismember(&action.sa_mask, other) == 1 {
-                        libc::sigaddset(&mut mask, other);
-                    }
-                }
-                if action.sa_flags & libc::SA_NODEFER == 0 {
-                    libc::sigaddset(&mut mask, signal);
-                }
-                libc::pthread_sigmask(libc::SIG_SETMASK, &mask, core::ptr::null_mut());
-            }
-            if action.sa_flags & libc::SA_SIGINFO != 0 {
-                // SAFETY: an action with SA_SIGINFO holds a function of three arguments.
-                let call: extern "C" fn(c_int, *mut libc::siginfo_t, *mut libc::c_void) =
-                    unsafe { core::mem::transmute(handler) };
-                call(signal, info, context);
-            } else {
-                // SAFETY: an action without SA_SIGINFO that is neither default nor ignore holds a function of one
-                // argument.
-                let call: extern "C" fn(c_int) = unsafe { core::mem::transmute(handler) };
-                call(signal);
-            }
+            orphans::end_at(addr);
+            false
         }
     }
 }
 
-/// Installs the handler, once in the lifetime of the process.
-fn install_handler() -> Result<(), MmuError> {
-    if INSTALLED.load(SeqCst) {
-        return Ok(());
-    }
-    let _installing = INSTALLING.lock();
-    install_once()
+/// The threads whose last faults were at foreign mappings, a few bits of each thread's pointer apart: the thread, and
+/// the address of the page with a count in its lowest bits.
+static FOREIGN: [(AtomicUsize, AtomicUsize); 64] =
+    [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; 64];
+/// So many signals in a row, at the same page, are another mapping's own: one of a file that ends before it.
+const IN_A_ROW: usize = 4;
+
+/// Notes a signal at a foreign mapping. The answer is whether it has come [`IN_A_ROW`] times in a row. (A mapping of
+/// ours that was replaced between the touch and the look sends one signal.)
+pub(super) fn comes_again(addr: usize) -> bool {
+    // SAFETY: the call reads the thread pointer.
+    let me = unsafe { libc::pthread_self() as usize };
+    let page = addr & !(millpond_core::PAGE_SIZE - 1);
+    let (thread, last) = &FOREIGN[(me >> 12 ^ me >> 7) % FOREIGN.len()];
+    let before = last.load(SeqCst);
+    let is_same = thread.swap(me, SeqCst) == me && before & !(millpond_core::PAGE_SIZE - 1) == page;
+    let count = if is_same { before - page + 1 } else { 1 };
+    last.store(page + count % IN_A_ROW, SeqCst);
+    count >= IN_A_ROW
+}
+
+/// Says that a handler is, or will be, installed that calls [`serve_sigbus`]: ours stays away.
+pub fn sigbus_is_served() {
+    CHAIN.is_served();
 }
 
 /// Installs the handler in a new child, which has orphaned memory and one thread. It takes no lock: a thread that was
 /// installing the handler in the parent does not exist in the child.
 pub(crate) fn handle_orphans() {
-    let _ = install_once();
-}
-
-fn install_once() -> Result<(), MmuError> {
-    if INSTALLED.load(SeqCst) {
-        return Ok(());
-    }
-    // SAFETY: zeros are a valid start for both actions; every field that matters is set below. The handler is
-    // async-signal-safe: it takes no lock and does not allocate.
-    unsafe {
-        let mut previous: libc::sigaction = core::mem::zeroed();
-        if libc::sigaction(libc::SIGBUS, core::ptr::null(), &mut previous) != 0 {
-            return Err(MmuError::Signal {
-                errno: *libc::__errno_location(),
-            });
-        }
-        // The previous action is noted before our handler can run.
-        let _ = PREVIOUS.set(previous);
-        let mut action: libc::sigaction = core::mem::zeroed();
-        action.sa_sigaction = on_sigbus as *const () as usize;
-        action.sa_flags = libc::SA_SIGINFO;
-        libc::sigfillset(&mut action.sa_mask);
-        if libc::sigaction(libc::SIGBUS, &action, core::ptr::null_mut()) != 0 {
-            return Err(MmuError::Signal {
-                errno: *libc::__errno_location(),
-            });
-        }
-    }
-    INSTALLED.store(true, SeqCst);
-    Ok(())
+    let _ = CHAIN.install_once(on_sigbus);
 }

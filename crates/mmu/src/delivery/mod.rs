@@ -7,15 +7,24 @@
 //! | system calls on absent memory | fail with EFAULT | work |
 //! | absent thread stacks, signal frames, futexes | kill or abort the program | work |
 //!
+//! Where userfaultfd is refused there is no handler delivery: faults come by SIGSEGV to the faulting thread, and a 4
+//! KiB fault takes about 11 µs.
+//!
 //! In-thread delivery is for programs that are written for it, handler delivery for those that know nothing of
-//! Millpond.
+//! Millpond. [`Direct`](Delivery::Direct) is in-thread delivery for such programs: somebody else sees to it that the
+//! kernel touches no absent memory (`held.rs`), and a thread reads the events by which the kernel tells of moves.
 
+mod chain;
 mod follow;
 pub(crate) mod handler;
 mod in_thread;
+mod own_stack;
+mod segv;
 
 pub(crate) use follow::may_be_preferred;
 pub(crate) use in_thread::handle_orphans;
+pub use in_thread::{serve_sigbus, sigbus_is_served};
+pub use segv::{serve_sigsegv, sigsegv_is_served};
 
 use std::sync::Arc;
 
@@ -30,8 +39,26 @@ pub enum Delivery {
     /// The faulting thread itself runs it, inside a SIGBUS handler. The program must leave SIGBUS unblocked, and must
     /// not pass absent memory to system calls.
     InThread,
+    /// As [`InThread`](Self::InThread), for a program that knows nothing of Millpond. The process must be prepared: the
+    /// library that `millpond run` preloads does that. No privilege is needed.
+    Direct,
     /// One handler thread runs it for the whole arena. Managed memory behaves like memory everywhere.
     Handler,
+}
+
+impl Delivery {
+    /// Whether the faulting thread serves itself, in a signal handler.
+    #[must_use]
+    pub fn is_by_signal(self) -> bool {
+        matches!(self, Self::InThread | Self::Direct)
+    }
+
+    /// Whether the program knows nothing of Millpond: it pins nothing for the kernel, closes descriptors that it did
+    /// not open, and may close any page.
+    #[must_use]
+    pub fn is_for_any_program(self) -> bool {
+        matches!(self, Self::Direct | Self::Handler)
+    }
 }
 
 /// The outcome of a fault.
@@ -41,6 +68,9 @@ pub enum Resolution {
     Installed,
     /// The page may be there now, or trying again is right: the faulter must be let go.
     Retry,
+    /// Nothing of ours is mapped at the address, or was not a moment ago. Trying again is right; but a signal that
+    /// comes again and again is another mapping's.
+    Foreign,
     /// Another thread will install the page, or wake its waiters, later. This is for handler delivery only; in-thread
     /// delivery treats it as [`Retry`](Self::Retry).
     Asleep,
@@ -86,6 +116,7 @@ pub(crate) struct Attached {
 
 enum By {
     InThread(in_thread::Entry),
+    Direct(in_thread::Entry, handler::Handler),
     Handler(handler::Handler),
 }
 
@@ -96,6 +127,7 @@ enum By {
 pub fn forget_deliveries_in_child() {
     in_thread::forget_all();
     crate::panics::forget_others_in_child();
+    crate::held::forget_others_in_child();
     crate::orphans::begin_in_child();
 }
 
@@ -123,6 +155,11 @@ impl Uffd {
         match attached.map(|attached| attached.by) {
             None => {}
             Some(By::InThread(entry)) => entry.remove(),
+            Some(By::Direct(entry, reader)) => {
+                entry.remove();
+                // Nothing wakes the thread that waits for events of a space, which lasts as long as the process.
+                reader.forget();
+            }
             Some(By::Handler(handler)) => handler.stop(),
         }
     }
@@ -134,6 +171,10 @@ impl Uffd {
         };
         match by {
             By::InThread(entry) => entry.forget(),
+            By::Direct(entry, reader) => {
+                entry.forget();
+                reader.forget();
+            }
             By::Handler(handler) => handler.forget(),
         }
         let by = self.start(&sink)?;
@@ -142,12 +183,22 @@ impl Uffd {
     }
 
     fn start(&self, sink: &Arc<dyn FaultSink>) -> Result<By, MmuError> {
+        let add = || {
+            let target = in_thread::Target {
+                base: self.base() as usize,
+                sink: Arc::clone(sink),
+                protection: self.protection().cloned(),
+            };
+            in_thread::Entry::add(target, self.len())
+        };
         Ok(match self.delivery() {
-            Delivery::InThread => By::InThread(in_thread::Entry::add(
-                self.base() as usize,
-                self.len(),
-                Arc::clone(sink),
-            )?),
+            Delivery::InThread => By::InThread(add()?),
+            // There are no events of moves to read without userfaultfd.
+            Delivery::Direct if self.protection().is_some() => By::InThread(add()?),
+            Delivery::Direct => By::Direct(
+                add()?,
+                handler::Handler::start(self.served(), Arc::clone(sink))?,
+            ),
             Delivery::Handler => {
                 By::Handler(handler::Handler::start(self.served(), Arc::clone(sink))?)
             }

@@ -9,7 +9,10 @@ use core::ffi::c_void;
 
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::io::Errno;
-use rustix::mm::{Advice, madvise};
+use rustix::mm::Advice;
+
+use super::gate;
+use super::mm::madvise;
 
 /// One range of addresses, laid out like the kernel's `struct iovec`.
 #[repr(C)]
@@ -104,13 +107,14 @@ unsafe fn process_discard(pidfd: BorrowedFd<'_>, spans: &[Span]) -> Result<usize
     let count = spans.len().min(1024);
     // SAFETY: the kernel reads `count` spans, which the slice has, and writes nothing of ours.
     let answer = unsafe {
-        raw_syscall(
+        gate::syscall(
             NR,
             [
                 pidfd.as_raw_fd() as usize,
                 spans.as_ptr() as usize,
                 count,
                 DONTNEED,
+                0,
                 0,
             ],
         )
@@ -120,38 +124,4 @@ unsafe fn process_discard(pidfd: BorrowedFd<'_>, spans: &[Span]) -> Result<usize
     } else {
         Ok(answer as usize)
     }
-}
-
-/// # Safety
-/// The caller must know what the system call does to memory.
-#[cfg(target_arch = "x86_64")]
-pub(super) unsafe fn raw_syscall(number: usize, args: [usize; 5]) -> isize {
-    let answer;
-    // SAFETY: this is the kernel's calling convention; rcx and r11 are declared lost.
-    unsafe {
-        core::arch::asm!("syscall", inlateout("rax") number as isize => answer, in("rdi") args[0], in("rsi") args[1],
-            in("rdx") args[2], in("r10") args[3], in("r8") args[4], lateout("rcx") _, lateout("r11") _,
-            options(nostack));
-    }
-    answer
-}
-
-/// # Safety
-/// The caller must know what the system call does to memory.
-#[cfg(target_arch = "aarch64")]
-pub(super) unsafe fn raw_syscall(number: usize, args: [usize; 5]) -> isize {
-    let answer;
-    // SAFETY: this is the kernel's calling convention.
-    unsafe {
-        core::arch::asm!("svc 0", in("x8") number, inlateout("x0") args[0] as isize => answer, in("x1") args[1],
-            in("x2") args[2], in("x3") args[3], in("x4") args[4], options(nostack));
-    }
-    answer
-}
-
-/// # Safety
-/// There are no conditions: nothing is called.
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub(super) unsafe fn raw_syscall(_: usize, _: [usize; 5]) -> isize {
-    -(linux_raw_sys::errno::ENOSYS as isize)
 }

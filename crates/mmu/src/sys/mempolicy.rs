@@ -4,11 +4,13 @@ use std::path::Path;
 
 use rustix::io::Errno;
 
+use super::gate;
+
 /// The number of nodes that can be named: the bits of one word of the kernel's mask.
 const MOST: u32 = u64::BITS;
 
 /// `MPOL_PREFERRED`: pages come from this node, and from others when it has none.
-const PREFERRED: i32 = 1;
+const PREFERRED: usize = 1;
 
 /// The nodes that have memory and are online, by the kernel's numbers; `[0]` where the kernel does not tell.
 #[must_use]
@@ -43,22 +45,14 @@ fn parse_list(text: &str) -> Option<Vec<u32>> {
 /// pages; pages that are there do not move.
 pub(crate) fn prefer(start: usize, len: usize, node: u32) -> Result<(), Errno> {
     let mask: u64 = 1_u64.checked_shl(node).ok_or(Errno::INVAL)?;
+    const NR: usize = linux_raw_sys::general::__NR_mbind as usize;
+    let bits = MOST as usize + 1;
+    let mask = &raw const mask as usize;
     // SAFETY: the call changes where the kernel takes new pages from and nothing in memory; the mask outlives it. The
     // kernel subtracts one from the number of bits.
-    let done = unsafe {
-        libc::syscall(
-            libc::SYS_mbind,
-            start,
-            len,
-            PREFERRED,
-            &raw const mask,
-            libc::c_ulong::from(MOST + 1),
-            0,
-        )
-    };
-    match done {
+    match unsafe { gate::syscall(NR, [start, len, PREFERRED, mask, bits, 0]) } {
         0 => Ok(()),
-        _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)),
+        error => Err(Errno::from_raw_os_error(-error as i32)),
     }
 }
 

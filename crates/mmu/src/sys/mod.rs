@@ -5,8 +5,11 @@
 
 pub(crate) mod advise;
 pub(crate) mod descriptor;
+pub mod gate;
 pub(crate) mod ioctl;
 pub(crate) mod mempolicy;
+pub(crate) mod mm;
+pub(crate) mod own_memory;
 pub(crate) mod pagemap;
 pub(crate) mod poison;
 pub(crate) mod remap;

@@ -4,6 +4,9 @@
 //! that its dirty bit changed meanwhile, and answer EEXIST. The page tables decide, so they are asked. A page that
 //! the kernel itself has swapped out counts as there.
 
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicBool, Ordering};
+
 use linux_raw_sys::general::{page_region, pm_scan_arg};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags, openat};
@@ -13,7 +16,7 @@ use rustix::process::DumpableBehavior;
 
 use millpond_core::PAGE_SIZE;
 
-use super::advise;
+use super::gate;
 
 const PRESENT_OR_SWAPPED: u64 = 0b11 << 62;
 /// `PAGE_IS_PRESENT | PAGE_IS_SWAPPED` of `PAGEMAP_SCAN`.
@@ -28,10 +31,12 @@ const SCAN_HUGE: u64 = 1 << 6;
 /// (`PR_SET_DUMPABLE`), so this call says that while it opens the file. Afterwards the setting is "nobody" (0), also
 /// where the kernel had "root only" (2), which nobody can set.
 pub(crate) fn open() -> Result<OwnedFd, Errno> {
-    let again = || {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        openat(CWD, c"/proc/self/pagemap", flags, Mode::empty())
-    };
+    open_own(c"/proc/self/pagemap", OFlags::RDONLY)
+}
+
+/// Opens one of this process's files in `/proc`, as [`open`] says.
+pub(crate) fn open_own(path: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let again = || openat(CWD, path, flags | OFlags::CLOEXEC, Mode::empty());
     match again() {
         Err(Errno::ACCESS) => {
             set_dumpable(DumpableBehavior::Dumpable)?;
@@ -45,6 +50,14 @@ pub(crate) fn open() -> Result<OwnedFd, Errno> {
 
 fn set_dumpable(behavior: DumpableBehavior) -> Result<(), Errno> {
     rustix::process::set_dumpable_behavior(behavior)
+}
+
+/// Whether the process is to do without `PAGEMAP_SCAN`.
+static NO_SCAN: AtomicBool = AtomicBool::new(false);
+
+/// Has the process do without `PAGEMAP_SCAN`, as on a kernel before Linux 6.7.
+pub(crate) fn do_without_scan() {
+    NO_SCAN.store(true, Ordering::Relaxed);
 }
 
 /// Whether the page at `addr` is there. The answer is `None` when the page map cannot be read.
@@ -61,7 +74,11 @@ pub(crate) fn runs(
     end: usize,
     visit: &mut dyn FnMut(usize, usize),
 ) -> Result<(), Errno> {
-    match scan(pagemap, start, end, SCAN_THERE, visit) {
+    let scanned = match NO_SCAN.load(Ordering::Relaxed) {
+        true => Err(Errno::NOTTY),
+        false => scan(pagemap, start, end, SCAN_THERE, visit),
+    };
+    match scanned {
         Err(Errno::NOTTY | Errno::INVAL) => read_entries(pagemap, start, end, visit),
         other => other,
     }
@@ -73,7 +90,7 @@ pub(crate) fn resident(start: usize, pages: &mut [u8]) -> Result<(), Errno> {
     const NR: usize = linux_raw_sys::general::__NR_mincore as usize;
     let (len, seen) = (pages.len() * PAGE_SIZE, pages.as_mut_ptr() as usize);
     // SAFETY: the kernel writes one byte for each page, and the slice has as many.
-    match unsafe { advise::raw_syscall(NR, [start, len, seen, 0, 0]) } {
+    match unsafe { gate::syscall(NR, [start, len, seen, 0, 0, 0]) } {
         0 => Ok(()),
         error => Err(Errno::from_raw_os_error(-error as i32)),
     }
@@ -85,6 +102,9 @@ pub(crate) fn huge_bytes(
     start: usize,
     end: usize,
 ) -> Result<usize, Errno> {
+    if NO_SCAN.load(Ordering::Relaxed) {
+        return Err(Errno::NOTTY);
+    }
     let mut bytes = 0;
     scan(pagemap, start, end, SCAN_HUGE, &mut |from, to| {
         bytes += to - from;
@@ -94,7 +114,8 @@ pub(crate) fn huge_bytes(
 
 /// Whether the kernel has `PAGEMAP_SCAN` (Linux 6.7).
 pub(crate) fn has_scan(pagemap: BorrowedFd<'_>) -> bool {
-    scan(pagemap, 0, PAGE_SIZE, SCAN_THERE, &mut |_, _| {}).is_ok()
+    !NO_SCAN.load(Ordering::Relaxed)
+        && scan(pagemap, 0, PAGE_SIZE, SCAN_THERE, &mut |_, _| {}).is_ok()
 }
 
 fn scan(

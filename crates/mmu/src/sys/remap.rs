@@ -3,9 +3,11 @@
 use core::ffi::c_void;
 
 use rustix::io::Errno;
-use rustix::mm::{MremapFlags, MsyncFlags, mremap, mremap_fixed, msync};
+use rustix::mm::{MremapFlags, MsyncFlags};
 
 use millpond_core::PAGE_SIZE;
+
+use super::mm::{mremap, mremap_fixed, msync};
 
 /// Moves the page tables of `len` bytes at `src` to `dst`, whose mapping is replaced. `src` stays mapped, and is empty.
 ///

@@ -23,12 +23,13 @@
 use core::ffi::c_void;
 
 use rustix::io::pread;
-use rustix::mm::{Advice, madvise};
+use rustix::mm::Advice;
 
 use millpond_core::{PAGE_SIZE, TakeOutError};
 
 use super::Uffd;
 use crate::report;
+use crate::sys::mm::madvise;
 use crate::sys::{ioctl, remap};
 
 impl Uffd {

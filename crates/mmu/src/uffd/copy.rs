@@ -28,6 +28,9 @@ impl Uffd {
             }
         };
         let (start, len) = (self.at(at.start), at.len.bytes() as usize);
+        if self.is_watched_by_protections() {
+            return self.install_copy_closed(start, src, len, frame);
+        }
         if let Some(frame) = frame {
             let choice = self.choose(frame);
             if choice.method == Method::Move {

@@ -14,14 +14,13 @@
 //! pool with their tables, for which both must be alike. So there the kernel's defaults stay.
 
 use super::Uffd;
-use crate::delivery::Delivery;
 
 impl Uffd {
     /// Leaves all of the arena and the pool out of dumps, at the start.
     pub(super) fn leave_out_of_dumps(&self) {
         let pool = self.pool.memory();
         self.choose_dump(self.arena.base(), self.arena.len(), false);
-        if self.delivery == Delivery::Handler {
+        if self.delivery.is_for_any_program() {
             // The failure is ignored as in `choose_dump`.
             let _ = pool.dump(pool.base(), pool.len(), false);
         }
@@ -29,7 +28,7 @@ impl Uffd {
 
     /// Sets whether a part of the arena is dumped.
     pub(super) fn choose_dump(&self, start: usize, len: usize, dump: bool) {
-        if self.delivery == Delivery::Handler {
+        if self.delivery.is_for_any_program() {
             // The kernel refuses when the process has too many mappings; then a core is longer or shorter than it
             // should be.
             let _ = self.arena.dump(start, len, dump);

@@ -11,6 +11,9 @@
 //! 3. The child makes a descriptor, a page map and a process handle of its own, closes the inherited ones, starts its
 //!    own delivery, and registers arena and pool.
 //!
+//! Where pages are watched by protections, the child inherits the protections, and they are right. It needs only a way
+//! to its own closed pages.
+//!
 //! Parent and child share pages until one of them writes, and a shared page cannot be moved. Then installing copies
 //! the page, and taking out makes it the process's own first.
 
@@ -29,16 +32,28 @@ impl Uffd {
     /// Makes the next fork inherit arena and pool. The caller keeps every other operation away until the fork is
     /// over.
     pub fn before_fork(&self) {
+        self.before_fork_using(&[]);
+    }
+
+    /// [`before_fork`](Self::before_fork) for a caller that touches these ranges before the fork is over, where they
+    /// are in memory.
+    pub fn before_fork_using(&self, ranges: &[PageRange]) {
         // A ready page that a child shares could not be moved to its destination.
         self.drop_huge_ready();
         // A leaf may have brought along the program's advice to wipe it in children.
         self.pool.memory().keep_on_fork();
+        if let Some(protection) = &self.protection {
+            protection.before_fork(ranges);
+        }
         self.inherit(true);
     }
 
     /// Ends the inheritance: later children, those made behind the caller's back, do not inherit arena and pool.
     pub fn after_fork_in_parent(&self) {
         self.inherit(false);
+        if let Some(protection) = &self.protection {
+            protection.after_fork_in_parent();
+        }
     }
 
     /// Gives a new child, in its only thread, userfaultfd and delivery of its own. It must be called before any touch
@@ -51,17 +66,31 @@ impl Uffd {
     /// The errors are those of [`Uffd::new`] and [`Uffd::attach`]. The child cannot use managed memory then and
     /// should exit.
     pub fn after_fork_in_child(&self, foreign: &[PageRange]) -> Result<(), MmuError> {
+        crate::held::forget_others_in_child();
         self.pool.forget_leases();
         self.bounce.forget_buffers();
-        let (uffd, _) = open_uffd(self.delivery, self.device.get(), self.can_move)?;
-        self.uffd.replace(Some(uffd));
+        if let Some(protection) = &self.protection {
+            let opened = protection.after_fork_in_child();
+            opened.map_err(|errno| MmuError::Open {
+                what: "/proc/self/mem",
+                errno,
+                way_out: "let this process write its own files in /proc",
+            })?;
+        } else {
+            let uffd = open_uffd(self.delivery, self.device.get(), self.can_move, self.mask)?;
+            self.uffd.replace(Some(uffd.0));
+        }
         self.pagemap.replace(Some(open_pagemap()?));
         self.mem.replace(open_mem());
-        self.pidfd.replace(open_pidfd());
+        self.pidfd.replace(open_pidfd(self.mask));
         // The thread that serves comes first. If memory were registered before, and the C library touched an absent
         // page of it while it makes that thread, the child would wait for ever, without a word. In this order the C
         // library reads zeros, which the caller finds in the page tables and reports.
         self.attach_again_in_child()?;
+        if self.is_watched_by_protections() {
+            self.inherit(false);
+            return Ok(());
+        }
         self.register_pool()?;
         let arena = PageRange::new(
             PageIndex(0),
@@ -84,6 +113,9 @@ impl Uffd {
     /// distinguishes the mappings of the pool from a leaf that comes by its table, and so keeps the kernel from
     /// merging neighbours (`leaf.rs`).
     pub(super) fn register_in_pool(&self, start: usize, len: usize) -> Result<(), MmuError> {
+        if self.is_watched_by_protections() {
+            return Ok(());
+        }
         ioctl::register(self.fd(), start, len, self.features.protect).map_err(|errno| {
             MmuError::Register {
                 start,
@@ -95,6 +127,9 @@ impl Uffd {
 
     /// Registers a part of the arena, which must be all ours.
     pub(super) fn register_arena(&self, start: usize, len: usize) -> Result<(), MmuError> {
+        if self.is_watched_by_protections() {
+            return Ok(());
+        }
         ioctl::register(self.fd(), start, len, !self.can_move).map_err(|errno| MmuError::Register {
             start,
             bytes: len,

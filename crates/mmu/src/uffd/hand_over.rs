@@ -60,6 +60,10 @@ impl Uffd {
         let (src, len) = self.span(from.widened(lead, trail))?;
         let (dst, other) = self.span(to.widened(lead, trail))?;
         assert_eq!(len, other, "{from} and {to} differ in length");
+        // SAFETY: the caller guarantees more than is asked for.
+        if let Some(moved) = unsafe { self.hand_over_closed(from, to) } {
+            return moved;
+        }
         let fail = |errno| MmuError::HandOver { range: from, errno };
         for start in [src, dst] {
             self.parts.join(&self.arena, start, len);
@@ -94,10 +98,10 @@ impl Uffd {
     }
 
     /// Whether [`hand_over_watched`](Self::hand_over_watched) works here: it needs handler delivery, and Linux 4.11
-    /// or later.
+    /// or later, or memory that is watched by protections.
     #[must_use]
     pub fn can_hand_over_watched(&self) -> bool {
-        self.features.remap
+        self.features.remap || self.is_watched_by_protections()
     }
 
     /// Moves pages as [`hand_over`](Self::hand_over) does, while threads of the program may touch both ranges.
@@ -120,18 +124,17 @@ impl Uffd {
     ) -> Result<(), MmuError> {
         let ((src, len), (dst, other)) = (self.span(from)?, self.span(to)?);
         assert_eq!(len, other, "{from} and {to} differ in length");
+        // SAFETY: the caller guarantees it.
+        if let Some(moved) = unsafe { self.hand_over_closed(from, to) } {
+            return moved.map(|()| self.carry_closed(from, to, keep));
+        }
         assert!(self.features.remap, "nobody is told of moves");
         let fail = |errno| MmuError::HandOver { range: from, errno };
         let mappings = self.mappings(src, len).ok_or(fail(Errno::TOOBIG))?;
-        let mut done = 0;
-        for &piece in mappings.iter().take_while(|&&piece| piece > 0) {
-            // SAFETY: both ranges are inside the arena; the caller guarantees the rest.
-            if let Err(errno) = unsafe { remap::move_tables(src + done, dst + done, piece) } {
-                self.hand_back(src, dst, &mappings, done);
-                self.watched(self.remap_reserved(to));
-                return Err(fail(errno));
-            }
-            done += piece;
+        // SAFETY: both ranges are inside the arena; the caller guarantees the rest.
+        if let Err(errno) = unsafe { self.move_mappings(src, dst, &mappings) } {
+            self.watched(self.remap_reserved(to));
+            return Err(fail(errno));
         }
         self.reach.carry(from, to);
         if !keep {
@@ -142,9 +145,34 @@ impl Uffd {
         Ok(())
     }
 
+    /// Moves the tables of mappings of these lengths, up to the first 0.
+    ///
+    /// # Safety
+    /// Both ranges are inside the arena, and the conditions of [`hand_over_watched`](Self::hand_over_watched) hold.
+    ///
+    /// # Errors
+    /// The kernel's answer. All pages are where they were then.
+    pub(super) unsafe fn move_mappings(
+        &self,
+        src: usize,
+        dst: usize,
+        mappings: &[usize],
+    ) -> Result<(), Errno> {
+        let mut done = 0;
+        for &piece in mappings.iter().take_while(|&&piece| piece > 0) {
+            // SAFETY: the caller guarantees it.
+            if let Err(errno) = unsafe { remap::move_tables(src + done, dst + done, piece) } {
+                self.hand_back(src, dst, mappings, done);
+                return Err(errno);
+            }
+            done += piece;
+        }
+        Ok(())
+    }
+
     /// The lengths of the mappings that a part of the arena consists of, up to the first 0. The answer is `None` when
     /// there are too many.
-    fn mappings(&self, start: usize, len: usize) -> Option<[usize; MAX_MAPPINGS]> {
+    pub(super) fn mappings(&self, start: usize, len: usize) -> Option<[usize; MAX_MAPPINGS]> {
         let mut lengths = [0; MAX_MAPPINGS];
         let mut seats = lengths.iter_mut();
         let arena_end = self.arena.base() + self.arena.len();

@@ -259,6 +259,10 @@ impl Uffd {
     /// Copies into the arena and passes over pages that are there already. The error is the number of bytes from the
     /// start that are mapped.
     pub(super) fn copy_around(&self, dst: usize, src: usize, len: usize) -> Result<(), usize> {
+        // SAFETY: `src` is a leased, populated frame, a buffer or the zeros.
+        if let Some(installed) = unsafe { self.install_closed(dst, src, len) } {
+            return installed;
+        }
         let mut done = 0;
         while done < len {
             // SAFETY: `src` is a leased, populated frame, a buffer or the zeros; the arena is seen through raw

@@ -67,6 +67,7 @@ use millpond_core::{
 use super::Uffd;
 use crate::delivery::Delivery;
 use crate::error::MmuError;
+use crate::held::Taking;
 use crate::report;
 use crate::reservation::HUGE;
 use crate::sys::{ioctl, pagemap, remap};
@@ -89,6 +90,10 @@ impl Uffd {
         let lease = self.pool.lease_block(frame);
         let lease = lease.ok_or(TakeOutError::Immovable)?;
         let (leaf, block) = (self.at(at.start), lease.addr());
+        let taking = Taking::begin();
+        if taking.is_held(leaf, HUGE) {
+            return Err(TakeOutError::Busy);
+        }
         // Phase 1: the mapping must be as it was made.
         if !may_map_again() || !remap::is_mapped_unlocked(leaf, HUGE) {
             return Err(TakeOutError::Immovable);
@@ -239,6 +244,7 @@ mod tests {
             delivery: Delivery::InThread,
             take_out: TakeOutMethod::Move,
             huge_within: crate::HUGE_WITHIN,
+            mask: crate::Mask::from_environment(),
         });
         let uffd = uffd
             .inspect_err(|error| eprintln!("skipped: {error}"))

@@ -1,4 +1,5 @@
-//! [`Uffd`]: the arena, the frame pool and the userfaultfd that serves both.
+//! [`Uffd`]: the arena, the frame pool and the userfaultfd that serves both. Where userfaultfd is refused, the arena is
+//! watched by protections instead (`closed.rs`), with in-thread delivery only.
 //!
 //! The state of folios in the core, not locks here, decides which operations may run beside each other:
 //!
@@ -14,6 +15,7 @@
 //! | before_fork … after_fork | nothing else runs: the caller is quiet | nothing else runs |
 
 mod capture_protected;
+mod closed;
 mod copy;
 mod copy_nofault;
 mod cost;
@@ -26,6 +28,7 @@ mod install_run;
 mod leaf;
 mod open;
 mod parts;
+mod place;
 mod reach;
 pub(crate) mod skip;
 mod take_out;
@@ -36,6 +39,7 @@ mod zero_in_place;
 mod zeros;
 
 use millpond_sync::{Rank, Ranked};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -51,12 +55,18 @@ use crate::bounce::Bounce;
 use crate::delivery::handler::Served;
 use crate::delivery::{Attached, Delivery};
 use crate::error::MmuError;
+use crate::held::Taking;
+use crate::mask::Mask;
 use crate::orphans::Known;
 use crate::pool::Pool;
+use crate::protection::{Protection, Wish};
 use crate::reservation::Reservation;
 use crate::staging::Staging;
-use crate::sys::{FdCell, descriptor, ioctl, mempolicy, pagemap};
-use open::{Features, open_mem, open_pagemap, open_pidfd, open_uffd, supported_features};
+use crate::sys::{FdCell, descriptor, ioctl, pagemap};
+use open::{
+    Features, open_mem, open_pagemap, open_pidfd, open_uffd, supported_features,
+    watch_by_protections,
+};
 use parts::Parts;
 use zeros::Zeros;
 
@@ -93,6 +103,8 @@ pub struct UffdConfig {
     /// Longest time that the kernel may take for a new huge page. After a slower one, small pages are used for a
     /// while: see [`HUGE_WITHIN`].
     pub huge_within: Duration,
+    /// Capabilities to do without.
+    pub mask: Mask,
 }
 
 /// The implementation of [`Mmu`] with real memory. The crate's documentation has an overview.
@@ -105,7 +117,9 @@ pub struct Uffd {
     bounce: Bounce,
     /// The place where huge pages are made; `None` without `UFFDIO_MOVE`, which they need.
     staging: Option<Staging>,
+    /// The userfaultfd. There is none where pages are watched by protections.
     uffd: FdCell,
+    protection: Option<Arc<Protection>>,
     pagemap: FdCell,
     /// `/proc/self/mem`, for pages that the program may not read.
     mem: FdCell,
@@ -117,6 +131,7 @@ pub struct Uffd {
     #[expect(dead_code, reason = "it is there to be dropped")]
     known: Known,
     delivery: Delivery,
+    mask: Mask,
     can_move: bool,
     features: Features,
     costs: cost::Costs,
@@ -143,20 +158,35 @@ impl Uffd {
         }
         let device = FdCell::new(match config.delivery {
             Delivery::Handler => descriptor::open_device().ok(),
-            Delivery::InThread => None,
+            Delivery::InThread | Delivery::Direct => None,
         });
-        let has_move =
-            supported_features(config.delivery, device.get())? & u64::from(UFFD_FEATURE_MOVE) != 0;
-        if config.take_out == TakeOutMethod::Move && !has_move {
+        let offered = supported_features(config.delivery, device.get(), config.mask);
+        let has_move = matches!(offered, Ok(has) if has & u64::from(UFFD_FEATURE_MOVE) != 0);
+        if config.take_out == TakeOutMethod::Move && offered.is_ok() && !has_move {
             let way_out = "use Linux 6.8 or later, or the method Auto or Copy";
             return Err(MmuError::MissingFeature {
                 feature: "UFFDIO_MOVE",
                 way_out,
             });
         }
+        if config.mask.scan {
+            pagemap::do_without_scan();
+        }
         let can_move = has_move && config.take_out != TakeOutMethod::Copy;
-        let (uffd, features) = open_uffd(config.delivery, device.get(), can_move)?;
-        let arena = Reservation::at_one_of("arena", config.arena.bytes() as usize, config.bases)?;
+        let bytes = config.arena.bytes() as usize;
+        let arena = || Reservation::at_one_of("arena", bytes, config.bases);
+        let (arena, uffd, features, protection) = match offered {
+            Ok(_) => {
+                let (uffd, features) =
+                    open_uffd(config.delivery, device.get(), can_move, config.mask)?;
+                (arena()?, Some(uffd), features, None)
+            }
+            Err(refused) => {
+                let arena = arena()?;
+                let protection = watch_by_protections(&config, &arena, refused)?;
+                (arena, None, Features::default(), Some(protection))
+            }
+        };
         let uffd = Self {
             parts: Parts::new(&arena),
             reach: reach::Reach::new(config.arena),
@@ -170,12 +200,14 @@ impl Uffd {
             } else {
                 None
             },
-            uffd: FdCell::new(Some(uffd)),
+            uffd: FdCell::new(uffd),
+            protection,
             pagemap: FdCell::new(Some(open_pagemap()?)),
             mem: FdCell::new(open_mem()),
-            pidfd: FdCell::new(open_pidfd()),
+            pidfd: FdCell::new(open_pidfd(config.mask)),
             device,
             delivery: config.delivery,
+            mask: config.mask,
             can_move,
             features,
             costs: cost::Costs::new(),
@@ -186,29 +218,6 @@ impl Uffd {
         uffd.register_pool()?;
         uffd.register_arena(uffd.arena.base(), uffd.arena.len())?;
         Ok(uffd)
-    }
-
-    /// Takes new pages of `range` from the memory of `node`, a number of [`online_nodes`](crate::online_nodes), as
-    /// long as the node has memory to give. Pages that are there stay where they are.
-    ///
-    /// # Errors
-    /// The kernel does not know the node, knows of no nodes at all, or does not allow this (as seccomp profiles of
-    /// containers may). New pages then come from where the kernel likes.
-    pub fn place(&self, range: PageRange, node: u32) -> Result<(), MmuError> {
-        let (start, len) = (self.at(range.start), range.len.bytes() as usize);
-        mempolicy::prefer(start, len, node).map_err(|errno| MmuError::Place { node, errno })
-    }
-
-    /// Takes new pages of a node's part of the frame pool from that node. The part is number `part` of `of` equal
-    /// parts of each order.
-    ///
-    /// # Errors
-    /// The reasons are those of [`place`](Self::place).
-    pub fn place_pool(&self, part: u8, of: u8, node: u32) -> Result<(), MmuError> {
-        for (start, len) in self.pool.parts(part, of) {
-            mempolicy::prefer(start, len, node).map_err(|errno| MmuError::Place { node, errno })?;
-        }
-        Ok(())
     }
 
     /// The arena's first byte, aligned to 2 MiB.
@@ -282,7 +291,8 @@ impl Uffd {
     /// since Linux 6.17 the kernel locks just the one mapping for that, but all of the address space where
     /// userfaultfd is registered. [`Uffd::remap_reserved`] makes the range part of the arena again.
     ///
-    /// Nothing happens where pages are taken out by copying: they must be registered for that.
+    /// Nothing happens where pages are taken out by copying, which they must be registered for, or are watched by
+    /// protections ([`Uffd::cede`]).
     ///
     /// # Errors
     /// [`MmuError::OutsideArena`] or [`MmuError::HandOver`]. Nothing has changed then.
@@ -302,13 +312,16 @@ impl Uffd {
     /// [`MmuError::OutsideArena`], [`MmuError::Reserve`], [`MmuError::Register`].
     pub fn remap_reserved(&self, range: PageRange) -> Result<(), MmuError> {
         let (start, len) = self.span(range)?;
-        self.arena
-            .restore(start, len)
-            .map_err(|errno| MmuError::Reserve {
-                what: "arena",
-                bytes: len,
-                errno,
-            })?;
+        let restore = || self.arena.restore(start, len);
+        let restored = match &self.protection {
+            Some(protection) => protection.renew(range, restore),
+            None => restore(),
+        };
+        restored.map_err(|errno| MmuError::Reserve {
+            what: "arena",
+            bytes: len,
+            errno,
+        })?;
         self.choose_dump(start, len, false);
         self.reach.set(range, false);
         self.register_arena(start, len)
@@ -360,6 +373,11 @@ impl Uffd {
             .iter()
             .filter_map(|cell| cell.get())
             .map(|fd| fd.as_raw_fd())
+            .chain(
+                self.protection
+                    .as_ref()
+                    .map(|protection| protection.descriptor()),
+            )
             .collect()
     }
 
@@ -380,6 +398,11 @@ impl Uffd {
 
     pub(crate) fn delivery(&self) -> Delivery {
         self.delivery
+    }
+
+    /// The protections by which the arena is watched, where there is no userfaultfd.
+    pub(crate) fn protection(&self) -> Option<&Arc<Protection>> {
+        self.protection.as_ref()
     }
 
     pub(crate) fn attached(&self) -> &Ranked<Option<Attached>> {
@@ -428,9 +451,16 @@ impl Uffd {
 
     fn protect(&self, range: PageRange, readable: bool) -> Result<(), MmuError> {
         let (start, len) = self.span(range)?;
-        self.arena
-            .protect(start, len, readable)
-            .map_err(|errno| MmuError::Protect { range, errno })?;
+        let wish = if readable {
+            Wish::READ_WRITE
+        } else {
+            Wish::NONE
+        };
+        let changed = match &self.protection {
+            Some(protection) => protection.wish_for(range, wish),
+            None => self.arena.protect(start, len, readable),
+        };
+        changed.map_err(|errno| MmuError::Protect { range, errno })?;
         self.choose_dump(start, len, readable);
         self.reach.set(range, readable);
         Ok(())
@@ -497,7 +527,11 @@ impl Mmu for Uffd {
     fn take_out(&self, at: PageRange, frame: Frame) -> Result<(), TakeOutError> {
         let lease = self.pool.lease(frame);
         let (src, len) = self.folio(at, frame);
-        self.capture(src, lease.addr(), len)
+        let taking = Taking::begin();
+        match taking.is_held(src, len) {
+            true => Err(TakeOutError::Busy),
+            false => self.capture(src, lease.addr(), len),
+        }
     }
 
     fn take_out_all(&self, work: &[(PageRange, Frame)], results: &mut [Result<(), TakeOutError>]) {
@@ -536,7 +570,7 @@ impl Mmu for Uffd {
     }
 
     fn wake(&self, at: PageRange) {
-        if !at.is_empty() {
+        if !at.is_empty() && self.protection.is_none() {
             // Waking a range that is no longer registered fails, and no thread can wait there.
             let _ = ioctl::wake(self.fd(), self.at(at.start), at.len.bytes() as usize);
         }

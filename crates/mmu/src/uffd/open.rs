@@ -1,6 +1,8 @@
 //! The descriptors that a [`Uffd`](super::Uffd) works through: the userfaultfd with the features that its delivery
 //! needs, the page map, and the process's own descriptor for vectored advice. A child of a fork opens its own.
 
+use std::sync::Arc;
+
 use linux_raw_sys::general::{
     UFFD_FEATURE_EVENT_REMAP, UFFD_FEATURE_EXACT_ADDRESS, UFFD_FEATURE_MOVE,
     UFFD_FEATURE_PAGEFAULT_FLAG_WP, UFFD_FEATURE_POISON, UFFD_FEATURE_SIGBUS,
@@ -9,8 +11,12 @@ use linux_raw_sys::general::{
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
+use super::{TakeOutMethod, UffdConfig};
 use crate::delivery::Delivery;
 use crate::error::MmuError;
+use crate::mask::Mask;
+use crate::protection::Protection;
+use crate::reservation::Reservation;
 use crate::sys::{advise, descriptor, ioctl, pagemap};
 use crate::way_out;
 
@@ -18,12 +24,49 @@ use crate::way_out;
 pub(super) fn supported_features(
     delivery: Delivery,
     device: Option<BorrowedFd<'_>>,
+    mask: Mask,
 ) -> Result<u64, MmuError> {
+    if mask.uffd {
+        return Err(MmuError::NoUserfaultfd {
+            errno: Errno::PERM,
+            way_out: "take uffd out of MILLPOND_MASK",
+        });
+    }
     let fd = open_descriptor(delivery, device)?;
-    ioctl::api(fd.as_fd(), 0).map_err(|errno| MmuError::NoUserfaultfd {
+    let has = ioctl::api(fd.as_fd(), 0).map_err(|errno| MmuError::NoUserfaultfd {
         errno,
         way_out: way_out::of_refused_userfaultfd(),
-    })
+    })?;
+    let masked = [
+        (mask.moves, UFFD_FEATURE_MOVE),
+        (mask.wp, UFFD_FEATURE_PAGEFAULT_FLAG_WP),
+        (mask.poison, UFFD_FEATURE_POISON),
+    ];
+    let masked = masked.iter().filter(|(is_masked, _)| *is_masked);
+    Ok(masked.fold(has, |has, &(_, flag)| has & !u64::from(flag)))
+}
+
+/// The watch over an arena by protections, where userfaultfd was `refused`.
+///
+/// # Errors
+/// What was refused, where the configuration needs userfaultfd, or closed memory cannot be written.
+pub(super) fn watch_by_protections(
+    config: &UffdConfig,
+    arena: &Reservation,
+    refused: MmuError,
+) -> Result<Arc<Protection>, MmuError> {
+    let MmuError::NoUserfaultfd { errno, .. } = refused else {
+        return Err(refused);
+    };
+    if config.delivery == Delivery::Handler || config.take_out == TakeOutMethod::Move {
+        return Err(refused);
+    }
+    Protection::new(arena.base(), arena.len())
+        .map(Arc::new)
+        .map_err(|_| MmuError::NoUserfaultfd {
+            errno,
+            way_out: way_out::of_refused_userfaultfd(),
+        })
 }
 
 /// The features of a descriptor that not every kernel has.
@@ -42,8 +85,9 @@ pub(super) fn open_uffd(
     delivery: Delivery,
     device: Option<BorrowedFd<'_>>,
     can_move: bool,
+    mask: Mask,
 ) -> Result<(OwnedFd, Features), MmuError> {
-    let has = supported_features(delivery, device)?;
+    let has = supported_features(delivery, device, mask)?;
     let bit = u64::from;
     let mut wanted = has & (bit(UFFD_FEATURE_EXACT_ADDRESS) | bit(UFFD_FEATURE_THREAD_ID));
     let need = |flag: u32, feature, way_out| {
@@ -67,7 +111,7 @@ pub(super) fn open_uffd(
         ..Features::default()
     };
     match delivery {
-        Delivery::InThread => {
+        Delivery::InThread | Delivery::Direct => {
             wanted |= need(
                 UFFD_FEATURE_SIGBUS,
                 "SIGBUS delivery",
@@ -75,6 +119,14 @@ pub(super) fn open_uffd(
             )?;
             // With this delivery nothing reads the thread ids in messages.
             wanted &= !bit(UFFD_FEATURE_THREAD_ID);
+            if delivery == Delivery::Direct {
+                wanted |= need(
+                    UFFD_FEATURE_EVENT_REMAP,
+                    "events of moves",
+                    "use Linux 4.11 or later",
+                )?;
+                features.remap = true;
+            }
         }
         Delivery::Handler => {
             let extra = has & (bit(UFFD_FEATURE_POISON) | bit(UFFD_FEATURE_EVENT_REMAP));
@@ -97,8 +149,12 @@ fn open_descriptor(
     delivery: Delivery,
     device: Option<BorrowedFd<'_>>,
 ) -> Result<OwnedFd, MmuError> {
-    descriptor::open(delivery == Delivery::Handler)
-        .map(|(fd, _)| fd)
+    let opened = match delivery {
+        // Every user may have this one, so that there is one way that is tested.
+        Delivery::Direct => descriptor::open_by(descriptor::Source::UserModeOnly),
+        _ => descriptor::open(delivery == Delivery::Handler).map(|(fd, _)| fd),
+    };
+    opened
         .or_else(|errno| match device {
             Some(device) => descriptor::by_device(device),
             None => Err(errno),
@@ -149,10 +205,10 @@ pub(super) fn open_mem() -> Option<OwnedFd> {
 }
 
 /// A descriptor of this process for vectored advice, if the kernel takes it.
-pub(super) fn open_pidfd() -> Option<OwnedFd> {
+pub(super) fn open_pidfd(mask: Mask) -> Option<OwnedFd> {
     use rustix::process::{PidfdFlags, getpid, pidfd_open};
     let fd = pidfd_open(getpid(), PidfdFlags::empty()).ok()?;
-    advise::has_vectors(fd.as_fd()).then_some(fd)
+    (!mask.vectors && advise::has_vectors(fd.as_fd())).then_some(fd)
 }
 
 #[cfg(test)]

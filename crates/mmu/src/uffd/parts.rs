@@ -19,9 +19,10 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use rustix::mm::{Advice, madvise};
+use rustix::mm::Advice;
 
 use crate::reservation::{HUGE, Reservation};
+use crate::sys::mm::madvise;
 
 /// Bytes of a part: eight leaves.
 const PART: usize = 8 * HUGE;

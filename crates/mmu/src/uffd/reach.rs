@@ -12,9 +12,10 @@
 //! taken when it is written: a cache line for each such leaf.
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 
 use millpond_core::{LEAF_PAGES, Order, PageCount, PageIndex, PageRange};
+
+use crate::zeroed::zeroed;
 
 /// Number of words with the bits of a leaf.
 const WORDS: usize = LEAF_PAGES as usize / 64;
@@ -35,27 +36,10 @@ pub(super) struct Reach {
     bits: Box<[AtomicU64]>,
 }
 
-/// Makes a table of atomic numbers that are all zero, in memory that is taken when it is written.
-///
-/// # Safety
-/// `T` is valid with all its bytes zero, and not empty.
-unsafe fn zeroed<T>(len: usize) -> Box<[T]> {
-    let layout = Layout::array::<T>(len).expect("a table is shorter than all memory");
-    // SAFETY: an arena has at least one leaf, so the layout is not empty. The memory is zeros, which are valid
-    // according to the caller, and is freed as a box of this layout.
-    unsafe {
-        let raw = alloc_zeroed(layout).cast::<T>();
-        if raw.is_null() {
-            handle_alloc_error(layout);
-        }
-        Box::from_raw(core::ptr::slice_from_raw_parts_mut(raw, len))
-    }
-}
-
 impl Reach {
     pub(super) fn new(arena: PageCount) -> Self {
         let leaves = arena.0.div_ceil(LEAF_PAGES) as usize;
-        // SAFETY: atomic numbers are numbers.
+        // SAFETY: atomic numbers are numbers, and an arena has at least one leaf.
         unsafe {
             Self {
                 leaves: zeroed(leaves),

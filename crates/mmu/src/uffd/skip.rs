@@ -12,7 +12,6 @@
 use super::Uffd;
 #[cfg(target_arch = "x86_64")]
 use super::{copy_nofault, zero};
-use crate::delivery::Delivery;
 
 /// The addresses of instructions that may fault, and the place where a thread that faults there goes on.
 #[cfg(target_arch = "x86_64")]
@@ -24,7 +23,7 @@ pub(super) struct Line {
 impl Uffd {
     /// Whether a thread that faults in this arena can be sent on.
     pub(super) fn can_skip(&self) -> bool {
-        self.delivery() == Delivery::InThread && cfg!(target_arch = "x86_64")
+        self.delivery().is_by_signal() && cfg!(target_arch = "x86_64")
     }
 }
 

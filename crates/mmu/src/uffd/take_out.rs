@@ -16,6 +16,11 @@
 //! for the completion. The copy is done by the kernel (`UFFDIO_COPY` reads the arena and makes the frame's pages in
 //! one step), so memory that the program made unreadable leads to an error and not to a crash.
 //!
+//! *By protections* (no userfaultfd at all): `closed.rs`.
+//!
+//! A folio of which the kernel is using a page for a system call is held (`held.rs`), and stays:
+//! [`TakeOutError::Busy`].
+//!
 //! Several folios that lie next to each other both in the arena and in the pool go in one call with one TLB shootdown,
 //! up to 2 MiB and within a block of the pool (`pool.rs`). A call that fails is finished folio by folio. A folio of 2
 //! MiB is a call of its own, so that a huge page is moved whole (`huge.rs`).
@@ -23,20 +28,24 @@
 use core::ffi::c_void;
 
 use rustix::io::Errno;
-use rustix::mm::{Advice, madvise};
+use rustix::mm::Advice;
 
 use millpond_core::{Frame, PAGE_SIZE, PageRange, TakeOutError};
 
 use super::Uffd;
 use super::install_run::is_leaf;
+use crate::held::Taking;
 use crate::pool::Pool;
 use crate::reservation::HUGE;
+use crate::sys::mm::madvise;
 use crate::sys::{ioctl, pagemap};
 
 impl Uffd {
     /// Captures `len` bytes at `src` into the hole `dst`. Either all of them are captured or none.
     pub(super) fn capture(&self, src: usize, dst: usize, len: usize) -> Result<(), TakeOutError> {
-        if self.can_move {
+        if let Some(captured) = self.capture_closed(src, dst, len) {
+            captured
+        } else if self.can_move {
             self.capture_by_move(src, dst, len, 0)
         } else {
             self.capture_by_copy(src, dst, len)
@@ -50,12 +59,21 @@ impl Uffd {
         results: &mut [Result<(), TakeOutError>],
     ) {
         assert_eq!(work.len(), results.len(), "one result for each folio");
+        let taking = Taking::begin();
         let mut first = 0;
         while first < work.len() {
-            let count = if self.can_move {
-                self.run_length(&work[first..])
-            } else {
-                1
+            let (start, len) = self.folio(work[first].0, work[first].1);
+            if taking.is_held(start, len) {
+                results[first] = Err(TakeOutError::Busy);
+                first += 1;
+                continue;
+            }
+            let count = match () {
+                () if self.can_move => self.run_length(&work[first..], &taking),
+                () if self.is_watched_by_protections() => {
+                    self.closed_run_length(&work[first..], &taking)
+                }
+                () => 1,
             };
             self.capture_run(
                 &work[first..first + count],
@@ -65,14 +83,16 @@ impl Uffd {
         }
     }
 
-    /// How many folios from the start are neighbours in the arena and in the pool, up to 2 MiB.
-    fn run_length(&self, work: &[(PageRange, Frame)]) -> usize {
+    /// How many folios from the start, which is not held, are neighbours in the arena and in the pool and are not held,
+    /// up to 2 MiB.
+    fn run_length(&self, work: &[(PageRange, Frame)], taking: &Taking) -> usize {
         let mut bytes = 0;
         let (mut src, mut dst) = (self.at(work[0].0.start), self.pool.addr(work[0].1));
         for (n, &(at, frame)) in work.iter().enumerate() {
             let (start, len) = self.folio(at, frame);
             let neighbour = start == src && self.pool.addr(frame) == dst;
-            if !neighbour || bytes + len > HUGE || !Pool::same_mapping(work[0].1, frame) {
+            let fits = bytes + len <= HUGE && Pool::same_mapping(work[0].1, frame);
+            if !neighbour || !fits || (n > 0 && taking.is_held(start, len)) {
                 return n.max(1);
             }
             src += len;
@@ -83,9 +103,12 @@ impl Uffd {
     }
 
     fn capture_run(&self, run: &[(PageRange, Frame)], results: &mut [Result<(), TakeOutError>]) {
+        if run.len() > 1 && self.capture_closed_run(run) {
+            return results.fill(Ok(()));
+        }
         let (src, dst) = (self.at(run[0].0.start), self.pool.addr(run[0].1));
         let mut moved = 0;
-        if run.len() > 1 {
+        if run.len() > 1 && self.can_move {
             // Leases for the whole run would need a list. Taking and giving back each one still finds a mistake of
             // the caller's.
             for &(_, frame) in run {
@@ -106,7 +129,7 @@ impl Uffd {
             *result = match () {
                 () if done == len => Ok(()),
                 () if self.can_move => self.capture_by_move(src, lease.addr(), len, done),
-                () => self.capture_by_copy(src, lease.addr(), len),
+                () => self.capture(src, lease.addr(), len),
             };
         }
     }

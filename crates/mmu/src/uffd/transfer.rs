@@ -88,6 +88,9 @@ impl Uffd {
 
     /// Gives zeroed pages to a hole in the pool: a huge one where that is possible.
     pub(super) fn populate(&self, at: usize, len: usize) {
+        if self.populate_closed(at, len) {
+            return;
+        }
         let huge = if len == HUGE {
             self.place_zeros_in_frame(at)
         } else {

@@ -23,14 +23,20 @@ const BATCH: usize = 64;
 impl Uffd {
     /// Implements [`Mmu::zap`](millpond_core::Mmu::zap).
     pub(super) fn zap_ranges(&self, ranges: &[PageRange]) {
-        let spans = ranges.iter().filter(|range| !range.is_empty());
-        self.discard_spans(spans.map(|range| {
-            let start = self.at(range.start);
-            Span {
-                start,
-                len: self.at(range.end()) - start,
-            }
-        }));
+        let spans = ranges
+            .iter()
+            .filter(|range| !range.is_empty())
+            .map(|range| {
+                let start = self.at(range.start);
+                Span {
+                    start,
+                    len: self.at(range.end()) - start,
+                }
+            });
+        if let Some(protection) = &self.protection {
+            protection.leave(spans.clone());
+        }
+        self.discard_spans(spans);
     }
 
     /// Implements [`Mmu::free_frames`](millpond_core::Mmu::free_frames).

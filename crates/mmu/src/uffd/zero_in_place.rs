@@ -1,7 +1,8 @@
 //! Zeroing mapped pages where they are, and checking whether they are zeros.
 //!
 //! Both operations touch managed memory, which no other code of ours does. They do not fault: the core holds the
-//! folio in flight, so its pages stay mapped until the answer.
+//! folio in flight, so its pages stay mapped until the answer. Where pages are watched by protections they may be
+//! closed all the same, and are written and read by another way (`closed.rs`).
 //!
 //! Zeroing goes past the caches where the processor can (x86's non-temporal stores), because the memory was just
 //! given up. Zeroing 64 KiB so takes 1.2 µs whatever the size of the set; plain stores take 0.7 (in the L3 cache) to
@@ -17,6 +18,9 @@ const GLANCE: usize = 64;
 impl Uffd {
     /// Implements [`Mmu::zero_in_place`](millpond_core::Mmu::zero_in_place).
     pub(super) fn zero_pages(&self, at: PageRange) {
+        if self.zero_closed(at) {
+            return;
+        }
         // SAFETY: the pages are mapped and stay so; the caller guarantees that they are writable and that no
         // reference to them is in use.
         unsafe { zero(self.at(at.start) as *mut u8, at.len.bytes() as usize) }
@@ -25,9 +29,18 @@ impl Uffd {
     /// Implements [`Mmu::is_blank`](millpond_core::Mmu::is_blank).
     pub(super) fn pages_are_blank(&self, at: PageRange, glance: bool) -> bool {
         let seen = if glance { GLANCE } else { PAGE_SIZE };
+        let words = seen / size_of::<u64>();
+        let mut copy = [0; PAGE_SIZE / size_of::<u64>()];
         at.pages().all(|page| {
-            // SAFETY: the page is mapped and stays so.
-            unsafe { is_blank(self.at(page) as *const u64, seen / size_of::<u64>()) }
+            let at = self.at(page);
+            let is_copied = self.read_closed_page(at, &mut copy[..words]);
+            let words_at = if is_copied {
+                copy.as_ptr()
+            } else {
+                at as *const u64
+            };
+            // SAFETY: the page is mapped and stays so, or its words are in the copy.
+            unsafe { is_blank(words_at, words) }
         })
     }
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use millpond_core::{
     Frame, LEAF_PAGES, Mmu, Order, PageCount, PageIndex, PageRange, Placed, PoolLayout,
 };
-use millpond_mmu::{Delivery, FaultSink, Resolution, TakeOutMethod, Uffd, UffdConfig};
+use millpond_mmu::{Delivery, FaultSink, Mask, Resolution, TakeOutMethod, Uffd, UffdConfig};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
@@ -46,6 +46,7 @@ pub fn config(delivery: Delivery, take_out: TakeOutMethod, leaves: u32) -> UffdC
         take_out,
         // The results of the tests must not depend on how busy the machine is.
         huge_within: std::time::Duration::MAX,
+        mask: Mask::from_environment(),
     }
 }
 
@@ -64,9 +65,14 @@ pub fn open_leaves(leaves: u32) -> Option<Uffd> {
 impl Tiny {
     /// Makes a manager over `leaves` leaves, all open, with faults delivered.
     pub fn new(delivery: Delivery, take_out: TakeOutMethod, leaves: u32, order: u8) -> Arc<Self> {
-        let uffd = Uffd::new(config(delivery, take_out, leaves)).unwrap();
+        Self::with(config(delivery, take_out, leaves), order)
+    }
+
+    /// Makes a manager over memory of this configuration.
+    pub fn with(config: UffdConfig, order: u8) -> Arc<Self> {
+        let (delivery, pages) = (config.delivery, config.arena);
+        let uffd = Uffd::new(config).unwrap();
         let order = Order::new(order).unwrap();
-        let pages = PageCount(leaves * 512);
         uffd.open(PageRange::new(PageIndex(0), pages)).unwrap();
         let folios = (pages.0 / order.pages().0) as usize;
         let tiny = Arc::new(Self {
@@ -225,6 +231,19 @@ pub fn usable(delivery: Delivery, method: TakeOutMethod) -> bool {
         Err(error) => {
             eprintln!("skipped {delivery:?}/{method:?}: {error}");
             false
+        }
+    }
+}
+
+/// Changes the protection of pages as the program does: by a system call, or through the memory that keeps protections.
+pub fn protect(uffd: &Uffd, range: PageRange, protection: i32) {
+    match uffd.protect_pages(range, protection) {
+        Some(changed) => changed.unwrap(),
+        None => {
+            let at = uffd.addr_of(range.start).cast();
+            // SAFETY: the pages are in the arena, and the caller's alone.
+            let changed = unsafe { libc::mprotect(at, range.len.bytes() as usize, protection) };
+            assert_eq!(changed, 0);
         }
     }
 }

@@ -31,6 +31,7 @@ use crate::scratch::ScratchPool;
 use crate::slot_table::{Block, Kind, SlotTable};
 use alloc::{BlockMap, FILE_BLOCK};
 use awake::Awake;
+pub use awake::IO_OF_STORE;
 use cipher::Cipher;
 use clusters::Clusters;
 use millpond_core::SlotId;

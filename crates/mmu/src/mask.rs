@@ -1,0 +1,70 @@
+//! Capabilities to do without, for tests and for a look at what another kernel would cost.
+//!
+//! The environment variable `MILLPOND_MASK` names them, separated by commas. It is read once for each memory that is
+//! made, and never afterwards: the fault path reads no environment. A preloaded library, which may not ask the
+//! environment at all, passes its own mask on.
+
+/// The capabilities that a [`Uffd`](crate::Uffd) is to do without, although the kernel may have them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Mask {
+    /// userfaultfd in all its forms: memory is watched by protections, with in-thread delivery.
+    pub uffd: bool,
+    /// `UFFDIO_MOVE`.
+    pub moves: bool,
+    /// Write protection by userfaultfd.
+    pub wp: bool,
+    /// `UFFDIO_POISON`.
+    pub poison: bool,
+    /// `process_madvise` of the own process.
+    pub vectors: bool,
+    /// `PAGEMAP_SCAN`. Once a memory was made without it, the process does without it.
+    pub scan: bool,
+}
+
+impl Mask {
+    /// Reads the names, separated by commas: `uffd`, `move`, `wp`, `poison`, `vectors`, `scan`.
+    ///
+    /// ```
+    /// use millpond_mmu::Mask;
+    /// assert!(Mask::parse("move,scan").is_ok_and(|mask| mask.moves && mask.scan && !mask.uffd));
+    /// assert_eq!(Mask::parse(""), Ok(Mask::default()));
+    /// assert_eq!(Mask::parse("mvoe"), Err("mvoe"));
+    /// ```
+    ///
+    /// # Errors
+    /// The first word that is no such name.
+    pub fn parse(text: &str) -> Result<Self, &str> {
+        let mut mask = Self::default();
+        for word in text
+            .split(',')
+            .map(str::trim)
+            .filter(|word| !word.is_empty())
+        {
+            *match word {
+                "uffd" => &mut mask.uffd,
+                "move" => &mut mask.moves,
+                "wp" => &mut mask.wp,
+                "poison" => &mut mask.poison,
+                "vectors" => &mut mask.vectors,
+                "scan" => &mut mask.scan,
+                _ => return Err(word),
+            } = true;
+        }
+        Ok(mask)
+    }
+
+    /// The mask that `MILLPOND_MASK` names. Where it names something else, a line says so, and nothing is masked.
+    #[must_use]
+    pub fn from_environment() -> Self {
+        let Some(text) = std::env::var_os("MILLPOND_MASK") else {
+            return Self::default();
+        };
+        let text = text.to_string_lossy();
+        Self::parse(&text).unwrap_or_else(|word| {
+            crate::report::line(format_args!(
+                "MILLPOND_MASK: {word} is no capability; give some of uffd,move,wp,poison,vectors,scan"
+            ));
+            Self::default()
+        })
+    }
+}

@@ -1,0 +1,165 @@
+//! What the core asks of pages, where they are watched by protections.
+//!
+//! The caller holds the folios in flight, so nobody else works on the same pages. Threads of the program may touch them
+//! at any time, and find them closed.
+
+use core::ffi::c_void;
+use core::ops::Range;
+
+use rustix::io::Errno;
+use rustix::mm::Advice;
+
+use millpond_core::PAGE_SIZE;
+
+use super::Protection;
+use super::wishes::Wish;
+use crate::report;
+use crate::sys::advise::Span;
+use crate::sys::mm::madvise;
+use crate::sys::{own_memory, remap};
+
+impl Protection {
+    /// Puts `len` bytes from `from` on into absent pages at `at`, and opens these. The answer is false when that cannot
+    /// be done; the pages are absent then.
+    ///
+    /// # Safety
+    /// `from` is readable, and not a part of the arena.
+    pub(crate) unsafe fn install(&self, at: usize, from: usize, len: usize) -> bool {
+        let pages = self.span(at, len);
+        if self.wishes.has_foreign(pages.clone()) {
+            return false;
+        }
+        // SAFETY: the pages are absent and closed, so no thread sees them; the caller guarantees the source.
+        let written = unsafe { own_memory::write(self.mem(), from, len, at) } == len;
+        if !written {
+            self.discard(pages);
+            return false;
+        }
+        self.come(pages)
+    }
+
+    /// Lets absent pages be zeros, and opens them. The answer is that of [`install`](Self::install).
+    pub(crate) fn install_zeros(&self, at: usize, len: usize) -> bool {
+        let pages = self.span(at, len);
+        if self.wishes.has_foreign(pages.clone()) || !self.come(pages.clone()) {
+            return false;
+        }
+        for (run, wish) in self.wishes.runs(pages) {
+            if wish.has(Wish::WRITE) {
+                let (at, len) = (self.addr(run.start) as *mut c_void, run.len() * PAGE_SIZE);
+                // The kernel gives all of the pages by one call, where each touch would be a call of its own. It may
+                // refuse: then it gives them at the touch.
+                // SAFETY: the advice does what a write of the same bytes would do.
+                let _ = unsafe { madvise(at, len, Advice::LinuxPopulateWrite) };
+            }
+        }
+        true
+    }
+
+    /// Opens pages that have their bytes now.
+    fn come(&self, pages: Range<usize>) -> bool {
+        let locked = self.lock.lock();
+        self.there.fill(pages.clone(), true);
+        let refused = match self.show(&locked, pages.clone()) {
+            Ok(()) => return true,
+            Err(errno) => errno,
+        };
+        // Where all is mapped, trying again would be for ever: all of the arena is parked by now.
+        let (at, len) = (self.addr(pages.start), pages.len() * PAGE_SIZE);
+        if refused == Errno::NOMEM && remap::is_mapped_unlocked(at, len) {
+            report::stop(format_args!(
+                "the page at {at:#x} cannot be opened ({refused}): the program has too many mappings, raise \
+                 vm.max_map_count"
+            ));
+        }
+        self.there.fill(pages.clone(), false);
+        self.shut_surely(&locked, pages.clone());
+        drop(locked);
+        self.discard(pages);
+        false
+    }
+
+    /// Copies `len` bytes of absent or present pages at `from`, whatever their protection, to absent pages at `at`, by
+    /// way of `buffer`. The answer is that of [`install`](Self::install).
+    ///
+    /// # Safety
+    /// The buffer is writable memory that no reference covers, and not a part of the arena.
+    pub(crate) unsafe fn copy(&self, at: usize, from: usize, len: usize, buffer: Span) -> bool {
+        let pages = self.span(at, len);
+        if self.wishes.has_foreign(pages.clone()) {
+            return false;
+        }
+        for offset in (0..len).step_by(buffer.len) {
+            let part = Span {
+                len: buffer.len.min(len - offset),
+                ..buffer
+            };
+            // SAFETY: the caller guarantees the buffer; the destination is absent and closed, so no thread sees it.
+            let copied = unsafe {
+                own_memory::read(self.mem(), &[part], from + offset) == part.len
+                    && own_memory::write(self.mem(), part.start, part.len, at + offset) == part.len
+            };
+            if !copied {
+                self.discard(pages);
+                return false;
+            }
+        }
+        self.come(pages)
+    }
+
+    /// Closes pages that are to be captured: from now on no thread writes to them. The answer is false when they stay
+    /// as they are.
+    pub(crate) fn begin_capture(&self, at: usize, len: usize) -> bool {
+        let pages = self.span(at, len);
+        let locked = self.lock.lock();
+        self.there.fill(pages.clone(), false);
+        let closed = self.shut(&locked, pages.clone()).is_ok();
+        if !closed {
+            self.there.fill(pages.clone(), true);
+            let _ = self.show(&locked, pages);
+        }
+        closed
+    }
+
+    /// Reads closed pages into frames, which lie one after the other in `into`. The answer is the number of bytes.
+    ///
+    /// # Safety
+    /// The frames are leased.
+    pub(crate) unsafe fn read(&self, at: usize, into: &[Span]) -> usize {
+        // SAFETY: the caller guarantees it.
+        unsafe { own_memory::read(self.mem(), into, at) }
+    }
+
+    /// Drops pages whose capture is complete.
+    pub(crate) fn end_capture(&self, at: usize, len: usize) {
+        self.discard(self.span(at, len));
+    }
+
+    /// Undoes [`begin_capture`](Self::begin_capture).
+    pub(crate) fn undo_capture(&self, at: usize, len: usize) {
+        let pages = self.span(at, len);
+        let locked = self.lock.lock();
+        self.there.fill(pages.clone(), true);
+        // Pages that cannot be opened now are parked.
+        let _ = self.show(&locked, pages);
+    }
+
+    /// Closes ranges of any length that are to be dropped.
+    pub(crate) fn leave(&self, spans: impl Iterator<Item = Span>) {
+        let locked = self.lock.lock();
+        for span in spans {
+            let pages = self.span(span.start, span.len);
+            self.there.fill(pages.clone(), false);
+            self.shut_surely(&locked, pages);
+        }
+    }
+
+    /// Writes zeros over pages that are there, whatever their protection.
+    pub(crate) fn zero(&self, at: usize, len: usize, zeros: Span) {
+        for offset in (0..len).step_by(zeros.len) {
+            let part = zeros.len.min(len - offset);
+            // SAFETY: the caller of the core's contract guarantees that nobody uses the pages meanwhile.
+            unsafe { own_memory::write(self.mem(), zeros.start, part, at + offset) };
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Touching memory that may be out, closed or gone, without harm.
+//!
+//! A program names memory to the kernel. It may be closed, or no memory at all: then the kernel answers with an error.
+//! So who brings it in for the kernel may not fail either. [`touch`] reads a byte of each page by instructions that the
+//! signal handlers know: a thread that faults there is served as always where the page is only out, and is sent on
+//! where the page cannot be had ([`give_up`]).
+
+use millpond_core::PAGE_SIZE;
+
+/// Reads a byte of each page of `start..end`, so that pages which are out come in. The answer is false at the first
+/// page that cannot be read. SIGBUS and SIGSEGV must have handlers that call [`give_up`].
+#[must_use]
+pub fn touch(start: usize, end: usize) -> bool {
+    let mut at = start;
+    while at < end {
+        // SAFETY: the routine reads one byte, and answers false where that faults.
+        if !unsafe { sys::read(at) } {
+            return false;
+        }
+        at = (at & !(PAGE_SIZE - 1)).saturating_add(PAGE_SIZE);
+    }
+    true
+}
+
+/// Copies `into.len()` bytes from `at`. The answer is false when some of them cannot be read; the bytes are of no use
+/// then. The conditions are those of [`touch()`].
+#[must_use]
+pub fn read(at: usize, into: &mut [u8]) -> bool {
+    // SAFETY: the routine writes as many bytes as the slice has, and answers false where it cannot read.
+    unsafe { sys::copy(into.as_mut_ptr(), at, into.len()) }
+}
+
+/// Sends a thread that faulted in [`touch()`] or [`read`] to the end that answers false. This function answers false
+/// for a thread that faulted elsewhere.
+#[cfg(target_arch = "x86_64")]
+pub fn give_up(context: &mut libc::ucontext_t) -> bool {
+    let at = &mut context.uc_mcontext.gregs[libc::REG_RIP as usize];
+    let (range, end) = sys::line();
+    let is_ours = range.contains(at);
+    if is_ours {
+        *at = end;
+    }
+    is_ours
+}
+
+/// Other processors have no such routine.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn give_up(_context: &mut libc::ucontext_t) -> bool {
+    false
+}
+
+#[cfg(target_arch = "x86_64")]
+mod sys {
+    core::arch::global_asm!(
+        ".pushsection .text.millpond_touch, \"ax\", @progbits",
+        ".hidden millpond_touch, millpond_touch_copy, millpond_touch_fault, millpond_touch_skip",
+        ".globl millpond_touch, millpond_touch_copy, millpond_touch_fault, millpond_touch_skip",
+        ".type millpond_touch, @function",
+        ".type millpond_touch_copy, @function",
+        ".balign 64",
+        "millpond_touch:",
+        "    movb (%rdi), %al",
+        "    movl $1, %eax",
+        "    ret",
+        ".size millpond_touch, . - millpond_touch",
+        "millpond_touch_copy:",
+        "    movq %rdx, %rcx",
+        "    rep movsb",
+        "    movl $1, %eax",
+        "millpond_touch_fault:",
+        "    ret",
+        "millpond_touch_skip:",
+        "    xorl %eax, %eax",
+        "    ret",
+        ".size millpond_touch_copy, . - millpond_touch_copy",
+        ".popsection",
+        options(att_syntax)
+    );
+
+    unsafe extern "C" {
+        fn millpond_touch(at: usize) -> bool;
+        fn millpond_touch_copy(to: *mut u8, from: usize, len: usize) -> bool;
+        safe fn millpond_touch_fault();
+        safe fn millpond_touch_skip();
+    }
+
+    /// # Safety
+    /// The handlers of SIGBUS and SIGSEGV call `give_up`.
+    pub(super) unsafe fn read(at: usize) -> bool {
+        // SAFETY: the code above reads one byte and changes only registers that a C function may change.
+        unsafe { millpond_touch(at) }
+    }
+
+    /// # Safety
+    /// `to` has room for `len` bytes. The handlers of SIGBUS and SIGSEGV call `give_up`.
+    pub(super) unsafe fn copy(to: *mut u8, from: usize, len: usize) -> bool {
+        // SAFETY: the code above copies `len` bytes and changes only registers that a C function may change.
+        unsafe { millpond_touch_copy(to, from, len) }
+    }
+
+    pub(super) fn line() -> (core::ops::Range<i64>, i64) {
+        let start = millpond_touch as *const () as i64;
+        let end = millpond_touch_fault as *const () as i64;
+        (start..end, millpond_touch_skip as *const () as i64)
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+mod sys {
+    /// # Safety
+    /// The byte is there.
+    pub(super) unsafe fn read(at: usize) -> bool {
+        // SAFETY: the caller guarantees it.
+        unsafe { (at as *const u8).read_volatile() };
+        true
+    }
+
+    /// # Safety
+    /// The bytes are there.
+    pub(super) unsafe fn copy(to: *mut u8, from: usize, len: usize) -> bool {
+        // SAFETY: the caller guarantees it.
+        unsafe { core::ptr::copy_nonoverlapping(from as *const u8, to, len) };
+        true
+    }
+}

@@ -6,7 +6,7 @@
 //! kernel. Everything else is the kernel's answer: to `mincore`, pages that are out are not in memory.
 
 use crate::vma::{self, PAGE};
-use crate::{raw, space};
+use crate::{guard, raw, space};
 use core::ffi::{c_int, c_uchar, c_void};
 use rustix::io::Errno;
 
@@ -58,5 +58,5 @@ pub unsafe extern "C" fn mincore(addr: *mut c_void, len: usize, vector: *mut c_u
     }
     let args = [addr as usize, len, vector as usize, 0, 0, 0];
     // SAFETY: the kernel writes to the vector, which the caller guarantees.
-    crate::c_result(unsafe { raw::syscall(libc::SYS_mincore, args) }.map(drop))
+    crate::c_result(unsafe { guard::call::held(libc::SYS_mincore, args) }.map(drop))
 }

@@ -26,8 +26,8 @@ use crate::signals::Blocked;
 use crate::stack_switch::on_safe_stack;
 use crate::vma::{self, Kind, PAGE};
 use crate::{
-    atfork, descriptors, exit, init, internal_alloc, linker, mremap, raw, record, report, rights,
-    space, stack_switch, threads,
+    atfork, descriptors, exit, guard, init, internal_alloc, linker, mremap, raw, record, report,
+    rights, space, stack_switch, threads,
 };
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_int, c_void};
@@ -300,6 +300,7 @@ extern "C" fn in_child() {
 fn child(unlock_streams: bool) {
     let Some(space) = space::get() else { return };
     stack_switch::after_fork_in_child();
+    guard::signals::after_fork_in_child();
     rights::after_fork_in_child();
     on_safe_stack(move || {
         // SAFETY: the VMA lock is held since before the fork.

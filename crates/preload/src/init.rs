@@ -5,13 +5,14 @@
 
 use crate::settings::{self, Settings, Store, strings};
 use crate::{
-    clone, descriptors, dlopen, exit, fork, jemalloc, ksm, prctl, raw, record, report, rights,
-    space, syscall, unmanaged, vma,
+    clone, descriptors, dlopen, exit, fork, guard, jemalloc, ksm, prctl, raw, record, report,
+    rights, space, syscall, unmanaged, vma,
 };
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicU8, Ordering::*};
 use millpond::space::SpaceOptions;
 use millpond::{BuildError, OnStoreFull, Order, OrderPolicy, StoreKind};
+use millpond_mmu::{Delivery, MmuError};
 use std::path::{Path, PathBuf};
 
 /// Length of the address space to manage. Addresses cost nothing until used. With the addresses that lie behind them
@@ -78,6 +79,8 @@ extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *
     let settings = Settings::parse(unsafe { strings(environment) });
     rights::find();
     clone::find();
+    guard::signals::find();
+    guard::find();
     ksm::leave();
     let result = dlopen::find()
         .and(syscall::find())
@@ -102,7 +105,7 @@ fn start_passive(why: &str) -> Result<(), String> {
 }
 
 fn start(settings: &Settings, ram: u64, environment: *const *const c_char) -> Result<(), String> {
-    let space = match starting(|| create(settings, ram)) {
+    let space = match starting(|| create_delivering(settings, ram)) {
         Ok(space) => space,
         Err(error) if unmanaged::is_below(settings, &error) => {
             // SAFETY: this is the block that the dynamic linker passed, in a process of one thread.
@@ -118,6 +121,9 @@ fn start(settings: &Settings, ram: u64, environment: *const *const c_char) -> Re
     };
     rights::follow_program();
     space::set(space);
+    if space::is_closed() {
+        guard::signals::serve_sigsegv()?;
+    }
     descriptors::learn(space);
     vma::begin(space);
     fork::register()?;
@@ -172,15 +178,44 @@ fn is_counted_strictly() -> bool {
     read.is_ok_and(|text| text.first() == Some(&b'2'))
 }
 
-fn create(settings: &Settings, ram: u64) -> Result<&'static space::Space, BuildError> {
+/// Makes the space with the delivery that is asked for, or that this process has the right to.
+fn create_delivering(settings: &Settings, ram: u64) -> Result<&'static space::Space, BuildError> {
+    use settings::Delivery::{Auto, Direct, Handler};
+    let by_handler = || create(settings, ram, Delivery::Handler);
+    let refusal = match settings.delivery {
+        Handler => return by_handler(),
+        Direct => None,
+        Auto => match by_handler() {
+            Err(error @ BuildError::Memory(MmuError::NoUserfaultfd { .. })) => Some(error),
+            made => return made,
+        },
+    };
+    if let Err(why) = guard::start(ram) {
+        // Where a handler is refused as well, the way to get one is the better advice.
+        return Err(refusal.unwrap_or(BuildError::Memory(MmuError::Direct { why })));
+    }
+    let space = create(settings, ram, Delivery::Direct)?;
+    match space.base() == guard::START {
+        true => Ok(space),
+        false => Err(BuildError::Memory(MmuError::Direct {
+            why: format!("the addresses from {:#x} on are taken", guard::START),
+        })),
+    }
+}
+
+fn create(
+    settings: &Settings,
+    ram: u64,
+    delivery: Delivery,
+) -> Result<&'static space::Space, BuildError> {
     let usual = settings.temporary.as_deref().filter(|path| path.is_dir());
-    let options = options(settings, ram, usual);
+    let options = options(settings, ram, usual, delivery);
     let created = space::Space::create(options.clone());
     let (created, options) = match created {
         // The user has not said that the store belongs with temporary files, whose directory is often RAM or somebody
         // else's.
         Err(BuildError::Store(_)) if usual.is_some() => {
-            let options = self::options(settings, ram, None);
+            let options = self::options(settings, ram, None, delivery);
             (space::Space::create(options.clone()), options)
         }
         created => (created, options),
@@ -199,7 +234,12 @@ fn create(settings: &Settings, ram: u64) -> Result<&'static space::Space, BuildE
 }
 
 /// The options of the space. A store's file is in the directory `usual` unless the user has named another place.
-fn options(settings: &Settings, ram: u64, usual: Option<&Path>) -> SpaceOptions {
+fn options(
+    settings: &Settings,
+    ram: u64,
+    usual: Option<&Path>,
+    delivery: Delivery,
+) -> SpaceOptions {
     let address_space = space_len();
     SpaceOptions {
         ram,
@@ -210,16 +250,19 @@ fn options(settings: &Settings, ram: u64, usual: Option<&Path>) -> SpaceOptions 
         },
         encrypt: settings.encrypt,
         order: settings.order.unwrap_or(ORDER),
+        delivery,
         address_space: address_space as u64,
-        bases: match address_space < vma::zones::LEAST {
-            true => &[],
-            false => &BASES,
+        bases: match delivery {
+            Delivery::Direct => &[guard::START],
+            _ if address_space < vma::zones::LEAST => &[],
+            _ => &BASES,
         },
         on_tick: Some(report::tick),
         recording: settings
             .record
             .as_ref()
             .map(|record| record::recording(record.window)),
+        mask: settings.mask,
     }
 }
 
@@ -239,10 +282,10 @@ fn store(settings: &Settings, usual: Option<&Path>) -> StoreKind {
 /// Whether a start has failed because of the machine, or because of what it lets this user do. Then `millpond doctor`
 /// has more.
 fn is_of_the_machine(error: &BuildError) -> bool {
-    use millpond_mmu::MmuError::{MissingFeature, NoUserfaultfd};
+    use millpond_mmu::MmuError::{Direct, MissingFeature, NoUserfaultfd};
     matches!(
         error,
-        BuildError::Memory(NoUserfaultfd { .. } | MissingFeature { .. })
+        BuildError::Memory(NoUserfaultfd { .. } | MissingFeature { .. } | Direct { .. })
     )
 }
 

@@ -11,6 +11,7 @@
 //! | mappings: the account, and each call | `vma`, `mmap`, `munmap`, `mprotect`, `mremap`, `mseal`, `madvise`, `process_madvise`, `brk`, `mlock`, `ask`, `shm` |
 //! | calls by `syscall`; things that the kernel may not do to managed memory by itself | `syscall`, `prctl`, `ksm`, `filters` |
 //! | pages that the kernel would refer to: pipes, sockets | `references` |
+//! | direct delivery: what the kernel is about to touch, signals, children | `guard` |
 //! | libraries that are loaded later | `dlopen` |
 //! | processes and threads, their rights | `fork`, `clone`, `namespaces`, `threads`, `last_thread`, `rights`, `exit`, `report` |
 //! | the safety of locks | `lock`, `signals`, `stack_switch`, `raw` |
@@ -36,6 +37,7 @@ mod dlopen;
 mod exit;
 mod filters;
 mod fork;
+mod guard;
 mod init;
 mod internal_alloc;
 mod jemalloc;

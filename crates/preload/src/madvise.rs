@@ -30,7 +30,7 @@
 //! are right.
 
 use crate::vma::{self, AtFork, Kind, PAGE, Range, Vmas};
-use crate::{raw, space};
+use crate::{guard, raw, space};
 use core::ffi::{c_int, c_void};
 use rustix::io::Errno;
 
@@ -149,8 +149,27 @@ fn populate(range: Range, advice: i32) -> Result<(), Errno> {
             return Err(Errno::NOMEM);
         }
         at = part.range.end;
+        populate_part(part.range.start, part.range.len(), advice)?;
+    }
+    Ok(())
+}
+
+/// Populates a part, by pieces that are brought in first where the kernel may not bring them in.
+fn populate_part(start: usize, len: usize, advice: i32) -> Result<(), Errno> {
+    let most = match guard::is_on() {
+        true => guard::holds::allowed(),
+        false => len,
+    };
+    let mut done = 0;
+    while done < len {
+        let piece = most.min(len - done);
+        let mut holds = guard::holds::Holds::new();
+        if guard::is_on() {
+            holds.add(start + done, piece);
+        }
         // SAFETY: populating changes no contents.
-        unsafe { raw::madvise(part.range.start, part.range.len(), advice) }?;
+        unsafe { raw::madvise(start + done, piece, advice) }?;
+        done += piece;
     }
     Ok(())
 }
@@ -177,8 +196,7 @@ fn will_need(range: Range) -> Result<(), Errno> {
                     }
                     // The advice is a hint: a page that cannot be read in now is read in, or found lost, when it is
                     // touched.
-                    // SAFETY: populating changes no contents.
-                    let _ = unsafe { raw::madvise(start, len, libc::MADV_POPULATE_READ) };
+                    let _ = populate_part(start, len, libc::MADV_POPULATE_READ);
                 }
             }
             // SAFETY: reading ahead changes no contents.

@@ -8,7 +8,7 @@
 //! | `PR_SET_MEMORY_MERGE` | refused | `ksm` |
 //! | `PR_SET_SECCOMP` | passed on, and remembered | `filters` |
 
-use crate::{dlopen, filters, ksm, raw};
+use crate::{dlopen, filters, guard, ksm};
 use core::arch::naked_asm;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -30,7 +30,7 @@ pub fn find() -> Result<(), String> {
 pub fn kernel(args: [usize; 5]) -> Result<usize, Errno> {
     let [a, b, c, d, e] = args;
     // SAFETY: the program asked for it, or it is our call that pages are not to be merged.
-    unsafe { raw::syscall(libc::SYS_prctl, [a, b, c, d, e, 0]) }
+    unsafe { guard::call::held(libc::SYS_prctl, [a, b, c, d, e, 0]) }
 }
 
 /// Replaces the C library's `prctl`.

@@ -16,7 +16,7 @@ use crate::madvise::advise;
 use crate::raw::{Entry, MAX_RANGES};
 use crate::signals::Blocked;
 use crate::stack_switch::on_safe_stack;
-use crate::{raw, space};
+use crate::{guard, space};
 use core::ffi::{CStr, c_int, c_uint, c_void};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -48,7 +48,7 @@ impl Request {
         ];
         // SAFETY: the program asked for it, and no managed page is concerned (or the advice is one that no kernel
         // knows).
-        unsafe { raw::syscall(libc::SYS_process_madvise, args) }
+        unsafe { guard::call::held(libc::SYS_process_madvise, args) }
     }
 
     fn without_ranges(self, advice: i32) -> Self {

@@ -19,60 +19,28 @@ pub struct Entry {
     pub len: usize,
 }
 
-/// Makes system call `number`.
+/// Makes system call `number`, at the gate where there is one ([`crate::guard`]): the filter looks at no call of ours.
 ///
 /// # Safety
 /// The conditions are those of the system call itself: it must not take away or change memory that Rust code relies
 /// on.
-#[cfg(target_arch = "x86_64")]
 pub unsafe fn syscall(number: i64, args: [usize; 6]) -> Result<usize, Errno> {
-    let result: isize;
-    // SAFETY: the kernel keeps all registers but rax, rcx and r11; the caller guarantees what the call does to
-    // memory.
-    unsafe {
-        asm!(
-            "syscall",
-            inlateout("rax") number as isize => result,
-            in("rdi") args[0],
-            in("rsi") args[1],
-            in("rdx") args[2],
-            in("r10") args[3],
-            in("r8") args[4],
-            in("r9") args[5],
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack),
-        );
-    }
-    check(result)
+    // SAFETY: the caller guarantees what the call does to memory.
+    check(unsafe { millpond_mmu::gate::syscall(number as usize, args) })
 }
 
-/// Makes system call `number`.
+/// Makes a system call by an instruction of its own, which a filter looks at.
 ///
 /// # Safety
-/// The conditions are those of the system call itself: it must not take away or change memory that Rust code relies
-/// on.
-#[cfg(target_arch = "aarch64")]
-pub unsafe fn syscall(number: i64, args: [usize; 6]) -> Result<usize, Errno> {
-    let result: isize;
-    // SAFETY: the kernel keeps all registers but x0; the caller guarantees what the call does to memory.
-    unsafe {
-        asm!(
-            "svc 0",
-            in("x8") number,
-            inlateout("x0") args[0] as isize => result,
-            in("x1") args[1],
-            in("x2") args[2],
-            in("x3") args[3],
-            in("x4") args[4],
-            in("x5") args[5],
-            options(nostack),
-        );
-    }
-    check(result)
+/// The conditions are those of the system call.
+pub unsafe fn unguarded(number: i64, args: [usize; 6]) -> Result<usize, Errno> {
+    // SAFETY: the caller guarantees what the call does to memory.
+    check(unsafe { millpond_mmu::gate::unguarded(number as usize, args) })
 }
 
-fn check(result: isize) -> Result<usize, Errno> {
+/// The answer of a call as the kernel gives it: the value, or the error.
+#[inline]
+pub fn check(result: isize) -> Result<usize, Errno> {
     if (-4095..0).contains(&result) {
         Err(Errno::from_raw_os_error(-result as i32))
     } else {

@@ -11,7 +11,7 @@
 //! child of a fork. So the code that is linked into this library calls [`__wrap_getenv`] instead.
 
 use core::ffi::{CStr, c_char};
-use millpond::OrderPolicy;
+use millpond::{Mask, OrderPolicy};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -36,6 +36,17 @@ pub enum OnStoreFull {
     Abort,
 }
 
+/// How faults come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Delivery {
+    /// By a handler where this process has the right to that, else directly.
+    Auto,
+    /// To the thread that faults ([`crate::guard`]).
+    Direct,
+    /// To a thread of ours.
+    Handler,
+}
+
 /// The settings of a recording of the pages that the program touches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
@@ -52,6 +63,8 @@ pub struct Settings {
     pub ram: Option<u64>,
     /// The place for evicted bytes.
     pub store: Store,
+    /// How faults come.
+    pub delivery: Delivery,
     /// The action when the store is full.
     pub on_store_full: OnStoreFull,
     /// The path of the report board.
@@ -68,6 +81,8 @@ pub struct Settings {
     pub lazy_purge: bool,
     /// The settings of the recording, if a trace is recorded.
     pub record: Option<Record>,
+    /// The capabilities of the kernel's to do without.
+    pub mask: Mask,
 }
 
 impl Settings {
@@ -79,6 +94,7 @@ impl Settings {
         let mut settings = Self {
             ram: None,
             store: Store::Auto,
+            delivery: Delivery::Auto,
             on_store_full: OnStoreFull::Exceed,
             board: None,
             force_tmpfs: false,
@@ -87,6 +103,7 @@ impl Settings {
             order: None,
             lazy_purge: true,
             record: None,
+            mask: Mask::default(),
         };
         for variable in variables {
             match variable.strip_prefix(b"TMPDIR=") {
@@ -129,6 +146,12 @@ impl Settings {
                     _ => return bad("STORE", "auto, zram, file or file:PATH"),
                 },
             },
+            b"DELIVERY" => match value {
+                b"auto" => self.delivery = Delivery::Auto,
+                b"direct" => self.delivery = Delivery::Direct,
+                b"handler" => self.delivery = Delivery::Handler,
+                _ => return bad("DELIVERY", "auto, direct or handler"),
+            },
             b"ON_STORE_FULL" => match value {
                 b"exceed" => self.on_store_full = OnStoreFull::Exceed,
                 b"abort" => self.on_store_full = OnStoreFull::Abort,
@@ -154,6 +177,10 @@ impl Settings {
             b"RECORD" => match record(value) {
                 Some(record) => self.record = Some(record),
                 None => return bad("RECORD", "a number of pages, a colon and a file"),
+            },
+            b"MASK" => match Mask::parse(&text) {
+                Ok(mask) => self.mask = mask,
+                Err(_) => return bad("MASK", "some of uffd,move,wp,poison,vectors,scan"),
             },
             _ => {}
         }
@@ -211,6 +238,7 @@ mod tests {
             "TMPDIR=/big",
             "MILLPOND_RAM=67108864",
             "MILLPOND_STORE=file:/tmp/x=y",
+            "MILLPOND_DELIVERY=direct",
             "MILLPOND_ON_STORE_FULL=abort",
             "MILLPOND_BOARD=/b",
             "MILLPOND_ORDER=4",
@@ -221,6 +249,7 @@ mod tests {
         .unwrap();
         assert_eq!(settings.ram, Some(64 << 20));
         assert_eq!(settings.store, Store::File(Some("/tmp/x=y".into())));
+        assert_eq!(settings.delivery, Delivery::Direct);
         assert_eq!(settings.on_store_full, OnStoreFull::Abort);
         assert_eq!(
             (settings.board, settings.order),
@@ -253,6 +282,7 @@ mod tests {
             "MILLPOND_RAM=64M",
             "MILLPOND_STORE=tape",
             "MILLPOND_STORE=file:",
+            "MILLPOND_DELIVERY=thread",
             "MILLPOND_ORDER=10",
             "MILLPOND_ORDER=adaptive:",
             "MILLPOND_ORDER=Adaptive",

@@ -9,7 +9,11 @@
 //! has every thread change its user and group with the caller of `setuid`, and waits until each has done so. A thread
 //! of ours that was made with that signal blocked would never answer: su, nginx and every daemon that gives its
 //! rights up hung there.
+//!
+//! Under direct delivery ([`crate::guard`]) the signals that a touch of absent or closed memory raises are not blocked
+//! either: a thread that has them blocked then is killed. Their handlers are ours.
 
+use crate::guard;
 use crate::raw;
 
 /// The C library's own signals: cancellation (32), and the change of user and group in all threads (33).
@@ -22,23 +26,28 @@ pub struct Blocked {
 
 impl Blocked {
     pub fn new() -> Self {
-        let all = !OF_C_LIBRARY;
+        let raised = if guard::is_on() {
+            guard::signals::RAISED
+        } else {
+            0
+        };
+        let all = !(OF_C_LIBRARY | raised);
         let mut before = 0u64;
-        set(&all, Some(&mut before));
+        set(libc::SIG_BLOCK, &all, Some(&mut before));
         Self { before }
     }
 }
 
 impl Drop for Blocked {
     fn drop(&mut self) {
-        set(&self.before, None);
+        set(libc::SIG_SETMASK, &self.before, None);
     }
 }
 
-fn set(mask: &u64, before: Option<&mut u64>) {
+fn set(how: i32, mask: &u64, before: Option<&mut u64>) {
     let before = before.map_or(0, |word| core::ptr::from_mut(word) as usize);
     let args = [
-        libc::SIG_SETMASK as usize,
+        how as usize,
         core::ptr::from_ref(mask) as usize,
         before,
         size_of::<u64>(),

@@ -20,8 +20,16 @@ pub fn set_lazy(lazy: bool) {
     LAZY.store(lazy, Relaxed);
 }
 
+static CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Whether a page that is out is closed, and its fault SIGSEGV, because there is no userfaultfd.
+pub fn is_closed() -> bool {
+    CLOSED.load(Relaxed)
+}
+
 /// Makes `space` the one of this process.
 pub fn set(space: &'static Space) {
+    CLOSED.store(space.keeps_protections(), Relaxed);
     BASE.store(space.base(), Relaxed);
     LEN.store(space.len(), Relaxed);
     SPACE.store(core::ptr::from_ref(space).cast_mut(), Release);

@@ -4,66 +4,109 @@
 //! managed memory. Holding one of our locks there is a deadlock in waiting: the next push may fault, and the fault is
 //! served by threads that may need the lock. So before a lock is taken the stack pointer is compared with the space's
 //! bounds, which costs nothing, and a thread inside them continues on one of a few unmanaged stacks.
+//!
+//! The handler of SIGBUS serves faults on such stacks, too (`guard/signals/handlers.rs`). They are others: work on a
+//! safe stack may fault, and would wait for the very stack that it stands on when all are in use.
 
 use crate::{raw, space};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 
 const STACK: usize = 256 << 10;
-const STACKS: usize = 16;
 
-/// One bit for each stack that is in use.
-static IN_USE: AtomicU64 = AtomicU64::new(0);
-static PLACES: [AtomicUsize; STACKS] = [const { AtomicUsize::new(0) }; STACKS];
+/// Stacks for threads that stand on managed memory, and stacks for faults.
+static SAFE: Stacks<16> = Stacks::new();
+static FAULTS: Stacks<64> = Stacks::new();
+
+/// A few stacks, mapped when they are needed for the first time.
+struct Stacks<const COUNT: usize> {
+    /// One bit for each stack that is in use.
+    in_use: AtomicU64,
+    places: [AtomicUsize; COUNT],
+}
 
 /// Runs `work` on an unmanaged stack. If `work` takes locks, it must not borrow from the caller's frame.
 pub fn on_safe_stack<R>(work: impl FnOnce() -> R) -> R {
     if !space::contains(psm::stack_pointer() as usize) {
         return work();
     }
-    let (number, base) = claim();
-    // SAFETY: the stack is a mapping of `STACK` bytes, page-aligned, and belongs to this thread alone while the bit
-    // is set. A panic in `work` ends the process at the `extern "C"` boundary inside psm.
-    let result = unsafe { psm::on_stack(base as *mut u8, STACK, work) };
-    IN_USE.fetch_and(!(1 << number), Release);
-    result
+    SAFE.run(work)
 }
 
-fn claim() -> (usize, usize) {
-    loop {
-        let used = IN_USE.load(Relaxed);
-        let number = (!used).trailing_zeros() as usize;
-        if number >= STACKS {
-            // There are more threads than stacks at this moment; each is done within microseconds.
-            core::hint::spin_loop();
-            continue;
+/// Runs `work`, which serves a fault and does not fault itself, on a stack of its own, whatever stack the thread is on.
+pub fn on_fault_stack<R>(work: impl FnOnce() -> R) -> R {
+    FAULTS.run(work)
+}
+
+/// Whether the calling thread serves a fault: what it calls, this library has called and not the program.
+pub fn serves_fault() -> bool {
+    FAULTS.own().is_some()
+}
+
+impl<const COUNT: usize> Stacks<COUNT> {
+    const fn new() -> Self {
+        assert!(COUNT <= u64::BITS as usize);
+        Self {
+            in_use: AtomicU64::new(0),
+            places: [const { AtomicUsize::new(0) }; COUNT],
         }
-        if IN_USE
-            .compare_exchange_weak(used, used | 1 << number, Acquire, Relaxed)
-            .is_err()
-        {
-            continue;
-        }
-        let mut base = PLACES[number].load(Relaxed);
-        if base == 0 {
-            match raw::map_anonymous(STACK) {
-                Ok(new) => base = new,
-                Err(_) => crate::exit::fail("millpond: no memory for a stack of 256 KiB"),
+    }
+
+    fn run<R>(&self, work: impl FnOnce() -> R) -> R {
+        let (number, base) = self.claim();
+        // SAFETY: the stack is a mapping of `STACK` bytes, page-aligned, and belongs to this thread alone while the bit
+        // is set. A panic in `work` ends the process at the `extern "C"` boundary inside psm.
+        let result = unsafe { psm::on_stack(base as *mut u8, STACK, work) };
+        self.in_use.fetch_and(!(1 << number), Release);
+        result
+    }
+
+    fn claim(&self) -> (usize, usize) {
+        loop {
+            let used = self.in_use.load(Relaxed);
+            let number = (!used).trailing_zeros() as usize;
+            if number >= COUNT {
+                // There are more threads than stacks at this moment; each is done within microseconds, if it runs.
+                // SAFETY: the call changes nothing.
+                let _ = unsafe { raw::syscall(libc::SYS_sched_yield, [0; 6]) };
+                continue;
             }
-            PLACES[number].store(base, Relaxed);
+            if self
+                .in_use
+                .compare_exchange_weak(used, used | 1 << number, Acquire, Relaxed)
+                .is_err()
+            {
+                continue;
+            }
+            let mut base = self.places[number].load(Relaxed);
+            if base == 0 {
+                match raw::map_anonymous(STACK) {
+                    Ok(new) => base = new,
+                    Err(_) => crate::exit::fail("millpond: no memory for a stack of 256 KiB"),
+                }
+                self.places[number].store(base, Relaxed);
+            }
+            return (number, base);
         }
-        return (number, base);
+    }
+
+    /// The number of the stack that the calling thread is on, if it is one of these.
+    fn own(&self) -> Option<usize> {
+        let own = psm::stack_pointer() as usize;
+        self.places.iter().position(|place| {
+            let base = place.load(Relaxed);
+            base != 0 && (base..base + STACK).contains(&own)
+        })
+    }
+
+    /// Frees the stacks that the calling thread is not on.
+    fn keep_own(&self) {
+        let used = self.own().map_or(0, |number| 1 << number);
+        self.in_use.store(used, Relaxed);
     }
 }
 
 /// Frees, in a new child, the stacks of other threads, which do not exist there.
 pub fn after_fork_in_child() {
-    let own = psm::stack_pointer() as usize;
-    let mut used = 0;
-    for (number, place) in PLACES.iter().enumerate() {
-        let base = place.load(Relaxed);
-        if base != 0 && (base..base + STACK).contains(&own) {
-            used |= 1 << number;
-        }
-    }
-    IN_USE.store(used, Relaxed);
+    SAFE.keep_own();
+    FAULTS.keep_own();
 }

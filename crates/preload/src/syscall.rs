@@ -14,17 +14,21 @@
 //! | `vmsplice`, `setsockopt` | [`crate::references`] |
 //! | `close`, `close_range`, `dup2`, `dup3` | [`crate::descriptors`] |
 //! | `prctl`, `seccomp` | [`crate::prctl`], [`crate::filters`] |
+//! | under direct delivery: `rt_sigaction`, `rt_sigprocmask`, `sigaltstack`, `rt_sigsuspend`, `ppoll`, `pselect6`, `epoll_pwait`, `epoll_pwait2` | [`crate::guard::signals`] |
+//! | `io_uring_setup`, `io_setup` | [`crate::guard::calls`] |
+//! | `readv`, `sendmsg`, `execve`, `bpf` and others whose arguments name what names more | [`crate::guard::call`] |
 //! | `fork`, and `clone` and `clone3` where the child gets a copy of the memory and goes on from there (x86-64) | [`crate::clone`] |
 //!
 //! The manager's own threads are not served: they close and map for themselves. Calls by an instruction of the
 //! program's own are seen by the kernel alone, and [`crate::madvise`] describes the consequences.
 
 use crate::dlopen;
+use crate::guard::{self, signals};
 use crate::{
     ask, brk, clone, descriptors, filters, madvise, mlock, mmap, mprotect, mremap, mseal, munmap,
     prctl,
 };
-use crate::{process_madvise, raw, references, shm, threads, vma};
+use crate::{process_madvise, raw, references, shm, stack_switch, threads, vma};
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_long};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -70,6 +74,27 @@ const SERVED: &[i64] = &[
     libc::SYS_dup3,
     libc::SYS_prctl,
     libc::SYS_seccomp,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_setup,
+];
+
+/// Calls whose arguments name memory that names more. Under direct delivery it is held, and no filter sees it.
+const NESTED: &[i64] = &[
+    libc::SYS_readv,
+    libc::SYS_writev,
+    libc::SYS_preadv,
+    libc::SYS_pwritev,
+    libc::SYS_preadv2,
+    libc::SYS_pwritev2,
+    libc::SYS_sendmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    libc::SYS_bpf,
+    libc::SYS_keyctl,
+    libc::SYS_futex_waitv,
 ];
 
 /// The numbers below this are looked up; no others are served.
@@ -77,7 +102,10 @@ const NUMBERS: usize = 512;
 const WORDS: usize = NUMBERS / 64;
 
 /// One bit for each number that is served.
-static IS_SERVED: [u64; WORDS] = with(with(with([0; WORDS], SERVED), DUP2), CHILDREN);
+static IS_SERVED: [u64; WORDS] = with(
+    with(with(with([0; WORDS], SERVED), DUP2), CHILDREN),
+    signals::SERVED,
+);
 
 const fn with(mut bits: [u64; WORDS], numbers: &[i64]) -> [u64; WORDS] {
     let mut at = 0;
@@ -182,7 +210,9 @@ unsafe extern "C" fn serve(
     f: usize,
 ) -> c_long {
     let args = [a, b, c, d, e, f];
-    if threads::is_service() {
+    // A thread of the program that serves its own fault makes calls for the store, too. (They were refused once, as the
+    // program's asynchronous I/O.)
+    if threads::is_service() || stack_switch::serves_fault() {
         // SAFETY: the caller guarantees what this call needs.
         return answer(unsafe { raw::syscall(number, args) });
     }
@@ -193,11 +223,31 @@ unsafe extern "C" fn serve(
     // SAFETY: the caller guarantees what this call needs.
     unsafe { served(number, args).or_else(|| about_descriptors(number, args)) }
         // SAFETY: the caller guarantees what this call needs.
-        .unwrap_or_else(|| answer(unsafe { raw::syscall(number, args) }))
+        .unwrap_or_else(|| answer(unsafe { guard::call::held(number, args) }))
 }
 
 fn answer(result: Result<usize, rustix::io::Errno>) -> c_long {
     crate::c_answer(result) as c_long
+}
+
+/// Whether calls of this number are served here by code of their own.
+pub fn is_served(number: i64) -> bool {
+    let bit = number as usize;
+    bit < NUMBERS && IS_SERVED[bit / 64] >> (bit % 64) & 1 == 1 && !NESTED.contains(&number)
+}
+
+/// Serves a call of the program's own instruction, which the filter of [`crate::guard`] has stopped. The answer is that
+/// of the C library's function: -1 with `errno`, or the value.
+///
+/// # Safety
+/// The conditions are those of the system call.
+pub unsafe fn serve_stopped(number: c_long, args: [usize; 6]) -> c_long {
+    // SAFETY: the caller guarantees what these calls need.
+    unsafe {
+        served(number, args)
+            .or_else(|| about_descriptors(number, args))
+            .unwrap_or_else(|| answer(guard::call::held(number, args)))
+    }
 }
 
 /// Serves calls about memory, and those that would have the kernel refer to it.
@@ -207,14 +257,14 @@ unsafe fn served(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_lon
     Some(unsafe {
         match number {
             libc::SYS_mbind | libc::SYS_set_mempolicy_home_node => {
-                let result = raw::syscall(number, [a, b, c, d, e, f]);
+                let result = guard::call::held(number, [a, b, c, d, e, f]);
                 if result.is_ok() {
                     vma::marked(a, b);
                 }
                 answer(result)
             }
             libc::SYS_seccomp => {
-                let result = raw::syscall(number, [a, b, c, d, e, f]);
+                let result = guard::call::held(number, [a, b, c, d, e, f]);
                 if result.is_ok() {
                     filters::set_with(b);
                 }
@@ -249,7 +299,9 @@ unsafe fn served(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_lon
             libc::SYS_setsockopt => word(references::setsockopt(
                 a as c_int, b as c_int, c as c_int, d as _, e as _,
             )),
+            _ if guard::calls::refuse(number, c) => answer(Err(rustix::io::Errno::NOSYS)),
             libc::SYS_prctl => word(prctl::by_number([a, b, c, d, e])),
+            _ if guard::is_on() => answer(signals::by_number(number, [a, b, c, d, e, f], None)?),
             _ => return None,
         }
     })
@@ -273,7 +325,8 @@ mod tests {
 
     #[test]
     fn what_is_served_has_its_bit_and_nothing_else_has() {
-        let all: Vec<i64> = SERVED.iter().chain(DUP2).chain(CHILDREN).copied().collect();
+        let ours = SERVED.iter().chain(DUP2).chain(CHILDREN);
+        let all: Vec<i64> = ours.chain(signals::SERVED).copied().collect();
         for number in 0..NUMBERS {
             let bit = IS_SERVED[number / 64] >> (number % 64) & 1 == 1;
             assert_eq!(bit, all.contains(&(number as i64)), "{number}");

@@ -8,7 +8,8 @@
 //! A program may give a thread a stack from `malloc`. Its thread control block and static thread-local storage, at
 //! the top, are read by code that holds the manager's locks, where a fault would wait for the very thread that
 //! faulted. So these pages are made resident for good. The rest of the stack comes and goes like any other memory: a
-//! thread that takes a lock has left its stack (`stack_switch.rs`), and the kernel's own accesses are served.
+//! thread that takes a lock has left its stack (`stack_switch.rs`), and the kernel's own accesses are served. Under
+//! direct delivery they are not, and such threads begin elsewhere (`guard/signals/given.rs`).
 //!
 //! A program may end its first thread by `pthread_exit`; the last of its threads to end then ends the process with
 //! status 0. The C library counts threads for that, ours among them, which never end: the process would stay for
@@ -18,7 +19,7 @@
 //! ends by the bare system call, which the C library does not hear of.
 
 use crate::dlopen::find_next;
-use crate::{init, internal_alloc, raw, signals, space};
+use crate::{guard, init, internal_alloc, raw, signals, space};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 
@@ -54,8 +55,8 @@ pub fn forget_service() {
     }
 }
 
-type Start = extern "C" fn(*mut c_void) -> *mut c_void;
-type PthreadCreate = unsafe extern "C" fn(
+pub type Start = extern "C" fn(*mut c_void) -> *mut c_void;
+pub type PthreadCreate = unsafe extern "C" fn(
     *mut libc::pthread_t,
     *const libc::pthread_attr_t,
     Start,
@@ -132,12 +133,20 @@ pub unsafe extern "C" fn pthread_create(
         }
         return result;
     }
-    if !attributes.is_null() {
+    // SAFETY: the caller promises valid attributes, if any.
+    let attributes = unsafe { guard::children::attributes::fit(attributes) };
+    if guard::is_on() {
+        // SAFETY: the caller guarantees what this call needs.
+        return unsafe {
+            guard::signals::create_thread(real(), thread, attributes.get(), start, argument)
+        };
+    }
+    if !attributes.get().is_null() {
         // SAFETY: the caller promises valid attributes.
-        unsafe { pin_stack(attributes) };
+        unsafe { pin_stack(attributes.get()) };
     }
     // SAFETY: the caller guarantees what this call needs.
-    unsafe { real()(thread, attributes, start, argument) }
+    unsafe { real()(thread, attributes.get(), start, argument) }
 }
 
 /// The most bytes that the C library takes off a stack's top, for control block and static thread-local storage.
@@ -181,7 +190,7 @@ unsafe fn pin_stack(attributes: *const libc::pthread_attr_t) {
 /// Whether this allocation must be unmanaged although the manager is up.
 #[inline]
 pub fn wants_internal() -> bool {
-    !init::is_ready() || is_service()
+    !init::is_ready() || is_service() || guard::children::apart::is_this_thread()
 }
 
 /// Allocates a block for the calling thread from the internal allocator, and sets `errno` when there is no memory.

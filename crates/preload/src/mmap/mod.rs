@@ -16,7 +16,7 @@
 mod unfixed;
 
 use crate::vma::{self, Kind, PAGE, Range, Vmas};
-use crate::{raw, space};
+use crate::{guard, init, raw, space};
 use core::ffi::c_void;
 use libc::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_GROWSDOWN, MAP_HUGETLB, MAP_LOCKED,
@@ -246,14 +246,20 @@ pub unsafe extern "C" fn mmap(
     fd: i32,
     offset: i64,
 ) -> *mut c_void {
-    crate::c_answer(map(Request {
+    let request = Request {
         addr: addr as usize,
         len,
         prot,
         flags,
         fd,
         offset,
-    })) as *mut c_void
+    };
+    // What the allocator has mapped before it is up is given to the program as blocks, which are known by their place.
+    let result = match guard::runtime::maps_for_itself() && init::is_ready() {
+        true => request.to_kernel(),
+        false => map(request),
+    };
+    crate::c_answer(result) as *mut c_void
 }
 
 /// Replaces the C library's `mmap64`.

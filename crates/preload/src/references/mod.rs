@@ -23,7 +23,7 @@ mod socket;
 pub use pipe::vmsplice;
 pub use socket::setsockopt;
 
-use crate::raw;
+use crate::{guard, raw};
 use rustix::io::Errno;
 
 /// The most bytes that one call copies. The kernel pins them meanwhile, and pinned pages cannot make room for absent
@@ -55,6 +55,10 @@ fn copy_from_program(from: usize, to: &mut [u8]) -> Result<usize, Errno> {
 }
 
 fn copy_piece(from: usize, to: &mut [u8]) -> Result<usize, Errno> {
+    let mut holds = guard::holds::Holds::new();
+    if guard::is_on() {
+        holds.add(from, to.len());
+    }
     let local = [to.as_mut_ptr() as usize, to.len()];
     let remote = [from, to.len()];
     // The thread's number is used, not the process's: that is the number of the first thread, which may have ended.

@@ -16,7 +16,7 @@
 
 use super::copy_from_program;
 use crate::raw::{Entry, MAX_RANGES};
-use crate::{raw, space};
+use crate::{guard, raw, space};
 use core::ffi::{c_int, c_uint, c_void};
 use rustix::io::Errno;
 
@@ -43,7 +43,7 @@ impl Request {
             0,
         ];
         // SAFETY: the call reads memory of the program's or a copy of ours, and writes what the program asked for.
-        unsafe { raw::syscall(libc::SYS_vmsplice, args) }
+        unsafe { guard::call::held(libc::SYS_vmsplice, args) }
     }
 
     /// Calls `visit` with each range, until it has seen enough.

@@ -14,7 +14,7 @@
 //! remains: a socket from a process that is not under Millpond, handed over with the option already set.
 
 use super::copy_from_program;
-use crate::{raw, space};
+use crate::{guard, space};
 use core::ffi::{c_int, c_void};
 use rustix::io::Errno;
 
@@ -45,7 +45,7 @@ impl Request {
             0,
         ];
         // SAFETY: the call sets what the program asked for, or clears an option.
-        unsafe { raw::syscall(libc::SYS_setsockopt, args) }.map(drop)
+        unsafe { guard::call::held(libc::SYS_setsockopt, args) }.map(drop)
     }
 
     /// Whether the value is the number one, which the kernel would accept.

@@ -217,8 +217,11 @@ impl Vmas {
     pub fn reprotect(&self, range: &Range, prot: i32, key: Option<i32>) -> Result<(), Errno> {
         let (start, len) = (range.start, range.len());
         self.space.protection_changed(start, len);
-        // SAFETY: the range is the program's own memory, whose protection the program chooses.
-        let result = unsafe { raw::mprotect(start, len, prot, key) };
+        let result = match self.space.protect(start, len, prot, key.is_some()) {
+            Some(result) => result,
+            // SAFETY: the range is the program's own memory, whose protection the program chooses.
+            None => unsafe { raw::mprotect(start, len, prot, key) },
+        };
         if result.is_ok() {
             self.space
                 .access_changed(start, len, prot != libc::PROT_NONE);

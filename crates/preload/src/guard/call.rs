@@ -1,0 +1,141 @@
+//! Making a call whose memory may be out.
+//!
+//! What the call touches is brought in and held, the call is made at the gate, and what is held is given back. Nothing
+//! that the kernel gives out only once (a datagram, a line of a terminal, a count of an eventfd) can be lost on the way
+//! into memory that is out: the buffer is there before the kernel looks for the datum.
+//!
+//! A long buffer goes in pieces ([`pieces`]).
+
+use super::cancel;
+use super::holds::{Holds, allowed};
+use super::{gate, pieces};
+use crate::raw;
+use millpond_guard::{table, touched};
+use millpond_mmu::{Held, touch};
+use rustix::io::Errno;
+
+const PAGE: usize = 4096;
+
+/// How a call is made when its memory is held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// The call is made as it is.
+    Plain,
+    /// The thread may be cancelled while it waits, as in the C library's functions.
+    Cancellable,
+}
+
+/// Makes system call `number`, with its memory brought in and held under direct delivery. The answer is the kernel's.
+///
+/// # Safety
+/// The conditions are those of the system call.
+pub unsafe fn held(number: i64, args: [usize; 6]) -> Result<usize, Errno> {
+    // SAFETY: the caller guarantees what this call needs.
+    unsafe { held_as(number, args, Way::Plain) }
+}
+
+/// Makes system call `number` as [`held`] does, in a way that the caller chooses.
+///
+/// # Safety
+/// The conditions are those of the system call.
+pub unsafe fn held_as(number: i64, args: [usize; 6], way: Way) -> Result<usize, Errno> {
+    if !super::is_on() {
+        // SAFETY: the caller guarantees what this call needs.
+        return unsafe { make(number, &args, way) };
+    }
+    // SAFETY: the caller guarantees what these calls need.
+    unsafe {
+        match pieces::of(number, &args) {
+            Some(pieces) => pieces.make(way),
+            None => at_once(number, args, way),
+        }
+    }
+}
+
+/// Makes a system call for a function of the C library's that this library replaces, and that a thread can be cancelled
+/// in. The answer is the function's: -1 with `errno`, or the value.
+///
+/// # Safety
+/// The conditions are those of the system call.
+pub unsafe fn point(number: i64, args: [usize; 6]) -> isize {
+    // SAFETY: the caller guarantees it.
+    crate::c_answer(unsafe { held_as(number, args, Way::Cancellable) })
+}
+
+/// Makes such a call, which touches one buffer of the space and nothing else: of `args[2]` bytes, at `args[1]`.
+///
+/// # Safety
+/// The conditions are those of the system call.
+#[inline]
+pub unsafe fn with_buffer(number: i64, args: [usize; 6]) -> isize {
+    // SAFETY: the caller guarantees what this call needs.
+    unsafe { with_range(number, args, args[1], args[2]) }
+}
+
+/// Makes such a call, which touches `len` bytes of the space at `start` and nothing else.
+///
+/// # Safety
+/// The conditions are those of the system call.
+#[inline]
+pub unsafe fn with_range(number: i64, args: [usize; 6], start: usize, len: usize) -> isize {
+    if len == 0 || len > allowed() {
+        // SAFETY: the caller guarantees what this call needs.
+        return unsafe { point(number, args) };
+    }
+    let end = start.saturating_add(len);
+    let behind = end.saturating_add(PAGE - 1) & !(PAGE - 1);
+    let frame = core::ptr::from_ref(&args) as usize;
+    let Some(_held) = Held::first(start & !(PAGE - 1), behind, frame) else {
+        return crate::c_answer(Err(Errno::NOMEM));
+    };
+    let _ = touch(start, end);
+    // SAFETY: the caller guarantees what this call needs.
+    crate::c_answer(unsafe { make(number, &args, Way::Cancellable) })
+}
+
+/// Makes a call with all of its memory held at the same time.
+///
+/// # Safety
+/// The conditions are those of the system call.
+pub unsafe fn at_once(number: i64, args: [usize; 6], way: Way) -> Result<usize, Errno> {
+    let mut holds = Holds::new();
+    if let Some(call) = table::call(number as u64) {
+        touched::tell(call, &args.map(|word| word as u64), &mut holds);
+    }
+    if matches!(
+        number,
+        libc::SYS_process_vm_readv | libc::SYS_process_vm_writev
+    ) && is_this_process(args[0])
+    {
+        // The other side of the copy is this process as well, which its own handlers serve.
+        touched::tell_vector(args[3] as u64, args[4] as u64, &mut holds);
+    }
+    if !holds.are_complete() {
+        return Err(Errno::NOMEM);
+    }
+    // SAFETY: the caller guarantees what this call needs.
+    unsafe { make(number, &args, way) }
+}
+
+/// Makes a call whose memory is held.
+///
+/// # Safety
+/// The conditions are those of the system call.
+#[inline]
+pub unsafe fn make(number: i64, args: &[usize; 6], way: Way) -> Result<usize, Errno> {
+    // SAFETY: the caller guarantees what these calls need.
+    raw::check(unsafe {
+        match way {
+            Way::Plain => gate::call(number, args),
+            Way::Cancellable => cancel::call(number, args),
+        }
+    })
+}
+
+/// Whether a number names this process or a thread of it.
+fn is_this_process(pid: usize) -> bool {
+    let own = rustix::process::getpid().as_raw_nonzero().get() as usize;
+    let args = [own, pid, 0, 0, 0, 0];
+    // SAFETY: no signal is sent; the kernel looks for the thread.
+    pid == own || unsafe { raw::syscall(libc::SYS_tgkill, args) }.is_ok()
+}

@@ -1,0 +1,156 @@
+//! Calls in which a thread can be cancelled, as in those of the C library.
+//!
+//! The C library makes a thread's cancellation *asynchronous* around each call that may block: the signal by which
+//! `pthread_cancel` tells the thread ends it at once, and the unwinder goes up its stack and runs what is to be run. So
+//! do the wrappers. The unwinder passes frames of ours, and ends the process where it finds one that says it cannot be
+//! unwound. Therefore the call is made by a routine that the compiler cannot look into and has to take for one that
+//! unwinds, and asynchronous cancellation is on in frames only that have nothing to clean up.
+//!
+//! The instruction at the gate belongs to no library, and the unwinder would take it for the end of the stack: the
+//! thread would end without the destructors of its C++ frames, and with the lock of a stream held that it was reading.
+//! So the unwinder is told of that page, when the first thread is cancelled: a registered page makes every look-up of
+//! the older unwinders slower, and most programs cancel nobody.
+
+use super::real::{Find, Real};
+use super::{gate, is_on};
+use core::cell::UnsafeCell;
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicBool, Ordering::*};
+
+const DEFERRED: c_int = 0;
+const ASYNCHRONOUS: c_int = 1;
+
+unsafe extern "C-unwind" {
+    fn pthread_setcanceltype(kind: c_int, before: *mut c_int) -> c_int;
+}
+
+/// Makes a system call at the gate, in which the thread can be cancelled. The answer is the kernel's. Nothing in this
+/// function has a destructor, so it can be left at any instruction.
+///
+/// # Safety
+/// The conditions are those of the system call.
+#[inline(never)]
+pub unsafe extern "C-unwind" fn call(number: i64, args: &[usize; 6]) -> isize {
+    let (mut before, mut now) = (DEFERRED, 0);
+    // SAFETY: the results are written to variables that live here. No frame of ours holds anything that must not be
+    // left: the callers' ranges are given up by their destructors or later.
+    unsafe {
+        pthread_setcanceltype(ASYNCHRONOUS, &mut before);
+        let answer = gate::call(number, args);
+        pthread_setcanceltype(before, &mut now);
+        answer
+    }
+}
+
+/// Puts cancellation off in the calling thread, and answers how it was, for [`put_back`]. A handler of ours that
+/// interrupts a call of the C library's must not be left at any instruction.
+pub fn put_off() -> c_int {
+    let mut before = DEFERRED;
+    // SAFETY: the result is written to a variable that lives here.
+    unsafe { pthread_setcanceltype(DEFERRED, &mut before) };
+    before
+}
+
+/// Whether a thread of this kind can be cancelled at any instruction.
+pub fn is_asynchronous(kind: c_int) -> bool {
+    kind == ASYNCHRONOUS
+}
+
+/// Makes cancellation what it was. A thread that was cancelled meanwhile may be ended here.
+pub fn put_back(before: c_int) {
+    if is_asynchronous(before) {
+        let mut now = 0;
+        // SAFETY: as above.
+        unsafe { pthread_setcanceltype(before, &mut now) };
+    }
+}
+
+type Cancel = unsafe extern "C" fn(libc::pthread_t) -> c_int;
+
+// SAFETY: the C library's function has this type.
+static CANCEL: Real<Cancel> = unsafe { Real::named(c"pthread_cancel") };
+
+pub const FUNCTIONS: &[&dyn Find] = &[&CANCEL];
+
+/// Replaces the C library's `pthread_cancel`.
+///
+/// # Safety
+/// The conditions are those of the function that this one replaces.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn pthread_cancel(thread: libc::pthread_t) -> c_int {
+    if is_on() {
+        describe_gate();
+    }
+    match CANCEL.get() {
+        // SAFETY: the caller guarantees it.
+        Some(real) => unsafe { real(thread) },
+        None => libc::ENOSYS,
+    }
+}
+
+/// What the unwinder has to know about the gate: one description of a frame for all of the page, in the form of
+/// `.eh_frame`. Behind it is room for the unwinder's own record.
+#[repr(C, align(8))]
+struct Frames {
+    /// The part that frames have in common: the frame's address is that of the stack pointer plus 8, and the return
+    /// address lies directly below it.
+    common: [u8; 24],
+    own: u32,
+    to_common: u32,
+    start: usize,
+    len: usize,
+    /// No augmentation, and nothing to do.
+    rest: [u8; 8],
+    end: u32,
+    room: [usize; 16],
+}
+
+struct Description(UnsafeCell<Frames>);
+
+// SAFETY: only the unwinder uses it, under its own lock.
+unsafe impl Sync for Description {}
+
+static GATE: Description = Description(UnsafeCell::new(Frames {
+    common: [
+        20, 0, 0, 0, // The length behind this field.
+        0, 0, 0, 0, // This is the common part.
+        1, b'z', b'R', 0, // The version, and what is said in addition.
+        1, 0x78,
+        16, // Units of code (1) and data (-8), and the register of the return address.
+        1, 0, // One more byte: addresses are absolute.
+        0x0c, 7, 8, // DW_CFA_def_cfa: register 7 (the stack pointer) plus 8.
+        0x90, 1, // DW_CFA_offset: register 16 lies one unit below.
+        0, 0,
+    ],
+    own: 28,
+    to_common: 28,
+    start: gate::START,
+    len: gate::LEN,
+    rest: [0; 8],
+    end: 0,
+    room: [0; 16],
+}));
+
+/// Tells the unwinder that the C library cancels threads with of the gate, once.
+fn describe_gate() {
+    type Register = unsafe extern "C" fn(*const c_void, *mut c_void);
+    static IS_DONE: AtomicBool = AtomicBool::new(false);
+    if IS_DONE.swap(true, AcqRel) {
+        return;
+    }
+    // SAFETY: the name is a C string. The C library loads the same one for `pthread_cancel`, and keeps it.
+    let unwinder = unsafe { libc::dlopen(c"libgcc_s.so.1".as_ptr(), libc::RTLD_NOW) };
+    if unwinder.is_null() {
+        return;
+    }
+    // SAFETY: the name is a C string, the handle valid.
+    let register = unsafe { libc::dlsym(unwinder, c"__register_frame_info".as_ptr()) };
+    if register.is_null() {
+        return;
+    }
+    // SAFETY: libgcc's function of this name has this type.
+    let register = unsafe { core::mem::transmute::<*mut c_void, Register>(register) };
+    let frames = GATE.0.get();
+    // SAFETY: the description is valid and stays; the room is longer than the record of any version.
+    unsafe { register(frames.cast(), (&raw mut (*frames).room).cast()) };
+}

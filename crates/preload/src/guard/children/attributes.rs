@@ -1,0 +1,166 @@
+//! The attributes of a new thread, where they would have the C library name memory of the space to the kernel.
+//!
+//! A new thread begins with all signals blocked. The thread that makes it sets its affinity in that state, from a set
+//! in the program's heap. And a thread whose stack lies in the space registers lists at its top with the kernel. Either
+//! call is stopped by the filter, and a SIGSYS that is blocked kills. So the affinity is given in other memory, and a
+//! thread with such a stack gets one of the C library's, of the same length: its frames are where the kernel reads
+//! them, and a program that asks where its stack lies is told the truth.
+
+use super::apart::Apart;
+use crate::guard::is_on;
+use crate::space;
+use core::ffi::{c_int, c_void};
+use core::mem::MaybeUninit;
+use libc::{cpu_set_t, pthread_attr_t, sigset_t};
+
+const WORDS: usize = size_of::<pthread_attr_t>() / size_of::<usize>();
+/// Processors that a set has room for.
+const SET: usize = 8192 / 8;
+
+/// A new thread's attributes as they are passed on.
+pub struct Fit {
+    at: *const pthread_attr_t,
+    copy: Option<Box<pthread_attr_t>>,
+}
+
+impl Fit {
+    pub fn get(&self) -> *const pthread_attr_t {
+        self.at
+    }
+}
+
+impl Drop for Fit {
+    fn drop(&mut self) {
+        if let Some(copy) = &mut self.copy {
+            // SAFETY: the copy is valid, and what it has allocated is its own.
+            unsafe { libc::pthread_attr_destroy(copy.as_mut()) };
+        }
+    }
+}
+
+/// The attributes, or a copy of them where they name memory of the space.
+///
+/// # Safety
+/// The attributes are null or valid.
+pub unsafe fn fit(at: *const pthread_attr_t) -> Fit {
+    let as_they_are = Fit { at, copy: None };
+    if !is_on() || at.is_null() {
+        return as_they_are;
+    }
+    // SAFETY: the caller promises attributes, which are at least that long and aligned for words.
+    let words = unsafe { at.cast::<[usize; WORDS]>().read() };
+    if !words.iter().any(|&word| space::contains(word)) {
+        return as_they_are;
+    }
+    // SAFETY: the caller promises valid attributes.
+    match unsafe { copy(at) } {
+        None => as_they_are,
+        Some(copy) => Fit {
+            at: core::ptr::from_ref(copy.as_ref()),
+            copy: Some(copy),
+        },
+    }
+}
+
+/// A copy of attributes that names nothing of the space. The answer is `None` where there is nothing to be copied, or
+/// no memory for it.
+///
+/// # Safety
+/// The attributes are null or valid.
+pub unsafe fn copy(at: *const pthread_attr_t) -> Option<Box<pthread_attr_t>> {
+    if at.is_null() {
+        return None;
+    }
+    // What the copy allocates is read by a thread that cannot bring it in.
+    let _apart = Apart::begin();
+    let mut copy = Box::new(MaybeUninit::<pthread_attr_t>::uninit());
+    // SAFETY: the C library makes the copy valid; the caller promises that the original is.
+    unsafe {
+        if libc::pthread_attr_init(copy.as_mut_ptr()) != 0 {
+            return None;
+        }
+        let mut copy = copy.assume_init();
+        carry_over(at, &mut copy);
+        Some(copy)
+    }
+}
+
+unsafe extern "C" {
+    fn pthread_attr_getscope(at: *const pthread_attr_t, scope: *mut c_int) -> c_int;
+    fn pthread_attr_setscope(at: *mut pthread_attr_t, scope: c_int) -> c_int;
+    fn pthread_attr_getdetachstate(at: *const pthread_attr_t, state: *mut c_int) -> c_int;
+}
+
+/// Sets all that was set in other attributes. A value that cannot be had leaves the C library's own.
+///
+/// # Safety
+/// Both are valid.
+unsafe fn carry_over(from: *const pthread_attr_t, to: &mut pthread_attr_t) {
+    let (mut number, mut len) = (0, 0usize);
+    let mut stack = core::ptr::null_mut::<c_void>();
+    // SAFETY: the caller promises valid attributes, and all results are variables that live here.
+    unsafe {
+        if pthread_attr_getdetachstate(from, &mut number) == 0 {
+            libc::pthread_attr_setdetachstate(to, number);
+        }
+        if pthread_attr_getscope(from, &mut number) == 0 {
+            pthread_attr_setscope(to, number);
+        }
+        if libc::pthread_attr_getguardsize(from, &mut len) == 0 {
+            libc::pthread_attr_setguardsize(to, len);
+        }
+        if libc::pthread_attr_getschedpolicy(from, &mut number) == 0 {
+            libc::pthread_attr_setschedpolicy(to, number);
+        }
+        let mut param: libc::sched_param = core::mem::zeroed();
+        if libc::pthread_attr_getschedparam(from, &mut param) == 0 {
+            libc::pthread_attr_setschedparam(to, &param);
+        }
+        if libc::pthread_attr_getinheritsched(from, &mut number) == 0 {
+            libc::pthread_attr_setinheritsched(to, number);
+        }
+        let has_size = libc::pthread_attr_getstacksize(from, &mut len) == 0;
+        let size = len;
+        // Without a stack of the program's own the end is address 0.
+        let is_given = libc::pthread_attr_getstack(from, &mut stack, &mut len) == 0
+            && !stack.is_null()
+            && (stack as usize)
+                .checked_add(len)
+                .is_some_and(|end| end > len);
+        if is_given && !space::contains(stack as usize) {
+            libc::pthread_attr_setstack(to, stack, len);
+        } else if has_size {
+            libc::pthread_attr_setstacksize(to, size);
+        }
+        carry_sets_over(from, to);
+    }
+}
+
+/// Carries the affinity and the signal mask over, if there are any.
+unsafe fn carry_sets_over(from: *const pthread_attr_t, to: &mut pthread_attr_t) {
+    type GetMask = unsafe extern "C" fn(*const pthread_attr_t, *mut sigset_t) -> c_int;
+    type SetMask = unsafe extern "C" fn(*mut pthread_attr_t, *const sigset_t) -> c_int;
+    let mut set = [0u8; SET];
+    // SAFETY: the caller promises valid attributes; the set is as long as is said. The C library's functions of these
+    // names have these types.
+    unsafe {
+        let at = set.as_mut_ptr().cast::<cpu_set_t>();
+        let is_known = libc::pthread_attr_getaffinity_np(from, SET, at) == 0;
+        // Without an affinity all processors are in the set.
+        if is_known && set.iter().any(|&byte| byte != 0xff) {
+            libc::pthread_attr_setaffinity_np(to, SET, set.as_ptr().cast());
+        }
+        let find = |name: &core::ffi::CStr| libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
+        let (get, put) = (
+            find(c"pthread_attr_getsigmask_np"),
+            find(c"pthread_attr_setsigmask_np"),
+        );
+        if get.is_null() || put.is_null() {
+            return;
+        }
+        let mut mask: sigset_t = core::mem::zeroed();
+        if core::mem::transmute::<*mut c_void, GetMask>(get)(from, &mut mask) == 0 {
+            core::mem::transmute::<*mut c_void, SetMask>(put)(to, &mask);
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! `posix_spawn`: all that its child reads or names is copied out of the space.
+//!
+//! The child runs on its parent's memory, with all signals blocked and caught ones at their defaults. It reads the
+//! attributes and the actions, opens the files that these name, and becomes the program. So it must not touch memory
+//! that is out, nor hand the kernel an address of the space. Copies live until the call returns; the child has become
+//! another program by then, or has failed.
+//!
+//! The C library's own record of the call lies on the caller's stack, and the child names parts of it to the kernel. A
+//! caller whose stack lies in the space makes the call on one of ours.
+//!
+//! `posix_spawnp` also reads `PATH` in the child. For that it goes through the environment of the parent, which is
+//! held.
+
+use super::environment::{self, copied};
+use crate::guard::holds::Holds;
+use crate::guard::is_on;
+use crate::guard::real::{Find, Real};
+use crate::space;
+use crate::stack_switch::on_safe_stack;
+use core::ffi::{CStr, c_char, c_int};
+use libc::{pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
+
+type Text = *const c_char;
+type Spawn = unsafe extern "C" fn(
+    *mut pid_t,
+    Text,
+    *const posix_spawn_file_actions_t,
+    *const posix_spawnattr_t,
+    *const Text,
+    *const Text,
+) -> c_int;
+
+// SAFETY: the C library's function has this type.
+static SPAWN: Real<Spawn> = unsafe { Real::named(c"posix_spawn") };
+// SAFETY: the C library's function has this type.
+static SPAWNP: Real<Spawn> = unsafe { Real::named(c"posix_spawnp") };
+
+pub const FUNCTIONS: &[&dyn Find] = &[&SPAWN, &SPAWNP];
+
+/// The C library's list of file actions: how many there are, and where. The rest is not used.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Actions {
+    allocated: c_int,
+    used: c_int,
+    at: *const Action,
+    rest: [c_int; 16],
+}
+
+/// One action: what it is, and up to three words, of which some are texts. Numbers never look like an address of the
+/// space.
+type Action = [usize; 4];
+
+const _: () = assert!(size_of::<Actions>() == size_of::<posix_spawn_file_actions_t>());
+
+/// What a child reads, outside of the space.
+struct Copies {
+    texts: Vec<Box<CStr>>,
+    lists: [Vec<Text>; 2],
+    actions: Option<Box<Actions>>,
+    list: Vec<Action>,
+    attributes: Option<Box<posix_spawnattr_t>>,
+}
+
+impl Copies {
+    fn new() -> Self {
+        Self {
+            texts: Vec::new(),
+            lists: [Vec::new(), Vec::new()],
+            actions: None,
+            list: Vec::new(),
+            attributes: None,
+        }
+    }
+
+    /// The text, or a copy where it lies in the space.
+    ///
+    /// # Safety
+    /// The text ends with a zero.
+    unsafe fn text(&mut self, at: Text) -> Text {
+        if !space::contains(at as usize) {
+            return at;
+        }
+        // SAFETY: the caller promises it.
+        let copy: Box<CStr> = unsafe { CStr::from_ptr(at) }.into();
+        let at = copy.as_ptr();
+        self.texts.push(copy);
+        at
+    }
+
+    /// A copy of a list of texts, and of those that lie in the space.
+    ///
+    /// # Safety
+    /// The list ends with a null, and the texts with zeros.
+    unsafe fn list(&mut self, which: usize, at: *const Text) -> *const Text {
+        if at.is_null() {
+            return at;
+        }
+        // SAFETY: the caller promises it.
+        let mut list = unsafe { copied(at) };
+        for text in &mut list {
+            // SAFETY: the caller promises it.
+            *text = unsafe { self.text(*text) };
+        }
+        self.lists[which] = list;
+        self.lists[which].as_ptr()
+    }
+
+    /// A copy of the actions and of the texts that they name.
+    ///
+    /// # Safety
+    /// The actions are valid.
+    unsafe fn actions(
+        &mut self,
+        at: *const posix_spawn_file_actions_t,
+    ) -> *const posix_spawn_file_actions_t {
+        if at.is_null() {
+            return at;
+        }
+        // SAFETY: the caller promises actions, which begin with these fields.
+        let mut actions = unsafe { at.cast::<Actions>().read() };
+        if actions.used > 0 && !actions.at.is_null() {
+            // SAFETY: the C library's list has that many actions.
+            let list = unsafe { core::slice::from_raw_parts(actions.at, actions.used as usize) };
+            let mut list = list.to_vec();
+            for word in list.as_flattened_mut() {
+                // SAFETY: a word of an action that looks like an address of the space is a text.
+                *word = unsafe { self.text(*word as Text) } as usize;
+            }
+            self.list = list;
+            actions.at = self.list.as_ptr();
+        }
+        core::ptr::from_ref(self.actions.insert(Box::new(actions)).as_ref()).cast()
+    }
+
+    /// A copy of the attributes.
+    ///
+    /// # Safety
+    /// The attributes are valid.
+    unsafe fn attributes(&mut self, at: *const posix_spawnattr_t) -> *const posix_spawnattr_t {
+        if at.is_null() {
+            return at;
+        }
+        // SAFETY: the caller promises it.
+        let copy = Box::new(unsafe { at.read() });
+        core::ptr::from_ref(self.attributes.insert(copy).as_ref())
+    }
+}
+
+/// The arguments of a call, as they are passed on.
+#[derive(Clone, Copy)]
+struct Arguments {
+    pid: *mut pid_t,
+    file: Text,
+    actions: *const posix_spawn_file_actions_t,
+    attributes: *const posix_spawnattr_t,
+    argv: *const Text,
+    envp: *const Text,
+}
+
+unsafe fn spawn(real: &Real<Spawn>, by_name: bool, call: Arguments) -> c_int {
+    let Some(real) = real.get() else {
+        return libc::ENOSYS;
+    };
+    if !is_on() {
+        // SAFETY: the caller guarantees it.
+        return unsafe { make(real, call) };
+    }
+    let mut copies = Copies::new();
+    // SAFETY: the caller guarantees what these need.
+    let call = unsafe {
+        Arguments {
+            pid: call.pid,
+            file: copies.text(call.file),
+            actions: copies.actions(call.actions),
+            attributes: copies.attributes(call.attributes),
+            argv: copies.list(0, call.argv),
+            envp: copies.list(1, call.envp),
+        }
+    };
+    let mut holds = Holds::new();
+    if by_name {
+        environment::hold(&mut holds);
+    }
+    if !holds.are_complete() {
+        return libc::ENOMEM;
+    }
+    // SAFETY: the caller guarantees it, and the copies say the same.
+    on_safe_stack(move || unsafe { make(real, call) })
+}
+
+unsafe fn make(real: Spawn, call: Arguments) -> c_int {
+    let Arguments {
+        pid,
+        file,
+        actions,
+        attributes,
+        argv,
+        envp,
+    } = call;
+    // SAFETY: the caller guarantees it.
+    unsafe { real(pid, file, actions, attributes, argv, envp) }
+}
+
+/// Replaces the C library's `posix_spawn`.
+///
+/// # Safety
+/// The conditions are those of the function that this one replaces.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn posix_spawn(
+    pid: *mut pid_t,
+    file: Text,
+    actions: *const posix_spawn_file_actions_t,
+    attributes: *const posix_spawnattr_t,
+    argv: *const Text,
+    envp: *const Text,
+) -> c_int {
+    let call = Arguments {
+        pid,
+        file,
+        actions,
+        attributes,
+        argv,
+        envp,
+    };
+    // SAFETY: the caller guarantees what this call needs.
+    unsafe { spawn(&SPAWN, false, call) }
+}
+
+/// Replaces the C library's `posix_spawnp`.
+///
+/// # Safety
+/// The conditions are those of the function that this one replaces.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn posix_spawnp(
+    pid: *mut pid_t,
+    file: Text,
+    actions: *const posix_spawn_file_actions_t,
+    attributes: *const posix_spawnattr_t,
+    argv: *const Text,
+    envp: *const Text,
+) -> c_int {
+    let call = Arguments {
+        pid,
+        file,
+        actions,
+        attributes,
+        argv,
+        envp,
+    };
+    // SAFETY: the caller guarantees what this call needs.
+    unsafe { spawn(&SPAWNP, true, call) }
+}

@@ -1,0 +1,232 @@
+//! POSIX asynchronous I/O (`aio_read` and its relatives): done when it is asked for.
+//!
+//! The C library's functions that ask for the state of an operation read it in the program's own control block, and
+//! find there an operation that was done at once. What waits for something other than a disk (a pipe, a socket) would
+//! keep the program from going on, so a thread does it; `aio_suspend` does not wait for that one, and its caller asks
+//! again.
+
+use super::notice::{self, Event};
+use crate::guard::call;
+use crate::guard::is_on;
+use crate::guard::real::{Find, Real};
+use crate::raw;
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicI32, Ordering::Release};
+use rustix::io::Errno;
+
+/// `struct aiocb`.
+#[repr(C)]
+pub struct Control {
+    fd: c_int,
+    operation: c_int,
+    priority: c_int,
+    buffer: *mut c_void,
+    len: usize,
+    event: Event,
+    next: usize,
+    own: [c_int; 2],
+    error: AtomicI32,
+    answer: isize,
+    offset: i64,
+    rest: [usize; 4],
+}
+
+const _: () = assert!(size_of::<Control>() == size_of::<libc::aiocb>());
+
+type One = unsafe extern "C" fn(*mut Control) -> c_int;
+type Sync = unsafe extern "C" fn(c_int, *mut Control) -> c_int;
+type List = unsafe extern "C" fn(c_int, *const *mut Control, c_int, *const Event) -> c_int;
+
+// SAFETY: the C library's function has this type.
+static READ: Real<One> = unsafe { Real::named(c"aio_read64") };
+// SAFETY: the C library's function has this type.
+static WRITE: Real<One> = unsafe { Real::named(c"aio_write64") };
+// SAFETY: the C library's function has this type.
+static SYNC: Real<Sync> = unsafe { Real::named(c"aio_fsync64") };
+// SAFETY: the C library's function has this type.
+static LIST: Real<List> = unsafe { Real::named(c"lio_listio64") };
+
+pub const FUNCTIONS: &[&dyn Find] = &[&READ, &WRITE, &SYNC, &LIST];
+
+/// Does what a control block asks for. `operation` is that of the block, or `LIO_READ` or `LIO_WRITE`.
+///
+/// # Safety
+/// The block and its buffer are valid.
+unsafe fn perform(control: *mut Control, operation: c_int) {
+    // SAFETY: the caller promises it.
+    let (fd, buffer, len, offset) = unsafe {
+        let control = &*control;
+        (
+            control.fd as usize,
+            control.buffer as usize,
+            control.len,
+            control.offset,
+        )
+    };
+    let number = match operation {
+        libc::LIO_READ => libc::SYS_pread64,
+        _ => libc::SYS_pwrite64,
+    };
+    // SAFETY: the caller promises a buffer of that length.
+    let answer = unsafe { call::held(number, [fd, buffer, len, offset as usize, 0, 0]) };
+    if answer == Err(Errno::SPIPE) {
+        // SAFETY: the caller promises a block that stays until the operation is done.
+        unsafe {
+            (*control).operation = operation;
+            (*control).error.store(libc::EINPROGRESS, Release);
+            if let Err(error) = notice::start(core::ptr::null(), wait, control.cast()) {
+                done(control, Err(Errno::from_raw_os_error(error)));
+            }
+        }
+        return;
+    }
+    // SAFETY: the caller promises it.
+    unsafe { done(control, answer) };
+}
+
+/// Does, in a thread of its own, what has no place in a file.
+unsafe extern "C-unwind" fn wait(control: *mut c_void) -> *mut c_void {
+    let control = control.cast::<Control>();
+    // SAFETY: the program keeps the block and its buffer until the operation is done.
+    unsafe {
+        let Control {
+            fd,
+            buffer,
+            len,
+            operation,
+            ..
+        } = &*control;
+        let number = match *operation {
+            libc::LIO_READ => libc::SYS_read,
+            _ => libc::SYS_write,
+        };
+        let args = [*fd as usize, *buffer as usize, *len, 0, 0, 0];
+        done(control, call::held(number, args));
+    }
+    core::ptr::null_mut()
+}
+
+/// Notes the answer in the block, and tells the program.
+///
+/// # Safety
+/// The block is valid.
+unsafe fn done(control: *mut Control, answer: Result<usize, Errno>) {
+    // SAFETY: the caller promises it. The event is copied before the program may take the block away.
+    unsafe {
+        let event = (*control).event;
+        (*control).answer = answer.map_or(-1, |value| value as isize);
+        let error = answer.err().map_or(0, Errno::raw_os_error);
+        (*control).error.store(error, Release);
+        notice::tell(&event);
+    }
+}
+
+/// Does one operation, or lets the C library do it.
+unsafe fn one(real: &Real<One>, control: *mut Control, operation: c_int) -> c_int {
+    match real.get() {
+        // SAFETY: the caller guarantees it.
+        Some(real) if !is_on() => unsafe { real(control) },
+        _ => {
+            // SAFETY: the caller guarantees a valid block.
+            unsafe { perform(control, operation) };
+            0
+        }
+    }
+}
+
+/// Defines a function and its name with 64 bits, which are the same.
+macro_rules! both {
+    ($name:ident, $other:ident, ($($argument:ident: $type:ty),*), $body:expr) => {
+        /// Replaces the C library's function of this name.
+        ///
+        /// # Safety
+        /// The conditions are those of the function that this one replaces.
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
+            // SAFETY: the caller guarantees what this call needs.
+            unsafe { $body }
+        }
+
+        /// Replaces the C library's function of this name.
+        ///
+        /// # Safety
+        /// The conditions are those of the function that this one replaces.
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C" fn $other($($argument: $type),*) -> c_int {
+            // SAFETY: the caller guarantees what this call needs.
+            unsafe { $body }
+        }
+    };
+}
+
+both!(aio_read, aio_read64, (control: *mut Control), one(&READ, control, libc::LIO_READ));
+both!(aio_write, aio_write64, (control: *mut Control), one(&WRITE, control, libc::LIO_WRITE));
+both!(aio_fsync, aio_fsync64, (how: c_int, control: *mut Control), sync(how, control));
+both!(
+    lio_listio,
+    lio_listio64,
+    (mode: c_int, list: *const *mut Control, count: c_int, event: *const Event),
+    all(mode, list, count, event)
+);
+
+unsafe fn sync(how: c_int, control: *mut Control) -> c_int {
+    if !is_on()
+        && let Some(real) = SYNC.get()
+    {
+        // SAFETY: the caller guarantees it.
+        return unsafe { real(how, control) };
+    }
+    let number = match how {
+        libc::O_SYNC => libc::SYS_fsync,
+        libc::O_DSYNC => libc::SYS_fdatasync,
+        _ => return crate::c_answer(Err(Errno::INVAL)) as c_int,
+    };
+    // SAFETY: the caller guarantees a valid block; the call names no memory.
+    unsafe {
+        let fd = (*control).fd as usize;
+        done(control, raw::syscall(number, [fd, 0, 0, 0, 0, 0]));
+    }
+    0
+}
+
+unsafe fn all(mode: c_int, list: *const *mut Control, count: c_int, event: *const Event) -> c_int {
+    if !is_on()
+        && let Some(real) = LIST.get()
+    {
+        // SAFETY: the caller guarantees it.
+        return unsafe { real(mode, list, count, event) };
+    }
+    let mut is_well = true;
+    for index in 0..count.max(0) as usize {
+        // SAFETY: the caller guarantees that many blocks, of which some may be null.
+        unsafe {
+            let control = *list.add(index);
+            if control.is_null() || (*control).operation == libc::LIO_NOP {
+                continue;
+            }
+            perform(control, (*control).operation);
+            while mode == libc::LIO_WAIT && is_under_way(control) {
+                rustix::thread::sched_yield();
+            }
+            is_well &= (*control).answer >= 0 || is_under_way(control);
+        }
+    }
+    if mode != libc::LIO_WAIT {
+        // SAFETY: the caller guarantees a valid event, or none.
+        if let Some(event) = unsafe { event.as_ref() } {
+            // SAFETY: as above.
+            unsafe { notice::tell(event) };
+        }
+    }
+    match is_well {
+        true => 0,
+        false => crate::c_answer(Err(Errno::IO)) as c_int,
+    }
+}
+
+/// # Safety
+/// The block is valid.
+unsafe fn is_under_way(control: *const Control) -> bool {
+    // SAFETY: the caller promises it.
+    unsafe { (*control).error.load(core::sync::atomic::Ordering::Acquire) == libc::EINPROGRESS }
+}

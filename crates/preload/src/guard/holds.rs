@@ -1,0 +1,159 @@
+//! What one call holds: ranges of the space that are brought in and stay until the call has returned.
+//!
+//! Most calls hold one range, so nothing is allocated for the first few. Lists of texts (the arguments of a program)
+//! name the same pages over and over, a word of the list and a text in turn, so the last ranges are remembered.
+
+use crate::{space, vma};
+use arrayvec::ArrayVec;
+use core::ffi::c_char;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use millpond_guard::call::Access;
+use millpond_guard::touched::{Range, Source};
+use millpond_mmu::{Held, read, touch};
+
+/// Ranges that need no allocation. The child of a `vfork` that becomes another program gives none back, so there should
+/// be room for the texts of an ordinary environment.
+const FEW: usize = 64;
+/// Ranges that are remembered.
+const RECENT: usize = 4;
+/// The least number of bytes that one call may hold of a long buffer, whatever the budget is: a datagram has to fit.
+const LEAST: usize = 256 << 10;
+const PAGE: usize = 4096;
+const WORD: usize = size_of::<usize>();
+
+static ALLOWED: AtomicUsize = AtomicUsize::new(LEAST);
+
+/// Sets how much of a long buffer is held at once.
+pub fn allow(bytes: u64) {
+    ALLOWED.store((bytes as usize).max(LEAST) & !(PAGE - 1), Relaxed);
+}
+
+/// The most bytes of a long buffer that are held at once.
+pub fn allowed() -> usize {
+    ALLOWED.load(Relaxed)
+}
+
+/// The ranges that one call holds. They are held while the value lives, which must be on the caller's stack.
+pub struct Holds {
+    few: ArrayVec<Held, FEW>,
+    more: Vec<Held>,
+    /// The ranges that were added last, and the place of the next one.
+    recent: [(usize, usize); RECENT],
+    next: usize,
+    /// Whether a range could not be held.
+    failed: bool,
+}
+
+impl Holds {
+    #[inline]
+    pub fn new() -> Self {
+        Self {
+            few: ArrayVec::new_const(),
+            more: Vec::new(),
+            recent: [(0, 0); RECENT],
+            next: 0,
+            failed: false,
+        }
+    }
+
+    /// Brings the pages of a range in, and holds them. What lies outside the space is passed over, and so are pages
+    /// that cannot be had: the kernel will find them out by itself.
+    #[inline]
+    pub fn add(&mut self, start: usize, len: usize) {
+        let end = start.saturating_add(len);
+        let is_held = |range: &(usize, usize)| start >= range.0 && end <= range.1;
+        if len == 0 || !space::overlaps(start, len) || self.recent.iter().any(is_held) {
+            return;
+        }
+        let (first, behind) = (
+            start & !(PAGE - 1),
+            end.saturating_add(PAGE - 1) & !(PAGE - 1),
+        );
+        let frame = core::ptr::from_ref(self) as usize;
+        let held = match self.more.last().or(self.few.last()) {
+            Some(last) => last.further(first, behind),
+            None => Held::first(first, behind, frame),
+        };
+        let Some(held) = held else {
+            self.failed = true;
+            return;
+        };
+        self.recent[self.next] = (first, behind);
+        self.next = (self.next + 1) % RECENT;
+        if let Err(full) = self.few.try_push(held) {
+            self.more.push(full.element());
+        }
+        let _ = touch(start, end);
+    }
+
+    /// Holds a text up to its end.
+    pub fn text(&mut self, at: *const c_char) {
+        let mut at = at as usize;
+        while space::contains(at) {
+            let next = (at & !(PAGE - 1)) + PAGE;
+            self.add(at, next - at);
+            if ends_before(at, next) {
+                return;
+            }
+            at = next;
+        }
+    }
+
+    /// Holds a list of texts, which ends with a null, and the texts.
+    pub fn texts(&mut self, list: *const *const c_char) {
+        let mut at = list as usize;
+        while at != 0 {
+            self.add(at, WORD);
+            let mut word = [0; WORD];
+            if !read(at, &mut word) || word == [0; WORD] {
+                return;
+            }
+            self.text(usize::from_ne_bytes(word) as *const c_char);
+            at += WORD;
+        }
+    }
+
+    /// Whether all that was added is held.
+    #[inline]
+    pub fn are_complete(&self) -> bool {
+        !self.failed
+    }
+}
+
+/// Whether a text has its zero in this part of a page, or cannot be read.
+fn ends_before(mut at: usize, end: usize) -> bool {
+    let mut bytes = [0; 64];
+    while at < end {
+        let part = &mut bytes[..(end - at).min(64)];
+        if !read(at, part) || part.contains(&0) {
+            return true;
+        }
+        at += part.len();
+    }
+    false
+}
+
+/// Keeps memory where it is for good: the kernel comes back to it when the call has returned, with nobody to help.
+#[cold]
+fn keep(start: usize, len: usize) {
+    let end = start.saturating_add(len);
+    if space::overlaps(start, len) {
+        let pages = start & !(PAGE - 1)..end.saturating_add(PAGE - 1) & !(PAGE - 1);
+        // If this fails, the call fails by the kernel's own look, or nothing better can be done.
+        let _ = vma::locked(move |vmas| vmas.pin(pages));
+    }
+}
+
+impl Source for Holds {
+    fn touch(&mut self, range: Range) {
+        // What the kernel keeps to read it later is a pipe's, and `crate::references` sees to that.
+        if range.is_kept && range.access == Access::Writes {
+            keep(range.start as usize, range.len as usize);
+        }
+        self.add(range.start as usize, range.len as usize);
+    }
+
+    fn read(&mut self, at: u64, into: &mut [u8]) -> bool {
+        read(at as usize, into)
+    }
+}

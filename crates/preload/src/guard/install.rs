@@ -1,0 +1,58 @@
+//! Installing the filter, unless it was inherited.
+//!
+//! A process that a filtered one has become, by `execve`, is filtered already, by the same program: its addresses do
+//! not differ from process to process. One more would cost each call its time again, for each generation. So the
+//! filter answers a call by a number that the kernel has not given to anything, and whose argument lies in the space,
+//! with an error that no kernel has: a process knows by it that it is filtered.
+//!
+//! A filter without privileges needs `no_new_privs`: set-user-ID programs get no rights from then on.
+
+use super::{END, START, gate};
+use crate::raw;
+use millpond_guard::filter;
+use rustix::io::Errno;
+
+/// Makes the kernel stop calls whose memory lies in the space, in all threads.
+///
+/// # Errors
+/// A line that says what the kernel refuses.
+pub fn filter() -> Result<(), String> {
+    if is_there() {
+        return Ok(());
+    }
+    let program = filter::program(START as u64, END as u64, gate::RETURN as u64)
+        .map_err(|error| error.to_string())?;
+    // `struct sock_fprog`.
+    #[repr(C)]
+    struct Named {
+        len: u16,
+        at: *const filter::Instruction,
+    }
+    let named = Named {
+        len: program.len() as u16,
+        at: program.as_ptr(),
+    };
+    call(libc::SYS_prctl, [libc::PR_SET_NO_NEW_PRIVS as usize, 1, 0])
+        .map_err(|error| format!("the kernel refuses no_new_privs ({error})"))?;
+    let mode = libc::SECCOMP_SET_MODE_FILTER as usize;
+    let flags = libc::SECCOMP_FILTER_FLAG_TSYNC as usize;
+    call(libc::SYS_seccomp, [mode, flags, &raw const named as usize])
+        .map_err(|error| format!("the kernel refuses a seccomp filter ({error})"))?;
+    match is_there() {
+        true => Ok(()),
+        false => Err("the seccomp filter stops nothing".into()),
+    }
+}
+
+/// Whether this process is filtered.
+fn is_there() -> bool {
+    // This call is not made at the gate, from where it would pass.
+    // SAFETY: no kernel has a call of this number.
+    let answer = unsafe { raw::unguarded(filter::PROBE as i64, [START, 0, 0, 0, 0, 0]) };
+    answer == Err(Errno::from_raw_os_error(i32::from(filter::PROBED)))
+}
+
+fn call(number: i64, args: [usize; 3]) -> Result<usize, Errno> {
+    // SAFETY: the calls change what the process may do, and no memory.
+    unsafe { raw::syscall(number, [args[0], args[1], args[2], 0, 0, 0]) }
+}

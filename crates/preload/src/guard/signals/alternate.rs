@@ -1,0 +1,334 @@
+//! Alternate stacks: every thread of the program has one of ours, and the program believes that it has its own.
+//!
+//! SIGBUS and SIGSYS come at any instruction. The thread's own stack may be in managed memory, where the kernel cannot
+//! write a frame, or have no room: a thread that looks for the end of its stack must not be ended by a fault of ours.
+//! An alternate stack that a program sets is commonly made for printing one message. So each thread gets 256 KiB of
+//! memory that is there when it is touched.
+//!
+//! *What the program sets* is noted for each [thread](super::thread) and read back; its handlers run on our stack,
+//! which is at least 128 KiB longer than the program's. What it may not set is refused with the kernel's errors. A
+//! program that asks whether its handler runs on the stack that it has set hears that it does, and finds the stack
+//! pointer elsewhere.
+//!
+//! *Its own after all.* A stack that disarms itself while a handler is on it (`SS_AUTODISARM`) belongs to a program
+//! that leaves handlers by switching stacks. It goes to the kernel as it is. So does every stack of a thread that has
+//! none of ours: it was made past `pthread_create`, or has put another in place of ours by an instruction of its own.
+//! Such memory stays in memory for good.
+//!
+//! *The end of a thread.* A destructor takes the stack away, which a later thread may have. It is the first of all
+//! destructors of thread-specific data; the others run on the thread's own stack.
+//!
+//! The child of a fork has copies of all stacks, and of the words about them. Those of the parent's other threads are
+//! lost to it.
+
+use super::{put, real, thread};
+use crate::{guard, raw, space};
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
+use rustix::io::Errno;
+
+/// The length of our stacks.
+const STACK: usize = 256 << 10;
+/// What a stack of ours has more than the program's.
+const MORE: usize = 128 << 10;
+/// The shortest stack that the kernel takes (`MINSIGSTKSZ`).
+const LEAST: usize = 2048;
+/// The flag of a stack that is disarmed while a handler is on it.
+const DISARMS: c_int = 1 << 31;
+/// The most stacks that are kept for later threads.
+const KEPT: usize = 32;
+
+type Sigaltstack = unsafe extern "C" fn(*const libc::stack_t, *mut libc::stack_t) -> c_int;
+
+/// Stacks of threads that have ended.
+static FREE: [AtomicUsize; KEPT] = [const { AtomicUsize::new(0) }; KEPT];
+/// The key whose destructor takes a thread's stack away.
+static KEY: AtomicU32 = AtomicU32::new(0);
+
+/// Gives the first thread its stack.
+///
+/// # Errors
+/// A line that says what the C library refuses.
+pub fn start() -> Result<(), String> {
+    let mut key = 0;
+    // SAFETY: the function stays in memory as long as the process.
+    match unsafe { libc::pthread_key_create(&mut key, Some(end_thread)) } {
+        0 => KEY.store(key, Relaxed),
+        error => {
+            return Err(format!(
+                "the C library has no room for a thread's value ({error})"
+            ));
+        }
+    }
+    begin_thread();
+    Ok(())
+}
+
+/// Gives the calling thread a stack. Where there is no memory for it, the thread goes on without.
+pub fn begin_thread() {
+    let kept = FREE
+        .iter()
+        .map(|place| place.swap(0, AcqRel))
+        .find(|&at| at != 0);
+    let Some(at) = kept.or_else(|| raw::map_anonymous(STACK).ok()) else {
+        return;
+    };
+    let stack = libc::stack_t {
+        ss_sp: at as *mut c_void,
+        ss_flags: 0,
+        ss_size: STACK,
+    };
+    if in_kernel(Some(&stack)).is_err() {
+        give_back(at, STACK);
+        return;
+    }
+    let words = thread::this();
+    words.stack.store(at, Relaxed);
+    words.stack_len.store(STACK, Relaxed);
+    // SAFETY: the key is ours, and the value is not null.
+    unsafe { libc::pthread_setspecific(KEY.load(Relaxed), at as *const c_void) };
+}
+
+/// Takes the stack of a thread that ends, and what its calls may have left behind.
+unsafe extern "C" fn end_thread(_: *mut c_void) {
+    millpond_mmu::Held::forget_thread();
+    let words = thread::this();
+    let (at, len) = (words.stack.load(Relaxed), words.stack_len.load(Relaxed));
+    let is_free = match in_kernel(None) {
+        // A thread that ends in a handler stays on its stack.
+        Ok(now) if now.ss_sp as usize == at => in_kernel(Some(&NONE)).is_ok(),
+        _ => true,
+    };
+    if at != 0 && is_free {
+        words.stack.store(0, Relaxed);
+        words.set_len.store(0, Relaxed);
+        give_back(at, len);
+    }
+}
+
+fn give_back(at: usize, len: usize) {
+    let is_kept = len == STACK
+        && FREE
+            .iter()
+            .any(|place| place.compare_exchange(0, at, AcqRel, Relaxed).is_ok());
+    if !is_kept {
+        // SAFETY: the mapping was made for a stack, and no thread has it any more.
+        let _ = unsafe { raw::munmap(at, len) };
+    }
+}
+
+const NONE: libc::stack_t = libc::stack_t {
+    ss_sp: core::ptr::null_mut(),
+    ss_flags: libc::SS_DISABLE,
+    ss_size: 0,
+};
+
+/// Makes the system call on structures that live here. The answer is the stack before.
+fn in_kernel(new: Option<&libc::stack_t>) -> Result<libc::stack_t, Errno> {
+    let mut old = NONE;
+    let new = new.map_or(0, |new| core::ptr::from_ref(new) as usize);
+    let args = [new, &raw mut old as usize, 0, 0, 0, 0];
+    // SAFETY: the kernel reads and writes structures that live here. The caller gives a stack that nobody else uses.
+    unsafe { raw::syscall(libc::SYS_sigaltstack, args) }.map(|_| old)
+}
+
+/// Where a change is made: in the kernel at once, or in the context of a handler that makes a call for the program,
+/// which the kernel takes over when the handler returns.
+enum Place<'a> {
+    Kernel,
+    Context(&'a mut libc::ucontext_t),
+}
+
+impl Place<'_> {
+    /// The stack that the kernel has, and the stack pointer of the program.
+    fn now(&self) -> Result<(libc::stack_t, usize), Errno> {
+        Ok(match self {
+            Self::Kernel => (in_kernel(None)?, psm::stack_pointer() as usize),
+            Self::Context(context) => (context.uc_stack, stack_pointer(context)),
+        })
+    }
+
+    fn install(&mut self, stack: &libc::stack_t) -> Result<(), Errno> {
+        match self {
+            Self::Kernel => in_kernel(Some(stack)).map(drop),
+            Self::Context(context) => {
+                context.uc_stack = *stack;
+                Ok(())
+            }
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn stack_pointer(context: &libc::ucontext_t) -> usize {
+    context.uc_mcontext.gregs[libc::REG_RSP as usize] as usize
+}
+
+#[cfg(target_arch = "aarch64")]
+fn stack_pointer(context: &libc::ucontext_t) -> usize {
+    context.uc_mcontext.sp as usize
+}
+
+/// Whether a stack pointer is on a stack, as the kernel sees it.
+fn is_on(pointer: usize, stack: &libc::stack_t) -> bool {
+    let base = stack.ss_sp as usize;
+    stack.ss_flags & DISARMS == 0 && pointer > base && pointer - base <= stack.ss_size
+}
+
+/// Whether the kernel has the calling thread's stack of ours.
+fn is_ours(now: &libc::stack_t) -> bool {
+    let at = thread::this().stack.load(Relaxed);
+    at != 0 && now.ss_sp as usize == at
+}
+
+/// The stack that the program believes it has.
+fn believed(now: &libc::stack_t, pointer: usize) -> libc::stack_t {
+    let words = thread::this();
+    let size = words.set_len.load(Relaxed);
+    let state = match (size, is_on(pointer, now)) {
+        (0, _) => libc::SS_DISABLE,
+        (_, true) => libc::SS_ONSTACK,
+        (_, false) => 0,
+    };
+    libc::stack_t {
+        ss_sp: words.set.load(Relaxed) as *mut c_void,
+        ss_flags: state | words.set_flags.load(Relaxed) as c_int,
+        ss_size: size,
+    }
+}
+
+/// Sets a stack, if there is one. The answer is the stack before. Both are the program's.
+fn change(mut place: Place<'_>, new: Option<libc::stack_t>) -> Result<libc::stack_t, Errno> {
+    let (now, pointer) = place.now()?;
+    let has_ours = is_ours(&now);
+    let before = if has_ours {
+        believed(&now, pointer)
+    } else {
+        now
+    };
+    let Some(new) = new else {
+        return Ok(before);
+    };
+    if before.ss_flags & libc::SS_ONSTACK != 0 {
+        return Err(Errno::PERM);
+    }
+    let new = checked(new)?;
+    if thread::this().stack.load(Relaxed) == 0 || new.ss_flags & DISARMS != 0 {
+        keep_in_memory(&new);
+        place.install(&new)?;
+    } else {
+        make_room(&mut place, &now, pointer, new.ss_size)?;
+    }
+    let words = thread::this();
+    words.set.store(new.ss_sp as usize, Relaxed);
+    words.set_len.store(new.ss_size, Relaxed);
+    words
+        .set_flags
+        .store((new.ss_flags & DISARMS) as u32 as usize, Relaxed);
+    Ok(before)
+}
+
+/// The stack as the kernel would note it, or the kernel's refusal.
+fn checked(mut new: libc::stack_t) -> Result<libc::stack_t, Errno> {
+    match new.ss_flags & !DISARMS {
+        libc::SS_DISABLE => {
+            new.ss_sp = core::ptr::null_mut();
+            new.ss_size = 0;
+        }
+        0 | libc::SS_ONSTACK if new.ss_size < LEAST => return Err(Errno::NOMEM),
+        0 | libc::SS_ONSTACK => {}
+        _ => return Err(Errno::INVAL),
+    }
+    Ok(new)
+}
+
+/// Has the kernel use a stack of ours that is long enough for a program that asks for `asked` bytes.
+fn make_room(
+    place: &mut Place<'_>,
+    now: &libc::stack_t,
+    pointer: usize,
+    asked: usize,
+) -> Result<(), Errno> {
+    let words = thread::this();
+    let (at, len) = (words.stack.load(Relaxed), words.stack_len.load(Relaxed));
+    let ours = |at: usize, len| libc::stack_t {
+        ss_sp: at as *mut c_void,
+        ss_flags: 0,
+        ss_size: len,
+    };
+    let wanted = asked
+        .saturating_add(MORE)
+        .max(STACK)
+        .checked_next_multiple_of(4096);
+    let wanted = wanted.ok_or(Errno::NOMEM)?;
+    let mine = ours(at, len);
+    if wanted <= len || is_on(pointer, &mine) || matches!(place, Place::Context(_)) {
+        // A handler, or a call that is made in one, is on our stack now and cannot leave it.
+        return if is_ours(now) {
+            Ok(())
+        } else {
+            place.install(&mine)
+        };
+    }
+    let longer = raw::map_anonymous(wanted)?;
+    if let Err(error) = place.install(&ours(longer, wanted)) {
+        give_back(longer, wanted);
+        return Err(error);
+    }
+    words.stack.store(longer, Relaxed);
+    words.stack_len.store(wanted, Relaxed);
+    give_back(at, len);
+    Ok(())
+}
+
+/// Keeps a stack in memory on which the kernel will write frames.
+fn keep_in_memory(stack: &libc::stack_t) {
+    let (start, len) = (stack.ss_sp as usize, stack.ss_size);
+    if len == 0 || !space::contains(start) || !space::contains(start.saturating_add(len - 1)) {
+        return;
+    }
+    let (start, end) = (start & !4095, (start + len).next_multiple_of(4096));
+    // If this fails nothing better can be done: the stack may be in memory when it is needed.
+    let _ = crate::vma::locked(move |vmas| vmas.pin(start..end));
+}
+
+/// Makes the system call `sigaltstack` for the program.
+pub fn by_number(args: [usize; 6], context: Option<&mut libc::ucontext_t>) -> Result<usize, Errno> {
+    let [new, old, ..] = args;
+    let new = match new {
+        0 => None,
+        at => {
+            let mut bytes = [0; size_of::<libc::stack_t>()];
+            if !millpond_mmu::read(at, &mut bytes) {
+                return Err(Errno::FAULT);
+            }
+            // SAFETY: the structure is made of numbers and an address that nobody follows here.
+            Some(unsafe { core::ptr::read_unaligned(bytes.as_ptr().cast::<libc::stack_t>()) })
+        }
+    };
+    let place = context.map_or(Place::Kernel, Place::Context);
+    let before = change(place, new)?;
+    if old != 0 {
+        // SAFETY: the kernel finds out whether the place can be written, and writes a structure of this size.
+        unsafe {
+            put(old, &before, |at| {
+                raw::syscall(libc::SYS_sigaltstack, [0, at, 0, 0, 0, 0])
+            })?
+        };
+    }
+    Ok(0)
+}
+
+/// Replaces the C library's `sigaltstack`.
+///
+/// # Safety
+/// The conditions are those of the function that this one replaces.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn sigaltstack(new: *const libc::stack_t, old: *mut libc::stack_t) -> c_int {
+    if !guard::is_on() {
+        // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
+        return unsafe { real::SIGALTSTACK.get::<Sigaltstack>()(new, old) };
+    }
+    let args = [new as usize, old as usize, 0, 0, 0, 0];
+    crate::c_result(by_number(args, None).map(drop))
+}

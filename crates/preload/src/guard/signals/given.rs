@@ -1,0 +1,233 @@
+//! Threads on stacks that the program gives them, in managed memory.
+//!
+//! The C library puts a thread's control block and static thread-local storage at the top of its stack. It begins and
+//! ends threads with all signals blocked, and names that memory to the kernel meanwhile: the filter stops such a call,
+//! and the thread is killed by a SIGSYS that is blocked. To keep the top in memory is not enough, since the filter does
+//! not know.
+//!
+//! So such a thread begins on a stack of the C library's, as long as the given one, where its control block stays.
+//! From there it goes to the given stack to run the program's function, and comes back when that returns, or is
+//! unwound through the step when the thread ends otherwise. The C library compares the addresses of frames while it
+//! unwinds; managed memory lies below its own mappings, so the frames are in the order that it expects. A thread that
+//! asks for its own attributes is told of the given stack.
+
+use super::{real, thread};
+use crate::space;
+use core::ffi::{c_int, c_void};
+use core::mem::MaybeUninit;
+use core::sync::atomic::Ordering::Relaxed;
+
+/// What our own frames need below the C library's.
+const MORE: usize = 64 << 10;
+
+/// A stack: its lowest address and its length.
+#[derive(Clone, Copy)]
+pub struct Given {
+    pub base: usize,
+    pub len: usize,
+}
+
+impl Given {
+    /// The stack of these attributes, if they have one in managed memory.
+    ///
+    /// # Safety
+    /// The attributes are null or valid.
+    pub unsafe fn of(attributes: *const libc::pthread_attr_t) -> Option<Self> {
+        if attributes.is_null() {
+            return None;
+        }
+        let (mut base, mut len) = (core::ptr::null_mut(), 0);
+        // SAFETY: the caller guarantees the attributes, and the results live here.
+        if unsafe { libc::pthread_attr_getstack(attributes, &mut base, &mut len) } != 0 {
+            return None;
+        }
+        let base = base as usize;
+        let is_managed = len > 0 && space::contains(base) && space::contains(base + len - 1);
+        is_managed.then_some(Self { base, len })
+    }
+}
+
+/// Attributes of a thread that are given back when the value is dropped.
+pub struct Attributes(libc::pthread_attr_t);
+
+impl Drop for Attributes {
+    fn drop(&mut self) {
+        // SAFETY: the attributes were initialised.
+        unsafe { libc::pthread_attr_destroy(&mut self.0) };
+    }
+}
+
+unsafe extern "C" {
+    fn pthread_attr_getdetachstate(from: *const libc::pthread_attr_t, state: *mut c_int) -> c_int;
+}
+
+impl Attributes {
+    /// The same attributes, with a stack of the C library's in place of the given one. The answer is `None` where the C
+    /// library refuses one of them.
+    ///
+    /// # Safety
+    /// The attributes are valid.
+    pub unsafe fn without_stack(from: *const libc::pthread_attr_t, given: Given) -> Option<Self> {
+        let mut made = MaybeUninit::uninit();
+        // SAFETY: the place lives here.
+        if unsafe { libc::pthread_attr_init(made.as_mut_ptr()) } != 0 {
+            return None;
+        }
+        // SAFETY: the attributes were initialised just now.
+        let mut made = Self(unsafe { made.assume_init() });
+        let to = &mut made.0;
+        let (mut detached, mut inherits, mut policy, mut guard) = (0, 0, 0, 0);
+        let mut parameters = MaybeUninit::<libc::sched_param>::uninit();
+        // SAFETY: the caller guarantees `from`; all else lives here, and each value is read after it was written.
+        let is_done = unsafe {
+            pthread_attr_getdetachstate(from, &mut detached) == 0
+                && libc::pthread_attr_setdetachstate(to, detached) == 0
+                && libc::pthread_attr_getguardsize(from, &mut guard) == 0
+                && libc::pthread_attr_setguardsize(to, guard) == 0
+                && libc::pthread_attr_getschedpolicy(from, &mut policy) == 0
+                && libc::pthread_attr_setschedpolicy(to, policy) == 0
+                && libc::pthread_attr_getschedparam(from, parameters.as_mut_ptr()) == 0
+                && libc::pthread_attr_setschedparam(to, parameters.as_ptr()) == 0
+                && libc::pthread_attr_getinheritsched(from, &mut inherits) == 0
+                && libc::pthread_attr_setinheritsched(to, inherits) == 0
+                && libc::pthread_attr_setstacksize(to, given.len + MORE) == 0
+        };
+        // SAFETY: both are valid.
+        (is_done && unsafe { copy_processors(from, to) && copy_mask(from, to) }).then_some(made)
+    }
+
+    pub fn as_ptr(&self) -> *const libc::pthread_attr_t {
+        &self.0
+    }
+}
+
+/// Copies the processors that the thread may run on. Attributes without any answer that it may run on all.
+unsafe fn copy_processors(
+    from: *const libc::pthread_attr_t,
+    to: *mut libc::pthread_attr_t,
+) -> bool {
+    /// Enough for as many processors as a kernel can have.
+    const BYTES: usize = 8192 / 8;
+    let mut set = [0u64; BYTES / 8];
+    // SAFETY: the caller guarantees the attributes, and the set lives here.
+    unsafe {
+        let at = set.as_mut_ptr().cast::<libc::cpu_set_t>();
+        if libc::pthread_attr_getaffinity_np(from, BYTES, at) != 0 {
+            return false;
+        }
+        set.iter().all(|&word| word == u64::MAX)
+            || libc::pthread_attr_setaffinity_np(to, BYTES, at) == 0
+    }
+}
+
+/// Copies the mask that the thread is to begin with, where the C library knows of such masks.
+unsafe fn copy_mask(from: *const libc::pthread_attr_t, to: *mut libc::pthread_attr_t) -> bool {
+    /// `PTHREAD_ATTR_NO_SIGMASK_NP`.
+    const NONE: c_int = -1;
+    type Get = unsafe extern "C" fn(*const libc::pthread_attr_t, *mut libc::sigset_t) -> c_int;
+    type Set = unsafe extern "C" fn(*mut libc::pthread_attr_t, *const libc::sigset_t) -> c_int;
+    if !real::ATTR_GETSIGMASK.is_there() || !real::ATTR_SETSIGMASK.is_there() {
+        return true;
+    }
+    let mut mask = MaybeUninit::uninit();
+    // SAFETY: the C library's functions of these names have these types; the mask is read after it was written.
+    unsafe {
+        match real::ATTR_GETSIGMASK.get::<Get>()(from, mask.as_mut_ptr()) {
+            0 => real::ATTR_SETSIGMASK.get::<Set>()(to, mask.as_ptr()) == 0,
+            answer => answer == NONE,
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+core::arch::global_asm!(
+    ".pushsection .text.millpond_on_given, \"ax\", @progbits",
+    ".hidden millpond_on_given",
+    ".globl millpond_on_given",
+    ".type millpond_on_given, @function",
+    "millpond_on_given:",
+    "    .cfi_startproc",
+    "    pushq %rbp",
+    "    .cfi_def_cfa_offset 16",
+    "    .cfi_offset %rbp, -16",
+    "    movq %rsp, %rbp",
+    "    .cfi_def_cfa_register %rbp",
+    "    movq %rdx, %rsp",
+    "    callq *%rsi",
+    "    movq %rbp, %rsp",
+    "    popq %rbp",
+    "    .cfi_def_cfa %rsp, 8",
+    "    ret",
+    "    .cfi_endproc",
+    ".size millpond_on_given, . - millpond_on_given",
+    ".popsection",
+    options(att_syntax)
+);
+
+#[cfg(target_arch = "aarch64")]
+core::arch::global_asm!(
+    ".pushsection .text.millpond_on_given, \"ax\", @progbits",
+    ".hidden millpond_on_given",
+    ".globl millpond_on_given",
+    ".type millpond_on_given, @function",
+    "millpond_on_given:",
+    "    .cfi_startproc",
+    "    stp x29, x30, [sp, #-16]!",
+    "    .cfi_def_cfa_offset 16",
+    "    .cfi_offset x29, -16",
+    "    .cfi_offset x30, -8",
+    "    mov x29, sp",
+    "    .cfi_def_cfa x29, 16",
+    "    mov sp, x2",
+    "    blr x1",
+    "    mov sp, x29",
+    "    ldp x29, x30, [sp], #16",
+    "    .cfi_def_cfa sp, 0",
+    "    ret",
+    "    .cfi_endproc",
+    ".size millpond_on_given, . - millpond_on_given",
+    ".popsection",
+);
+
+/// A thread's function, which may be unwound.
+pub type Unwound = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
+
+unsafe extern "C-unwind" {
+    /// Calls `start` with `argument` on the stack that ends at `top`.
+    fn millpond_on_given(argument: *mut c_void, start: Unwound, top: usize) -> *mut c_void;
+}
+
+/// Runs a thread's function on the stack that the program has given.
+pub fn run(given: Given, start: Unwound, argument: *mut c_void) -> *mut c_void {
+    let words = thread::this();
+    words.given_len.store(given.len, Relaxed);
+    words.given.store(given.base, Relaxed);
+    let top = (given.base + given.len) & !63;
+    // SAFETY: the program has given this memory for the thread's stack, which nobody else uses then.
+    unsafe { millpond_on_given(argument, start, top) }
+}
+
+/// Replaces the C library's `pthread_getattr_np`.
+///
+/// # Safety
+/// The conditions are those of the function that this one replaces.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn pthread_getattr_np(
+    of: libc::pthread_t,
+    attributes: *mut libc::pthread_attr_t,
+) -> c_int {
+    type Get = unsafe extern "C" fn(libc::pthread_t, *mut libc::pthread_attr_t) -> c_int;
+    // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
+    let result = unsafe { real::GETATTR.get::<Get>()(of, attributes) };
+    if result != 0 || !crate::guard::is_on() {
+        return result;
+    }
+    let words = thread::this();
+    let (base, len) = (words.given.load(Relaxed), words.given_len.load(Relaxed));
+    // SAFETY: the call only asks who the caller is.
+    if base == 0 || unsafe { libc::pthread_self() } != of {
+        return 0;
+    }
+    // SAFETY: the attributes were made just now.
+    unsafe { libc::pthread_attr_setstack(attributes, base as *mut c_void, len) }
+}

@@ -1,0 +1,214 @@
+//! The masks of threads: SIGBUS and SIGSYS are never blocked in the kernel, and the program reads back what it has set.
+//!
+//! A SIGBUS that is blocked when a page is out ends the process, and so does a SIGSYS in place of a call. So both are
+//! taken out of each mask on its way to the kernel. Which of them the program believes to be blocked is kept for each
+//! [thread](super::thread) and added to each mask that it reads. A new thread begins with its maker's.
+//!
+//! *Where a fault is served* both are blocked all the same, with everything else: another signal would have its frame
+//! written where that of the fault is, since the thread is on neither of its stacks. The manager's own code blocks and
+//! restores signals there by the same functions, which then do what they say.
+//!
+//! *What differs from the kernel.* A SIGBUS or SIGSYS that somebody sends to a thread which believes it blocked comes
+//! at once. A handler that leaves the mask changed, or is left by `siglongjmp`, leaves the thread's two bits as they
+//! were set last: the program may read one of the two where the kernel would say otherwise. A program that is begun
+//! by `execve` finds neither blocked. A mask that is put together by hand in a handler's context (`uc_sigmask`)
+//! reaches the kernel as it is, and so does one that lies outside of managed memory and is set by an instruction of
+//! the program's own.
+
+use super::actions::{SET, set_word, word};
+use super::thread;
+use super::{bit, never_blocked, put, real};
+use crate::{guard, raw};
+use core::ffi::c_int;
+use core::sync::atomic::Ordering::Relaxed;
+use rustix::io::Errno;
+
+/// The signals that the C library keeps for itself, and takes out of the masks that a program sets by its functions.
+pub const OF_C_LIBRARY: u64 = bit(32) | bit(33);
+
+type Change = unsafe extern "C" fn(c_int, *const libc::sigset_t, *mut libc::sigset_t) -> c_int;
+
+/// Unblocks SIGBUS and SIGSYS in the first thread, which may have inherited a mask with them.
+///
+/// # Errors
+/// A line that says what the kernel refuses.
+pub fn start() -> Result<(), String> {
+    let before = in_kernel(libc::SIG_UNBLOCK, Some(never_blocked()))
+        .map_err(|error| format!("the kernel unblocks no signals ({error})"))?;
+    thread::this()
+        .masked
+        .store(before & never_blocked(), Relaxed);
+    Ok(())
+}
+
+/// Unblocks more signals in the first thread, which are ours from now on.
+///
+/// # Errors
+/// As for [`start`].
+pub fn unblock_too(signals: u64) -> Result<(), String> {
+    let before = in_kernel(libc::SIG_UNBLOCK, Some(signals))
+        .map_err(|error| format!("the kernel unblocks no signals ({error})"))?;
+    thread::this().masked.fetch_or(before & signals, Relaxed);
+    Ok(())
+}
+
+/// Begins in a new thread whose maker believed `masked` to be blocked. A thread may begin with a mask of its own,
+/// which the C library has put into its attributes and set.
+pub fn begin_thread(masked: u64) {
+    let before = in_kernel(libc::SIG_UNBLOCK, Some(never_blocked())).unwrap_or(0) & never_blocked();
+    let masked = if before == 0 { masked } else { before };
+    thread::this().masked.store(masked, Relaxed);
+}
+
+/// Makes the system call on words that live here. The answer is the mask before.
+fn in_kernel(how: c_int, set: Option<u64>) -> Result<u64, Errno> {
+    let mut before = 0u64;
+    let set = set
+        .as_ref()
+        .map_or(0, |set| core::ptr::from_ref(set) as usize);
+    let args = [how as usize, set, &raw mut before as usize, SET, 0, 0];
+    // SAFETY: the kernel reads and writes words that live here.
+    unsafe { raw::syscall(libc::SYS_rt_sigprocmask, args) }.map(|_| before)
+}
+
+/// Changes the mask that a thread will have when it leaves a handler. The answer is the mask before.
+fn in_context(how: c_int, set: Option<u64>, context: &mut libc::ucontext_t) -> Result<u64, Errno> {
+    // The kernel's structure has a set of 64 signals there, and other things behind it.
+    // SAFETY: the set is the context's.
+    let before = unsafe { word(&context.uc_sigmask) };
+    if let Some(set) = set {
+        if !matches!(how, libc::SIG_BLOCK | libc::SIG_UNBLOCK | libc::SIG_SETMASK) {
+            return Err(Errno::INVAL);
+        }
+        let blockable = !(bit(libc::SIGKILL) | bit(libc::SIGSTOP));
+        let after = applied(how, before, set) & blockable;
+        // SAFETY: as above; only the 64 signals are written.
+        unsafe { set_word(&mut context.uc_sigmask, after) };
+    }
+    Ok(before)
+}
+
+/// A mask, changed by a set.
+fn applied(how: c_int, before: u64, set: u64) -> u64 {
+    match how {
+        libc::SIG_BLOCK => before | set,
+        libc::SIG_UNBLOCK => before & !set,
+        _ => set,
+    }
+}
+
+/// Changes the calling thread's mask, as the program sees it, if there is a set. The answer is the mask before. In a
+/// handler that makes a call for the program, the mask is that of the handler's `context`.
+pub fn change(
+    how: c_int,
+    set: Option<u64>,
+    context: Option<&mut libc::ucontext_t>,
+) -> Result<u64, Errno> {
+    let words = thread::this();
+    if words.serves.load(Relaxed) != 0 {
+        return in_kernel(how, set);
+    }
+    let masked = &words.masked;
+    let hidden = masked.load(Relaxed);
+    let given = set.map(|set| set & !never_blocked());
+    let before = match context {
+        None => in_kernel(how, given)?,
+        Some(context) => in_context(how, given, context)?,
+    };
+    if let Some(set) = set {
+        masked.store(applied(how, hidden, set & never_blocked()), Relaxed);
+    }
+    Ok(before & !never_blocked() | hidden)
+}
+
+/// Does what `pthread_sigmask` does.
+///
+/// # Safety
+/// The conditions are those of `pthread_sigmask`.
+unsafe fn change_by_function(
+    how: c_int,
+    set: *const libc::sigset_t,
+    old: *mut libc::sigset_t,
+) -> Result<(), Errno> {
+    let set = match set.is_null() {
+        true => None,
+        // SAFETY: the caller guarantees a set.
+        false => Some(unsafe { word(set) } & !OF_C_LIBRARY),
+    };
+    let before = change(how, set, None)?;
+    if !old.is_null() {
+        // SAFETY: the caller guarantees a place for a set. Like the kernel, this writes 64 signals.
+        unsafe { set_word(old, before) };
+    }
+    Ok(())
+}
+
+/// Makes the system call `rt_sigprocmask` for the program.
+pub fn by_number(args: [usize; 6], context: Option<&mut libc::ucontext_t>) -> Result<usize, Errno> {
+    let [how, set, old, size, ..] = args;
+    if size != SET {
+        return Err(Errno::INVAL);
+    }
+    let set = match set {
+        0 => None,
+        at => Some(read(at)?),
+    };
+    let before = change(how as c_int, set, context)?;
+    if old != 0 {
+        // SAFETY: the kernel finds out whether the place can be written, and writes a set of this size.
+        unsafe {
+            put(old, &before, |at| {
+                raw::syscall(libc::SYS_rt_sigprocmask, [0, 0, at, SET, 0, 0])
+            })?
+        };
+    }
+    Ok(0)
+}
+
+/// Reads a set of the program's.
+pub fn read(at: usize) -> Result<u64, Errno> {
+    let mut bytes = [0; SET];
+    match millpond_mmu::read(at, &mut bytes) {
+        true => Ok(u64::from_ne_bytes(bytes)),
+        false => Err(Errno::FAULT),
+    }
+}
+
+/// Replaces the C library's `pthread_sigmask`.
+///
+/// # Safety
+/// The conditions are those of the function that this one replaces.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn pthread_sigmask(
+    how: c_int,
+    set: *const libc::sigset_t,
+    old: *mut libc::sigset_t,
+) -> c_int {
+    if !guard::is_on() {
+        // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
+        return unsafe { real::PTHREAD_SIGMASK.get::<Change>()(how, set, old) };
+    }
+    // SAFETY: the caller guarantees what this call needs.
+    match unsafe { change_by_function(how, set, old) } {
+        Ok(()) => 0,
+        Err(error) => error.raw_os_error(),
+    }
+}
+
+/// Replaces the C library's `sigprocmask`.
+///
+/// # Safety
+/// The conditions are those of the function that this one replaces.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn sigprocmask(
+    how: c_int,
+    set: *const libc::sigset_t,
+    old: *mut libc::sigset_t,
+) -> c_int {
+    if !guard::is_on() {
+        // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
+        return unsafe { real::SIGPROCMASK.get::<Change>()(how, set, old) };
+    }
+    // SAFETY: the caller guarantees what this call needs.
+    crate::c_result(unsafe { change_by_function(how, set, old) })
+}

@@ -1,0 +1,113 @@
+//! What is kept of each thread: a few words of thread-local storage.
+//!
+//! They are read by signal handlers and by functions that a program may call in its handlers, so they must be there
+//! without an allocation. The usual way to thread-local storage of a library asks the dynamic linker, which may
+//! allocate when libraries have been loaded meanwhile. This library is loaded when the process starts, so its storage
+//! lies at a distance from the thread pointer that the linker knows then (the model "initial exec"). Rust has no stable
+//! name for that model, hence the few lines of assembler.
+//!
+//! A child of `vfork` shares the words with the thread that waits for it.
+
+use core::sync::atomic::{AtomicU64, AtomicUsize};
+
+/// The words of one thread. All begin as zeros. The thread's signal handlers change them too.
+#[repr(C)]
+pub struct Thread {
+    /// Those of [`never_blocked`](super::never_blocked) that the program believes to be blocked.
+    pub masked: AtomicU64,
+    /// Our alternate stack: its lowest address, or 0, and its length.
+    pub stack: AtomicUsize,
+    pub stack_len: AtomicUsize,
+    /// The alternate stack that the program has set: address, length (0 when it has none) and flags.
+    pub set: AtomicUsize,
+    pub set_len: AtomicUsize,
+    pub set_flags: AtomicUsize,
+    /// The stack in managed memory that the program has given the thread: its lowest address, or 0, and its length.
+    pub given: AtomicUsize,
+    pub given_len: AtomicUsize,
+    /// Not 0 while the thread serves a fault, with all signals blocked in earnest.
+    pub serves: AtomicUsize,
+    unused: AtomicUsize,
+}
+
+const _: () = assert!(size_of::<Thread>() == 80);
+
+#[cfg(target_arch = "x86_64")]
+core::arch::global_asm!(
+    ".pushsection .tbss.millpond_thread, \"awT\", @nobits",
+    ".hidden millpond_thread",
+    ".globl millpond_thread",
+    ".type millpond_thread, @tls_object",
+    ".balign 16",
+    "millpond_thread:",
+    "    .zero 80",
+    ".size millpond_thread, 80",
+    ".popsection",
+    ".pushsection .text.millpond_this_thread, \"ax\", @progbits",
+    ".hidden millpond_this_thread",
+    ".globl millpond_this_thread",
+    ".type millpond_this_thread, @function",
+    "millpond_this_thread:",
+    "    movq %fs:0, %rax",
+    "    addq millpond_thread@gottpoff(%rip), %rax",
+    "    ret",
+    ".size millpond_this_thread, . - millpond_this_thread",
+    ".popsection",
+    options(att_syntax)
+);
+
+#[cfg(target_arch = "aarch64")]
+core::arch::global_asm!(
+    ".pushsection .tbss.millpond_thread, \"awT\", @nobits",
+    ".hidden millpond_thread",
+    ".globl millpond_thread",
+    ".type millpond_thread, @tls_object",
+    ".balign 16",
+    "millpond_thread:",
+    "    .zero 80",
+    ".size millpond_thread, 80",
+    ".popsection",
+    ".pushsection .text.millpond_this_thread, \"ax\", @progbits",
+    ".hidden millpond_this_thread",
+    ".globl millpond_this_thread",
+    ".type millpond_this_thread, @function",
+    "millpond_this_thread:",
+    "    mrs x0, tpidr_el0",
+    "    adrp x1, :gottprel:millpond_thread",
+    "    ldr x1, [x1, :gottprel_lo12:millpond_thread]",
+    "    add x0, x0, x1",
+    "    ret",
+    ".size millpond_this_thread, . - millpond_this_thread",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    safe fn millpond_this_thread() -> *const Thread;
+}
+
+/// The words of the calling thread.
+#[inline]
+pub fn this() -> &'static Thread {
+    // SAFETY: the address is that of 80 aligned bytes which belong to the calling thread and live as long as it runs.
+    // No caller keeps the reference beyond its own frame, and all words are atomic.
+    unsafe { &*millpond_this_thread() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::Ordering::Relaxed;
+
+    #[test]
+    fn each_thread_has_words_of_its_own_that_begin_as_zeros() {
+        this().masked.store(7, Relaxed);
+        let other = std::thread::spawn(|| {
+            let before = this().masked.swap(9, Relaxed);
+            (before, core::ptr::from_ref(this()) as usize)
+        });
+        let (before, at) = other.join().unwrap();
+        assert_eq!(before, 0);
+        assert_eq!(this().masked.swap(0, Relaxed), 7);
+        assert_ne!(at, core::ptr::from_ref(this()) as usize);
+    }
+}

@@ -1,0 +1,307 @@
+//! Calls that wait under a mask of their own: `sigsuspend`, `ppoll`, `pselect`, `epoll_pwait`.
+//!
+//! SIGBUS and SIGSYS are taken out of the mask, which the kernel reads from our stack. Everything else that the call
+//! names is held while it lasts. The functions are points where a thread may be cancelled; the C library has them
+//! cancelled at once while they wait, and so do these. A thread that is cancelled there leaves its holds to its end.
+
+use super::actions::{self, SET};
+use super::{masks, never_blocked, real};
+use crate::guard::call;
+use crate::{c_answer, guard};
+use core::ffi::c_int;
+use rustix::io::Errno;
+
+type Suspend = unsafe extern "C-unwind" fn(*const libc::sigset_t) -> c_int;
+type Mask = *const libc::sigset_t;
+type Ppoll = unsafe extern "C-unwind" fn(
+    *mut libc::pollfd,
+    libc::nfds_t,
+    *const libc::timespec,
+    Mask,
+) -> c_int;
+type PpollChk = unsafe extern "C-unwind" fn(
+    *mut libc::pollfd,
+    libc::nfds_t,
+    *const libc::timespec,
+    Mask,
+    usize,
+) -> c_int;
+type Pselect = unsafe extern "C-unwind" fn(
+    c_int,
+    *mut libc::fd_set,
+    *mut libc::fd_set,
+    *mut libc::fd_set,
+    *const libc::timespec,
+    Mask,
+) -> c_int;
+type EpollPwait =
+    unsafe extern "C-unwind" fn(c_int, *mut libc::epoll_event, c_int, c_int, Mask) -> c_int;
+type EpollPwait2 = unsafe extern "C-unwind" fn(
+    c_int,
+    *mut libc::epoll_event,
+    c_int,
+    *const libc::timespec,
+    Mask,
+) -> c_int;
+
+/// Makes one of these calls for the program. The answer is `None` for any other call.
+///
+/// # Safety
+/// The conditions are those of the system call.
+pub unsafe fn by_number(number: i64, args: [usize; 6]) -> Option<Result<usize, Errno>> {
+    // SAFETY: the caller guarantees what these calls need.
+    Some(unsafe {
+        match number {
+            libc::SYS_rt_sigsuspend => suspended(args),
+            libc::SYS_ppoll => under_mask(number, args, 3),
+            libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => under_mask(number, args, 4),
+            libc::SYS_pselect6 => selected(args),
+            _ => return None,
+        }
+    })
+}
+
+unsafe fn suspended([mask, size, ..]: [usize; 6]) -> Result<usize, Errno> {
+    if size != SET {
+        return Err(Errno::INVAL);
+    }
+    let mask = masks::read(mask)? & !never_blocked();
+    let args = [&raw const mask as usize, SET, 0, 0, 0, 0];
+    // SAFETY: the kernel reads a set that lives here.
+    unsafe { call::held(libc::SYS_rt_sigsuspend, args) }
+}
+
+/// Makes a call whose argument `at` is a mask, with the mask's size behind it.
+unsafe fn under_mask(number: i64, mut args: [usize; 6], at: usize) -> Result<usize, Errno> {
+    let mask;
+    if args[at] != 0 {
+        if args[at + 1] != SET {
+            return Err(Errno::INVAL);
+        }
+        mask = masks::read(args[at])? & !never_blocked();
+        args[at] = &raw const mask as usize;
+    }
+    // SAFETY: the caller guarantees what this call needs, and the mask lives here.
+    unsafe { call::held(number, args) }
+}
+
+/// Makes the call `pselect6`, whose last argument is the address of the mask's address and size.
+unsafe fn selected(mut args: [usize; 6]) -> Result<usize, Errno> {
+    let mask;
+    let mut named: [usize; 2];
+    if args[5] != 0 {
+        let mut bytes = [0; size_of::<[usize; 2]>()];
+        if !millpond_mmu::read(args[5], &mut bytes) {
+            return Err(Errno::FAULT);
+        }
+        // SAFETY: any bytes are two numbers.
+        named = unsafe { core::mem::transmute::<[u8; size_of::<[usize; 2]>()], [usize; 2]>(bytes) };
+        if named[0] != 0 {
+            if named[1] != SET {
+                return Err(Errno::INVAL);
+            }
+            mask = masks::read(named[0])? & !never_blocked();
+            named[0] = &raw const mask as usize;
+        }
+        args[5] = &raw const named as usize;
+    }
+    // SAFETY: the caller guarantees what this call needs, and the mask lives here.
+    unsafe { call::held(libc::SYS_pselect6, args) }
+}
+
+unsafe extern "C-unwind" {
+    /// A thread that is to be cancelled never returns from it.
+    fn pthread_setcanceltype(new: c_int, old: *mut c_int) -> c_int;
+}
+
+/// Makes a call for a function of the C library's, in which the thread may be cancelled.
+///
+/// # Safety
+/// The conditions are those of the system call.
+unsafe fn waited(number: i64, args: [usize; 6]) -> c_int {
+    /// `PTHREAD_CANCEL_ASYNCHRONOUS`.
+    const AT_ONCE: c_int = 1;
+    let mut before = 0;
+    // SAFETY: the place lives here.
+    unsafe { pthread_setcanceltype(AT_ONCE, &mut before) };
+    // SAFETY: the caller guarantees what this call needs.
+    let answer = unsafe { by_number(number, args) }.unwrap_or(Err(Errno::NOSYS));
+    // SAFETY: the type is one that the thread had.
+    unsafe { pthread_setcanceltype(before, core::ptr::null_mut()) };
+    c_answer(answer) as c_int
+}
+
+/// Replaces the C library's `sigsuspend`.
+///
+/// # Safety
+/// The conditions are those of the function that this one replaces.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn sigsuspend(mask: *const libc::sigset_t) -> c_int {
+    // SAFETY: the C library's function of this name has this type.
+    let real = unsafe { real::SIGSUSPEND.get::<Suspend>() };
+    if !guard::is_on() {
+        // SAFETY: the caller guarantees what this call needs.
+        return unsafe { real(mask) };
+    }
+    // SAFETY: the caller guarantees a set.
+    let mask = actions::set_of(unsafe { actions::word(mask) } & !never_blocked());
+    // SAFETY: the set lives here.
+    unsafe { real(&mask) }
+}
+
+/// Replaces the C library's `__sigsuspend`.
+///
+/// # Safety
+/// The conditions are those of the function that this one replaces.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn __sigsuspend(mask: *const libc::sigset_t) -> c_int {
+    // SAFETY: the caller guarantees what this call needs.
+    unsafe { sigsuspend(mask) }
+}
+
+/// Replaces the C library's `ppoll`.
+///
+/// # Safety
+/// The conditions are those of the function that this one replaces.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn ppoll(
+    fds: *mut libc::pollfd,
+    count: libc::nfds_t,
+    timeout: *const libc::timespec,
+    mask: Mask,
+) -> c_int {
+    if !guard::is_on() {
+        // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
+        return unsafe { real::PPOLL.get::<Ppoll>()(fds, count, timeout, mask) };
+    }
+    // The kernel writes the time that is left, and the program does not expect that.
+    // SAFETY: the caller guarantees a null pointer or a time.
+    let left = unsafe { timeout.as_ref() }.copied();
+    let left = left
+        .as_ref()
+        .map_or(0, |left| core::ptr::from_ref(left) as usize);
+    let args = [fds as usize, count as usize, left, mask as usize, SET, 0];
+    // SAFETY: the caller guarantees what this call needs.
+    unsafe { waited(libc::SYS_ppoll, args) }
+}
+
+/// Replaces the C library's `__ppoll_chk`, which knows how long the array is.
+///
+/// # Safety
+/// The conditions are those of the function that this one replaces.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn __ppoll_chk(
+    fds: *mut libc::pollfd,
+    count: libc::nfds_t,
+    timeout: *const libc::timespec,
+    mask: Mask,
+    len: usize,
+) -> c_int {
+    let is_too_short = ((len / size_of::<libc::pollfd>()) as u64) < count;
+    if is_too_short || !guard::is_on() {
+        // The C library's function ends a process whose array is too short.
+        // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
+        return unsafe { real::PPOLL_CHK.get::<PpollChk>()(fds, count, timeout, mask, len) };
+    }
+    // SAFETY: the caller guarantees what this call needs.
+    unsafe { ppoll(fds, count, timeout, mask) }
+}
+
+/// Replaces the C library's `pselect`.
+///
+/// # Safety
+/// The conditions are those of the function that this one replaces.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn pselect(
+    count: c_int,
+    reads: *mut libc::fd_set,
+    writes: *mut libc::fd_set,
+    exceptions: *mut libc::fd_set,
+    timeout: *const libc::timespec,
+    mask: Mask,
+) -> c_int {
+    if !guard::is_on() {
+        // SAFETY: the C library's function of this name has this type.
+        let real = unsafe { real::PSELECT.get::<Pselect>() };
+        // SAFETY: the caller guarantees what this call needs.
+        return unsafe { real(count, reads, writes, exceptions, timeout, mask) };
+    }
+    // The kernel writes the time that is left, and the program does not expect that.
+    // SAFETY: the caller guarantees a null pointer or a time.
+    let left = unsafe { timeout.as_ref() }.copied();
+    let left = left
+        .as_ref()
+        .map_or(0, |left| core::ptr::from_ref(left) as usize);
+    let named = [mask as usize, SET];
+    let sets = [reads, writes, exceptions].map(|set| set as usize);
+    let args = [
+        count as usize,
+        sets[0],
+        sets[1],
+        sets[2],
+        left,
+        named.as_ptr() as usize,
+    ];
+    // SAFETY: the caller guarantees what this call needs.
+    unsafe { waited(libc::SYS_pselect6, args) }
+}
+
+/// Replaces the C library's `epoll_pwait`.
+///
+/// # Safety
+/// The conditions are those of the function that this one replaces.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn epoll_pwait(
+    epoll: c_int,
+    events: *mut libc::epoll_event,
+    count: c_int,
+    timeout: c_int,
+    mask: Mask,
+) -> c_int {
+    if !guard::is_on() {
+        // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
+        return unsafe {
+            real::EPOLL_PWAIT.get::<EpollPwait>()(epoll, events, count, timeout, mask)
+        };
+    }
+    let args = [
+        epoll as usize,
+        events as usize,
+        count as usize,
+        timeout as usize,
+        mask as usize,
+        SET,
+    ];
+    // SAFETY: the caller guarantees what this call needs.
+    unsafe { waited(libc::SYS_epoll_pwait, args) }
+}
+
+/// Replaces the C library's `epoll_pwait2`.
+///
+/// # Safety
+/// The conditions are those of the function that this one replaces.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn epoll_pwait2(
+    epoll: c_int,
+    events: *mut libc::epoll_event,
+    count: c_int,
+    timeout: *const libc::timespec,
+    mask: Mask,
+) -> c_int {
+    if !guard::is_on() {
+        // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
+        return unsafe {
+            real::EPOLL_PWAIT2.get::<EpollPwait2>()(epoll, events, count, timeout, mask)
+        };
+    }
+    let args = [
+        epoll as usize,
+        events as usize,
+        count as usize,
+        timeout as usize,
+        mask as usize,
+        SET,
+    ];
+    // SAFETY: the caller guarantees what this call needs.
+    unsafe { waited(libc::SYS_epoll_pwait2, args) }
+}

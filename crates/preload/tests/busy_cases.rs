@@ -34,5 +34,7 @@ fn as_much_as_the_budget_is_written_and_read_directly() {
 
 #[test]
 fn a_buffer_that_the_kernel_keeps_leaves_the_rest_its_room() {
-    prints_the_same("registered_buffers", &[]);
+    if common::is_by_handler("rings of io_uring, which are refused") {
+        prints_the_same("registered_buffers", &[]);
+    }
 }

@@ -42,7 +42,9 @@ fn the_last_thread_ends_the_process_however_it_ends() {
     }
     let directory = tempfile::tempdir().unwrap();
     let program = common::compile("ends_by_number", directory.path(), &[]);
-    for form in ["alone", "strict", "several"] {
+    let strict = common::is_by_handler("the kernel's strict mode, which no filter can go over to");
+    let forms = ["alone", "strict", "several"];
+    for form in forms.into_iter().filter(|form| strict || *form != "strict") {
         for mut command in [common::bare(&program), common::preloaded(&program)] {
             command.arg(form);
             let output = common::finish(command);

@@ -20,11 +20,7 @@
 
 static void is_within_the_budget(void) {
     const char *ram = getenv("MILLPOND_RAM");
-    char line[256];
-    long peak = 0;
-    FILE *status = fopen("/proc/self/status", "r");
-    while (fgets(line, sizeof line, status)) sscanf(line, "VmHWM: %ld", &peak);
-    fclose(status);
+    long peak = peak_kib();
     /* Memory that is given back in 64 MiB at once can hide for one reading how much there is. Unmanaged memory would be
      * twice the budget. */
     if (ram && peak * 1024 > atol(ram) / 2 * 3) {

@@ -43,6 +43,18 @@ static inline char *map(size_t len) {
     return at;
 }
 
+/* The most memory that was resident since the program began, in KiB. (What getrusage says counts the process from before
+ * it became this program, too: the tests' own.) */
+static inline long peak_kib(void) {
+    char line[256];
+    long peak = 0;
+    FILE *status = fopen("/proc/self/status", "r");
+    CHECK(status);
+    while (fgets(line, sizeof line, status)) sscanf(line, "VmHWM: %ld", &peak);
+    fclose(status);
+    return peak;
+}
+
 /* Calls madvise by an instruction of the program's own, which no library sees. */
 static inline long bare_madvise(void *at, size_t len, long advice) {
 #if defined(__x86_64__)
@@ -58,6 +70,19 @@ static inline long bare_madvise(void *at, size_t len, long advice) {
 #error "which instruction makes a system call here?"
 #endif
 }
+
+#if defined(__x86_64__)
+/* Makes a system call by an instruction of the program's own. */
+static inline long bare_call(long number, long a, long b, long c, long d) {
+    long result;
+    register long fourth __asm__("r10") = d;
+    __asm__ volatile("syscall"
+                     : "=a"(result)
+                     : "a"(number), "D"(a), "S"(b), "d"(c), "r"(fourth)
+                     : "rcx", "r11", "memory");
+    return result;
+}
+#endif
 
 static inline void press(void) {
     /* This pushes all other memory out of a budget of 32 MiB. */

@@ -1,8 +1,8 @@
 //! The shared part of the tests of C programs under the library: a program is compiled, run with the library and
 //! without it, and ended when it does not end by itself.
 //!
-//! These tests need a C compiler, and userfaultfd with faults from the kernel handed over (root, or access to
-//! `/dev/userfaultfd`). Without either the tests say so and pass. The sources are in `tests/c`.
+//! These tests need a C compiler and userfaultfd. Without either they say so and pass. The sources are in `tests/c`.
+//! Faults are delivered as `millpond run` does it by itself, or as `MILLPOND_DELIVERY` says.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::os::unix::process::CommandExt;
@@ -55,7 +55,12 @@ pub fn is_possible() -> bool {
     if !has_compiler() {
         return false;
     }
-    let output = finish(preloaded(Path::new("/bin/true")));
+    is_run(preloaded(Path::new("/bin/true")))
+}
+
+/// Whether the library manages the program of this command. A line says why if not.
+fn is_run(command: Command) -> bool {
+    let output = finish(command);
     if output.status.code() == Some(125) {
         let reason = String::from_utf8_lossy(&output.stderr);
         println!("skipped: {}", reason.trim_end());
@@ -63,6 +68,16 @@ pub fn is_possible() -> bool {
     }
     assert!(output.status.success(), "{output:?}");
     true
+}
+
+/// Whether the tests run with handler delivery. A line says what is left out if they do not: direct delivery (chosen by
+/// `MILLPOND_DELIVERY=direct` in the tests' environment) does not do it, as `docs/INTERFACE.md` says.
+pub fn is_by_handler(what: &str) -> bool {
+    let directly = std::env::var_os("MILLPOND_DELIVERY").is_some_and(|how| how == "direct");
+    if directly {
+        println!("left out with direct delivery: {what}");
+    }
+    !directly
 }
 
 /// Compiles `c/NAME.c`. The compiler must take the C library's functions for calls like any other, so that it leaves
@@ -96,6 +111,18 @@ pub fn preloaded(program: &Path) -> Command {
         .env("LD_PRELOAD", library())
         .env("MILLPOND_RAM", RAM);
     command
+}
+
+/// A command that runs under the library with faults served in the thread that faults.
+pub fn direct(program: &Path) -> Command {
+    let mut command = preloaded(program);
+    command.env("MILLPOND_DELIVERY", "direct");
+    command
+}
+
+/// Whether programs can be compiled, and run with direct delivery, here. A line says why if not.
+pub fn is_direct_possible() -> bool {
+    has_compiler() && is_run(direct(Path::new("/bin/true")))
 }
 
 /// Runs a command to its end, which must come. If it does not, its children are ended with it: one of them may be the

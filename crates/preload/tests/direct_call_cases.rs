@@ -1,0 +1,55 @@
+//! Tests of calls and of children under direct delivery, where the kernel itself brings nothing in.
+//!
+//! Each test is a small C program that pushes its memory out before the kernel is to touch it, and runs under both
+//! deliveries: what is right is the same. (`tests/c/out.h`)
+
+mod common;
+
+use common::{Pace, compile, direct, is_direct_possible};
+
+/// Checks that the program ends well under direct delivery, in time, and says so.
+fn is_right(name: &str, arguments: &[&str], more: &[&str], says: &str) {
+    if !is_direct_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(name, directory.path(), more);
+    let pace = Pace::of(&program, arguments);
+    let mut command = direct(&program);
+    command.args(arguments);
+    assert_eq!(pace.printed(command), says);
+}
+
+/// Covers a datagram that is taken from its queue and then cannot be copied, because the buffer is out: it is lost.
+#[test]
+fn what_the_kernel_gives_out_once_is_not_lost() {
+    is_right("lost_nothing", &[], &["-lutil"], "nothing lost\n");
+}
+
+/// Covers holds for ever: a program that leaves its calls by `longjmp` would fill its budget with what they held. And
+/// the gate, at which the unwinder went no further: a cancelled thread kept the lock of the stream that it was reading.
+#[test]
+fn a_call_that_is_left_holds_nothing() {
+    is_right("left_calls", &["held"], &["-fexceptions"], "all left\n");
+}
+
+/// Covers children of the C library's own making, which have all signals blocked and no handlers: they were killed by
+/// SIGSYS for the address of their environment, or by SIGBUS at their first touch of what was out.
+#[test]
+fn children_begin_with_everything_out() {
+    is_right("children_out", &[], &[], "all ended well\n");
+}
+
+/// Covers helper threads of the C library, which were killed by SIGBUS or SIGSYS: both are blocked in them. What the
+/// program sees of the threads that do their work is the same.
+#[test]
+fn what_helper_threads_did_is_done_without_them() {
+    if !is_direct_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("helper_threads", directory.path(), &["-lanl", "-lrt"]);
+    let pace = Pace::of(&program, &[]);
+    let ours = pace.printed(direct(&program));
+    assert_eq!(ours, pace.native());
+}

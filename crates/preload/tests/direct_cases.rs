@@ -1,0 +1,72 @@
+//! Tests of signals under direct delivery: what a program sets, reads, and gets is the same as without the library,
+//! although three signals are the library's own.
+
+mod common;
+
+use common::{Pace, are_equal, bare, compile, direct, finish, is_direct_possible, library};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+
+/// Checks that the program ends well with direct delivery and without the library, and prints the same.
+fn prints_the_same(name: &str) {
+    if !is_direct_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(name, directory.path(), &[]);
+    let pace = Pace::of(&program, &[]);
+    let ours = pace.printed(direct(&program));
+    are_equal(&ours, &pace.native());
+}
+
+#[test]
+fn masks_actions_and_stacks_are_read_back_as_they_were_set() {
+    prints_the_same("signal_table");
+}
+
+#[test]
+fn a_programs_own_handlers_get_what_is_theirs() {
+    prints_the_same("own_handlers");
+}
+
+#[test]
+fn threads_that_block_all_signals_are_served() {
+    prints_the_same("signal_threads");
+}
+
+#[test]
+fn signals_come_on_stacks_that_are_out() {
+    prints_the_same("signals_on_managed_stacks");
+}
+
+/// Checks that a user without rights, who asks for nothing, runs a program over its budget, and what the program
+/// starts. Such a user was refused: the kernel gives no userfaultfd that serves its own touches.
+#[test]
+fn an_ordinary_user_needs_no_right() {
+    if !is_direct_possible() {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        // The other tests of this file are run by an ordinary user then.
+        println!("skipped: only root becomes another user");
+        return;
+    }
+    const NOBODY: u32 = 65534;
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("children_out", directory.path(), &[]);
+    // The directory of the build may be closed to others.
+    let copy = directory.path().join("libmillpond_preload.so");
+    fs::copy(library(), &copy).unwrap();
+    let everybody = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(directory.path(), everybody).unwrap();
+    let mut command = bare(&program);
+    command.uid(NOBODY).gid(NOBODY);
+    command.current_dir(directory.path());
+    command
+        .env("LD_PRELOAD", &copy)
+        .env("MILLPOND_RAM", common::RAM);
+    command.env_remove("MILLPOND_DELIVERY");
+    let output = finish(command);
+    assert!(output.status.success(), "{output:?}");
+}

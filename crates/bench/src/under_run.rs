@@ -11,7 +11,8 @@ use std::process::Command;
 /// The reason why they cannot be run.
 pub fn can_run() -> Result<(), Skip> {
     env::find_library().map_err(|error| Skip(error.to_string()))?;
-    millpond_cli::doctor::require_for_run().map_err(|error| Skip(error.to_string()))
+    millpond_cli::doctor::require_for_run(millpond_cli::run::DeliveryChoice::Auto)
+        .map_err(|error| Skip(error.to_string()))
 }
 
 /// The command `millpond run OPTIONS --ram RAM -- millpond-bench worker WORKER`.

@@ -329,17 +329,31 @@ fn places_that_are_not_there_are_125() {
     }
 }
 
-/// A command that will be refused, run by a user without rights.
+/// A command that will be refused, run by a user without rights who asks for what needs one.
 fn run_as_nobody(directory: &Path) -> Command {
     let program = install(directory);
     stub(directory);
     let mut command = Command::new(program);
     command
-        .args(["run", "--ram=64M", "true"])
+        .args(["run", "--ram=64M", "--delivery=handler", "true"])
         .uid(65534)
         .gid(65534)
         .current_dir("/");
     command
+}
+
+#[test]
+fn deliveries_that_are_none_name_the_value_and_the_ways_out() {
+    let argument = "--delivery=thread";
+    let output = Command::new(millpond())
+        .args(["run", "--ram=64M", argument, "--", "true"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    for part in ["thread", "auto", "direct", "handler"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
 }
 
 #[test]
@@ -382,7 +396,7 @@ fn in_a_sandbox_without_the_device_the_way_out_is_the_sandboxs() {
             "sh",
         ])
         .arg(millpond())
-        .args(["run", "--ram=64M", "true"]);
+        .args(["run", "--ram=64M", "--delivery=handler", "true"]);
     let output = match command.output() {
         Ok(output) if output.status.code() == Some(125) => output,
         other => {

@@ -21,6 +21,14 @@ pub struct RunArgs {
     /// file.
     #[arg(long, value_name = "auto|zram|file[:PATH]", default_value = "auto", value_parser = StoreChoice::parse)]
     pub(crate) store: StoreChoice,
+    /// Which thread serves a fault of the program
+    ///
+    /// `handler` hands each fault to a thread of Millpond's. All of the program works as ever then, and the kernel asks
+    /// for a privilege. `direct` has the faulting thread serve itself, for which no privilege is needed: system calls
+    /// are looked at by a seccomp filter, so that set-user-ID programs which the program starts get no rights
+    /// (no_new_privs). `auto` is `handler` where the kernel allows that, and `direct` elsewhere.
+    #[arg(long, value_name = "WHO", default_value = "auto")]
+    pub(crate) delivery: DeliveryChoice,
     /// The report at the end of the program
     ///
     /// `text` and `json` write it to standard error, and `none` writes no report. FILE gets the report as JSON; the
@@ -62,6 +70,7 @@ impl RunArgs {
         Self {
             ram,
             store: StoreChoice::Auto,
+            delivery: DeliveryChoice::Auto,
             report: ReportChoice::None,
             on_store_full: OnStoreFull::Exceed,
             force_tmpfs: false,
@@ -123,6 +132,27 @@ impl StoreChoice {
             variable.push(path);
         }
         variable
+    }
+}
+
+/// Which thread serves a fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum DeliveryChoice {
+    /// A thread of Millpond's where the kernel allows that, else the faulting thread
+    Auto,
+    /// The faulting thread
+    Direct,
+    /// A thread of Millpond's
+    Handler,
+}
+
+impl DeliveryChoice {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Direct => "direct",
+            Self::Handler => "handler",
+        }
     }
 }
 

@@ -115,6 +115,7 @@ pub fn variables(args: &RunArgs, library: &Path, board: &Path) -> Vec<(&'static 
         ),
         ("MILLPOND_RAM", args.ram.to_string().into()),
         ("MILLPOND_STORE", args.store.to_variable()),
+        ("MILLPOND_DELIVERY", args.delivery.word().into()),
         ("MILLPOND_ORDER", args.order.to_string().into()),
         ("MILLPOND_ON_STORE_FULL", args.on_store_full.word().into()),
         ("MILLPOND_LAZY_PURGE", args.lazy_purge.word().into()),

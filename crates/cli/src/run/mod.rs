@@ -26,7 +26,7 @@ pub use supervise::{Outcome, cpu_time, reap};
 
 use crate::doctor;
 use args::ReportChoice;
-pub use args::{OnStoreFull, RunArgs, StoreChoice, Switch};
+pub use args::{DeliveryChoice, OnStoreFull, RunArgs, StoreChoice, Switch};
 use env::{EnvError, SharedBoard};
 use millpond_board::SlotReading;
 use report::{Asked, Report};
@@ -170,7 +170,7 @@ impl Program {
         args.check()?;
         let file = resolve::resolve(&args.command[0], std::env::var_os("PATH").as_deref())?;
         let library = env::find_library()?;
-        doctor::require_for_run()?;
+        doctor::require_for_run(args.delivery)?;
         if let StoreChoice::File(Some(path)) = &args.store {
             check_store(path)?;
         }

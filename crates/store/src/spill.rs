@@ -237,10 +237,6 @@ impl Store for Spill {
         loaded
     }
 
-    fn expect(&self, page: SlotPart) {
-        self.front.expect(page);
-    }
-
     fn expect_bytes(&self, page: SlotPart) {
         self.front.expect_bytes(page);
     }

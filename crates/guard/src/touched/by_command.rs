@@ -247,7 +247,8 @@ impl Walk<'_> {
             };
             self.bytes(word, PAGE);
         }
-        if let (PROG_LOAD, Some([counts, code, _, log, words])) = (command, self.words(at)) {
+        if let (PROG_LOAD, Some([counts, code, _, log, words])) = (command, self.words_of(at, len))
+        {
             self.bytes(code, (counts >> 32) * 8);
             self.bytes(words, log >> 32);
         }
@@ -256,7 +257,7 @@ impl Walk<'_> {
     /// A `clone_args`, and the numbers that it names.
     fn clone3(&mut self, at: u64, len: u64) {
         self.bytes_as(Access::Reads, at, len.min(PAGE));
-        let Some([_, descriptor, child, parent]) = self.words(at) else {
+        let Some([_, descriptor, child, parent]) = self.words_of(at, len) else {
             return;
         };
         self.bytes(descriptor, 4);
@@ -285,7 +286,7 @@ impl Walk<'_> {
     /// An `xattr_args`, and the value that it names.
     fn attribute(&mut self, at: u64, len: u64) {
         self.bytes_as(Access::Reads, at, len.min(PAGE));
-        if let Some([value, size]) = self.words(at) {
+        if let Some([value, size]) = self.words_of(at, len) {
             self.bytes(value, u64::from(size as u32));
         }
     }

@@ -84,17 +84,6 @@ pub fn tell(call: &Call, arguments: &[u64; ARGUMENTS], source: &mut dyn Source) 
     }
 }
 
-/// Tells `source` a vector, and the memory that it names, which is read and written.
-pub fn tell_vector(start: u64, count: u64, source: &mut dyn Source) {
-    let mut walk = Walk {
-        arguments: &[0; ARGUMENTS],
-        access: Access::Writes,
-        is_kept: false,
-        source,
-    };
-    walk.vector(start, count);
-}
-
 /// The walk through the memory of one argument.
 struct Walk<'a> {
     arguments: &'a [u64; ARGUMENTS],
@@ -177,6 +166,15 @@ impl Walk<'_> {
             *word = u64::from_le_bytes(bytes);
         }
         Some(words)
+    }
+
+    /// The first words of a structure of `len` bytes, which were told before. `None` where the structure is shorter:
+    /// the kernel takes what it has not for zeros, or refuses it.
+    fn words_of<const N: usize>(&mut self, at: u64, len: u64) -> Option<[u64; N]> {
+        if len < 8 * N as u64 {
+            return None;
+        }
+        self.words(at)
     }
 }
 

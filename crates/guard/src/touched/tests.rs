@@ -218,6 +218,24 @@ fn a_command_decides_what_its_argument_names() {
     assert_eq!(touched("msgsnd", [3, A, 100, 0, 0, 0]), [(A, 108)]);
 }
 
+/// Covers calls that say themselves how long a structure is. One that was shorter than what it may name was read beyond
+/// its end, where nothing had been brought in (`bpf` with less than 40 bytes, `clone3` with less than 32).
+#[test]
+fn a_structure_is_not_read_beyond_its_length() {
+    for call in table::calls() {
+        for (len, place) in (0..=96).flat_map(|len| (0..ARGUMENTS).map(move |place| (len, place))) {
+            for first in [len, 5] {
+                let mut arguments = [len; ARGUMENTS];
+                arguments[0] = first;
+                arguments[place] = A;
+                let mut memory = Memory::default();
+                memory.put_words(A, &[0; 16]);
+                tell(call, &arguments, &mut memory);
+            }
+        }
+    }
+}
+
 proptest! {
     /// No call, whatever its arguments and memory, makes the walk fail, read what it has not told, or go on for long.
     #[test]

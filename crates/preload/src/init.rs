@@ -79,7 +79,6 @@ extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *
     let settings = Settings::parse(unsafe { strings(environment) });
     rights::find();
     clone::find();
-    guard::signals::find();
     guard::find();
     ksm::leave();
     let result = dlopen::find()

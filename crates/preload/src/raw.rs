@@ -6,6 +6,7 @@
 //! program gave them, also those that no Rust crate has a name for.
 
 use core::arch::asm;
+pub use millpond_mmu::gate::check;
 use rustix::io::Errno;
 
 /// The most ranges that the kernel takes in one call (`IOV_MAX`).
@@ -36,16 +37,6 @@ pub unsafe fn syscall(number: i64, args: [usize; 6]) -> Result<usize, Errno> {
 pub unsafe fn unguarded(number: i64, args: [usize; 6]) -> Result<usize, Errno> {
     // SAFETY: the caller guarantees what the call does to memory.
     check(unsafe { millpond_mmu::gate::unguarded(number as usize, args) })
-}
-
-/// The answer of a call as the kernel gives it: the value, or the error.
-#[inline]
-pub fn check(result: isize) -> Result<usize, Errno> {
-    if (-4095..0).contains(&result) {
-        Err(Errno::from_raw_os_error(-result as i32))
-    } else {
-        Ok(result as usize)
-    }
 }
 
 /// The thread pointer: different for each thread of the process, and cheaper to read than a thread's number.

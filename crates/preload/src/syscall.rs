@@ -15,7 +15,7 @@
 //! | `close`, `close_range`, `dup2`, `dup3` | [`crate::descriptors`] |
 //! | `prctl`, `seccomp` | [`crate::prctl`], [`crate::filters`] |
 //! | under direct delivery: `rt_sigaction`, `rt_sigprocmask`, `sigaltstack`, `rt_sigsuspend`, `ppoll`, `pselect6`, `epoll_pwait`, `epoll_pwait2` | [`crate::guard::signals`] |
-//! | `io_uring_setup`, `io_setup` | [`crate::guard::calls`] |
+//! | `io_uring_setup`, `io_setup`, `process_vm_readv`, `process_vm_writev` | [`crate::guard::calls`] |
 //! | `readv`, `sendmsg`, `execve`, `bpf` and others whose arguments name what names more | [`crate::guard::call`] |
 //! | `fork`, and `clone` and `clone3` where the child gets a copy of the memory and goes on from there (x86-64) | [`crate::clone`] |
 //!
@@ -76,6 +76,8 @@ const SERVED: &[i64] = &[
     libc::SYS_seccomp,
     libc::SYS_io_uring_setup,
     libc::SYS_io_setup,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
 ];
 
 /// Calls whose arguments name memory that names more. Under direct delivery it is held, and no filter sees it.

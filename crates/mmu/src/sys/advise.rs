@@ -119,9 +119,5 @@ unsafe fn process_discard(pidfd: BorrowedFd<'_>, spans: &[Span]) -> Result<usize
             ],
         )
     };
-    if answer < 0 {
-        Err(Errno::from_raw_os_error((-answer) as i32))
-    } else {
-        Ok(answer as usize)
-    }
+    gate::check(answer)
 }

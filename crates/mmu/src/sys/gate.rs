@@ -6,6 +6,7 @@
 
 use core::arch::asm;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use rustix::io::Errno;
 
 /// The address of the gate's code: `syscall` and a return. It is 0 where there is none.
 static GATE: AtomicUsize = AtomicUsize::new(0);
@@ -16,6 +17,19 @@ static GATE: AtomicUsize = AtomicUsize::new(0);
 /// At `gate` lie a system call's instruction and a return, as long as the process.
 pub unsafe fn set(gate: usize) {
     GATE.store(gate, Relaxed);
+}
+
+/// The answer of a call as the kernel gives it: the value, or the error.
+///
+/// # Errors
+/// The kernel's error.
+#[inline]
+pub fn check(answer: isize) -> Result<usize, Errno> {
+    if (-4095..0).contains(&answer) {
+        Err(Errno::from_raw_os_error(-answer as i32))
+    } else {
+        Ok(answer as usize)
+    }
 }
 
 /// Makes system call `number`, at the gate if there is one. The answer is the kernel's: an error is a number from

@@ -50,10 +50,7 @@ pub(crate) fn prefer(start: usize, len: usize, node: u32) -> Result<(), Errno> {
     let mask = &raw const mask as usize;
     // SAFETY: the call changes where the kernel takes new pages from and nothing in memory; the mask outlives it. The
     // kernel subtracts one from the number of bits.
-    match unsafe { gate::syscall(NR, [start, len, PREFERRED, mask, bits, 0]) } {
-        0 => Ok(()),
-        error => Err(Errno::from_raw_os_error(-error as i32)),
-    }
+    gate::check(unsafe { gate::syscall(NR, [start, len, PREFERRED, mask, bits, 0]) }).map(drop)
 }
 
 #[cfg(test)]

@@ -12,12 +12,7 @@ use super::gate;
 /// The conditions are those of the system call.
 unsafe fn call(number: u32, args: [usize; 6]) -> Result<usize, Errno> {
     // SAFETY: the caller guarantees it.
-    let answer = unsafe { gate::syscall(number as usize, args) };
-    if (-4095..0).contains(&answer) {
-        Err(Errno::from_raw_os_error(-answer as i32))
-    } else {
-        Ok(answer as usize)
-    }
+    gate::check(unsafe { gate::syscall(number as usize, args) })
 }
 
 /// # Safety

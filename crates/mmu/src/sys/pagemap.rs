@@ -90,10 +90,7 @@ pub(crate) fn resident(start: usize, pages: &mut [u8]) -> Result<(), Errno> {
     const NR: usize = linux_raw_sys::general::__NR_mincore as usize;
     let (len, seen) = (pages.len() * PAGE_SIZE, pages.as_mut_ptr() as usize);
     // SAFETY: the kernel writes one byte for each page, and the slice has as many.
-    match unsafe { gate::syscall(NR, [start, len, seen, 0, 0, 0]) } {
-        0 => Ok(()),
-        error => Err(Errno::from_raw_os_error(-error as i32)),
-    }
+    gate::check(unsafe { gate::syscall(NR, [start, len, seen, 0, 0, 0]) }).map(drop)
 }
 
 /// The number of bytes in `start..end` that are mapped by huge pages. Only `PAGEMAP_SCAN` tells.

@@ -7,14 +7,12 @@
 //! A long buffer goes in pieces ([`pieces`]).
 
 use super::cancel;
-use super::holds::{Holds, allowed};
+use super::holds::{Holds, allowed, pages};
 use super::{gate, pieces};
 use crate::raw;
 use millpond_guard::{table, touched};
 use millpond_mmu::{Held, touch};
 use rustix::io::Errno;
-
-const PAGE: usize = 4096;
 
 /// How a call is made when its memory is held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,13 +80,12 @@ pub unsafe fn with_range(number: i64, args: [usize; 6], start: usize, len: usize
         // SAFETY: the caller guarantees what this call needs.
         return unsafe { point(number, args) };
     }
-    let end = start.saturating_add(len);
-    let behind = end.saturating_add(PAGE - 1) & !(PAGE - 1);
+    let pages = pages(start, len);
     let frame = core::ptr::from_ref(&args) as usize;
-    let Some(_held) = Held::first(start & !(PAGE - 1), behind, frame) else {
+    let Some(_held) = Held::first(pages.start, pages.end, frame) else {
         return crate::c_answer(Err(Errno::NOMEM));
     };
-    let _ = touch(start, end);
+    let _ = touch(start, start.saturating_add(len));
     // SAFETY: the caller guarantees what this call needs.
     crate::c_answer(unsafe { make(number, &args, Way::Cancellable) })
 }
@@ -101,14 +98,6 @@ pub unsafe fn at_once(number: i64, args: [usize; 6], way: Way) -> Result<usize, 
     let mut holds = Holds::new();
     if let Some(call) = table::call(number as u64) {
         touched::tell(call, &args.map(|word| word as u64), &mut holds);
-    }
-    if matches!(
-        number,
-        libc::SYS_process_vm_readv | libc::SYS_process_vm_writev
-    ) && is_this_process(args[0])
-    {
-        // The other side of the copy is this process as well, which its own handlers serve.
-        touched::tell_vector(args[3] as u64, args[4] as u64, &mut holds);
     }
     if !holds.are_complete() {
         return Err(Errno::NOMEM);
@@ -130,12 +119,4 @@ pub unsafe fn make(number: i64, args: &[usize; 6], way: Way) -> Result<usize, Er
             Way::Cancellable => cancel::call(number, args),
         }
     })
-}
-
-/// Whether a number names this process or a thread of it.
-fn is_this_process(pid: usize) -> bool {
-    let own = rustix::process::getpid().as_raw_nonzero().get() as usize;
-    let args = [own, pid, 0, 0, 0, 0];
-    // SAFETY: no signal is sent; the kernel looks for the thread.
-    pid == own || unsafe { raw::syscall(libc::SYS_tgkill, args) }.is_ok()
 }

@@ -3,12 +3,14 @@
 //! Most calls hold one range, so nothing is allocated for the first few. Lists of texts (the arguments of a program)
 //! name the same pages over and over, a word of the list and a text in turn, so the last ranges are remembered.
 
-use crate::{space, vma};
+use crate::space;
+use crate::vma::{self, PAGE};
 use arrayvec::ArrayVec;
 use core::ffi::c_char;
+use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use millpond_guard::call::Access;
-use millpond_guard::touched::{Range, Source};
+use millpond_guard::touched::{self, Source};
 use millpond_mmu::{Held, read, touch};
 
 /// Ranges that need no allocation. The child of a `vfork` that becomes another program gives none back, so there should
@@ -18,7 +20,6 @@ const FEW: usize = 64;
 const RECENT: usize = 4;
 /// The least number of bytes that one call may hold of a long buffer, whatever the budget is: a datagram has to fit.
 const LEAST: usize = 256 << 10;
-const PAGE: usize = 4096;
 const WORD: usize = size_of::<usize>();
 
 static ALLOWED: AtomicUsize = AtomicUsize::new(LEAST);
@@ -31,6 +32,13 @@ pub fn allow(bytes: u64) {
 /// The most bytes of a long buffer that are held at once.
 pub fn allowed() -> usize {
     ALLOWED.load(Relaxed)
+}
+
+/// The pages of so many bytes.
+#[inline]
+pub fn pages(start: usize, len: usize) -> Range<usize> {
+    let end = start.saturating_add(len).saturating_add(PAGE - 1);
+    start & !(PAGE - 1)..end & !(PAGE - 1)
 }
 
 /// The ranges that one call holds. They are held while the value lives, which must be on the caller's stack.
@@ -65,20 +73,17 @@ impl Holds {
         if len == 0 || !space::overlaps(start, len) || self.recent.iter().any(is_held) {
             return;
         }
-        let (first, behind) = (
-            start & !(PAGE - 1),
-            end.saturating_add(PAGE - 1) & !(PAGE - 1),
-        );
+        let pages = pages(start, len);
         let frame = core::ptr::from_ref(self) as usize;
         let held = match self.more.last().or(self.few.last()) {
-            Some(last) => last.further(first, behind),
-            None => Held::first(first, behind, frame),
+            Some(last) => last.further(pages.start, pages.end),
+            None => Held::first(pages.start, pages.end, frame),
         };
         let Some(held) = held else {
             self.failed = true;
             return;
         };
-        self.recent[self.next] = (first, behind);
+        self.recent[self.next] = (pages.start, pages.end);
         self.next = (self.next + 1) % RECENT;
         if let Err(full) = self.few.try_push(held) {
             self.more.push(full.element());
@@ -135,17 +140,16 @@ fn ends_before(mut at: usize, end: usize) -> bool {
 
 /// Keeps memory where it is for good: the kernel comes back to it when the call has returned, with nobody to help.
 #[cold]
-fn keep(start: usize, len: usize) {
-    let end = start.saturating_add(len);
-    if space::overlaps(start, len) {
-        let pages = start & !(PAGE - 1)..end.saturating_add(PAGE - 1) & !(PAGE - 1);
+pub fn keep(start: usize, len: usize) {
+    if len > 0 && space::overlaps(start, len) {
+        let pages = pages(start, len);
         // If this fails, the call fails by the kernel's own look, or nothing better can be done.
         let _ = vma::locked(move |vmas| vmas.pin(pages));
     }
 }
 
 impl Source for Holds {
-    fn touch(&mut self, range: Range) {
+    fn touch(&mut self, range: touched::Range) {
         // What the kernel keeps to read it later is a pipe's, and `crate::references` sees to that.
         if range.is_kept && range.access == Access::Writes {
             keep(range.start as usize, range.len as usize);

@@ -68,6 +68,7 @@ pub fn find() {
     calls::find();
     children::find();
     helpers::find();
+    real::find(signals::FUNCTIONS);
 }
 
 /// Prepares the process for direct delivery: handlers, gate, filter. The space is made afterwards.

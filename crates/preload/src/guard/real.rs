@@ -1,10 +1,11 @@
 //! The C library's functions behind those that this library replaces.
 //!
-//! They are looked up before any code of the program can call them, because the look-up may allocate and take locks. A
-//! function that is called even earlier (by a `.preinit_array`, by this library's own standard library) finds none, and
-//! makes its system call by itself.
+//! They are looked up before any code of the program can call them, because the look-up may allocate and take locks,
+//! and a program may call them in a signal handler. A function that is called even earlier (by a `.preinit_array`, by
+//! this library's own standard library) finds none. Then it makes its system call by itself ([`Real::get`]), or looks
+//! the other one up after all ([`Real::must`]).
 
-use crate::dlopen::find_next;
+use crate::dlopen::{find_next, next};
 use core::ffi::CStr;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -44,21 +45,37 @@ impl<F: Copy> Real<F> {
     }
 }
 
-/// A function that is looked up by its name.
-pub trait Find: Sync {
-    /// Looks the function up. The answer is whether it is there.
-    fn find(&self) -> bool;
-}
+impl<F: Copy> Real<F> {
+    /// The function. It ends the process where there is none: the program has found ours, and asks for something that
+    /// cannot be done.
+    #[inline]
+    pub fn must(&self) -> F {
+        self.get().unwrap_or_else(|| self.late())
+    }
 
-impl<F: Copy> Find for Real<F> {
-    fn find(&self) -> bool {
-        let found = find_next(self.name);
-        self.at.store(found.unwrap_or(0), Relaxed);
-        found.is_some()
+    #[cold]
+    fn late(&self) -> F {
+        let at = next(self.name)
+            .unwrap_or_else(|error| crate::exit::fail(&format!("millpond: {error}")));
+        self.at.store(at, Relaxed);
+        // SAFETY: the address is that of the function of this name, whose type was promised to be `F`.
+        unsafe { core::mem::transmute_copy::<usize, F>(&at) }
     }
 }
 
-/// Looks functions up. Those that this C library does not have stay away.
+/// A function that is looked up by its name.
+pub trait Find: Sync {
+    /// Looks the function up. What an older C library lacks stays unknown: no program that runs there calls it.
+    fn find(&self);
+}
+
+impl<F: Copy> Find for Real<F> {
+    fn find(&self) {
+        self.at.store(find_next(self.name).unwrap_or(0), Relaxed);
+    }
+}
+
+/// Looks functions up.
 pub fn find(functions: &[&dyn Find]) {
     for function in functions {
         function.find();

@@ -6,22 +6,12 @@
 
 use crate::guard::call::{Way, make};
 use crate::guard::holds::{Holds, allowed};
+use crate::guard::is_on;
 use crate::guard::pieces::entry;
-use crate::guard::real::{Find, Real};
 use crate::raw::{self, Entry, MAX_RANGES};
 use core::ffi::c_ulong;
 use libc::{iovec, pid_t};
 use rustix::io::Errno;
-
-type Copy =
-    unsafe extern "C" fn(pid_t, *const iovec, c_ulong, *const iovec, c_ulong, c_ulong) -> isize;
-
-// SAFETY: the C library's function has this type.
-static READ: Real<Copy> = unsafe { Real::named(c"process_vm_readv") };
-// SAFETY: the C library's function has this type.
-static WRITE: Real<Copy> = unsafe { Real::named(c"process_vm_writev") };
-
-pub const FUNCTIONS: &[&dyn Find] = &[&READ, &WRITE];
 
 /// One side's vector, from the range that is copied next.
 struct Side {
@@ -31,10 +21,10 @@ struct Side {
 }
 
 impl Side {
-    fn new(vector: *const iovec, count: c_ulong) -> Self {
+    fn new(at: usize, ranges: usize) -> Self {
         Self {
-            at: vector as usize,
-            ranges: count as usize,
+            at,
+            ranges,
             now: Entry::default(),
         }
     }
@@ -58,13 +48,11 @@ impl Side {
 /// Copies piece by piece. The answer is the sum, or the error of the first.
 unsafe fn in_pieces(
     number: i64,
-    process: pid_t,
+    process: usize,
     mut local: Side,
     mut remote: Side,
 ) -> Result<usize, Errno> {
-    // SAFETY: the call asks.
-    let own = unsafe { raw::syscall(libc::SYS_getpid, [0; 6]) };
-    let is_own = own == Ok(process as usize);
+    let is_own = is_this_process(process);
     let mut done = 0;
     loop {
         let piece = match (local.has_more(), remote.has_more()) {
@@ -103,7 +91,7 @@ unsafe fn in_pieces(
 /// Copies one piece.
 unsafe fn one(
     number: i64,
-    process: pid_t,
+    process: usize,
     [local, remote]: [usize; 2],
     len: usize,
     is_own: bool,
@@ -120,35 +108,38 @@ unsafe fn one(
     }
     let [local, remote] = [&raw const ranges[0] as usize, &raw const ranges[1] as usize];
     // SAFETY: the caller guarantees what this call needs.
-    unsafe {
-        make(
-            number,
-            &[process as usize, local, 1, remote, 1, 0],
-            Way::Plain,
-        )
-    }
+    unsafe { make(number, &[process, local, 1, remote, 1, 0], Way::Plain) }
 }
 
-/// Makes a call with nothing changed where there is no direct delivery, or where the kernel refuses it.
-unsafe fn copy(
-    real: &Real<Copy>,
-    number: i64,
-    process: pid_t,
-    [local, remote]: [(*const iovec, c_ulong); 2],
-    flags: c_ulong,
-) -> isize {
-    let is_refused = flags != 0 || local.1.max(remote.1) as usize > MAX_RANGES;
-    match real.get() {
-        // SAFETY: the caller guarantees it.
-        Some(real) if is_refused || !crate::guard::is_on() => unsafe {
-            real(process, local.0, local.1, remote.0, remote.1, flags)
-        },
-        _ => {
-            let [local, remote] = [local, remote].map(|(vector, count)| Side::new(vector, count));
-            // SAFETY: the caller guarantees what this call needs.
-            crate::c_answer(unsafe { in_pieces(number, process, local, remote) })
-        }
+/// Whether a number names this process or a thread of it.
+fn is_this_process(pid: usize) -> bool {
+    // SAFETY: the call asks.
+    let own = unsafe { raw::syscall(libc::SYS_getpid, [0; 6]) };
+    own.is_ok_and(|own| {
+        let args = [own, pid, 0, 0, 0, 0];
+        // SAFETY: no signal is sent; the kernel looks for the thread.
+        pid == own || unsafe { raw::syscall(libc::SYS_tgkill, args) }.is_ok()
+    })
+}
+
+/// Makes the call of this number, for the functions and for the program's own. It is made as it is where there is no
+/// direct delivery, or where the kernel refuses it.
+///
+/// # Safety
+/// The conditions are those of the system call.
+pub unsafe fn by_number(number: i64, args: [usize; 6]) -> Result<usize, Errno> {
+    let [process, local, local_count, remote, remote_count, flags] = args;
+    let is_refused = flags != 0 || local_count.max(remote_count) > MAX_RANGES;
+    if is_refused || !is_on() {
+        // SAFETY: the caller guarantees what this call needs.
+        return unsafe { raw::syscall(number, args) };
     }
+    let (local, remote) = (
+        Side::new(local, local_count),
+        Side::new(remote, remote_count),
+    );
+    // SAFETY: the caller guarantees what this call needs.
+    unsafe { in_pieces(number, process, local, remote) }
 }
 
 /// Replaces the C library's `process_vm_readv`.
@@ -164,9 +155,18 @@ pub unsafe extern "C" fn process_vm_readv(
     remote_count: c_ulong,
     flags: c_ulong,
 ) -> isize {
-    let sides = [(local, local_count), (remote, remote_count)];
+    let [local, remote] = [local, remote].map(|vector| vector as usize);
+    let counts = [local_count, remote_count].map(|count| count as usize);
+    let args = [
+        process as usize,
+        local,
+        counts[0],
+        remote,
+        counts[1],
+        flags as usize,
+    ];
     // SAFETY: the caller guarantees what this call needs.
-    unsafe { copy(&READ, libc::SYS_process_vm_readv, process, sides, flags) }
+    crate::c_answer(unsafe { by_number(libc::SYS_process_vm_readv, args) })
 }
 
 /// Replaces the C library's `process_vm_writev`.
@@ -182,7 +182,16 @@ pub unsafe extern "C" fn process_vm_writev(
     remote_count: c_ulong,
     flags: c_ulong,
 ) -> isize {
-    let sides = [(local, local_count), (remote, remote_count)];
+    let [local, remote] = [local, remote].map(|vector| vector as usize);
+    let counts = [local_count, remote_count].map(|count| count as usize);
+    let args = [
+        process as usize,
+        local,
+        counts[0],
+        remote,
+        counts[1],
+        flags as usize,
+    ];
     // SAFETY: the caller guarantees what this call needs.
-    unsafe { copy(&WRITE, libc::SYS_process_vm_writev, process, sides, flags) }
+    crate::c_answer(unsafe { by_number(libc::SYS_process_vm_writev, args) })
 }

@@ -22,7 +22,7 @@
 //! of a stream lies in the space, a buffer's length at a time. The few places where it makes calls with vectors have
 //! them name memory of its own stack.
 
-mod copies;
+pub mod copies;
 mod devices;
 mod io;
 mod net;
@@ -38,7 +38,6 @@ use core::ffi::c_void;
 /// Looks the C library's functions up. The program must not run yet.
 pub fn find() {
     for functions in [
-        copies::FUNCTIONS,
         devices::FUNCTIONS,
         io::FUNCTIONS,
         vectors::FUNCTIONS,

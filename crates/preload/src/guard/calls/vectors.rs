@@ -42,6 +42,78 @@ pub fn vector_concerns(vector: *const libc::iovec, count: usize) -> bool {
     concerns(vector.cast()) || (0..count).any(names_some)
 }
 
+/// Makes a call by the C library's function, or with its memory held.
+#[inline]
+unsafe fn transfer(
+    real: &Real<Plain>,
+    number: i64,
+    fd: c_int,
+    vector: *const libc::iovec,
+    count: c_int,
+) -> isize {
+    match real.get() {
+        // SAFETY: the caller guarantees it.
+        Some(real) if !vector_concerns(vector, count as usize) => unsafe {
+            real(fd, vector, count)
+        },
+        // SAFETY: the caller guarantees what this call needs.
+        _ => unsafe { point(number, words(fd, vector, count, 0, 0)) },
+    }
+}
+
+/// As [`transfer`], at a place in the file.
+#[inline]
+unsafe fn transfer_at(
+    real: &Real<At>,
+    number: i64,
+    fd: c_int,
+    vector: *const libc::iovec,
+    count: c_int,
+    at: i64,
+) -> isize {
+    match real.get() {
+        // SAFETY: the caller guarantees it.
+        Some(real) if !vector_concerns(vector, count as usize) => unsafe {
+            real(fd, vector, count, at)
+        },
+        // SAFETY: the caller guarantees what this call needs.
+        _ => unsafe { point(number, words(fd, vector, count, at, 0)) },
+    }
+}
+
+/// As [`transfer_at`], with flags.
+#[inline]
+unsafe fn transfer_with(
+    real: &Real<With>,
+    number: i64,
+    fd: c_int,
+    vector: *const libc::iovec,
+    count: c_int,
+    at: i64,
+    flags: c_int,
+) -> isize {
+    match real.get() {
+        // SAFETY: the caller guarantees it.
+        Some(real) if !vector_concerns(vector, count as usize) => unsafe {
+            real(fd, vector, count, at, flags)
+        },
+        // SAFETY: the caller guarantees what this call needs.
+        _ => unsafe { point(number, words(fd, vector, count, at, flags)) },
+    }
+}
+
+/// The arguments of the system call. The upper half of the place is a register that x86-64 does not look at.
+fn words(fd: c_int, vector: *const libc::iovec, count: c_int, at: i64, flags: c_int) -> [usize; 6] {
+    [
+        fd as usize,
+        vector as usize,
+        count as usize,
+        at as usize,
+        0,
+        flags as usize,
+    ]
+}
+
 /// Replaces the C library's `readv`.
 ///
 /// # Safety
@@ -52,17 +124,8 @@ pub unsafe extern "C-unwind" fn readv(
     vector: *const libc::iovec,
     count: c_int,
 ) -> isize {
-    match READV.get() {
-        // SAFETY: the caller guarantees it.
-        Some(real) if !vector_concerns(vector, count as usize) => unsafe {
-            real(fd, vector, count)
-        },
-        _ => {
-            let args = [fd as usize, vector as usize, count as usize, 0, 0, 0];
-            // SAFETY: the caller guarantees what this call needs.
-            unsafe { point(libc::SYS_readv, args) }
-        }
-    }
+    // SAFETY: the caller guarantees what this call needs.
+    unsafe { transfer(&READV, libc::SYS_readv, fd, vector, count) }
 }
 
 /// Replaces the C library's `writev`.
@@ -75,17 +138,8 @@ pub unsafe extern "C-unwind" fn writev(
     vector: *const libc::iovec,
     count: c_int,
 ) -> isize {
-    match WRITEV.get() {
-        // SAFETY: the caller guarantees it.
-        Some(real) if !vector_concerns(vector, count as usize) => unsafe {
-            real(fd, vector, count)
-        },
-        _ => {
-            let args = [fd as usize, vector as usize, count as usize, 0, 0, 0];
-            // SAFETY: the caller guarantees what this call needs.
-            unsafe { point(libc::SYS_writev, args) }
-        }
-    }
+    // SAFETY: the caller guarantees what this call needs.
+    unsafe { transfer(&WRITEV, libc::SYS_writev, fd, vector, count) }
 }
 
 /// Replaces the C library's `preadv64`.
@@ -99,24 +153,8 @@ pub unsafe extern "C-unwind" fn preadv64(
     count: c_int,
     at: i64,
 ) -> isize {
-    match PREADV.get() {
-        // SAFETY: the caller guarantees it.
-        Some(real) if !vector_concerns(vector, count as usize) => unsafe {
-            real(fd, vector, count, at)
-        },
-        _ => {
-            let args = [
-                fd as usize,
-                vector as usize,
-                count as usize,
-                at as usize,
-                0,
-                0,
-            ];
-            // SAFETY: the caller guarantees what this call needs.
-            unsafe { point(libc::SYS_preadv, args) }
-        }
-    }
+    // SAFETY: the caller guarantees what this call needs.
+    unsafe { transfer_at(&PREADV, libc::SYS_preadv, fd, vector, count, at) }
 }
 
 /// Replaces the C library's `preadv`.
@@ -146,24 +184,8 @@ pub unsafe extern "C-unwind" fn preadv64v2(
     at: i64,
     flags: c_int,
 ) -> isize {
-    match PREADV2.get() {
-        // SAFETY: the caller guarantees it.
-        Some(real) if !vector_concerns(vector, count as usize) => unsafe {
-            real(fd, vector, count, at, flags)
-        },
-        _ => {
-            let args = [
-                fd as usize,
-                vector as usize,
-                count as usize,
-                at as usize,
-                0,
-                flags as usize,
-            ];
-            // SAFETY: the caller guarantees what this call needs.
-            unsafe { point(libc::SYS_preadv2, args) }
-        }
-    }
+    // SAFETY: the caller guarantees what this call needs.
+    unsafe { transfer_with(&PREADV2, libc::SYS_preadv2, fd, vector, count, at, flags) }
 }
 
 /// Replaces the C library's `preadv2`.
@@ -193,24 +215,8 @@ pub unsafe extern "C-unwind" fn pwritev64(
     count: c_int,
     at: i64,
 ) -> isize {
-    match PWRITEV.get() {
-        // SAFETY: the caller guarantees it.
-        Some(real) if !vector_concerns(vector, count as usize) => unsafe {
-            real(fd, vector, count, at)
-        },
-        _ => {
-            let args = [
-                fd as usize,
-                vector as usize,
-                count as usize,
-                at as usize,
-                0,
-                0,
-            ];
-            // SAFETY: the caller guarantees what this call needs.
-            unsafe { point(libc::SYS_pwritev, args) }
-        }
-    }
+    // SAFETY: the caller guarantees what this call needs.
+    unsafe { transfer_at(&PWRITEV, libc::SYS_pwritev, fd, vector, count, at) }
 }
 
 /// Replaces the C library's `pwritev`.
@@ -240,24 +246,8 @@ pub unsafe extern "C-unwind" fn pwritev64v2(
     at: i64,
     flags: c_int,
 ) -> isize {
-    match PWRITEV2.get() {
-        // SAFETY: the caller guarantees it.
-        Some(real) if !vector_concerns(vector, count as usize) => unsafe {
-            real(fd, vector, count, at, flags)
-        },
-        _ => {
-            let args = [
-                fd as usize,
-                vector as usize,
-                count as usize,
-                at as usize,
-                0,
-                flags as usize,
-            ];
-            // SAFETY: the caller guarantees what this call needs.
-            unsafe { point(libc::SYS_pwritev2, args) }
-        }
-    }
+    // SAFETY: the caller guarantees what this call needs.
+    unsafe { transfer_with(&PWRITEV2, libc::SYS_pwritev2, fd, vector, count, at, flags) }
 }
 
 /// Replaces the C library's `pwritev2`.

@@ -96,7 +96,7 @@ fn find_restorer() -> Result<(), Errno> {
     // SAFETY: zeros are the default action, for which the process has this moment no use.
     let default: libc::sigaction = unsafe { core::mem::zeroed() };
     // SAFETY: the C library's function of this name has this type, and the action is valid.
-    unsafe { real::SIGACTION.get::<Sigaction>()(libc::SIGBUS, &default, core::ptr::null_mut()) };
+    unsafe { real::SIGACTION.must()(libc::SIGBUS, &default, core::ptr::null_mut()) };
     let action = kernels(libc::SIGBUS, None)?;
     RESTORER_FLAG.store(action.flags & RESTORER, Relaxed);
     RESTORER_AT.store(action.restorer, Relaxed);
@@ -328,7 +328,7 @@ pub unsafe extern "C" fn sigaction(
 ) -> c_int {
     if !guard::is_on() {
         // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
-        return unsafe { real::SIGACTION.get::<Sigaction>()(signal, new, old) };
+        return unsafe { real::SIGACTION.must()(signal, new, old) };
     }
     // SAFETY: the caller guarantees what this call needs.
     crate::c_result(unsafe { act(signal, new, old) })

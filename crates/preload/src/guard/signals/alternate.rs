@@ -22,7 +22,8 @@
 //! lost to it.
 
 use super::{put, real, thread};
-use crate::{guard, raw, space};
+use crate::guard::holds::keep;
+use crate::{guard, raw};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 use rustix::io::Errno;
@@ -38,7 +39,7 @@ const DISARMS: c_int = 1 << 31;
 /// The most stacks that are kept for later threads.
 const KEPT: usize = 32;
 
-type Sigaltstack = unsafe extern "C" fn(*const libc::stack_t, *mut libc::stack_t) -> c_int;
+pub type Sigaltstack = unsafe extern "C" fn(*const libc::stack_t, *mut libc::stack_t) -> c_int;
 
 /// Stacks of threads that have ended.
 static FREE: [AtomicUsize; KEPT] = [const { AtomicUsize::new(0) }; KEPT];
@@ -214,7 +215,7 @@ fn change(mut place: Place<'_>, new: Option<libc::stack_t>) -> Result<libc::stac
     }
     let new = checked(new)?;
     if thread::this().stack.load(Relaxed) == 0 || new.ss_flags & DISARMS != 0 {
-        keep_in_memory(&new);
+        keep(new.ss_sp as usize, new.ss_size);
         place.install(&new)?;
     } else {
         make_room(&mut place, &now, pointer, new.ss_size)?;
@@ -281,17 +282,6 @@ fn make_room(
     Ok(())
 }
 
-/// Keeps a stack in memory on which the kernel will write frames.
-fn keep_in_memory(stack: &libc::stack_t) {
-    let (start, len) = (stack.ss_sp as usize, stack.ss_size);
-    if len == 0 || !space::contains(start) || !space::contains(start.saturating_add(len - 1)) {
-        return;
-    }
-    let (start, end) = (start & !4095, (start + len).next_multiple_of(4096));
-    // If this fails nothing better can be done: the stack may be in memory when it is needed.
-    let _ = crate::vma::locked(move |vmas| vmas.pin(start..end));
-}
-
 /// Makes the system call `sigaltstack` for the program.
 pub fn by_number(args: [usize; 6], context: Option<&mut libc::ucontext_t>) -> Result<usize, Errno> {
     let [new, old, ..] = args;
@@ -327,7 +317,7 @@ pub fn by_number(args: [usize; 6], context: Option<&mut libc::ucontext_t>) -> Re
 pub unsafe extern "C" fn sigaltstack(new: *const libc::stack_t, old: *mut libc::stack_t) -> c_int {
     if !guard::is_on() {
         // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
-        return unsafe { real::SIGALTSTACK.get::<Sigaltstack>()(new, old) };
+        return unsafe { real::SIGALTSTACK.must()(new, old) };
     }
     let args = [new as usize, old as usize, 0, 0, 0, 0];
     crate::c_result(by_number(args, None).map(drop))

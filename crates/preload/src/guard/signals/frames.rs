@@ -18,6 +18,7 @@
 use super::RAISED;
 use super::handlers::{Chosen, choose};
 use super::thread;
+use crate::guard::holds::pages;
 use crate::{raw, space};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::Relaxed;
@@ -188,7 +189,8 @@ unsafe extern "C" fn hold(context: *const libc::ucontext_t) {
     let start = context as usize - CONTEXT;
     // SAFETY: the context is a copy of the kernel's.
     let end = unsafe { state(&*context) }.map_or(start + FRAME, |(at, len)| at + len);
-    if let Some(held) = Held::first(start & !4095, end.next_multiple_of(4096), LEFT) {
+    let pages = pages(start, end - start);
+    if let Some(held) = Held::first(pages.start, pages.end, LEFT) {
         core::mem::forget(held);
     }
     let _ = touch(start, end);

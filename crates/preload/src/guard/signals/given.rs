@@ -17,6 +17,10 @@ use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::Relaxed;
 
+pub type GetAttributes = unsafe extern "C" fn(libc::pthread_t, *mut libc::pthread_attr_t) -> c_int;
+pub type GetMask = unsafe extern "C" fn(*const libc::pthread_attr_t, *mut libc::sigset_t) -> c_int;
+pub type SetMask = unsafe extern "C" fn(*mut libc::pthread_attr_t, *const libc::sigset_t) -> c_int;
+
 /// What our own frames need below the C library's.
 const MORE: usize = 64 << 10;
 
@@ -124,16 +128,14 @@ unsafe fn copy_processors(
 unsafe fn copy_mask(from: *const libc::pthread_attr_t, to: *mut libc::pthread_attr_t) -> bool {
     /// `PTHREAD_ATTR_NO_SIGMASK_NP`.
     const NONE: c_int = -1;
-    type Get = unsafe extern "C" fn(*const libc::pthread_attr_t, *mut libc::sigset_t) -> c_int;
-    type Set = unsafe extern "C" fn(*mut libc::pthread_attr_t, *const libc::sigset_t) -> c_int;
-    if !real::ATTR_GETSIGMASK.is_there() || !real::ATTR_SETSIGMASK.is_there() {
+    let (Some(get), Some(set)) = (real::ATTR_GETSIGMASK.get(), real::ATTR_SETSIGMASK.get()) else {
         return true;
-    }
+    };
     let mut mask = MaybeUninit::uninit();
     // SAFETY: the C library's functions of these names have these types; the mask is read after it was written.
     unsafe {
-        match real::ATTR_GETSIGMASK.get::<Get>()(from, mask.as_mut_ptr()) {
-            0 => real::ATTR_SETSIGMASK.get::<Set>()(to, mask.as_ptr()) == 0,
+        match get(from, mask.as_mut_ptr()) {
+            0 => set(to, mask.as_ptr()) == 0,
             answer => answer == NONE,
         }
     }
@@ -216,9 +218,8 @@ pub unsafe extern "C" fn pthread_getattr_np(
     of: libc::pthread_t,
     attributes: *mut libc::pthread_attr_t,
 ) -> c_int {
-    type Get = unsafe extern "C" fn(libc::pthread_t, *mut libc::pthread_attr_t) -> c_int;
     // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
-    let result = unsafe { real::GETATTR.get::<Get>()(of, attributes) };
+    let result = unsafe { real::GETATTR.must()(of, attributes) };
     if result != 0 || !crate::guard::is_on() {
         return result;
     }

@@ -9,8 +9,8 @@ use crate::guard;
 use crate::guard::children::apart::Apart;
 use core::ffi::{c_char, c_int};
 
-type SetLocale = unsafe extern "C" fn(c_int, *const c_char) -> *mut c_char;
-type NewLocale = unsafe extern "C" fn(c_int, *const c_char, libc::locale_t) -> libc::locale_t;
+pub type SetLocale = unsafe extern "C" fn(c_int, *const c_char) -> *mut c_char;
+pub type NewLocale = unsafe extern "C" fn(c_int, *const c_char, libc::locale_t) -> libc::locale_t;
 
 /// Replaces the C library's `setlocale`.
 ///
@@ -20,7 +20,7 @@ type NewLocale = unsafe extern "C" fn(c_int, *const c_char, libc::locale_t) -> l
 pub unsafe extern "C" fn setlocale(category: c_int, name: *const c_char) -> *mut c_char {
     let _apart = (guard::is_on() && !name.is_null()).then(Apart::begin);
     // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
-    unsafe { real::SETLOCALE.get::<SetLocale>()(category, name) }
+    unsafe { real::SETLOCALE.must()(category, name) }
 }
 
 /// Replaces the C library's `newlocale`.
@@ -35,5 +35,5 @@ pub unsafe extern "C" fn newlocale(
 ) -> libc::locale_t {
     let _apart = guard::is_on().then(Apart::begin);
     // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
-    unsafe { real::NEWLOCALE.get::<NewLocale>()(mask, name, base) }
+    unsafe { real::NEWLOCALE.must()(mask, name, base) }
 }

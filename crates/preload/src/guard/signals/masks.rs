@@ -26,7 +26,7 @@ use rustix::io::Errno;
 /// The signals that the C library keeps for itself, and takes out of the masks that a program sets by its functions.
 pub const OF_C_LIBRARY: u64 = bit(32) | bit(33);
 
-type Change = unsafe extern "C" fn(c_int, *const libc::sigset_t, *mut libc::sigset_t) -> c_int;
+pub type Change = unsafe extern "C" fn(c_int, *const libc::sigset_t, *mut libc::sigset_t) -> c_int;
 
 /// Unblocks SIGBUS and SIGSYS in the first thread, which may have inherited a mask with them.
 ///
@@ -186,7 +186,7 @@ pub unsafe extern "C" fn pthread_sigmask(
 ) -> c_int {
     if !guard::is_on() {
         // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
-        return unsafe { real::PTHREAD_SIGMASK.get::<Change>()(how, set, old) };
+        return unsafe { real::PTHREAD_SIGMASK.must()(how, set, old) };
     }
     // SAFETY: the caller guarantees what this call needs.
     match unsafe { change_by_function(how, set, old) } {
@@ -207,7 +207,7 @@ pub unsafe extern "C" fn sigprocmask(
 ) -> c_int {
     if !guard::is_on() {
         // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
-        return unsafe { real::SIGPROCMASK.get::<Change>()(how, set, old) };
+        return unsafe { real::SIGPROCMASK.must()(how, set, old) };
     }
     // SAFETY: the caller guarantees what this call needs.
     crate::c_result(unsafe { change_by_function(how, set, old) })

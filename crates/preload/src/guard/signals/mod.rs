@@ -42,6 +42,7 @@ mod thread;
 mod waits;
 
 pub use begin::create as create_thread;
+pub use real::FUNCTIONS;
 
 use super::holds::Holds;
 use core::ffi::c_int;
@@ -74,11 +75,6 @@ pub const SERVED: &[i64] = &[
 /// A signal's place in a mask.
 const fn bit(signal: c_int) -> u64 {
     1 << (signal - 1)
-}
-
-/// Looks the C library's functions up. This must be done before the program calls one in a signal handler.
-pub fn find() {
-    real::find();
 }
 
 /// Installs our handlers, and gives the first thread its stack and mask.

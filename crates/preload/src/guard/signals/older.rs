@@ -13,11 +13,13 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use rustix::io::Errno;
 
-type Handler = libc::sighandler_t;
-type Signal = unsafe extern "C" fn(c_int, Handler) -> Handler;
-type OfOne = unsafe extern "C" fn(c_int) -> c_int;
-type OfTwo = unsafe extern "C" fn(c_int, c_int) -> c_int;
-type OfNone = unsafe extern "C" fn() -> c_int;
+pub type Handler = libc::sighandler_t;
+pub type Signal = unsafe extern "C" fn(c_int, Handler) -> Handler;
+pub type OfOne = unsafe extern "C" fn(c_int) -> c_int;
+pub type OfTwo = unsafe extern "C" fn(c_int, c_int) -> c_int;
+pub type OfNone = unsafe extern "C" fn() -> c_int;
+pub type Pause = unsafe extern "C-unwind" fn(c_int) -> c_int;
+pub type PauseEither = unsafe extern "C-unwind" fn(c_int, c_int) -> c_int;
 
 /// The argument of `sigset` that blocks a signal.
 const HOLD: Handler = 2;
@@ -60,7 +62,7 @@ fn handler_or_error(answer: Result<Handler, Errno>) -> Handler {
 pub unsafe extern "C" fn signal(signal: c_int, handler: Handler) -> Handler {
     if !guard::is_on() {
         // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
-        return unsafe { real::SIGNAL.get::<Signal>()(signal, handler) };
+        return unsafe { real::SIGNAL.must()(signal, handler) };
     }
     let mask = if is_known(signal) { bit(signal) } else { 0 };
     let interrupts = INTERRUPTING.load(Relaxed) & mask != 0;
@@ -98,7 +100,7 @@ pub unsafe extern "C" fn __sysv_signal(signal: c_int, handler: Handler) -> Handl
     const INTERRUPT: c_int = 0x2000_0000;
     if !guard::is_on() {
         // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
-        return unsafe { real::SYSV_SIGNAL.get::<Signal>()(signal, handler) };
+        return unsafe { real::SYSV_SIGNAL.must()(signal, handler) };
     }
     let flags = libc::SA_RESETHAND | libc::SA_NODEFER | INTERRUPT;
     handler_or_error(set(signal, handler, 0, flags))
@@ -143,7 +145,7 @@ fn sigset_with(signal: c_int, handler: Handler) -> Result<Handler, Errno> {
 pub unsafe extern "C" fn sigset(signal: c_int, handler: Handler) -> Handler {
     if !guard::is_on() {
         // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
-        return unsafe { real::SIGSET.get::<Signal>()(signal, handler) };
+        return unsafe { real::SIGSET.must()(signal, handler) };
     }
     handler_or_error(sigset_with(signal, handler))
 }
@@ -164,7 +166,7 @@ fn change_one(how: c_int, signal: c_int) -> c_int {
 pub unsafe extern "C" fn sighold(signal: c_int) -> c_int {
     if !guard::is_on() {
         // SAFETY: the C library's function of this name has this type.
-        return unsafe { real::SIGHOLD.get::<OfOne>()(signal) };
+        return unsafe { real::SIGHOLD.must()(signal) };
     }
     change_one(libc::SIG_BLOCK, signal)
 }
@@ -177,7 +179,7 @@ pub unsafe extern "C" fn sighold(signal: c_int) -> c_int {
 pub unsafe extern "C" fn sigrelse(signal: c_int) -> c_int {
     if !guard::is_on() {
         // SAFETY: the C library's function of this name has this type.
-        return unsafe { real::SIGRELSE.get::<OfOne>()(signal) };
+        return unsafe { real::SIGRELSE.must()(signal) };
     }
     change_one(libc::SIG_UNBLOCK, signal)
 }
@@ -190,7 +192,7 @@ pub unsafe extern "C" fn sigrelse(signal: c_int) -> c_int {
 pub unsafe extern "C" fn sigignore(signal: c_int) -> c_int {
     if !guard::is_on() {
         // SAFETY: the C library's function of this name has this type.
-        return unsafe { real::SIGIGNORE.get::<OfOne>()(signal) };
+        return unsafe { real::SIGIGNORE.must()(signal) };
     }
     c_result(set(signal, libc::SIG_IGN, 0, 0).map(drop))
 }
@@ -203,7 +205,7 @@ pub unsafe extern "C" fn sigignore(signal: c_int) -> c_int {
 pub unsafe extern "C" fn siginterrupt(signal: c_int, interrupts: c_int) -> c_int {
     if !guard::is_on() {
         // SAFETY: the C library's function of this name has this type.
-        return unsafe { real::SIGINTERRUPT.get::<OfTwo>()(signal, interrupts) };
+        return unsafe { real::SIGINTERRUPT.must()(signal, interrupts) };
     }
     // SAFETY: zeros are a valid action, and the one before has room here.
     let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
@@ -243,7 +245,7 @@ fn old_mask(how: c_int, mask: c_int) -> c_int {
 pub unsafe extern "C" fn sigblock(mask: c_int) -> c_int {
     if !guard::is_on() {
         // SAFETY: the C library's function of this name has this type.
-        return unsafe { real::SIGBLOCK.get::<OfOne>()(mask) };
+        return unsafe { real::SIGBLOCK.must()(mask) };
     }
     old_mask(libc::SIG_BLOCK, mask)
 }
@@ -256,7 +258,7 @@ pub unsafe extern "C" fn sigblock(mask: c_int) -> c_int {
 pub unsafe extern "C" fn sigsetmask(mask: c_int) -> c_int {
     if !guard::is_on() {
         // SAFETY: the C library's function of this name has this type.
-        return unsafe { real::SIGSETMASK.get::<OfOne>()(mask) };
+        return unsafe { real::SIGSETMASK.must()(mask) };
     }
     old_mask(libc::SIG_SETMASK, mask)
 }
@@ -269,7 +271,7 @@ pub unsafe extern "C" fn sigsetmask(mask: c_int) -> c_int {
 pub unsafe extern "C" fn siggetmask() -> c_int {
     if !guard::is_on() {
         // SAFETY: the C library's function of this name has this type.
-        return unsafe { real::SIGGETMASK.get::<OfNone>()() };
+        return unsafe { real::SIGGETMASK.must()() };
     }
     old_mask(libc::SIG_BLOCK, 0)
 }
@@ -305,9 +307,7 @@ unsafe extern "C-unwind" fn pause_without(signal: c_int) -> c_int {
 pub unsafe extern "C-unwind" fn sigpause(mask: c_int) -> c_int {
     if !guard::is_on() {
         // SAFETY: the C library's function of this name has this type.
-        return unsafe {
-            real::SIGPAUSE.get::<unsafe extern "C-unwind" fn(c_int) -> c_int>()(mask)
-        };
+        return unsafe { real::SIGPAUSE.must()(mask) };
     }
     // SAFETY: the caller guarantees what this call needs.
     unsafe { pause_under(mask) }
@@ -319,10 +319,9 @@ pub unsafe extern "C-unwind" fn sigpause(mask: c_int) -> c_int {
 /// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn __xpg_sigpause(signal: c_int) -> c_int {
-    type Pause = unsafe extern "C-unwind" fn(c_int) -> c_int;
     if !guard::is_on() {
         // SAFETY: the C library's function of this name has this type.
-        return unsafe { real::XPG_SIGPAUSE.get::<Pause>()(signal) };
+        return unsafe { real::XPG_SIGPAUSE.must()(signal) };
     }
     // SAFETY: the caller guarantees what this call needs.
     unsafe { pause_without(signal) }
@@ -334,10 +333,9 @@ pub unsafe extern "C-unwind" fn __xpg_sigpause(signal: c_int) -> c_int {
 /// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn __sigpause(signal_or_mask: c_int, is_signal: c_int) -> c_int {
-    type Pause = unsafe extern "C-unwind" fn(c_int, c_int) -> c_int;
     if !guard::is_on() {
         // SAFETY: the C library's function of this name has this type.
-        return unsafe { real::PRIVATE_SIGPAUSE.get::<Pause>()(signal_or_mask, is_signal) };
+        return unsafe { real::PRIVATE_SIGPAUSE.must()(signal_or_mask, is_signal) };
     }
     // SAFETY: the caller guarantees what these calls need.
     unsafe {

@@ -32,7 +32,6 @@ pub struct Thread {
 
 const _: () = assert!(size_of::<Thread>() == 80);
 
-#[cfg(target_arch = "x86_64")]
 core::arch::global_asm!(
     ".pushsection .tbss.millpond_thread, \"awT\", @nobits",
     ".hidden millpond_thread",
@@ -43,6 +42,10 @@ core::arch::global_asm!(
     "    .zero 80",
     ".size millpond_thread, 80",
     ".popsection",
+);
+
+#[cfg(target_arch = "x86_64")]
+core::arch::global_asm!(
     ".pushsection .text.millpond_this_thread, \"ax\", @progbits",
     ".hidden millpond_this_thread",
     ".globl millpond_this_thread",
@@ -58,15 +61,6 @@ core::arch::global_asm!(
 
 #[cfg(target_arch = "aarch64")]
 core::arch::global_asm!(
-    ".pushsection .tbss.millpond_thread, \"awT\", @nobits",
-    ".hidden millpond_thread",
-    ".globl millpond_thread",
-    ".type millpond_thread, @tls_object",
-    ".balign 16",
-    "millpond_thread:",
-    "    .zero 80",
-    ".size millpond_thread, 80",
-    ".popsection",
     ".pushsection .text.millpond_this_thread, \"ax\", @progbits",
     ".hidden millpond_this_thread",
     ".globl millpond_this_thread",

@@ -11,22 +11,22 @@ use crate::{c_answer, guard};
 use core::ffi::c_int;
 use rustix::io::Errno;
 
-type Suspend = unsafe extern "C-unwind" fn(*const libc::sigset_t) -> c_int;
-type Mask = *const libc::sigset_t;
-type Ppoll = unsafe extern "C-unwind" fn(
+pub type Suspend = unsafe extern "C-unwind" fn(*const libc::sigset_t) -> c_int;
+pub type Mask = *const libc::sigset_t;
+pub type Ppoll = unsafe extern "C-unwind" fn(
     *mut libc::pollfd,
     libc::nfds_t,
     *const libc::timespec,
     Mask,
 ) -> c_int;
-type PpollChk = unsafe extern "C-unwind" fn(
+pub type PpollChk = unsafe extern "C-unwind" fn(
     *mut libc::pollfd,
     libc::nfds_t,
     *const libc::timespec,
     Mask,
     usize,
 ) -> c_int;
-type Pselect = unsafe extern "C-unwind" fn(
+pub type Pselect = unsafe extern "C-unwind" fn(
     c_int,
     *mut libc::fd_set,
     *mut libc::fd_set,
@@ -34,9 +34,9 @@ type Pselect = unsafe extern "C-unwind" fn(
     *const libc::timespec,
     Mask,
 ) -> c_int;
-type EpollPwait =
+pub type EpollPwait =
     unsafe extern "C-unwind" fn(c_int, *mut libc::epoll_event, c_int, c_int, Mask) -> c_int;
-type EpollPwait2 = unsafe extern "C-unwind" fn(
+pub type EpollPwait2 = unsafe extern "C-unwind" fn(
     c_int,
     *mut libc::epoll_event,
     c_int,
@@ -137,8 +137,7 @@ unsafe fn waited(number: i64, args: [usize; 6]) -> c_int {
 /// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn sigsuspend(mask: *const libc::sigset_t) -> c_int {
-    // SAFETY: the C library's function of this name has this type.
-    let real = unsafe { real::SIGSUSPEND.get::<Suspend>() };
+    let real = real::SIGSUSPEND.must();
     if !guard::is_on() {
         // SAFETY: the caller guarantees what this call needs.
         return unsafe { real(mask) };
@@ -172,7 +171,7 @@ pub unsafe extern "C-unwind" fn ppoll(
 ) -> c_int {
     if !guard::is_on() {
         // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
-        return unsafe { real::PPOLL.get::<Ppoll>()(fds, count, timeout, mask) };
+        return unsafe { real::PPOLL.must()(fds, count, timeout, mask) };
     }
     // The kernel writes the time that is left, and the program does not expect that.
     // SAFETY: the caller guarantees a null pointer or a time.
@@ -201,7 +200,7 @@ pub unsafe extern "C-unwind" fn __ppoll_chk(
     if is_too_short || !guard::is_on() {
         // The C library's function ends a process whose array is too short.
         // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
-        return unsafe { real::PPOLL_CHK.get::<PpollChk>()(fds, count, timeout, mask, len) };
+        return unsafe { real::PPOLL_CHK.must()(fds, count, timeout, mask, len) };
     }
     // SAFETY: the caller guarantees what this call needs.
     unsafe { ppoll(fds, count, timeout, mask) }
@@ -221,8 +220,7 @@ pub unsafe extern "C-unwind" fn pselect(
     mask: Mask,
 ) -> c_int {
     if !guard::is_on() {
-        // SAFETY: the C library's function of this name has this type.
-        let real = unsafe { real::PSELECT.get::<Pselect>() };
+        let real = real::PSELECT.must();
         // SAFETY: the caller guarantees what this call needs.
         return unsafe { real(count, reads, writes, exceptions, timeout, mask) };
     }
@@ -260,9 +258,7 @@ pub unsafe extern "C-unwind" fn epoll_pwait(
 ) -> c_int {
     if !guard::is_on() {
         // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
-        return unsafe {
-            real::EPOLL_PWAIT.get::<EpollPwait>()(epoll, events, count, timeout, mask)
-        };
+        return unsafe { real::EPOLL_PWAIT.must()(epoll, events, count, timeout, mask) };
     }
     let args = [
         epoll as usize,
@@ -290,9 +286,7 @@ pub unsafe extern "C-unwind" fn epoll_pwait2(
 ) -> c_int {
     if !guard::is_on() {
         // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
-        return unsafe {
-            real::EPOLL_PWAIT2.get::<EpollPwait2>()(epoll, events, count, timeout, mask)
-        };
+        return unsafe { real::EPOLL_PWAIT2.must()(epoll, events, count, timeout, mask) };
     }
     let args = [
         epoll as usize,

@@ -368,7 +368,7 @@ impl<M: Memory> Driver<M> {
         }
         if let Err(error) = result {
             self.store_failures.fetch_add(1, Ordering::Relaxed);
-            report::line(format_args!(
+            say(format_args!(
                 "the store cannot give back {} bytes ({error:?}): they are lost; whoever touches them gets SIGBUS",
                 bytes.len()
             ));
@@ -411,7 +411,7 @@ impl<M: Memory> Driver<M> {
             SaveError::Io(_) => "failed",
         };
         match self.on_store_full {
-            OnStoreFull::Exceed if first => report::line(format_args!(
+            OnStoreFull::Exceed if first => say(format_args!(
                 "the store {what} ({error:?}): what it does not take stays in RAM, above the budget; \
                  give a larger store or a larger budget"
             )),
@@ -424,9 +424,10 @@ impl<M: Memory> Driver<M> {
         }
     }
 
+    /// Writes a line about pages that are lost.
     fn say_lost(&self, at: PageRange) {
         let from = self.mmu.address(at.start);
-        report::line(format_args!("lost: {} bytes at {from:#x}", at.len.bytes()));
+        say(format_args!("lost: {} bytes at {from:#x}", at.len.bytes()));
     }
 
     /// Wakes every thread that waits until something has settled.
@@ -460,5 +461,13 @@ fn install_outcome(placed: Result<Placed, InstallError>, has_frame: bool) -> Out
         Err(InstallError::Gone) => Outcome::InstallGone {
             frame_kept: has_frame,
         },
+    }
+}
+
+/// Writes a line about the store. Under the scheduler a store fails a thousand times by intention, so nothing is
+/// written there.
+fn say(message: std::fmt::Arguments<'_>) {
+    if cfg!(not(feature = "shuttle")) {
+        report::line(message);
     }
 }

@@ -9,7 +9,10 @@
 //! - `kernel` is where threads sleep that a handler serves, in a part of the worlds.
 //! - `world` is what a seed makes: a driver, a few regions, threads and what these like to do.
 //! - `program` has the threads of the program. They touch pages as a processor does, and call the driver as the
-//!   facade does. A region is shared or borrowed as Rust has it: its lock is the program's.
+//!   facade does. A region is shared or borrowed as Rust has it: its lock is the program's. Regions are on memory nodes
+//!   and in groups, and change these. Pages move from one region to another, also while threads touch them.
+//! - The store fails in a part of the phases: it takes nothing, or cannot give back what it has. What it does not take
+//!   stays in memory, and the pages that it loses are poisoned, no others.
 //! - `background` has the threads beside them: reclaim, and a fork that finds everything at rest. Prefetcher and
 //!   freer are the driver's own.
 //! - `judge` looks at the end whether each byte is what `sim`'s oracle expects, whether the core, the memory and the

@@ -43,6 +43,8 @@ pub struct State {
     /// A hash of all touches so far, in their order: equal schedules have equal ones.
     pub digest: u64,
     open: Vec<bool>,
+    /// Loads that the store failed to do, for whichever pages.
+    failed_loads: u64,
     moods: Moods,
     rng: Rng,
 }
@@ -122,6 +124,7 @@ impl Simulated {
                 oracle: Oracle::new(arena),
                 digest: 0,
                 open: vec![false; arena.0 as usize],
+                failed_loads: 0,
                 moods,
                 rng,
             }),
@@ -178,7 +181,9 @@ impl Mmu for Simulated {
         let mut bytes = vec![0; frame.order().bytes()];
         let filled = fill(&mut bytes);
         let contents = filled.is_ok().then(|| pages_of(&bytes));
-        must(self.next().mmu.fill(frame, fresh, contents));
+        let mut state = self.next();
+        state.failed_loads += u64::from(filled.is_err());
+        must(state.mmu.fill(frame, fresh, contents));
         filled
     }
 
@@ -212,7 +217,10 @@ impl Mmu for Simulated {
         }
         let mut bytes = vec![0; frame.order().bytes()];
         let outcome = match fill(&mut bytes) {
-            Err(error) => Err(FillOrInstallError::Fill(error)),
+            Err(error) => {
+                self.now().failed_loads += 1;
+                Err(FillOrInstallError::Fill(error))
+            }
             Ok(()) => {
                 let mut state = self.next();
                 must(state.mmu.fill(frame, true, Some(pages_of(&bytes))));
@@ -296,7 +304,19 @@ impl Mmu for Simulated {
     }
 
     fn poison(&self, at: PageRange) {
-        must(self.next().mmu.poison(at));
+        let mut state = self.next();
+        assert!(
+            state.failed_loads > 0,
+            "{at} is lost, and no load has failed"
+        );
+        // A store does not know for which pages it loads, so any failed load may be theirs.
+        state.oracle.load_failed(at);
+        must(state.oracle.poisoned(at));
+        must(state.mmu.poison(at));
+        drop(state);
+        if let Some(kernel) = &self.kernel {
+            kernel.wake(at);
+        }
     }
 }
 
@@ -368,12 +388,20 @@ impl Memory for Simulated {
         Ok(())
     }
 
+    /// Threads touch both ranges, so what the oracle knows moves at the moment at which the pages do.
     unsafe fn hand_over_watched(
         &self,
-        _from: PageRange,
-        _to: PageRange,
-        _keep: bool,
+        from: PageRange,
+        to: PageRange,
+        keep: bool,
     ) -> Result<(), MmuError> {
-        unreachable!("no thread here reads of moves")
+        let mut state = self.next();
+        must(state.mmu.hand_over(from, to));
+        must(state.oracle.relocate(from, to));
+        for (page, onto) in from.pages().zip(to.pages()) {
+            state.open[onto.0 as usize] = state.open[page.0 as usize];
+        }
+        state.set_open(from, keep);
+        Ok(())
     }
 }

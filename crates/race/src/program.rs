@@ -3,6 +3,8 @@
 use crate::memory::State;
 use crate::world::{Act, Plot, World};
 use millpond_core::{Advice, Event, PageCount, PageIndex, PageRange, Refusal};
+use millpond_driver::FaultError;
+use millpond_driver::error::MoveError;
 use millpond_driver::operate::PinRefusal;
 use millpond_driver::prefetch;
 use millpond_mmu::Resolution;
@@ -55,6 +57,8 @@ impl Thread {
             Act::Volatile => self.alone(Self::mark_or_ask),
             Act::Replace => self.replace(),
             Act::Remap => self.remap(),
+            Act::RemapWatched => self.remap_watched(),
+            Act::Regroup => self.shared(Self::regroup),
             Act::Resize => self.alone(Self::resize),
             Act::Snapshot => self.snapshot(),
             Act::Prefetch => self.shared(Self::prefetch),
@@ -121,8 +125,10 @@ impl Thread {
             match &memory.kernel {
                 Some(kernel) => kernel.sleep(page, || !memory.now().mmu.is_mapped(page)),
                 None => {
-                    let resolution = self.world.driver.serve(page);
-                    assert_ne!(resolution, Resolution::Lost, "{page} is lost");
+                    if self.world.driver.serve(page) == Resolution::Lost {
+                        must(memory.now().oracle.saw_poison(page));
+                        return;
+                    }
                 }
             }
         }
@@ -143,10 +149,26 @@ impl Thread {
             }
             Slot::Mapped(content) => must(oracle.read(page, content)),
             Slot::Empty => return false,
-            Slot::Poisoned => panic!("{page} is poisoned, and no load has failed"),
+            Slot::Poisoned => must(oracle.saw_poison(page)),
         }
         state.note_touch(self.me, page, value);
         true
+    }
+
+    /// A call says that a page is lost, which must be true.
+    fn sees_loss(&self, page: PageIndex) {
+        must(self.world.memory().now().oracle.saw_poison(page));
+    }
+
+    /// Moves a region to another group.
+    fn regroup(&mut self, plot: &Plot) {
+        let group = self.rng.pick(&self.world.groups);
+        let moved = self.world.driver.move_region(plot.named, group);
+        assert!(
+            matches!(moved, Ok(()) | Err(MoveError::Busy)),
+            "{:?} does not move to {group:?}: {moved:?}",
+            plot.named
+        );
     }
 
     fn prefetch(&mut self, plot: &Plot) {
@@ -160,7 +182,10 @@ impl Thread {
         let advice = match self.rng.below(4) {
             0 => Advice::Cold,
             1 | 2 => Advice::PageOut,
-            _ => return driver.populate(range).expect("nothing is lost"),
+            _ => match driver.populate(range) {
+                Err((page, FaultError::Lost)) => return self.sees_loss(page),
+                populated => return populated.expect("the range is in a region"),
+            },
         };
         let advised = driver.operate(range, |range| Event::Advise { range, advice });
         advised.expect("the range is in a region");
@@ -181,6 +206,7 @@ impl Thread {
             Ok(true) => {}
             Ok(false) | Err(PinRefusal::NoRoom(_)) => return,
             Err(PinRefusal::Core(Refusal::PinOverflow { .. })) => return,
+            Err(PinRefusal::Core(Refusal::Poisoned { page })) => return self.sees_loss(page),
             Err(PinRefusal::Core(refusal)) => panic!("{range} cannot be pinned: {refusal:?}"),
         }
         must(self.world.memory().now().mmu.pin(range));

@@ -4,6 +4,7 @@ use crate::program::{Thread, must};
 use crate::world::{Plot, World};
 use millpond_core::{LEAF_PAGES, PageCount, PageRange};
 use millpond_driver::remap::{Beside, RemapRefusal};
+use millpond_sync::{RwLockReadGuard, RwLockWriteGuard};
 use std::sync::{Arc, PoisonError};
 
 impl Thread {
@@ -31,30 +32,21 @@ impl Thread {
         if one == other {
             return;
         }
+        let (from, to);
         // Two regions are borrowed in the order of their places, whichever is the source.
-        let lock = |n: usize| {
-            world.plots[n]
-                .write()
-                .unwrap_or_else(PoisonError::into_inner)
-        };
-        let (low, high) = (lock(one.min(other)), lock(one.max(other)));
-        let (Some(low), Some(high)) = (&*low, &*high) else {
-            return;
-        };
-        let (from, to) = if one < other {
-            (low, high)
+        if one < other {
+            from = world.alone_with(one);
+            to = world.alone_with(other);
         } else {
-            (high, low)
-        };
-        if !(from.volatile.is_empty() && to.volatile.is_empty()) {
-            return;
+            to = world.alone_with(other);
+            from = world.alone_with(one);
         }
-        let most = from.named.1.len.0.min(to.named.1.len.0);
-        let from_range = self.some_of(PageRange::new(from.named.1.start, PageCount(most)), 64);
-        let offset = from_range.start.0 - from.named.1.start.0;
-        let into = PageRange::new(to.named.1.start.plus(offset), from_range.len);
-        let alike = from_range.start.0 % LEAF_PAGES == into.start.0 % LEAF_PAGES;
-        assert!(alike, "regions begin at leaves");
+        let (Some(from), Some(to)) = (&*from, &*to) else {
+            return;
+        };
+        let Some((from_range, into)) = self.some_of_both(from, to) else {
+            return;
+        };
         let driver = &world.driver;
         driver.settle_kept(from.named.0);
         driver.forget_prefetches(from_range);
@@ -67,6 +59,52 @@ impl Thread {
             Err(RemapRefusal::InUse) => {}
             Err(refusal) => panic!("{from_range} does not move to {into}: {refusal:?}"),
         }
+    }
+
+    /// Moves pages from a region that other threads touch meanwhile. They find zeros there afterwards.
+    pub(crate) fn remap_watched(&mut self) {
+        let world = Arc::clone(&self.world);
+        let (one, other) = (self.any_plot(), self.any_plot());
+        if one == other {
+            return;
+        }
+        let (from, to);
+        if one < other {
+            from = world.shared_with(one);
+            to = world.alone_with(other);
+        } else {
+            to = world.alone_with(other);
+            from = world.shared_with(one);
+        }
+        let (Some(from), Some(to)) = (&*from, &*to) else {
+            return;
+        };
+        let Some((from_range, into)) = self.some_of_both(from, to) else {
+            return;
+        };
+        let driver = &world.driver;
+        driver.settle_kept(from.named.0);
+        driver.forget_prefetches(into);
+        let _moved = world.moves.write().unwrap_or_else(PoisonError::into_inner);
+        self.forget(into);
+        match driver.remap_watched(from_range, into, true) {
+            Ok(()) | Err(RemapRefusal::InUse | RemapRefusal::Pinned(_)) => {}
+            Err(refusal) => panic!("{from_range} does not move to {into}: {refusal:?}"),
+        }
+    }
+
+    /// Pages of `from`, and as many of `to` that lie alike; `None` if something there is volatile.
+    fn some_of_both(&mut self, from: &Plot, to: &Plot) -> Option<(PageRange, PageRange)> {
+        if !(from.volatile.is_empty() && to.volatile.is_empty()) {
+            return None;
+        }
+        let most = from.named.1.len.0.min(to.named.1.len.0);
+        let from_range = self.some_of(PageRange::new(from.named.1.start, PageCount(most)), 64);
+        let offset = from_range.start.0 - from.named.1.start.0;
+        let into = PageRange::new(to.named.1.start.plus(offset), from_range.len);
+        let alike = from_range.start.0 % LEAF_PAGES == into.start.0 % LEAF_PAGES;
+        assert!(alike, "regions begin at leaves");
+        Some((from_range, into))
     }
 
     /// Makes a region longer or shorter.
@@ -146,6 +184,18 @@ impl Thread {
 }
 
 impl World {
+    /// The region at a place, for a thread that has it alone.
+    fn alone_with(&self, place: usize) -> RwLockWriteGuard<'_, Option<Plot>> {
+        let place = &self.plots[place];
+        place.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The region at a place, for a thread that shares it.
+    fn shared_with(&self, place: usize) -> RwLockReadGuard<'_, Option<Plot>> {
+        let place = &self.plots[place];
+        place.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Ends a region. The oracle is told first that its volatile ranges end with it: other threads may have the
     /// addresses before the driver returns.
     pub fn end(&self, plot: Plot, in_background: bool) {

@@ -9,6 +9,7 @@ use crate::program::Thread;
 use crate::world::World;
 use millpond_driver::sabotage::{self, Sabotage};
 use millpond_sim::rng::Rng;
+use millpond_sim::store::Weather;
 use millpond_sync::thread;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
@@ -108,10 +109,18 @@ fn live(seed: u64, log: bool) -> u64 {
     let mut rng = Rng::new(!seed);
     let served = Arc::clone(&world);
     let handler = thread::spawn(move || background::serve_faults(&served));
-    for _ in 0..world.profile.phases {
+    for phase in 0..world.profile.phases {
+        let fails = phase % 2 == 1;
+        let weather = if fails {
+            world.profile.weather
+        } else {
+            Weather::default()
+        };
+        world.store.set_weather(weather);
         live_a_while(&world, &mut rng);
         judge::at_rest(&world);
     }
+    world.store.set_weather(Weather::default());
     judge::end(&world, &mut rng);
     if let Some(kernel) = &world.memory().kernel {
         kernel.stop();

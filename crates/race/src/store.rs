@@ -6,7 +6,7 @@ use millpond_core::{
 };
 use millpond_sim::report::Check;
 use millpond_sim::rng::Rng;
-use millpond_sim::store::SimStore;
+use millpond_sim::store::{SimStore, Weather};
 use millpond_sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -49,6 +49,11 @@ impl Simulated {
     pub fn slots(&self) -> usize {
         self.state().0.slots()
     }
+
+    /// Has saves and loads fail as `weather` says, from now on.
+    pub fn set_weather(&self, weather: Weather) {
+        self.state().0.weather = weather;
+    }
 }
 
 impl Store for Simulated {
@@ -70,8 +75,18 @@ impl Store for Simulated {
 
     fn load(&self, slot: SlotId, first_page: u16, out: &mut [u8]) -> Result<(), LoadError> {
         let pages = out.len() / PAGE_SIZE;
-        let loaded = self.at_once(|store, rng| store.load_pages(slot, first_page, pages, rng));
-        write_bytes(&loaded.ok_or(LoadError::Io(5))?, out);
+        let mut damaged = false;
+        let loaded = self.at_once(|store, rng| {
+            damaged = rng.chance(500);
+            store.load_pages(slot, first_page, pages, rng)
+        });
+        // An error of the medium is tried again, and damage is not.
+        let error = if damaged {
+            LoadError::Corrupt
+        } else {
+            LoadError::Io(5)
+        };
+        write_bytes(&loaded.ok_or(error)?, out);
         Ok(())
     }
 

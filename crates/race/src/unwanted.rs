@@ -4,7 +4,7 @@ use crate::program::{Thread, must};
 use crate::world::Plot;
 use millpond_core::{FreeMode, PageRange, Refusal};
 use millpond_driver::Contents;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 /// Whether a call was done, or refused because of a pin that others hold.
 fn done(result: Result<(), Refusal>) -> bool {
@@ -23,6 +23,8 @@ impl Thread {
 
     pub(crate) fn discard_shared(&mut self, plot: &Plot) {
         let range = self.some_of(plot.named.1, 64);
+        let world = Arc::clone(&self.world);
+        let _unmoved = world.moves.read().unwrap_or_else(PoisonError::into_inner);
         self.forget(range);
     }
 
@@ -63,6 +65,8 @@ impl Thread {
             self.some_of(plot.named.1, 32),
             self.some_of(plot.named.1, 8),
         ];
+        let world = Arc::clone(&self.world);
+        let _unmoved = world.moves.read().unwrap_or_else(PoisonError::into_inner);
         self.free(&ranges, FreeMode::Shared);
     }
 

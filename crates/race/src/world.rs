@@ -5,13 +5,15 @@ use crate::memory::{Moods, Simulated};
 use crate::store;
 use millpond_core::limits::MIN_LIMIT_PAGES;
 use millpond_core::{
-    Config, Core, LEAF_PAGES, Order, OrderPolicy, PAGE_SIZE, PageCount, PageRange,
+    Config, Core, Event, GroupId, GroupLimits, LEAF_PAGES, Order, OrderPolicy, PAGE_SIZE,
+    PageCount, PageRange, Reply,
 };
 use millpond_driver::state::named::Named;
 use millpond_driver::state::queue::FreeTuning;
 use millpond_driver::{Background, Charge, Driver, OnStoreFull, Parts};
 use millpond_mmu::Delivery;
 use millpond_sim::rng::Rng;
+use millpond_sim::store::Weather;
 use millpond_sync::RwLock;
 use std::sync::Arc;
 
@@ -46,6 +48,12 @@ pub struct Profile {
     moods: Moods,
     lazyfree_max: PageCount,
     store_pages: u64,
+    /// How the store fails in every other phase.
+    pub weather: Weather,
+    /// Groups beside the root. Each region is in one of them or in the root.
+    pub groups: usize,
+    /// Memory nodes that regions use in turn; none is as one.
+    pub nodes: u8,
     is_cramped: bool,
     /// The thread that serves a fault.
     pub delivery: Delivery,
@@ -72,6 +80,10 @@ pub enum Act {
     Replace,
     /// Moves pages to another region.
     Remap,
+    /// Moves pages to another region while other threads touch them.
+    RemapWatched,
+    /// Moves a region into another group, or changes a group's max.
+    Regroup,
     /// Makes a region longer or shorter.
     Resize,
     /// Takes a snapshot in place of another region.
@@ -88,13 +100,15 @@ pub enum Act {
     Look,
 }
 
-const ACTS: [Act; 13] = [
+const ACTS: [Act; 15] = [
     Act::Touch,
     Act::Discard,
     Act::LazyFree,
     Act::Volatile,
     Act::Replace,
     Act::Remap,
+    Act::RemapWatched,
+    Act::Regroup,
     Act::Resize,
     Act::Snapshot,
     Act::Prefetch,
@@ -121,6 +135,15 @@ impl Profile {
             likes.extend([Act::Discard; 10]);
             likes.extend([Act::Replace; 5]);
         }
+        let weather = Weather {
+            full: rng.chance(150),
+            save_errors: rng.pick(&[0, 0, 50, 500]),
+            load_errors: rng.pick(&[0, 0, 0, 20, 300]),
+        };
+        // Which heirs a page that a base has lost is lost for is `sim`'s to judge.
+        if weather.load_errors > 0 {
+            likes.retain(|&act| act != Act::Snapshot);
+        }
         Self {
             threads: rng.between(2, 4) as usize,
             plots: rng.between(2, 4) as usize,
@@ -141,6 +164,9 @@ impl Profile {
             },
             lazyfree_max: rng.pick(&[PageCount(u32::MAX), PageCount(0), PageCount(40)]),
             store_pages: u64::MAX,
+            weather,
+            groups: rng.pick(&[0, 0, 1, 3]),
+            nodes: rng.pick(&[0, 0, 2]),
             is_cramped: rng.chance(200),
             delivery: rng.pick(&[Delivery::InThread, Delivery::Handler]),
             folio_share: rng.pick(&[2, 16, 16]),
@@ -167,6 +193,9 @@ impl Profile {
             moods: Moods::default(),
             lazyfree_max: PageCount(u32::MAX),
             store_pages: u64::MAX,
+            weather: Weather::default(),
+            groups: 0,
+            nodes: 0,
             is_cramped: false,
             delivery: Delivery::InThread,
             folio_share: 2,
@@ -179,6 +208,7 @@ impl Profile {
         let mut config = Config::new(PageCount(LEAVES * LEAF_PAGES), PageCount(MIN_LIMIT_PAGES));
         config.lazyfree_max = self.lazyfree_max;
         config.folio_share = self.folio_share;
+        config.nodes = self.nodes.max(1);
         if self.is_cramped {
             for places in &mut config.pool.frames {
                 *places = (*places).min(rng.between(4, 40));
@@ -199,6 +229,25 @@ pub struct Plot {
     pub volatile: Vec<PageRange>,
 }
 
+/// The root and `most` groups below it, each of which has a part of memory that others may not take.
+fn groups_in(driver: &Driver<Simulated>, most: usize, ram: u32, rng: &mut Rng) -> Vec<GroupId> {
+    let mut groups = vec![GroupId::ROOT];
+    for _ in 0..most {
+        let low = PageCount(rng.below(ram / 2));
+        let limits = GroupLimits {
+            min: PageCount(rng.below(low.0 + 1)),
+            low,
+            ..GroupLimits::default()
+        };
+        let parent = rng.pick(&groups);
+        match driver.tell(Event::CreateGroup { parent, limits }) {
+            Reply::Group { group } => groups.push(group),
+            reply => panic!("a group is refused: {reply:?}"),
+        }
+    }
+    groups
+}
+
 /// All that the threads share.
 pub struct World {
     /// The driver.
@@ -208,6 +257,11 @@ pub struct World {
     /// The regions. A thread that shares a region holds its lock for reading, and a thread that needs the region alone
     /// holds it for writing, as Rust's borrow rules demand of the facade.
     pub plots: Vec<RwLock<Option<Plot>>>,
+    /// The groups that regions are in; the root is one of them.
+    pub groups: Vec<GroupId>,
+    /// Held for writing while pages move that other threads touch, and for reading while pages are discarded or freed
+    /// that others touch: the oracle cannot say to which of the two places the zeros come.
+    pub moves: RwLock<()>,
     /// What the seed has drawn.
     pub profile: Profile,
     /// Whether what threads do is written to standard error.
@@ -229,14 +283,14 @@ impl World {
     /// Makes the world of a profile.
     ///
     /// # Panics
-    /// When the core refuses its configuration.
+    /// When the core refuses its configuration or a group.
     #[must_use]
     pub fn of(profile: Profile, mut rng: Rng, log: bool) -> Self {
         let config = profile.config(&mut rng);
         let core = Core::new(config).unwrap_or_else(|error| panic!("{config:?}: {error:?}"));
         let memory = Simulated::new(
             config.arena,
-            config.pool,
+            config.pool.on_nodes(config.nodes),
             profile.moods,
             (profile.delivery == Delivery::Handler).then(Kernel::default),
             Rng::new(rng.word()),
@@ -247,7 +301,7 @@ impl World {
             core,
             Parts {
                 mmu: memory,
-                nodes: Vec::new(),
+                nodes: (0..u32::from(profile.nodes)).collect(),
                 store: Box::new(store.clone()),
                 delivery: profile.delivery,
                 ram: most,
@@ -266,7 +320,10 @@ impl World {
             batch_pages: profile.batch_pages,
             ..FreeTuning::default()
         });
+        let groups = groups_in(&driver, profile.groups, profile.ram, &mut rng);
         let world = Self {
+            groups,
+            moves: RwLock::new(()),
             driver,
             store,
             plots: (0..profile.plots).map(|_| RwLock::new(None)).collect(),

@@ -6,7 +6,7 @@ pub const ARGUMENTS: usize = 6;
 /// One system call.
 #[derive(Debug)]
 pub struct Call {
-    /// The number of the call.
+    /// The number of the call on x86-64, by which it is known on every architecture.
     pub number: u16,
     /// The name, as the system's header has it.
     pub name: &'static str,

@@ -9,7 +9,7 @@
 //! Calls that name no memory of the arena are allowed. The kernel finds out by itself which numbers are always allowed,
 //! and does not run the program for them (`seccomp_cache_prepare`). A stopped call raises SIGSYS. The handler makes it
 //! once more from one instruction whose address the program knows, and that instruction may do everything. A call that
-//! [`table`] does not know is answered with `ENOSYS` where it names memory of the arena, as by a kernel without it.
+//! [`table`](crate::table) does not know is answered with `ENOSYS` where it names memory of the arena, as by a kernel without it.
 //!
 //! A process that inherits a filter finds out by [`PROBE`], a call that no kernel has: the program answers it with
 //! [`PROBED`] where its argument lies in the arena.
@@ -19,7 +19,7 @@
 
 use crate::call::ARGUMENTS;
 use crate::futex;
-use crate::table::{self, NUMBERS};
+use crate::table::{HERE, Machine, NUMBERS};
 use arrayvec::ArrayVec;
 
 /// The most instructions that the kernel takes (`BPF_MAXINSNS`).
@@ -42,8 +42,6 @@ pub struct Instruction {
     pub k: u32,
 }
 
-/// `AUDIT_ARCH_X86_64`.
-pub const ARCHITECTURE: u32 = 0xc000_003e;
 /// `SECCOMP_RET_ALLOW`.
 pub const ALLOW: u32 = 0x7fff_0000;
 /// What a SIGSYS of this filter's says in `si_errno`: a program may have filters of its own that raise it, too.
@@ -75,8 +73,6 @@ const ARGUMENTS_AT: u32 = 16;
 
 /// All six registers, for calls that are not known.
 const ALL: u8 = (1 << ARGUMENTS) - 1;
-/// The numbers of calls with 32-bit pointers (x32) begin here. Their addresses lie below the arena.
-const X32: u32 = 1 << 30;
 
 /// Why there is no filter for an arena.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -100,6 +96,15 @@ pub enum ArenaError {
 /// assert!(program.len() < filter::MOST);
 /// ```
 pub fn program(start: u64, end: u64, exempt: u64) -> Result<Program, ArenaError> {
+    program_for(HERE, start, end, exempt)
+}
+
+fn program_for(
+    machine: &'static Machine,
+    start: u64,
+    end: u64,
+    exempt: u64,
+) -> Result<Program, ArenaError> {
     for at in [start, end] {
         if at as u32 != 0 {
             return Err(ArenaError::Unaligned(at));
@@ -109,6 +114,7 @@ pub fn program(start: u64, end: u64, exempt: u64) -> Result<Program, ArenaError>
         return Err(ArenaError::Empty);
     }
     let mut maker = Maker {
+        machine,
         program: Program::new(),
         blocks: ArrayVec::new(),
         jumps: ArrayVec::new(),
@@ -156,7 +162,7 @@ impl Treated {
 
 type Runs = ArrayVec<Run, { NUMBERS + 2 }>;
 
-fn runs() -> Runs {
+fn runs(machine: &Machine) -> Runs {
     let mut runs = Runs::new();
     let mut add = |first, is| {
         if runs.last().is_none_or(|last: &Run| last.is != is) {
@@ -164,7 +170,8 @@ fn runs() -> Runs {
         }
     };
     for number in 0..=NUMBERS as u32 {
-        let (pointers, answer) = match table::call(number.into()) {
+        let call = machine.call(number.into());
+        let (pointers, answer) = match call {
             Some(call) => (call.pointers(), TRAP),
             None if number == PROBE => (1, IS_THERE),
             None => (ALL, UNKNOWN),
@@ -174,13 +181,15 @@ fn runs() -> Runs {
             _ => add(
                 number,
                 Treated {
-                    by_operation: number == u32::from(futex::NUMBER),
+                    by_operation: call.is_some_and(|call| call.number == futex::NUMBER),
                     ..Treated::stopped(pointers, answer)
                 },
             ),
         }
     }
-    add(X32, Treated::ALLOWED);
+    if let Some(narrow) = machine.narrow_from {
+        add(narrow, Treated::ALLOWED);
+    }
     runs
 }
 
@@ -188,6 +197,7 @@ fn runs() -> Runs {
 const BLOCKS: usize = (1 << ARGUMENTS) + 2;
 
 struct Maker {
+    machine: &'static Machine,
     program: Program,
     /// The treatments that are needed, and where each begins.
     blocks: ArrayVec<(Treated, usize), BLOCKS>,
@@ -201,10 +211,10 @@ struct Maker {
 impl Maker {
     fn make(&mut self) {
         self.load(ARCHITECTURE_AT);
-        self.condition(IF_EQUAL, ARCHITECTURE, 1, 0);
+        self.condition(IF_EQUAL, self.machine.architecture, 1, 0);
         self.answer(ALLOW);
         self.load(NUMBER_AT);
-        self.find(&runs());
+        self.find(&runs(self.machine));
         for index in 0..self.blocks.len() {
             self.blocks[index].1 = self.program.len();
             self.look(self.blocks[index].0);
@@ -298,10 +308,15 @@ impl Maker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::{self, AARCH64, X86_64};
     use proptest::prelude::*;
 
     const START: u64 = 0x100_0000_0000;
     const END: u64 = 0x2c0_0000_0000;
+    #[cfg(not(target_arch = "aarch64"))]
+    const FUTEX_HERE: u32 = 202;
+    #[cfg(target_arch = "aarch64")]
+    const FUTEX_HERE: u32 = 98;
     const EXEMPT: u64 = 0x7fff_1234_5678;
 
     /// A call as the kernel shows it to a program (`struct seccomp_data`).
@@ -317,7 +332,7 @@ mod tests {
         fn of(number: u32, arguments: [u64; ARGUMENTS]) -> Self {
             Self {
                 number,
-                architecture: ARCHITECTURE,
+                architecture: HERE.architecture,
                 instruction: 0x40_1000,
                 arguments,
             }
@@ -368,21 +383,31 @@ mod tests {
 
     #[test]
     fn a_call_is_stopped_by_each_of_its_pointers_and_by_no_other_register() {
-        let program = program(START, END, EXEMPT).unwrap();
-        for call in table::calls() {
+        for machine in [&X86_64, &AARCH64] {
+            each_pointer_stops(machine);
+        }
+    }
+
+    fn each_pointer_stops(machine: &'static Machine) {
+        let program = program_for(machine, START, END, EXEMPT).unwrap();
+        let of = |number: u16, arguments| Data {
+            architecture: machine.architecture,
+            ..Data::of(number.into(), arguments)
+        };
+        for (number, call) in machine.calls() {
             for register in 0..ARGUMENTS {
                 let mut arguments = [0x7000_0000_0000; ARGUMENTS];
                 for at in [START, START + 1, (START + END) / 2, END - 1] {
                     arguments[register] = at;
                     let is_pointer = looked_at(call, &arguments) >> register & 1 == 1;
-                    let (answer, steps) = run(&program, &Data::of(call.number.into(), arguments));
+                    let (answer, steps) = run(&program, &of(number, arguments));
                     let expected = if is_pointer { TRAP } else { ALLOW };
                     assert_eq!(answer, expected, "{} {register} {at:#x}", call.name);
                     assert!(steps < 70, "{}: {steps} instructions", call.name);
                 }
                 for at in [0, START - 1, END, u64::MAX] {
                     arguments[register] = at;
-                    let (answer, _) = run(&program, &Data::of(call.number.into(), arguments));
+                    let (answer, _) = run(&program, &of(number, arguments));
                     assert_eq!(answer, ALLOW, "{} {register} {at:#x}", call.name);
                 }
             }
@@ -408,7 +433,7 @@ mod tests {
                     } else {
                         ALLOW
                     };
-                    let data = Data::of(futex::NUMBER.into(), arguments);
+                    let data = Data::of(FUTEX_HERE, arguments);
                     assert_eq!(answer(&data), expected, "{operation} {flags} {register}");
                 }
             }
@@ -432,7 +457,9 @@ mod tests {
         let mut data = Data::of(0, [START; ARGUMENTS]);
         data.architecture = 0x4000_0003;
         assert_eq!(answer(&data), ALLOW);
-        assert_eq!(answer(&Data::of(X32, [START; ARGUMENTS])), ALLOW);
+        if let Some(narrow) = HERE.narrow_from {
+            assert_eq!(answer(&Data::of(narrow, [START; ARGUMENTS])), ALLOW);
+        }
     }
 
     #[test]
@@ -452,8 +479,8 @@ mod tests {
             let (pointers, stopped) = match table::call(number.into()) {
                 Some(call) => (looked_at(call, &arguments), TRAP),
                 None if number == PROBE => (1, IS_THERE),
-                None if number < X32 => (ALL, UNKNOWN),
-                None => (0, ALLOW),
+                None if HERE.narrow_from.is_some_and(|from| number >= from) => (0, ALLOW),
+                None => (ALL, UNKNOWN),
             };
             let inside = (0..ARGUMENTS)
                 .any(|at| pointers >> at & 1 == 1 && (START..END).contains(&arguments[at]));

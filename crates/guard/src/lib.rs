@@ -5,8 +5,8 @@
 //! worse, has done half of its work. So what the kernel is about to touch is brought in before the call, and held until
 //! the call has returned. This crate says what that is:
 //!
-//! - [`table`] names every system call of x86-64 and says of each argument whether it points to memory, whether the
-//!   kernel reads or writes there, and how much.
+//! - [`table`] names every system call of x86-64 and aarch64 and says of each argument whether it points to memory,
+//!   whether the kernel reads or writes there, and how much.
 //! - [`filter`] makes the seccomp program from the table. The program stops a call only if an argument that the call
 //!   has, and that points to memory, lies in the arena. All other calls pass at the price of the filter, 30 to 50 ns.
 //! - [`touched`] lists the ranges of one call, from the table and the call's arguments. Some ranges are named by memory

@@ -21,6 +21,7 @@ pub mod capabilities;
 pub mod delivery;
 mod error;
 mod held;
+pub mod interrupted;
 mod isolate;
 mod lease;
 mod mask;

@@ -5,6 +5,7 @@
 //! signal handlers know: a thread that faults there is served as always where the page is only out, and is sent on
 //! where the page cannot be had ([`give_up`]).
 
+use crate::interrupted::{go_on_at, instruction};
 use millpond_core::PAGE_SIZE;
 
 /// Reads a byte of each page of `start..end`, so that pages which are out come in. The answer is false at the first
@@ -32,25 +33,19 @@ pub fn read(at: usize, into: &mut [u8]) -> bool {
 
 /// Sends a thread that faulted in [`touch()`] or [`read`] to the end that answers false. This function answers false
 /// for a thread that faulted elsewhere.
-#[cfg(target_arch = "x86_64")]
 pub fn give_up(context: &mut libc::ucontext_t) -> bool {
-    let at = &mut context.uc_mcontext.gregs[libc::REG_RIP as usize];
     let (range, end) = sys::line();
-    let is_ours = range.contains(at);
+    let is_ours = range.contains(&instruction(context));
     if is_ours {
-        *at = end;
+        go_on_at(context, end);
     }
     is_ours
 }
 
-/// Other processors have no such routine.
-#[cfg(not(target_arch = "x86_64"))]
-pub fn give_up(_context: &mut libc::ucontext_t) -> bool {
-    false
-}
-
-#[cfg(target_arch = "x86_64")]
+/// The two routines. Both answer true at their end. A thread that faults between the first instruction and
+/// `millpond_touch_fault` is sent to `millpond_touch_skip`, which answers false.
 mod sys {
+    #[cfg(target_arch = "x86_64")]
     core::arch::global_asm!(
         ".pushsection .text.millpond_touch, \"ax\", @progbits",
         ".hidden millpond_touch, millpond_touch_copy, millpond_touch_fault, millpond_touch_skip",
@@ -77,6 +72,37 @@ mod sys {
         options(att_syntax)
     );
 
+    #[cfg(target_arch = "aarch64")]
+    core::arch::global_asm!(
+        ".pushsection .text.millpond_touch, \"ax\", @progbits",
+        ".hidden millpond_touch, millpond_touch_copy, millpond_touch_fault, millpond_touch_skip",
+        ".globl millpond_touch, millpond_touch_copy, millpond_touch_fault, millpond_touch_skip",
+        ".type millpond_touch, @function",
+        ".type millpond_touch_copy, @function",
+        ".balign 64",
+        "millpond_touch:",
+        "    ldrb w1, [x0]",
+        "    mov w0, #1",
+        "    ret",
+        ".size millpond_touch, . - millpond_touch",
+        "millpond_touch_copy:",
+        "    cbz x2, 2f",
+        "1:",
+        "    ldrb w3, [x1], #1",
+        "    strb w3, [x0], #1",
+        "    subs x2, x2, #1",
+        "    b.ne 1b",
+        "2:",
+        "    mov w0, #1",
+        "millpond_touch_fault:",
+        "    ret",
+        "millpond_touch_skip:",
+        "    mov w0, #0",
+        "    ret",
+        ".size millpond_touch_copy, . - millpond_touch_copy",
+        ".popsection",
+    );
+
     unsafe extern "C" {
         fn millpond_touch(at: usize) -> bool;
         fn millpond_touch_copy(to: *mut u8, from: usize, len: usize) -> bool;
@@ -98,28 +124,10 @@ mod sys {
         unsafe { millpond_touch_copy(to, from, len) }
     }
 
-    pub(super) fn line() -> (core::ops::Range<i64>, i64) {
-        let start = millpond_touch as *const () as i64;
-        let end = millpond_touch_fault as *const () as i64;
-        (start..end, millpond_touch_skip as *const () as i64)
-    }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-mod sys {
-    /// # Safety
-    /// The byte is there.
-    pub(super) unsafe fn read(at: usize) -> bool {
-        // SAFETY: the caller guarantees it.
-        unsafe { (at as *const u8).read_volatile() };
-        true
-    }
-
-    /// # Safety
-    /// The bytes are there.
-    pub(super) unsafe fn copy(to: *mut u8, from: usize, len: usize) -> bool {
-        // SAFETY: the caller guarantees it.
-        unsafe { core::ptr::copy_nonoverlapping(from as *const u8, to, len) };
-        true
+    /// The addresses of the instructions that may fault, and where a thread that faults there goes on.
+    pub(super) fn line() -> (core::ops::Range<usize>, usize) {
+        let start = millpond_touch as *const () as usize;
+        let end = millpond_touch_fault as *const () as usize;
+        (start..end, millpond_touch_skip as *const () as usize)
     }
 }

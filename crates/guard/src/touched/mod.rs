@@ -60,7 +60,7 @@ pub trait Source {
 /// }
 ///
 /// let mut seen = Seen(Vec::new());
-/// touched::tell(table::call(0).unwrap(), &[3, 0x10_0000, 512, 0, 0, 0], &mut seen);
+/// touched::tell(table::X86_64.call(0).unwrap(), &[3, 0x10_0000, 512, 0, 0, 0], &mut seen);
 /// assert_eq!((seen.0[0].start, seen.0[0].len), (0x10_0000, 512));
 /// assert_eq!(seen.0[0].access, Access::Writes);
 /// ```

@@ -6,6 +6,7 @@
 //! begins on the alternate stack, and work that needs room is done below the interrupted frame. All signals are
 //! blocked meanwhile, so that no other handler comes to the alternate stack, where the first one's frame still is.
 
+use crate::interrupted::stack_pointer;
 use core::ffi::c_void;
 
 /// Bytes below a frame that a function may use without saying so.
@@ -14,7 +15,6 @@ const RED_ZONE: usize = 128;
 const ROOM: usize = 64 << 10;
 
 /// Runs `work` on the stack that the signal interrupted, if `wanted` is set and this is another one.
-#[cfg(target_arch = "x86_64")]
 pub(super) fn run_if<R>(wanted: bool, context: *mut c_void, work: impl FnOnce() -> R) -> R {
     let here = psm::stack_pointer() as usize;
     // SAFETY: the kernel passes the interrupted context to the handler, which nobody changes meanwhile.
@@ -22,8 +22,7 @@ pub(super) fn run_if<R>(wanted: bool, context: *mut c_void, work: impl FnOnce() 
         let context = &*context.cast::<libc::ucontext_t>();
         let stack = context.uc_stack;
         let start = stack.ss_sp as usize;
-        let interrupted = context.uc_mcontext.gregs[libc::REG_RSP as usize] as usize;
-        (start..start + stack.ss_size, interrupted)
+        (start..start + stack.ss_size, stack_pointer(context))
     };
     if !wanted || !alternate.contains(&here) || alternate.contains(&interrupted) {
         return work();
@@ -32,10 +31,4 @@ pub(super) fn run_if<R>(wanted: bool, context: *mut c_void, work: impl FnOnce() 
     // SAFETY: below the red zone of the interrupted frame the thread's stack is free, and the thread does not go on
     // before this returns. A panic in `work` ends the process, at the end of the handler at the latest.
     unsafe { psm::on_stack((top - ROOM) as *mut u8, ROOM, work) }
-}
-
-/// Runs `work` where the handler is: the stack pointer of other processors is in other registers.
-#[cfg(not(target_arch = "x86_64"))]
-pub(super) fn run_if<R>(_wanted: bool, _context: *mut c_void, work: impl FnOnce() -> R) -> R {
-    work()
 }

@@ -14,8 +14,9 @@ use super::chain::Chain;
 use super::in_thread::{Target, comes_again, with_target};
 use super::{Resolution, own_stack};
 use crate::error::MmuError;
+use crate::interrupted::{Access, access};
 use crate::panics::Ours;
-use crate::protection::{Access, Touch};
+use crate::protection::Touch;
 use crate::sys::gate;
 use crate::touch;
 use crate::uffd::skip;
@@ -68,7 +69,7 @@ pub unsafe fn serve_sigsegv(info: *const libc::siginfo_t, context: *mut c_void) 
         let interrupted = unsafe { &mut *context.cast::<libc::ucontext_t>() };
         Some(
             skip::skip(interrupted)
-                || match protection.touched(page, access(interrupted)) {
+                || match protection.touched(page, access(interrupted).unwrap_or(Access::Read)) {
                     Touch::Again => true,
                     Touch::Forbidden => touch::give_up(interrupted),
                     Touch::Absent => {
@@ -96,25 +97,6 @@ fn resolved(target: &Target, addr: usize, context: *mut c_void) -> bool {
         Resolution::Foreign => !comes_again(addr) || touch::give_up(context),
         Resolution::Lost => touch::give_up(context) || raise_sigbus(addr, context),
     }
-}
-
-/// What the thread was about to do: bits of the processor's error code.
-#[cfg(target_arch = "x86_64")]
-fn access(context: &libc::ucontext_t) -> Access {
-    const WRITE: i64 = 1 << 1;
-    const FETCH: i64 = 1 << 4;
-    let error = context.uc_mcontext.gregs[libc::REG_ERR as usize];
-    match () {
-        () if error & FETCH != 0 => Access::Run,
-        () if error & WRITE != 0 => Access::Write,
-        () => Access::Read,
-    }
-}
-
-/// No arena is watched by protections on other processors.
-#[cfg(not(target_arch = "x86_64"))]
-fn access(_: &libc::ucontext_t) -> Access {
-    Access::Read
 }
 
 /// Sends SIGBUS for the address to this thread, which gets it when the handler returns, at the instruction that

@@ -9,15 +9,8 @@ use millpond_core::{PAGE_SIZE, PageIndex};
 
 use super::Protection;
 use super::wishes::{LEAF, Wish};
+use crate::interrupted::Access;
 use crate::sys::mm::madvise;
-
-/// What a thread was about to do.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Access {
-    Read,
-    Write,
-    Run,
-}
 
 /// What is to be done about a touch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

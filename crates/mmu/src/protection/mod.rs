@@ -68,7 +68,7 @@ use bits::Bits;
 use lock::Lock;
 use wishes::{LEAF, Wishes};
 
-pub(crate) use fault::{Access, Touch};
+pub(crate) use fault::Touch;
 pub(crate) use wishes::Wish;
 
 /// The kernel's usual limit for the mappings of a process.

@@ -66,8 +66,9 @@ mod sys {
 
     pub(in super::super) fn line() -> Line {
         Line {
-            stores: millpond_peek_copy as *const () as i64..millpond_peek_fault as *const () as i64,
-            end: millpond_peek_skip as *const () as i64,
+            stores: millpond_peek_copy as *const () as usize
+                ..millpond_peek_fault as *const () as usize,
+            end: millpond_peek_skip as *const () as usize,
         }
     }
 }

@@ -12,12 +12,14 @@
 use super::Uffd;
 #[cfg(target_arch = "x86_64")]
 use super::{copy_nofault, zero};
+#[cfg(target_arch = "x86_64")]
+use crate::interrupted::{go_on_at, instruction};
 
 /// The addresses of instructions that may fault, and the place where a thread that faults there goes on.
 #[cfg(target_arch = "x86_64")]
 pub(super) struct Line {
-    pub(super) stores: std::ops::Range<i64>,
-    pub(super) end: i64,
+    pub(super) stores: std::ops::Range<usize>,
+    pub(super) end: usize,
 }
 
 impl Uffd {
@@ -30,11 +32,11 @@ impl Uffd {
 /// Sends a thread that faulted in one of the routines to its end. The answer is false when it faulted elsewhere.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn skip(context: &mut libc::ucontext_t) -> bool {
-    let at = &mut context.uc_mcontext.gregs[libc::REG_RIP as usize];
+    let at = instruction(context);
     let lines = [zero::line(), copy_nofault::line()];
-    let found = lines.into_iter().find(|line| line.stores.contains(at));
+    let found = lines.into_iter().find(|line| line.stores.contains(&at));
     if let Some(line) = &found {
-        *at = line.end;
+        go_on_at(context, line.end);
     }
     found.is_some()
 }

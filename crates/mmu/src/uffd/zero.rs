@@ -78,8 +78,8 @@ mod sys {
 
     pub(in super::super) fn line() -> Line {
         Line {
-            stores: millpond_zero as *const () as i64..millpond_zero_fault as *const () as i64,
-            end: millpond_zero_skip as *const () as i64,
+            stores: millpond_zero as *const () as usize..millpond_zero_fault as *const () as usize,
+            end: millpond_zero_skip as *const () as usize,
         }
     }
 }

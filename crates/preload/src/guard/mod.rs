@@ -76,6 +76,9 @@ pub fn find() {
 /// # Errors
 /// A line that says what the kernel refuses. Nothing has changed then that handler delivery would mind.
 pub fn start(budget: u64) -> Result<(), String> {
+    if cfg!(not(target_arch = "x86_64")) {
+        return Err("the gate's code is for x86-64; use --delivery handler".into());
+    }
     gate::open()?;
     signals::start()?;
     runtime::find();

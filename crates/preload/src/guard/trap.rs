@@ -10,6 +10,7 @@ use super::{cancel, signals};
 use crate::syscall;
 use core::ffi::c_void;
 use millpond_guard::filter;
+use millpond_mmu::interrupted;
 use rustix::io::Errno;
 
 /// `SYS_SECCOMP`: the code of a signal from a filter.
@@ -27,16 +28,7 @@ pub unsafe extern "C-unwind" fn serve(info: *const libc::siginfo_t, context: *mu
     }
     // SAFETY: the kernel passes the interrupted context, which nobody else refers to.
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
-    let word = |register: i32| context.uc_mcontext.gregs[register as usize] as usize;
-    let args = [
-        word(libc::REG_RDI),
-        word(libc::REG_RSI),
-        word(libc::REG_RDX),
-        word(libc::REG_R10),
-        word(libc::REG_R8),
-        word(libc::REG_R9),
-    ];
-    let number = word(libc::REG_RAX) as i64;
+    let (number, args) = interrupted::stopped_call(context);
     // The C library's function may have made the thread one that can be ended at any instruction. Here it can only be
     // where the call waits.
     let cancellation = cancel::put_off();
@@ -50,7 +42,7 @@ pub unsafe extern "C-unwind" fn serve(info: *const libc::siginfo_t, context: *mu
         Err(error) => -i64::from(error.raw_os_error()),
     };
     cancel::put_back(cancellation);
-    context.uc_mcontext.gregs[libc::REG_RAX as usize] = answer;
+    interrupted::answer(context, answer);
     true
 }
 

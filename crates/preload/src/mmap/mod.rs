@@ -179,7 +179,8 @@ impl Vmas {
     ) -> Result<usize, Errno> {
         let elsewhere = Request {
             addr: 0,
-            flags: request.flags & !(MAP_FIXED | MAP_FIXED_NOREPLACE | unfixed::MAP_32BIT),
+            flags: request.flags
+                & !(MAP_FIXED | MAP_FIXED_NOREPLACE | unfixed::MAP_32BIT.unwrap_or(0)),
             ..request
         };
         let made = elsewhere.to_kernel()?;

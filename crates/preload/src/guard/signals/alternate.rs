@@ -26,6 +26,7 @@ use crate::guard::holds::keep;
 use crate::{guard, raw};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
+use millpond_mmu::interrupted::stack_pointer;
 use rustix::io::Errno;
 
 /// The length of our stacks.
@@ -158,16 +159,6 @@ impl Place<'_> {
             }
         }
     }
-}
-
-#[cfg(target_arch = "x86_64")]
-fn stack_pointer(context: &libc::ucontext_t) -> usize {
-    context.uc_mcontext.gregs[libc::REG_RSP as usize] as usize
-}
-
-#[cfg(target_arch = "aarch64")]
-fn stack_pointer(context: &libc::ucontext_t) -> usize {
-    context.uc_mcontext.sp as usize
 }
 
 /// Whether a stack pointer is on a stack, as the kernel sees it.

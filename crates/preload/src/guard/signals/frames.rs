@@ -22,6 +22,7 @@ use crate::guard::holds::pages;
 use crate::{raw, space};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::Relaxed;
+use millpond_mmu::interrupted::stack_pointer;
 use millpond_mmu::{Held, touch};
 
 /// The frame: the return address, the context (as far as the kernel writes it), the siginfo.
@@ -148,7 +149,7 @@ unsafe fn state(context: &libc::ucontext_t) -> Option<(usize, usize)> {
 /// Copies a frame below the stack pointer of the code that it has interrupted. The answer is the copy's address, or
 /// `None` where the frame stays.
 unsafe fn moved(context: &libc::ucontext_t, frame: usize) -> Option<usize> {
-    let interrupted = context.uc_mcontext.gregs[libc::REG_RSP as usize] as usize;
+    let interrupted = stack_pointer(context);
     let words = thread::this();
     let (stack, len) = (words.stack.load(Relaxed), words.stack_len.load(Relaxed));
     let is_on = |at: usize| at.wrapping_sub(stack) <= len;

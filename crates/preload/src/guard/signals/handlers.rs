@@ -67,6 +67,10 @@ pub unsafe extern "C-unwind" fn on_sigsys(
 /// What is done with a signal: a handler, and whether it runs on the stack where the signal came.
 pub struct Chosen {
     pub handler: usize,
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(dead_code, reason = "all frames stay there")
+    )]
     pub stays: bool,
 }
 

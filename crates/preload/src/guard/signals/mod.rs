@@ -30,6 +30,10 @@
 mod actions;
 mod alternate;
 mod begin;
+#[cfg(target_arch = "x86_64")]
+mod frames;
+#[cfg(not(target_arch = "x86_64"))]
+#[path = "frames_in_place.rs"]
 mod frames;
 mod given;
 mod handlers;

@@ -23,7 +23,7 @@
 use crate::addr::{LEAF_PAGES, Order, PageCount, PageIndex, PageRange};
 use crate::command::{Commands, Releases};
 use crate::config::{Config, ConfigError};
-use crate::event::{Event, Refusal, Reply};
+use crate::event::{Event, Refusal, Reply, SlotPart};
 use crate::ids::RegionId;
 use crate::ids::{
     ANON, EntryId, FILE, FolioId, GroupId, KINDS, Kind, ListName, NodeId, Rule, SlotId, VecId,
@@ -41,7 +41,7 @@ use crate::tables::fold::Folds;
 use crate::tables::folio::{Folio, Folios, State};
 use crate::tables::frames::Frames;
 use crate::tables::group::{GroupLimits, Groups, Spared};
-use crate::tables::leaf::LeafTable;
+use crate::tables::leaf::{Entry, LeafTable};
 use crate::tables::leaving::Leaving;
 use crate::tables::lru::{Lruvec, Lruvecs, kind_of};
 use crate::tables::recount::Recount;
@@ -269,6 +269,22 @@ impl Core {
     #[must_use]
     pub fn limit(&self) -> PageCount {
         PageCount(self.limit)
+    }
+
+    /// Where in the store `page` is, if it is there.
+    ///
+    /// # Panics
+    /// When `page` lies beyond the end of the arena.
+    #[must_use]
+    pub fn stored(&self, page: PageIndex) -> Option<SlotPart> {
+        match self.leaves.get(page) {
+            Entry::Swapped { slot, index } => Some(SlotPart {
+                slot,
+                first: index,
+                order: Order::ZERO,
+            }),
+            _ => None,
+        }
     }
 
     /// How many pages must be available for a need of `missing` more: these, and the pages that are unused beside

@@ -293,8 +293,12 @@ pub trait Store: Send + Sync {
     /// `out` may hold anything then.
     fn load(&self, slot: SlotId, first_page: u16, out: &mut [u8]) -> Result<(), LoadError>;
 
-    /// A page will be loaded soon: the store may prefetch its bytes. The page need not be there, nor be loaded after
-    /// all. The call must not wait for anything.
+    /// A page will be loaded soon: the store may prefetch the records that say where its bytes are. The page need not
+    /// be there, nor be loaded after all. The call comes with locks held: it must not wait for anything.
+    fn expect(&self, _page: SlotPart) {}
+
+    /// The page of [`Store::expect`] will be loaded soon, said a moment later: now the store may prefetch the bytes
+    /// themselves.
     fn expect_bytes(&self, _page: SlotPart) {}
 
     /// Forgets `slot`. It is no error when the slot holds nothing.

@@ -251,6 +251,10 @@ impl<'a, M: Memory> Fault<'a, M> {
         let Some(mut core) = self.purge_before_exceeding(core) else {
             return Ok(None);
         };
+        // The stored data will be in no cache, so it is fetched while memory is found.
+        if let Some(stored) = core.stored(self.page) {
+            self.driver.store.expect(stored);
+        }
         let event = Event::Fault {
             page: self.page,
             max_order: self.max_order,

@@ -429,6 +429,10 @@ impl Store for CompressedRam {
         Ok(())
     }
 
+    fn expect(&self, page: SlotPart) {
+        self.table.expect(page);
+    }
+
     fn expect_bytes(&self, page: SlotPart) {
         let Some(slot) = self.table.pin(page.slot) else {
             return;

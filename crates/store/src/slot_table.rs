@@ -13,14 +13,16 @@
 
 use crate::checksum::KeptSum;
 use crate::image::MAX_BLOCKS;
-use crate::mem::PAGE;
+use crate::mem::{PAGE, prefetch};
 use crate::pieces::{Entry, PIECE, Pieces};
 use millpond_core::SlotId;
+use millpond_core::SlotPart;
 use millpond_core::port::StoreUsage;
 use millpond_sync::{Rank, Ranked};
 use rustix::io::Errno;
 use rustix::thread::Timespec;
 use std::ops::Range;
+use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
 /// The form in which a block is kept.
@@ -286,6 +288,15 @@ impl SlotTable {
             i => self
                 .extra
                 .get(u64::from(head.next().checked_sub(1)?) + i as u64 - 1),
+        }
+    }
+
+    /// Prefetches the record that says where a page is, if there is one.
+    pub(crate) fn expect(&self, page: SlotPart) {
+        let block = usize::from(page.first) * PAGE / self.block;
+        let head = self.heads.get(page.slot.0.into());
+        if let Some(record) = head.and_then(|head| self.record(head, block)) {
+            prefetch(ptr::from_ref(record).cast());
         }
     }
 

@@ -237,6 +237,10 @@ impl Store for Spill {
         loaded
     }
 
+    fn expect(&self, page: SlotPart) {
+        self.front.expect(page);
+    }
+
     fn expect_bytes(&self, page: SlotPart) {
         self.front.expect_bytes(page);
     }

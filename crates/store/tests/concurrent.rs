@@ -41,6 +41,7 @@ fn work(store: &dyn Store, numbers: &Mutex<Vec<u32>>, seed: u64, until: Instant)
             let first = random.next() as usize % (data.len() / 4096);
             // The slots are the thread's own, and one that another thread may be writing or releasing.
             for slot in [*slot, random.next() as u32 % SLOTS] {
+                store.expect(part(slot, first as u16, 4096));
                 store.expect_bytes(part(slot, first as u16, 4096));
             }
             let mut out = vec![0; data.len() - first * 4096];

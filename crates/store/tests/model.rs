@@ -300,6 +300,7 @@ fn misuse_is_answered_not_obeyed() {
         );
         // A page that is announced need not be there.
         for (slot, first) in [(1, 1), (1, 2), (1, 511), (2, 0), (2, 511), (u32::MAX, 300)] {
+            store.expect(part(slot, first, 4096));
             store.expect_bytes(part(slot, first, 4096));
         }
         let mut out = vec![0; 8192];

@@ -52,6 +52,7 @@ fn no_operation_calls_the_allocator() {
                 let _ = store.save(SlotId(slot), slot.checked_sub(1).map(whole), data);
                 let _ = store.save(SlotId(900), Some(whole(slot)), data);
                 store.release(SlotId(900));
+                store.expect(part(slot, 0, 4096));
                 store.expect_bytes(part(slot, 200, 4096));
                 let _ = store.load(SlotId(slot), 0, &mut out[..data.len()]);
                 let _ = store.load(SlotId(slot), 0, &mut out[..4096]);

@@ -12,8 +12,9 @@
 //! that `millpond` answers: how fast is the program when memory *and* compressed memory have this much together? An
 //! eighth of the limit always stays with the program.
 //!
-//! The program runs once without a limit before anything is measured. Every other run is compared with what it prints
-//! then, and how it ends. A quarter of its peak is the limit, unless `--ram` gives another. The parts of files that the
+//! The program runs twice without a limit before anything is measured. Every other run is compared with what it prints
+//! then, and how it ends. A program that does not print the same twice cannot be compared, and the result says so. A
+//! quarter of its peak is the limit, unless `--ram` gives another. The parts of files that the
 //! program has read are in the page cache by then, and charged to no group. So the program's code in that cache costs
 //! the kernel's sides nothing, and Millpond's side what it costs any process.
 
@@ -34,7 +35,7 @@ use millpond_cli::run::StoreChoice;
 use millpond_cli::size;
 use program::Ran;
 pub use program::{Job, work};
-use report::{Outcome, RunParts, Sizes};
+use report::{Expected, RunParts, Sizes};
 use side::{SIDES, Side};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -99,7 +100,10 @@ pub fn run(args: &RunArgs) -> Result<u8, BenchError> {
         swap_bytes: SWAP_LEAST,
         skipped: Skips::default(),
     };
-    let should = bench.measure(Side::Unlimited)?;
+    let should = Expected::of([
+        bench.measure(Side::Unlimited)?,
+        bench.measure(Side::Unlimited)?,
+    ]);
     let peak = should.peak_rss_bytes;
     if args.ram.is_none() {
         bench.ram = (peak / QUARTER)
@@ -113,7 +117,7 @@ pub fn run(args: &RunArgs) -> Result<u8, BenchError> {
     let sides = bench.sides()?;
     let load = load_average();
     let mut rounds = Rounds::new(&sides, args.rounds);
-    rounds.run(|side| Ok(Outcome::new(side, &bench.measure(side)?, &should)))?;
+    rounds.run(|side| Ok(should.judge(side, &bench.measure(side)?)))?;
     let Bench {
         workers,
         guard,
@@ -127,6 +131,7 @@ pub fn run(args: &RunArgs) -> Result<u8, BenchError> {
     let sizes = Sizes {
         ram_bytes: ram,
         peak_rss_bytes: peak,
+        is_repeatable: should.is_repeatable,
         program: words.map(String::from).collect(),
         store: args.store.to_variable().to_string_lossy().into_owned(),
     };

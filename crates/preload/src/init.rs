@@ -6,7 +6,7 @@
 use crate::settings::{self, Settings, Store, strings};
 use crate::{
     clone, descriptors, dlopen, exit, fork, guard, jemalloc, ksm, prctl, raw, record, report,
-    rights, space, syscall, unmanaged, vma,
+    rights, space, syscall, tell, unmanaged, vma,
 };
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicU8, Ordering::*};
@@ -80,6 +80,7 @@ extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *
     rights::find();
     clone::find();
     guard::find();
+    tell::find();
     ksm::leave();
     let result = dlopen::find()
         .and(syscall::find())
@@ -134,6 +135,9 @@ fn start(settings: &Settings, ram: u64, environment: *const *const c_char) -> Re
     }
     if let Some(board) = &settings.board {
         report::begin(board, &program_name());
+    }
+    if settings.tell_budget {
+        tell::begin(ram);
     }
     PHASE.store(READY, Release);
     Ok(())

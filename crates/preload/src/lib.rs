@@ -71,6 +71,7 @@ mod signals;
 mod space;
 mod stack_switch;
 mod syscall;
+mod tell;
 mod thread_exit;
 mod threads;
 mod unmanaged;

@@ -79,6 +79,8 @@ pub struct Settings {
     pub order: Option<OrderPolicy>,
     /// Whether memory that the program frees is kept until it is wanted.
     pub lazy_purge: bool,
+    /// Whether the program is told that its budget is all the memory there is.
+    pub tell_budget: bool,
     /// The settings of the recording, if a trace is recorded.
     pub record: Option<Record>,
     /// The capabilities of the kernel's to do without.
@@ -102,6 +104,7 @@ impl Settings {
             encrypt: false,
             order: None,
             lazy_purge: true,
+            tell_budget: true,
             record: None,
             mask: Mask::default(),
         };
@@ -174,6 +177,11 @@ impl Settings {
                 b"off" => self.lazy_purge = false,
                 _ => return bad("LAZY_PURGE", "on or off"),
             },
+            b"TELL" => match value {
+                b"budget" => self.tell_budget = true,
+                b"machine" => self.tell_budget = false,
+                _ => return bad("TELL", "budget or machine"),
+            },
             b"RECORD" => match record(value) {
                 Some(record) => self.record = Some(record),
                 None => return bad("RECORD", "a number of pages, a colon and a file"),
@@ -244,6 +252,7 @@ mod tests {
             "MILLPOND_ORDER=4",
             "MILLPOND_LAZY_PURGE=off",
             "MILLPOND_ENCRYPT=on",
+            "MILLPOND_TELL=machine",
             "MILLPOND_RECORD=256:/tapes:1",
         ])
         .unwrap();
@@ -255,7 +264,7 @@ mod tests {
             (settings.board, settings.order),
             (Some("/b".into()), "4".parse().ok())
         );
-        assert!(!settings.lazy_purge && settings.encrypt);
+        assert!(!settings.lazy_purge && settings.encrypt && !settings.tell_budget);
         assert_eq!(settings.temporary, Some("/big".into()));
         let record = settings.record.unwrap();
         assert_eq!((record.window, record.tapes), (256, "/tapes:1".into()));

@@ -28,7 +28,7 @@ use crate::{
     ask, brk, clone, descriptors, filters, madvise, mlock, mmap, mprotect, mremap, mseal, munmap,
     prctl,
 };
-use crate::{process_madvise, raw, references, shm, stack_switch, threads, vma};
+use crate::{process_madvise, raw, references, shm, stack_switch, tell, threads, vma};
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_long};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -62,6 +62,7 @@ const SERVED: &[i64] = &[
     libc::SYS_mlockall,
     libc::SYS_munlockall,
     libc::SYS_msync,
+    libc::SYS_sysinfo,
     libc::SYS_mincore,
     libc::SYS_shmat,
     libc::SYS_shmdt,
@@ -295,6 +296,7 @@ unsafe fn served(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_lon
             libc::SYS_munlockall => word(mlock::munlockall()),
             libc::SYS_msync => word(ask::msync(a as _, b, c as c_int)),
             libc::SYS_mincore => word(ask::mincore(a as _, b, c as _)),
+            libc::SYS_sysinfo => word(tell::by_number(a)),
             libc::SYS_shmat => shm::shmat(a as c_int, b as _, c as c_int) as c_long,
             libc::SYS_shmdt => word(shm::shmdt(a as _)),
             libc::SYS_vmsplice => references::vmsplice(a as c_int, b as _, c, d as _) as c_long,

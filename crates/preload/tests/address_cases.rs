@@ -146,8 +146,8 @@ fn threads_that_want_the_same_addresses_share_none() {
     is_right("racing_addresses", &[&seconds()]);
 }
 
-/// Runs a JVM with its heap's arrays in a budget that holds a part of them. The answer is `None`, with a line that
-/// says why, without a JVM.
+/// Runs a JVM with its heap's arrays in a budget that holds a part of them, which it is not told: it would make its
+/// heap a quarter of that. The answer is `None`, with a line that says why, without a JVM.
 fn java(ram: &str, options: &[&str], mebibytes: &str) -> Option<()> {
     if !is_possible() {
         return None;
@@ -169,6 +169,7 @@ fn java(ram: &str, options: &[&str], mebibytes: &str) -> Option<()> {
     };
     let mut ours = run(preloaded(Path::new("java")));
     ours.env("MILLPOND_RAM", ram);
+    ours.env("MILLPOND_TELL", "machine");
     assert_eq!(printed(ours), printed(run(bare(Path::new("java")))));
     Some(())
 }

@@ -53,6 +53,12 @@ pub struct RunArgs {
     /// Whether to keep memory that the program frees until the budget needs it, so that it can be used again at no cost
     #[arg(long, value_name = "WHEN", default_value = "on")]
     pub(crate) lazy_purge: Switch,
+    /// The memory that the program is told of when it asks how much there is
+    ///
+    /// Programs choose the size of caches, heaps and sorts by that. `budget` tells them of the budget, by `sysconf`,
+    /// `sysinfo`, /proc/meminfo and the files of their control group; `machine` lets the kernel answer.
+    #[arg(long, value_name = "WHAT", default_value = "budget")]
+    pub(crate) tell: Tell,
     /// The program and its arguments
     #[arg(
         required = true,
@@ -77,6 +83,7 @@ impl RunArgs {
             encrypt: false,
             order: OrderPolicy::Fixed(Order::ZERO),
             lazy_purge: Switch::Off,
+            tell: Tell::Machine,
             command,
         }
     }
@@ -152,6 +159,24 @@ impl DeliveryChoice {
             Self::Auto => "auto",
             Self::Direct => "direct",
             Self::Handler => "handler",
+        }
+    }
+}
+
+/// The memory that a program is told of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Tell {
+    /// The budget, and what is left of it
+    Budget,
+    /// The machine's memory
+    Machine,
+}
+
+impl Tell {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Budget => "budget",
+            Self::Machine => "machine",
         }
     }
 }

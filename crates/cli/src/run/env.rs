@@ -119,6 +119,7 @@ pub fn variables(args: &RunArgs, library: &Path, board: &Path) -> Vec<(&'static 
         ("MILLPOND_ORDER", args.order.to_string().into()),
         ("MILLPOND_ON_STORE_FULL", args.on_store_full.word().into()),
         ("MILLPOND_LAZY_PURGE", args.lazy_purge.word().into()),
+        ("MILLPOND_TELL", args.tell.word().into()),
         ("MILLPOND_BOARD", board.into()),
         ("GODEBUG", go_settings(std::env::var_os("GODEBUG"))),
     ];

@@ -1,0 +1,100 @@
+//! Functions that say how much memory there is.
+
+use super::{budget, left};
+use crate::guard::call::point;
+use crate::vma::PAGE;
+use core::ffi::{c_int, c_long};
+
+unsafe extern "C" {
+    /// The C library's `sysconf` by its other name.
+    safe fn __sysconf(name: c_int) -> c_long;
+}
+
+/// The smaller number of pages; an error of the system's stays one.
+fn at_most(machine: c_long, bytes: u64) -> c_long {
+    machine.min((bytes / PAGE as u64) as c_long)
+}
+
+/// Replaces the C library's `sysconf`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub extern "C" fn sysconf(name: c_int) -> c_long {
+    let machine = || __sysconf(name);
+    match (name, budget()) {
+        (libc::_SC_PHYS_PAGES, Some(budget)) => at_most(machine(), budget),
+        (libc::_SC_AVPHYS_PAGES, Some(budget)) => at_most(machine(), left(budget)),
+        _ => machine(),
+    }
+}
+
+/// Replaces the C library's `get_phys_pages`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub extern "C" fn get_phys_pages() -> c_long {
+    sysconf(libc::_SC_PHYS_PAGES)
+}
+
+/// Replaces the C library's `get_avphys_pages`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub extern "C" fn get_avphys_pages() -> c_long {
+    sysconf(libc::_SC_AVPHYS_PAGES)
+}
+
+/// Replaces the C library's `sysinfo`.
+///
+/// # Safety
+/// The conditions are those of the function that this one replaces.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn sysinfo(into: *mut libc::sysinfo) -> c_int {
+    // SAFETY: the caller guarantees what these need.
+    unsafe { by_number(into as usize) }
+}
+
+/// The system call `sysinfo`, with the budget in what it says. The answer is that of the C library's function.
+///
+/// # Safety
+/// The conditions are those of the system call.
+pub unsafe fn by_number(into: usize) -> c_int {
+    // SAFETY: the caller guarantees what the call needs.
+    let done = unsafe { point(libc::SYS_sysinfo, [into, 0, 0, 0, 0, 0]) } as c_int;
+    if done == 0
+        && let Some(budget) = budget()
+    {
+        let left = left(budget);
+        // SAFETY: the kernel has written the structure there.
+        tell(unsafe { &mut *(into as *mut libc::sysinfo) }, budget, left);
+    }
+    done
+}
+
+/// Puts the budget and what is left of it, in bytes, in place of the machine's memory.
+fn tell(info: &mut libc::sysinfo, budget: u64, left: u64) {
+    let units = |bytes: u64| bytes / u64::from(info.mem_unit.max(1));
+    info.totalram = info.totalram.min(units(budget));
+    info.freeram = info.freeram.min(units(left));
+    info.bufferram = 0;
+    (info.totalswap, info.freeswap) = (0, 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_figures_are_in_the_structures_unit_and_never_more_than_there_is() {
+        // SAFETY: the structure is made of numbers.
+        let mut info: libc::sysinfo = unsafe { core::mem::zeroed() };
+        (info.totalram, info.freeram, info.totalswap, info.mem_unit) = (10_000, 500, 7, 4096);
+        tell(&mut info, 64 << 20, 32 << 20);
+        assert_eq!(
+            (info.totalram, info.freeram, info.totalswap),
+            (10_000, 500, 0)
+        );
+        tell(&mut info, 4 << 20, 1 << 20);
+        assert_eq!((info.totalram, info.freeram), (1024, 256));
+    }
+
+    #[test]
+    fn an_error_of_the_systems_stays_one() {
+        assert_eq!(at_most(-1, 1 << 20), -1);
+        assert_eq!(at_most(1000, 1 << 20), 256);
+    }
+}

@@ -1,0 +1,126 @@
+//! Text in buffers of a fixed length: these calls may come in a signal handler, where nothing may be allocated.
+
+use core::ffi::CStr;
+use rustix::fd::{AsFd, AsRawFd};
+use rustix::fs::{Mode, OFlags};
+
+/// Reads the beginning of a file: as much of it as `into` has room for.
+pub fn read_path<'a>(path: &CStr, into: &'a mut [u8]) -> Option<&'a [u8]> {
+    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    read(&file, into)
+}
+
+/// Reads an open file from its beginning, and leaves its offset where it is.
+pub fn read(file: impl AsFd, into: &mut [u8]) -> Option<&[u8]> {
+    let mut len = 0;
+    while len < into.len() {
+        match rustix::io::pread(&file, &mut into[len..], len as u64) {
+            Ok(0) => break,
+            Ok(read) => len += read,
+            Err(_) => return None,
+        }
+    }
+    Some(&into[..len])
+}
+
+/// The length of an open file's path, which is written as the kernel has it; `None` where it does not fit.
+pub fn path_of(file: impl AsFd, into: &mut [u8]) -> Option<usize> {
+    let name = name_of(file);
+    let name = CStr::from_bytes_with_nul(name.bytes()).ok()?;
+    let room = into.len();
+    let len = rustix::fs::readlinkat_raw(rustix::fs::CWD, name, into).ok()?;
+    (len < room).then_some(len)
+}
+
+/// The name by which this process finds one of its open files, with the zero at its end.
+pub fn name_of(file: impl AsFd) -> Text<32> {
+    let mut name = Text::new();
+    name.add(b"/proc/self/fd/");
+    name.add_number(file.as_fd().as_raw_fd() as u64);
+    name.add(b"\0");
+    name
+}
+
+/// A number in decimal, with nothing beside it but white space.
+pub fn number(text: &[u8]) -> Option<u64> {
+    core::str::from_utf8(text.trim_ascii()).ok()?.parse().ok()
+}
+
+/// Text of at most `N` bytes. What does not fit is left out.
+pub struct Text<const N: usize> {
+    bytes: [u8; N],
+    len: usize,
+}
+
+impl<const N: usize> Text<N> {
+    pub fn new() -> Self {
+        Self {
+            bytes: [0; N],
+            len: 0,
+        }
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    pub fn add(&mut self, more: &[u8]) {
+        let fits = more.len().min(N - self.len);
+        self.bytes[self.len..self.len + fits].copy_from_slice(&more[..fits]);
+        self.len += fits;
+    }
+
+    pub fn add_number(&mut self, number: u64) {
+        self.add_number_at_right(number, 0);
+    }
+
+    /// Adds a number with spaces before it, so that both have `width` bytes at least.
+    pub fn add_number_at_right(&mut self, mut number: u64, width: usize) {
+        const MOST: usize = 20;
+        let mut digits = [b' '; MOST];
+        let mut at = MOST;
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (number % 10) as u8;
+            number /= 10;
+            if number == 0 {
+                break;
+            }
+        }
+        for _ in MOST..width {
+            self.add(b" ");
+        }
+        self.add(&digits[at.min(MOST - width.min(MOST))..]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_stand_at_the_right() {
+        let mut text = Text::<64>::new();
+        text.add_number(0);
+        text.add(b" ");
+        text.add_number_at_right(1234, 6);
+        text.add_number_at_right(1_234_567, 3);
+        text.add_number_at_right(5, 22);
+        assert_eq!(text.bytes(), b"0   12341234567                     5");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_left_out() {
+        let mut text = Text::<4>::new();
+        text.add(b"abc");
+        text.add(b"def");
+        assert_eq!(text.bytes(), b"abcd");
+    }
+
+    #[test]
+    fn a_number_is_read_with_its_line_end_and_nothing_else() {
+        assert_eq!(number(b"4096\n"), Some(4096));
+        assert_eq!(number(b"max\n"), None);
+        assert_eq!(number(b""), None);
+    }
+}

@@ -9,7 +9,8 @@
 //! Calls that name no memory of the arena are allowed. The kernel finds out by itself which numbers are always allowed,
 //! and does not run the program for them (`seccomp_cache_prepare`). A stopped call raises SIGSYS. The handler makes it
 //! once more from one instruction whose address the program knows, and that instruction may do everything. A call that
-//! [`table`](crate::table) does not know is answered with `ENOSYS` where it names memory of the arena, as by a kernel without it.
+//! [`table`](crate::table) does not know is answered with `ENOSYS` where it names memory of the arena, as by a kernel
+//! without it.
 //!
 //! A process that inherits a filter finds out by [`PROBE`], a call that no kernel has: the program answers it with
 //! [`PROBED`] where its argument lies in the arena.

@@ -1,7 +1,7 @@
 //! What a signal frame says of the thread that it interrupted: where it was, and what it was about to do.
 //!
-//! The kernel writes a thread's registers into the frame of a signal, each architecture in a form of its own. Everything
-//! else that reads them, for faults and for stopped system calls, asks here.
+//! The kernel writes a thread's registers into the frame of a signal, each architecture in a form of its own.
+//! Everything else that reads them, for faults and for stopped system calls, asks here.
 //!
 //! - x86-64 has the error code of a page fault among the registers (`REG_ERR`).
 //! - aarch64 appends records to the registers, each with a mark and a length. One of them holds the exception syndrome

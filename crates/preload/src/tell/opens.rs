@@ -1,7 +1,7 @@
 //! `open` and its relatives, and `fopen`. What is opened is exchanged if it says how much memory there is.
 //!
-//! The last argument of `open` is there only for some flags. It is passed on as it came, as the C library's own function
-//! looks at it only then.
+//! The last argument of `open` is there only for some flags. It is passed on as it came, as the C library's own
+//! function looks at it only then.
 
 use super::files::exchange;
 use crate::guard::call::point;

@@ -2,6 +2,7 @@
 //! `millpond-bench`.
 
 pub mod bench;
+pub mod command;
 pub mod curve;
 pub mod doctor;
 pub mod figures;

@@ -1,39 +1,11 @@
 //! The command `millpond`: run a program in less RAM than it touches, see what happens there and what this machine
 //! allows, and measure.
 
-use clap::{Parser, Subcommand};
+use clap::Parser;
+use millpond_cli::command::{Cli, Command};
 use millpond_cli::{bench, doctor, metrics, print, record, replay, run, stat, top};
 use std::error::Error;
 use std::process::ExitCode;
-
-/// Run a program in less RAM than it touches
-#[derive(Parser, Debug)]
-#[command(name = "millpond", version)]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Subcommand, Debug)]
-enum Command {
-    /// Run a program under a RAM budget
-    Run(run::RunArgs),
-    /// Check whether `millpond run` works here, and say what to change if it does not
-    Doctor(doctor::DoctorArgs),
-    /// Run a program and record the pages that it touches, for `millpond replay`
-    Record(record::RecordArgs),
-    /// Count the page faults that a recorded trace takes in less memory, policy by policy
-    Replay(replay::ReplayArgs),
-    /// Print the counters of a program that runs under a budget, like vmstat
-    Stat(stat::StatArgs),
-    /// Print the counters of all programs under a budget for Prometheus, or serve them
-    Metrics(metrics::MetricsArgs),
-    /// Watch the programs that run under a budget, like top
-    Top(top::TopArgs),
-    /// Compare Millpond with the kernel on this machine, by `millpond-bench`
-    #[command(disable_help_flag = true)]
-    Bench(bench::BenchArgs),
-}
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {

@@ -19,6 +19,10 @@ impl fmt::Display for Version {
 impl Version {
     /// The version in the name of a set of symbols, such as `GLIBC_2.34`. `None` for other libraries' names.
     fn named(name: &[u8]) -> Option<Self> {
+        // Relocations in the short form are no symbol. glibc 2.36 is the first that knows them.
+        if name == b"GLIBC_ABI_DT_RELR" {
+            return Some(Self(2, 36));
+        }
         let number = std::str::from_utf8(name).ok()?.strip_prefix("GLIBC_")?;
         let (major, rest) = number.split_once('.')?;
         let minor = rest.split('.').next()?;
@@ -60,6 +64,7 @@ mod tests {
     fn versions_are_numbers_and_not_texts() {
         assert_eq!(Version::named(b"GLIBC_2.2.5"), Some(Version(2, 2)));
         assert!(Version::named(b"GLIBC_2.34") > Version::named(b"GLIBC_2.4"));
+        assert_eq!(Version::named(b"GLIBC_ABI_DT_RELR"), Some(Version(2, 36)));
         assert_eq!(Version::named(b"GCC_3.0"), None);
         assert_eq!(Version::named(b"GLIBC_PRIVATE"), None);
     }

@@ -23,8 +23,6 @@ use std::{fs, io};
 
 /// The oldest glibc that the archive promises to run with: Ubuntu 22.04 has 2.35, Debian 12 has 2.36, RHEL 9 has 2.34.
 const GLIBC: Version = Version(2, 34);
-/// The system that the archive is for, as part of its name.
-const SYSTEM: &str = concat!(env!("CARGO_PKG_VERSION"), "-x86_64-linux-gnu");
 
 /// `cargo xtask dist`'s arguments.
 #[derive(clap::Args)]
@@ -101,7 +99,8 @@ pub fn dist(args: &DistArgs) -> Result<(), DistError> {
     let root = root();
     let built = build(&root, &args.profile)?;
     let out = root.join(&args.out);
-    let name = format!("millpond-{SYSTEM}");
+    let (version, processor) = (env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
+    let name = format!("millpond-{version}-{processor}-linux-gnu");
     let tree = out.join(&name);
     if tree.exists() {
         at(&tree, fs::remove_dir_all(&tree))?;

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{RAM, bare, compile, finish, is_possible, preloaded};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Covers a sort of 135 MiB of lines in 34 MiB that took minutes: it believed that it had the machine's 24 GiB, read
 /// all lines into memory and used them at random.
@@ -101,5 +101,57 @@ fn python_says_the_budget() {
     }
     if let Some(total) = figure("python3", &["-c", script], "MemTotal:") {
         assert_eq!(total, 256 << 10);
+    }
+}
+
+/// The files that say what this process's control group may have, and those above it.
+fn limits() -> Vec<PathBuf> {
+    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let mut found = Vec::new();
+    for line in own.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
+            continue;
+        };
+        let (mount, name) = match controllers {
+            "" => ("/sys/fs/cgroup", "memory.max"),
+            "memory" => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+            _ => continue,
+        };
+        let own = Path::new(path);
+        for above in own.ancestors() {
+            let below = above.strip_prefix("/").unwrap_or(above);
+            found.push(Path::new(mount).join(below).join(name));
+        }
+    }
+    found.retain(|path| std::fs::read(path).is_ok());
+    found
+}
+
+/// What the control groups of the process say is never more than the budget, and otherwise what they say.
+#[test]
+fn the_limits_of_control_groups_are_the_budget() {
+    let files = limits();
+    if files.is_empty() || !is_possible() {
+        println!("skipped: no control group with a limit can be read here");
+        return;
+    }
+    for file in files {
+        let machine = std::fs::read_to_string(&file).unwrap();
+        let budget: u64 = RAM.parse().unwrap();
+        let limit = machine
+            .trim()
+            .parse()
+            .map_or(budget, |limit: u64| limit.min(budget));
+        for (tell, told) in [("budget", format!("{limit}\n")), ("machine", machine)] {
+            let mut command = preloaded(Path::new("cat"));
+            command.arg(&file).env("MILLPOND_TELL", tell);
+            let output = finish(command);
+            assert_eq!(
+                String::from_utf8_lossy(&output.stdout),
+                told,
+                "{tell}: {file:?}: {output:?}"
+            );
+        }
     }
 }

@@ -12,13 +12,20 @@ pub enum File {
     Limit,
     /// What it has (`memory.current`, `memory.usage_in_bytes`).
     Usage,
+    /// The most swap that it may have beside its memory (`memory.swap.max`).
+    Swap,
 }
 
 impl File {
     /// The file of this name.
     pub fn named(name: &[u8]) -> Option<Self> {
         match name {
-            b"memory.max" | b"memory.high" | b"memory.limit_in_bytes" => Some(Self::Limit),
+            // Memory and swap together are no more than memory: there is no swap to count on.
+            b"memory.max"
+            | b"memory.high"
+            | b"memory.limit_in_bytes"
+            | b"memory.memsw.limit_in_bytes" => Some(Self::Limit),
+            b"memory.swap.max" => Some(Self::Swap),
             b"memory.current" | b"memory.usage_in_bytes" => Some(Self::Usage),
             _ => None,
         }
@@ -30,13 +37,14 @@ impl File {
             // A group without a limit says `max`, or a number that is as large as numbers are.
             Self::Limit => number(text).map_or(budget, |limit| limit.min(budget)),
             Self::Usage => budget.saturating_sub(left),
+            Self::Swap => 0,
         }
     }
 }
 
 /// Whether the control group at `path`, below a mount of control groups, is the one of this process or one above it.
 pub fn is_above_us(path: &[u8]) -> bool {
-    let mut text = [0; 4096];
+    let mut text = [0; 2048];
     read_path(c"/proc/self/cgroup", &mut text).is_some_and(|text| is_above(path, text))
 }
 
@@ -103,6 +111,7 @@ mod tests {
     fn other_files_are_nobodys_business() {
         assert_eq!(File::named(b"memory.max"), Some(File::Limit));
         assert_eq!(File::named(b"memory.current"), Some(File::Usage));
+        assert_eq!(File::named(b"memory.swap.max"), Some(File::Swap));
         for name in ["memory.stat", "cpu.max", "memory.max.", ""] {
             assert_eq!(File::named(name.as_bytes()), None, "{name}");
         }

@@ -13,7 +13,7 @@ const CGROUP: u64 = 0x0027_e0eb;
 const CGROUP2: u64 = 0x6367_7270;
 
 /// The longest path that is looked at.
-const MOST_PATH: usize = 1024;
+const MOST_PATH: usize = 512;
 
 /// Exchanges the file that was just opened as `path` under the descriptor `fd`, if it says how much memory there is.
 /// The descriptor keeps its number. Whatever fails, the descriptor stays what it is. The answer is `fd`.
@@ -72,10 +72,10 @@ fn anew(open: BorrowedFd<'_>, budget: u64) -> Option<Text<{ meminfo::MOST }>> {
     let path = &path[..len];
     let slash = path.iter().rposition(|&byte| byte == b'/')?;
     let (directory, name) = (&path[..slash], &path[slash + 1..]);
-    let mut read = [0; meminfo::MOST];
     let mut text = Text::new();
     match kind {
         PROC if name == b"meminfo" => {
+            let mut read = [0; meminfo::MOST];
             meminfo::rewrite(
                 words::read(open, &mut read)?,
                 budget,
@@ -86,6 +86,7 @@ fn anew(open: BorrowedFd<'_>, budget: u64) -> Option<Text<{ meminfo::MOST }>> {
         CGROUP | CGROUP2 => {
             let file = cgroup::File::named(name)?;
             cgroup::is_above_us(below_mount(directory, kind)?).then_some(())?;
+            let mut read = [0; 64];
             let says = file.says(words::read(open, &mut read)?, budget, left(budget));
             text.add_number(says);
             text.add(b"\n");

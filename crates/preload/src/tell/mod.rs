@@ -11,7 +11,7 @@
 //! | `sysconf(_SC_AVPHYS_PAGES)`, `get_avphys_pages` | what is left of the budget |
 //! | `sysinfo`, by its function or by `syscall` | both, no buffers, no swap (`calls.rs`) |
 //! | `/proc/meminfo` | both, no page cache, no swap (`meminfo.rs`) |
-//! | `memory.max`, `memory.high`, `memory.current`; `memory.limit_in_bytes`, `memory.usage_in_bytes` | the budget and what is used of it, for the process's own control group and those above it (`cgroup.rs`) |
+//! | `memory.max`, `memory.high`, `memory.current`, `memory.swap.max`; version 1's `memory.limit_in_bytes`, `memory.memsw.limit_in_bytes`, `memory.usage_in_bytes` | the budget and what is used of it, no swap, for the process's own control group and those above it (`cgroup.rs`) |
 //!
 //! No figure is larger than the machine's own. *Left* is the budget less what is resident, and without what was freed
 //! and is only kept.
@@ -21,7 +21,9 @@
 //! program used. The words are those of the moment at which the file was opened.
 //!
 //! What is not told: other descriptors of such files (one that was inherited, `freopen`), a path that does not begin
-//! with `/proc/` or `/sys/fs/cgroup/`, and calls by an instruction of the program's own, as Go's runtime makes them.
+//! with `/proc/m` or `/sys/fs/cgroup/`, an open by `syscall`, and calls by an instruction of the program's own, as Go's
+//! runtime makes them. `memory.stat` and the figures of memory nodes stay the kernel's. Of the open file's flags, close
+//! on exec alone is kept, and `fstat` tells of the file in memory.
 
 mod calls;
 mod cgroup;

@@ -21,9 +21,9 @@
 //! program used. The words are those of the moment at which the file was opened.
 //!
 //! What is not told: other descriptors of such files (one that was inherited, `freopen`), a path that does not begin
-//! with `/proc/m` or `/sys/fs/cgroup/`, an open by `syscall`, and calls by an instruction of the program's own, as Go's
-//! runtime makes them. `memory.stat` and the figures of memory nodes stay the kernel's. Of the open file's flags, close
-//! on exec alone is kept, and `fstat` tells of the file in memory.
+//! with `/proc/m` or `/sys/fs/cgroup/`, an open by `syscall`, what the C library asks itself (`qsort`), and calls by an
+//! instruction of the program's own, as Go's runtime makes them. `memory.stat` and the figures of memory nodes stay the
+//! kernel's. Of the open file's flags, close on exec alone is kept, and `fstat` tells of the file in memory.
 
 mod calls;
 mod cgroup;

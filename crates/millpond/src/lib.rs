@@ -59,3 +59,8 @@ pub use region_builder::RegionBuilder;
 pub use shrinker::ShrinkerGuard;
 pub use snapshot::ReadOnlyRegion;
 pub use vec::{Plain, PondVec};
+
+/// The Rust of the README, which is compiled and run with the documentation's examples.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+pub struct Readme;

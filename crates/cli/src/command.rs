@@ -1,11 +1,11 @@
 //! The words of the command line, from which its help, its manual pages and its completions are made.
 
-use crate::{bench, doctor, metrics, record, replay, run, stat, top};
+use crate::{bench, doctor, help, metrics, record, replay, run, stat, top};
 use clap::{Parser, Subcommand};
 
 /// Run a program in less RAM than it touches
 #[derive(Parser, Debug)]
-#[command(name = "millpond", version)]
+#[command(name = "millpond", version, disable_help_subcommand = true)]
 pub struct Cli {
     /// The command that was chosen.
     #[command(subcommand)]
@@ -32,4 +32,6 @@ pub enum Command {
     /// Compare Millpond with the kernel on this machine, by `millpond-bench`
     #[command(disable_help_flag = true)]
     Bench(bench::BenchArgs),
+    /// Say what a command does, or what a word such as budget, store or tell means
+    Help(help::HelpArgs),
 }

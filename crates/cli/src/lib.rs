@@ -1,4 +1,4 @@
-//! The parts of `millpond`: `run`, `record`, `replay`, `stat`, `top`, `metrics`, `doctor`, and what they share with
+//! The parts of `millpond`: `run`, `record`, `replay`, `stat`, `top`, `metrics`, `doctor`, `help`, and what they share with
 //! `millpond-bench`.
 
 pub mod bench;
@@ -6,6 +6,7 @@ pub mod command;
 pub mod curve;
 pub mod doctor;
 pub mod figures;
+pub mod help;
 pub mod machine;
 pub mod metrics;
 pub mod numbers;

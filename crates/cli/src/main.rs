@@ -3,7 +3,7 @@
 
 use clap::Parser;
 use millpond_cli::command::{Cli, Command};
-use millpond_cli::{bench, doctor, metrics, print, record, replay, run, stat, top};
+use millpond_cli::{bench, doctor, help, metrics, print, record, replay, run, stat, top};
 use std::error::Error;
 use std::process::ExitCode;
 
@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         Command::Metrics(args) => finish(metrics::metrics(&args), |_| 1),
         Command::Top(args) => finish(top::top(&args), |_| 1),
         Command::Bench(args) => finish(bench::bench(&args), bench::BenchError::exit_code),
+        Command::Help(args) => finish(help::help(&args), |_| 1),
     }
 }
 

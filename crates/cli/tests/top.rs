@@ -244,3 +244,28 @@ fn who_cannot_be_looked_at_is_named_before_the_screen_changes() {
     assert_eq!(status, Some(1));
     assert!(text.contains(&format!("no process {pid}")), "{text}");
 }
+
+#[test]
+fn without_colours_where_the_user_wants_none() {
+    for (wish, is_coloured) in [("", true), ("1", false)] {
+        let Some((_manager, _region)) = busy("index") else {
+            return;
+        };
+        let pid = std::process::id().to_string();
+        let mut command = top(&[&pid, "--interval", "0.1"]);
+        command.env("NO_COLOR", wish);
+        let mut terminal = Terminal::run(command);
+        terminal.until("the details", |screen| {
+            let (rows, columns) = screen.size();
+            let cells = || {
+                let places =
+                    (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
+                places.filter_map(|(row, column)| screen.cell(row, column))
+            };
+            let has_colour = cells().any(|cell| cell.fgcolor() != vt100::Color::Default);
+            screen.contents().contains("first touch") && has_colour == is_coloured
+        });
+        terminal.keys("q");
+        assert_eq!(terminal.left().0, Some(0), "NO_COLOR={wish}");
+    }
+}

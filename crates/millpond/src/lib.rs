@@ -60,7 +60,15 @@ pub use shrinker::ShrinkerGuard;
 pub use snapshot::ReadOnlyRegion;
 pub use vec::{Plain, PondVec};
 
-/// The Rust of the README, which is compiled and run with the documentation's examples.
+/// The Rust of the README and of the guide, which is compiled and run with the documentation's examples.
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-pub struct Readme;
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/guide/src/rust.md")]
+    struct Rust;
+    #[doc = include_str!("../../../docs/guide/src/allocators.md")]
+    struct Allocators;
+    #[doc = include_str!("../../../docs/guide/src/engines.md")]
+    struct Engines;
+}

@@ -1,0 +1,88 @@
+"""Tests of `pages`: what is wrong is found, and what is right is not.
+
+    python3 -m unittest discover .ci
+"""
+
+import importlib.machinery
+import importlib.util
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+
+PATH = pathlib.Path(__file__).parent / "pages"
+LOADER = importlib.machinery.SourceFileLoader("pages", str(PATH))
+pages = importlib.util.module_from_spec(importlib.util.spec_from_loader("pages", LOADER))
+LOADER.exec_module(pages)
+
+
+class LinkTests(unittest.TestCase):
+    def broken(self, text: str) -> list[str]:
+        with tempfile.TemporaryDirectory() as place:
+            root = pathlib.Path(place)
+            (root / "page.md").write_text(text)
+            (root / "other.md").write_text("# What `it` is, in [two](page.md) words\n")
+            return list(pages.broken_links(root, [pathlib.Path("page.md")]))
+
+    def test_links_that_lead_somewhere(self) -> None:
+        self.assertEqual(self.broken("# Here\n[a](other.md) [b](#here) [c](https://example.org/x)"), [])
+        self.assertEqual(self.broken("[a](other.md#what-it-is-in-two-words)"), [])
+
+    def test_links_that_lead_nowhere(self) -> None:
+        for text in ("[a](none.md)", "[a](other.md#none)", "[a](#none)"):
+            self.assertEqual(len(self.broken(text)), 1, text)
+
+    def test_what_is_code_is_no_link(self) -> None:
+        self.assertEqual(self.broken("`[a](none.md)`\n```\n[a](none.md)\n# no heading\n```\n"), [])
+
+
+class MessageTests(unittest.TestCase):
+    SOURCE = """
+        #[error(
+            "the horse {name} is \\
+             lame ({errno}): `rest` it"
+        )]
+        report::line(format_args!("the cart at {at:#x} is empty"))
+    """
+
+    def test_each_message_has_a_row(self) -> None:
+        sources = {"crates/cli/src/x.rs": self.SOURCE}
+        page = "| `the horse … is lame (…): rest it` | |\n| `the cart at … is empty` | |\n"
+        self.assertEqual(list(pages.missing_messages(page, sources)), [])
+        self.assertEqual(list(pages.stale_messages(page, pages.strings(self.SOURCE))), [])
+        self.assertEqual(len(list(pages.missing_messages(page.splitlines()[0], sources))), 1)
+        self.assertEqual(len(list(pages.missing_messages("", sources))), 2)
+
+    def test_a_row_of_no_message_is_found(self) -> None:
+        page = "| `the old donkey is lame beyond hope: …` | |\n"
+        self.assertEqual(len(list(pages.stale_messages(page, pages.strings(self.SOURCE)))), 1)
+
+    def test_errors_of_a_library_need_no_row(self) -> None:
+        self.assertEqual(len(list(pages.missing_messages("", {"crates/millpond/src/x.rs": self.SOURCE}))), 1)
+
+
+class WordTests(unittest.TestCase):
+    def test_a_variable_and_an_option_that_no_text_names(self) -> None:
+        settings = '            b"RAM" => match x {\n            b"TELL" => y,\n'
+        args = "#[arg(long, value_name = \"SIZE\")]\n    pub(crate) ram: u64,\n#[arg(long)]\n    pub(crate) lazy_purge: Switch,\n"
+        texts = "MILLPOND_RAM --ram"
+        wrong = list(pages.missing_words(settings, args, texts))
+        self.assertEqual(len(wrong), 2, wrong)
+        self.assertEqual(list(pages.missing_words(settings, args, texts + " MILLPOND_TELL --lazy-purge")), [])
+
+
+class BookTests(unittest.TestCase):
+    def test_links_between_pages(self) -> None:
+        with tempfile.TemporaryDirectory() as place:
+            book = pathlib.Path(place).resolve()
+            (book / "a.html").write_text('<h1 id="x">x</h1><a href="b.html#y">b</a><a href="https://example.org">c</a>')
+            (book / "b.html").write_text('<h1 id="y">y</h1><a href="#y">y</a>')
+            self.assertEqual(list(pages.broken_in_book(book)), [])
+            (book / "b.html").write_text('<a href="c.html">c</a>')
+            self.assertEqual(len(list(pages.broken_in_book(book))), 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,7 +1,7 @@
 //! `millpond help WORD`: what a word means that several commands share, and the help of a command.
 //!
 //! The texts are files in `help/`, which the guide shows as well, so that there is one of each. They are written to be
-//! read on a terminal as they are: no tables, no links, and no line of more than 120 characters.
+//! read on a terminal as they are: no tables, no links, and no line of more than 80 characters.
 
 use crate::command::Cli;
 use crate::print;
@@ -132,7 +132,7 @@ mod tests {
         for (word, _, text) in TOPICS {
             assert!(text.starts_with("# ") && text.ends_with('\n'), "{word}");
             assert!(
-                text.lines().all(|line| line.chars().count() <= 120),
+                text.lines().all(|line| line.chars().count() <= 80),
                 "{word}"
             );
             let named = text.split("--").skip(1).filter_map(|rest| {

@@ -7,6 +7,7 @@ mod cgroup;
 mod clock;
 mod data;
 mod error;
+mod fits;
 mod folio;
 mod free;
 mod guard;
@@ -18,6 +19,7 @@ mod millpond_side;
 mod order;
 mod part;
 mod phases;
+mod programs_here;
 mod remap;
 mod report;
 mod rounds;
@@ -62,6 +64,8 @@ enum BenchCommand {
     Remap(remap::RemapArgs),
     /// Give much memory back, at once and repeatedly, beside `munmap`
     Free(free::FreeArgs),
+    /// Run programs whose memory fits into the budget, under `millpond run` and by themselves
+    Fits(fits::FitsArgs),
     /// Run a program of your own in less memory than it needs, by `millpond run`, beside swap to a file and to zram
     Run(run::RunArgs),
     /// Measure which pages stay in memory when the working set changes, during a scan and by traces, beside the kernel
@@ -107,6 +111,9 @@ enum WorkerCommand {
     Free(free::FreeWorker),
     /// Run one process of `run`
     Program(run::Job),
+    /// Run one process of `fits`
+    #[command(subcommand)]
+    Fits(fits::FitsWorker),
     /// Run one process of `workingset`
     #[command(subcommand)]
     Workingset(workingset::WorkingsetWorker),
@@ -133,6 +140,7 @@ fn bench(command: &BenchCommand) -> Result<u8, BenchError> {
         BenchCommand::Folio(args) => folio::folio(args),
         BenchCommand::Remap(args) => remap::remap(args),
         BenchCommand::Free(args) => free::free(args),
+        BenchCommand::Fits(args) => fits::fits(args),
         BenchCommand::Run(args) => run::run(args),
         BenchCommand::Workingset(args) => workingset::workingset(args),
         BenchCommand::Worker(command) => work(command),
@@ -160,6 +168,7 @@ fn work(command: &WorkerCommand) -> Result<u8, BenchError> {
         WorkerCommand::Remap(command) => remap::work(command)?,
         WorkerCommand::Free(command) => free::work(command)?,
         WorkerCommand::Program(job) => say_measured(run::work(job))?,
+        WorkerCommand::Fits(command) => fits::work(command)?,
         WorkerCommand::Workingset(command) => workingset::work(command)?,
     }
     Ok(0)

@@ -1,7 +1,7 @@
 //! Measured processes under `millpond run`: this executable, started by `millpond` with the preload library.
 
 use crate::error::{BenchError, Skip};
-use millpond_cli::run::env;
+use millpond_cli::run::{DeliveryChoice, env};
 use millpond_cli::sibling;
 use std::process::Command;
 
@@ -10,9 +10,16 @@ use std::process::Command;
 /// # Errors
 /// The reason why they cannot be run.
 pub fn can_run() -> Result<(), Skip> {
+    can_run_by(DeliveryChoice::Auto)
+}
+
+/// Whether programs can be run here with this delivery.
+///
+/// # Errors
+/// The reason why they cannot be run.
+pub fn can_run_by(delivery: DeliveryChoice) -> Result<(), Skip> {
     env::find_library().map_err(|error| Skip(error.to_string()))?;
-    millpond_cli::doctor::require_for_run(millpond_cli::run::DeliveryChoice::Auto)
-        .map_err(|error| Skip(error.to_string()))
+    millpond_cli::doctor::require_for_run(delivery).map_err(|error| Skip(error.to_string()))
 }
 
 /// The command `millpond run OPTIONS --ram RAM -- millpond-bench worker WORKER`.

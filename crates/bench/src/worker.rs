@@ -175,6 +175,21 @@ impl Workers {
     }
 }
 
+/// Lets the calling process get the signals that the benchmark itself fetches. A measured program must get them: its mask
+/// would be the benchmark's, and a server that is ended by SIGTERM would go on for ever. It is called between fork and
+/// exec, and neither allocates nor locks.
+pub fn unblock_signals() {
+    let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: the set is writable and owned here; unblocking signals touches no memory else.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in ENDING {
+            libc::sigaddset(set.as_mut_ptr(), signal);
+        }
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut());
+    }
+}
+
 /// Prints what a measured process has measured.
 pub fn say_measured(measured: Result<impl serde::Serialize, Failure>) -> Result<(), BenchError> {
     let measured = measured.map_err(BenchError::Memory)?;

@@ -116,6 +116,19 @@ fn other_output_is_seen_and_so_is_another_end() {
     }
 }
 
+/// A program was started with the mask of the benchmark, which blocks the signals that ask for an end: a server that is
+/// ended by SIGTERM went on for ever, and its script waited for it.
+#[test]
+fn a_program_gets_the_signals_that_ask_for_an_end() {
+    let _alone = alone();
+    let script = "sleep 1000 & kill -TERM $!; wait $!; echo $?";
+    let program = ["/bin/sh", "-c", script];
+    let output = patiently(&mut bench_run(&["--only=unlimited"], &program));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let median = side(&report["program"], "unlimited");
+    assert!(number(&median["seconds"]) < 100.0, "{median}");
+}
+
 #[test]
 fn a_program_that_is_not_there_is_an_error() {
     let _alone = alone();

@@ -6,6 +6,7 @@
 
 use crate::error::Failure;
 use crate::run::side::Side;
+use crate::worker::unblock_signals;
 use crate::{cgroup, zram};
 use millpond_cli::{run, sibling};
 use rustix::process::{Pid, Signal};
@@ -83,6 +84,7 @@ pub fn work(job: &Job) -> Result<Ran, Failure> {
     // SAFETY: the closure makes system calls only and neither allocates nor locks, as is required after a fork.
     unsafe {
         command.pre_exec(move || {
+            unblock_signals();
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
             if let Some(procs) = &procs {
                 rustix::io::write(procs, b"0")?;

@@ -1,0 +1,91 @@
+//! `heap_reads`: a program that reads a file from the page cache into its heap, 4 KiB a call, as `dd` does.
+
+use crate::data::{self, PAGE};
+use crate::error::Failure;
+use crate::fits::job::Place;
+use crate::fits::report::Outcome;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::Path;
+use std::time::Instant;
+
+/// Pages of the file: 64 MiB.
+const PAGES: usize = 1 << 14;
+/// How often the file is read.
+const LAPS: u32 = 60;
+
+/// What the program prints: the time of its reads, and pages that were not right.
+type Found = (f64, u64);
+
+/// Starts the program. It times its reads itself.
+///
+/// # Errors
+/// When the program cannot be started, or fails.
+pub fn work(place: &Place<'_>) -> Result<Outcome, Failure> {
+    let file = place.directory().join("data");
+    let mut bytes = vec![0; PAGES * PAGE];
+    for (index, page) in bytes.chunks_exact_mut(PAGE).enumerate() {
+        data::fill(page, index);
+    }
+    fs::write(&file, &bytes)?;
+    drop(bytes);
+    let laps = place.sizes().times(LAPS).to_string();
+    let program = std::env::current_exe()?;
+    let arguments = [
+        "worker".as_ref(),
+        "fits".as_ref(),
+        "heap-reads".as_ref(),
+        file.as_os_str(),
+        OsStr::new(&laps),
+    ];
+    let mut started = place.start(&program, &arguments)?;
+    let mut said = Vec::new();
+    started.output()?.read_to_end(&mut said)?;
+    let ended = started.wait()?;
+    if !ended.status.success() {
+        return Err(format!("the program that reads into its heap: {}", ended.status).into());
+    }
+    let (seconds, wrong): Found = serde_json::from_slice(&said)?;
+    place.outcome(seconds, &ended, wrong)
+}
+
+/// The program.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn read(file: &Path, laps: u32) -> Result<Found, Failure> {
+    let mut heap = vec![0; usize::try_from(fs::metadata(file)?.len())?];
+    let started = Instant::now();
+    for _ in 0..laps {
+        let mut file = File::open(file)?;
+        for page in heap.chunks_exact_mut(PAGE) {
+            if file.read(page)? != PAGE {
+                return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+            }
+        }
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    let pages = heap.chunks_exact(PAGE).enumerate();
+    let wrong = pages.filter(|&(index, page)| !data::matches(page, index));
+    Ok((seconds, wrong.count() as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_that_is_not_right_is_counted() {
+        let mut bytes = vec![0; 3 * PAGE];
+        for (index, page) in bytes.chunks_exact_mut(PAGE).enumerate() {
+            data::fill(page, index);
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(&file, &bytes).unwrap();
+        assert_eq!(read(file.path(), 2).unwrap().1, 0);
+        bytes[PAGE + 5] ^= 1;
+        fs::write(&file, &bytes).unwrap();
+        assert_eq!(read(file.path(), 2).unwrap().1, 1);
+    }
+}

@@ -1,0 +1,299 @@
+//! The measured process: it starts the part's program on one side, and times what the part is about.
+
+use crate::error::{Failure, Skip};
+use crate::fits::report::Outcome;
+use crate::fits::side::Side;
+use crate::fits::{Name, heap, http, redis, sqlite};
+use crate::programs_here;
+use crate::rounds::options;
+use crate::worker::unblock_signals;
+use millpond_cli::{run, sibling};
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Serialize;
+use std::ffi::OsStr;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use tempfile::TempDir;
+
+/// Sizes of one measurement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[group(skip)]
+pub struct Sizes {
+    /// The budget of each program, which has room for all of its memory
+    #[arg(long, default_value = "512M", value_parser = millpond_cli::size::parse_ram, value_name = "SIZE")]
+    pub ram: u64,
+    /// How much each program does, in percent of what it does by default
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000), value_name = "PERCENT")]
+    pub amount: u32,
+}
+
+impl Sizes {
+    /// The sizes as arguments of the measured process.
+    #[must_use]
+    pub fn to_arguments(self) -> Vec<String> {
+        options(&[("--ram", self.ram), ("--amount", self.amount.into())])
+    }
+
+    /// This many times of `usual`, at least one.
+    #[must_use]
+    pub fn times(self, usual: u32) -> u32 {
+        let times = u64::from(usual) * u64::from(self.amount) / 100;
+        u32::try_from(times).unwrap_or(u32::MAX).max(1)
+    }
+}
+
+/// What is measured once.
+#[derive(Clone, Debug, clap::Args)]
+#[group(skip)]
+pub struct Job {
+    /// The part
+    pub part: Name,
+    /// Who serves the program's faults
+    pub side: Side,
+    #[command(flatten)]
+    pub sizes: Sizes,
+}
+
+/// Whether the programs of a part are on this machine.
+///
+/// # Errors
+/// The name of the program that is missing.
+pub fn can_run(part: Name) -> Result<(), Skip> {
+    let wanted: &[&str] = match part {
+        Name::RedisSet | Name::RedisGet => &[redis::SERVER, redis::CLIENT],
+        Name::HeapReads => &[],
+        Name::Sqlite => &[sqlite::PROGRAM],
+        Name::Http => &[http::PROGRAM],
+    };
+    wanted
+        .iter()
+        .try_for_each(|name| programs_here::find(name).map(drop))
+}
+
+/// Runs the part's program, and times it.
+///
+/// # Errors
+/// When the program cannot be started, or fails.
+pub fn work(job: &Job) -> Result<Outcome, Failure> {
+    let place = Place::new(job)?;
+    match job.part {
+        Name::RedisSet => redis::set(&place),
+        Name::RedisGet => redis::get(&place),
+        Name::HeapReads => heap::work(&place),
+        Name::Sqlite => sqlite::work(&place),
+        Name::Http => http::work(&place),
+    }
+}
+
+/// Where a part's program runs: a directory of its own, and a side.
+pub struct Place<'a> {
+    job: &'a Job,
+    directory: TempDir,
+}
+
+impl<'a> Place<'a> {
+    fn new(job: &'a Job) -> Result<Self, Failure> {
+        // A file's contents are in the page cache, so the disk does not matter, and no one asks for a tmpfs.
+        let directory = tempfile::tempdir_in("/var/tmp")?;
+        Ok(Self { job, directory })
+    }
+
+    /// The directory, which is gone afterwards.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// How much is done.
+    #[must_use]
+    pub fn sizes(&self) -> Sizes {
+        self.job.sizes
+    }
+
+    /// Starts `program` on the side. Its standard output is a pipe, and its standard error is dropped.
+    ///
+    /// # Errors
+    /// When the program cannot be started.
+    pub fn start(&self, program: &Path, arguments: &[&OsStr]) -> Result<Started, Failure> {
+        let mut command = self.command(program)?;
+        command
+            .args(arguments)
+            .current_dir(self.directory())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        // SAFETY: the closure makes system calls only and neither allocates nor locks, as is required after a fork.
+        unsafe {
+            command.pre_exec(|| {
+                unblock_signals();
+                // `millpond run` hands this signal on to its program; it could not hand on SIGKILL.
+                Ok(rustix::process::set_parent_process_death_signal(Some(
+                    Signal::TERM,
+                ))?)
+            });
+        }
+        let child = command
+            .spawn()
+            .map_err(|error| format!("cannot start {}: {error}", program.display()))?;
+        Ok(Started {
+            child,
+            is_over: false,
+        })
+    }
+
+    fn command(&self, program: &Path) -> Result<Command, Failure> {
+        let delivery = match self.job.side {
+            Side::Plain => return Ok(Command::new(program)),
+            Side::Handler => "handler",
+            Side::Direct => "direct",
+        };
+        let mut command = Command::new(sibling::find(sibling::MILLPOND)?);
+        command
+            .args([
+                "run",
+                "--delivery",
+                delivery,
+                "--ram",
+                &self.job.sizes.ram.to_string(),
+            ])
+            .arg("--report")
+            .arg(self.report())
+            .arg("--")
+            .arg(program);
+        Ok(command)
+    }
+
+    fn report(&self) -> std::path::PathBuf {
+        self.directory().join("report.json")
+    }
+
+    /// Puts the outcome together, when the program has ended.
+    ///
+    /// # Errors
+    /// When `millpond run` left no report.
+    pub fn outcome(&self, seconds: f64, ended: &Ended, wrong: u64) -> Result<Outcome, Failure> {
+        let store_bytes = match self.job.side {
+            Side::Plain => 0,
+            Side::Handler | Side::Direct => {
+                let text =
+                    std::fs::read(self.report()).map_err(|error| format!("no report: {error}"))?;
+                let report: serde_json::Value = serde_json::from_slice(&text)?;
+                let bytes = |field: &str| {
+                    report[field]
+                        .as_u64()
+                        .ok_or(format!("no {field} in the report"))
+                };
+                bytes("in_bytes")? + bytes("out_bytes")?
+            }
+        };
+        Ok(Outcome {
+            seconds,
+            cpu_seconds: run::cpu_time(&ended.usage).as_secs_f64(),
+            store_bytes,
+            wrong,
+        })
+    }
+}
+
+/// A program that runs. It ends with this.
+pub struct Started {
+    child: Child,
+    is_over: bool,
+}
+
+/// How a program ended.
+pub struct Ended {
+    /// Its exit status.
+    pub status: ExitStatus,
+    usage: libc::rusage,
+}
+
+impl Started {
+    /// What the program prints.
+    ///
+    /// # Errors
+    /// When it was taken before.
+    pub fn output(&mut self) -> Result<std::process::ChildStdout, Failure> {
+        self.child
+            .stdout
+            .take()
+            .ok_or_else(|| "the output was taken".into())
+    }
+
+    /// Fails if the program has ended.
+    ///
+    /// # Errors
+    /// When the program has ended, with its status.
+    pub fn check(&mut self) -> Result<(), Failure> {
+        match self.child.try_wait()? {
+            None => Ok(()),
+            Some(status) => {
+                self.is_over = true;
+                Err(format!("the program has ended too early: {status}").into())
+            }
+        }
+    }
+
+    /// Waits for the end.
+    ///
+    /// # Errors
+    /// When the kernel knows no such child.
+    pub fn wait(mut self) -> Result<Ended, Failure> {
+        let ended = run::reap(Pid::from_child(&self.child), 0)?;
+        self.is_over = true;
+        let (status, usage) = ended.ok_or("the program has not ended")?;
+        Ok(Ended { status, usage })
+    }
+
+    /// Asks the program to end, and waits for that.
+    ///
+    /// # Errors
+    /// The errors of [`Started::wait`].
+    pub fn end(self) -> Result<Ended, Failure> {
+        kill_process(Pid::from_child(&self.child), Signal::TERM)?;
+        self.wait()
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if !self.is_over {
+            let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+            let _ = self.child.wait();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_amount_is_a_share_of_the_usual_and_never_nothing() {
+        let sizes = |amount| Sizes {
+            ram: 1 << 30,
+            amount,
+        };
+        assert_eq!(sizes(100).times(7), 7);
+        assert_eq!(sizes(250).times(10), 25);
+        assert_eq!(sizes(1).times(7), 1);
+    }
+
+    #[test]
+    fn a_program_that_ends_too_early_is_said_to() {
+        let job = Job {
+            part: Name::Sqlite,
+            side: Side::Plain,
+            sizes: Sizes {
+                ram: 1 << 30,
+                amount: 1,
+            },
+        };
+        let place = Place::new(&job).unwrap();
+        let mut started = place.start(Path::new("/bin/false"), &[]).unwrap();
+        while started.check().is_ok() {}
+        let error = started.check().unwrap_err();
+        assert!(error.to_string().contains("ended too early"), "{error}");
+    }
+}

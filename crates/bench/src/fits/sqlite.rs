@@ -1,0 +1,68 @@
+//! `sqlite`: sqlite3 fills a table in a file, makes an index, changes rows and asks.
+
+use crate::error::Failure;
+use crate::fits::job::Place;
+use crate::fits::report::Outcome;
+use crate::programs_here;
+use std::ffi::OsStr;
+use std::io::Read;
+use std::time::Instant;
+
+/// The program's name.
+pub const PROGRAM: &str = "sqlite3";
+const ROWS: u32 = 300_000;
+
+/// Times the program from its start to its end.
+///
+/// # Errors
+/// When the program cannot be started, or fails.
+pub fn work(place: &Place<'_>) -> Result<Outcome, Failure> {
+    let rows = place.sizes().times(ROWS);
+    let database = place.directory().join("database");
+    let script = script(rows);
+    let arguments = ["-batch".as_ref(), database.as_os_str(), OsStr::new(&script)];
+    let program = programs_here::find(PROGRAM)?;
+    let clock = Instant::now();
+    let mut started = place.start(&program, &arguments)?;
+    let mut said = String::new();
+    started.output()?.read_to_string(&mut said)?;
+    let ended = started.wait()?;
+    let seconds = clock.elapsed().as_secs_f64();
+    if !ended.status.success() {
+        return Err(format!("{PROGRAM}: {}", ended.status).into());
+    }
+    let wrong = u64::from(!said.ends_with(&answer(rows)));
+    place.outcome(seconds, &ended, wrong)
+}
+
+/// The work in the program's own language. The disk's speed is not what is asked for, so nothing waits for it.
+fn script(rows: u32) -> String {
+    format!(
+        "pragma synchronous=off;
+         pragma cache_size=-16384;
+         create table rows(id integer primary key, value integer, note text);
+         insert into rows with recursive n(i) as (select 0 union all select i + 1 from n where i + 1 < {rows})
+             select i, (i * 7919) % 1000003, 'the note of row ' || i from n;
+         create index by_value on rows(value);
+         update rows set note = note || ', changed' where value % 3 = 0;
+         select count(distinct substr(note, 1, 24)) > 0 from rows;
+         select count(*), sum(value) from rows where note like 'the note%';"
+    )
+}
+
+/// The last line that the program has to print.
+fn answer(rows: u32) -> String {
+    let values = (0..u64::from(rows)).map(|i| (i * 7919) % 1_000_003);
+    format!("{rows}|{}\n", values.sum::<u64>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_is_that_of_the_script() {
+        assert_eq!(answer(2), "2|7919\n");
+        assert!(script(7).contains("i + 1 < 7"));
+    }
+}

@@ -1,0 +1,47 @@
+//! Programs of this machine by their names.
+
+use crate::error::Skip;
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// Directories that are looked at first: a version manager's script of the same name, earlier in `PATH`, would be
+/// measured along with the program.
+const SYSTEM: [&str; 4] = ["/usr/bin", "/usr/local/bin", "/bin", "/usr/sbin"];
+
+/// Finds a program among the system's, and then in `PATH`.
+///
+/// # Errors
+/// When there is no such program, with its name.
+pub fn find(name: &str) -> Result<PathBuf, Skip> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let more = env::split_paths(&path);
+    let found = SYSTEM
+        .iter()
+        .map(PathBuf::from)
+        .chain(more)
+        .map(|directory| directory.join(name))
+        .find(|program| is_program(program));
+    found.ok_or_else(|| {
+        Skip(format!(
+            "there is no {name} in {} or PATH; install it",
+            SYSTEM.join(", ")
+        ))
+    })
+}
+
+fn is_program(path: &Path) -> bool {
+    path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_systems_programs_are_found_and_others_are_named() {
+        assert!(find("sh").unwrap().is_absolute());
+        let error = find("no-such-program").unwrap_err();
+        assert!(error.to_string().contains("no-such-program"));
+        assert!(find("..").is_err(), "a directory is no program");
+    }
+}

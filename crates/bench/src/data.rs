@@ -5,6 +5,7 @@
 //! of *noise* is pseudo-random to its end and does not compress.
 
 use serde::Serialize;
+use std::hint::black_box;
 
 /// Bytes in a page.
 pub const PAGE: usize = 4096;
@@ -79,6 +80,13 @@ pub fn fill(page: &mut [u8], index: usize) {
 #[must_use]
 pub fn matches(page: &[u8], index: usize) -> bool {
     Contents::Quarter.matches(page, index, 0)
+}
+
+/// Reads page `index` of `memory`, and returns whether its last word is the one that [`fill`] writes.
+pub fn look(memory: &[u8], index: usize) -> bool {
+    let page = &memory[index * PAGE..][..PAGE];
+    black_box(read(page));
+    page[PAGE - 8..] == (index as u64).to_le_bytes()
 }
 
 /// Writes the first word of a page anew, which has been done `times` before. Returns how often it has been done then,

@@ -19,6 +19,7 @@ mod millpond_side;
 mod order;
 mod part;
 mod phases;
+mod programs;
 mod programs_here;
 mod remap;
 mod report;
@@ -29,6 +30,7 @@ mod summary;
 mod swap;
 mod swap_area;
 mod swap_file;
+mod threads;
 mod under_run;
 mod warm;
 mod worker;
@@ -68,6 +70,10 @@ enum BenchCommand {
     Fits(fits::FitsArgs),
     /// Run a program of your own in less memory than it needs, by `millpond run`, beside swap to a file and to zram
     Run(run::RunArgs),
+    /// Run twelve real programs in a half and a quarter of their memory, by `millpond run` and by the kernel's swap
+    Programs(programs::ProgramsArgs),
+    /// Let one thread and two threads fault, and compare their rates
+    Threads(threads::ThreadsArgs),
     /// Measure which pages stay in memory when the working set changes, during a scan and by traces, beside the kernel
     Workingset(workingset::WorkingsetArgs),
     /// Run one process that is measured; the other commands start it
@@ -114,6 +120,8 @@ enum WorkerCommand {
     /// Run one process of `fits`
     #[command(subcommand)]
     Fits(fits::FitsWorker),
+    /// Run one process of `threads`
+    Threads(threads::Job),
     /// Run one process of `workingset`
     #[command(subcommand)]
     Workingset(workingset::WorkingsetWorker),
@@ -142,6 +150,8 @@ fn bench(command: &BenchCommand) -> Result<u8, BenchError> {
         BenchCommand::Free(args) => free::free(args),
         BenchCommand::Fits(args) => fits::fits(args),
         BenchCommand::Run(args) => run::run(args),
+        BenchCommand::Programs(args) => programs::programs(args),
+        BenchCommand::Threads(args) => threads::threads(args),
         BenchCommand::Workingset(args) => workingset::workingset(args),
         BenchCommand::Worker(command) => work(command),
     }
@@ -169,6 +179,7 @@ fn work(command: &WorkerCommand) -> Result<u8, BenchError> {
         WorkerCommand::Free(command) => free::work(command)?,
         WorkerCommand::Program(job) => say_measured(run::work(job))?,
         WorkerCommand::Fits(command) => fits::work(command)?,
+        WorkerCommand::Threads(job) => say_measured(threads::work(job))?,
         WorkerCommand::Workingset(command) => workingset::work(command)?,
     }
     Ok(0)

@@ -225,6 +225,13 @@ impl Skips {
             why: why.to_string(),
         });
     }
+
+    /// What was left out, and why.
+    pub fn into_entries(self) -> impl Iterator<Item = (String, Skip)> {
+        self.0
+            .into_iter()
+            .map(|Skipped { what, why }| (what, Skip(why)))
+    }
 }
 
 /// The list as text, with a line for each entry.

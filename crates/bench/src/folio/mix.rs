@@ -20,7 +20,6 @@ use crate::phases::{Work, usage};
 use crate::rounds::{Median, highest, of};
 use crate::{cgroup, millpond_side};
 use serde::{Deserialize, Serialize};
-use std::hint::black_box;
 use std::path::Path;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -132,7 +131,7 @@ fn read(memory: &[u8], work: &Work, sizes: &Sizes) -> Result<Outcome, Failure> {
                     let started = Instant::now();
                     while busy.load(Ordering::Relaxed) > 0 {
                         for index in order.by_ref().take(STEP) {
-                            done.wrong += u64::from(!look(memory, index));
+                            done.wrong += u64::from(!data::look(memory, index));
                         }
                         let before = done.pages;
                         done.pages += STEP;
@@ -176,13 +175,6 @@ struct Done {
     pages: usize,
     micros: f64,
     wrong: u64,
-}
-
-/// Reads a page, and returns whether it is the right one.
-fn look(memory: &[u8], index: usize) -> bool {
-    let page = &memory[index * PAGE..][..PAGE];
-    black_box(data::read(page));
-    page[PAGE - 8..] == (index as u64).to_le_bytes()
 }
 
 #[cfg(test)]

@@ -21,36 +21,27 @@
 mod kernel;
 mod program;
 mod report;
+mod runner;
 mod side;
 
-use crate::error::{BenchError, Skip};
-use crate::guard::Guard;
+use crate::error::BenchError;
 use crate::order::BenchOrder;
-use crate::part::{Contender, Part, Skips, is_asked_for};
+use crate::part::Part;
 use crate::rounds::{Rounds, load_average};
 use crate::summary::Summary;
-use crate::under_run;
-use crate::worker::Workers;
 use millpond_cli::run::StoreChoice;
 use millpond_cli::size;
-use program::Ran;
-pub use program::{Job, work};
-use report::{Expected, RunParts, Sizes};
-use side::{SIDES, Side};
+pub use program::{Job, Ran, work};
+use report::RunParts;
+pub use report::{Expected, Outcome, Sizes};
+use runner::SWAP_LEAST;
+pub use runner::{How, Limits, Program, Runner};
+pub use side::Side;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::Command;
 
 /// The divisor that makes the limit from what the program takes, unless `--ram` says otherwise.
 const QUARTER: u64 = 4;
-/// Bytes of swap for each byte that the program takes without a limit. The factor is more than one, because a tree's
-/// processes are measured apart.
-const SWAP_TIMES: u64 = 3;
-/// The least amount of swap.
-const SWAP_LEAST: u64 = 256 << 20;
-/// Free memory that the program finds, for each byte that it takes: the byte itself, and what a store keeps of it.
-const WARM_TIMES: u64 = 2;
-
 /// `millpond bench run`'s arguments.
 #[derive(clap::Args, Debug)]
 pub struct RunArgs {
@@ -91,45 +82,36 @@ pub struct RunArgs {
 /// # Errors
 /// When the program cannot be started, something cannot be put back, or a signal asked for the end.
 pub fn run(args: &RunArgs) -> Result<u8, BenchError> {
-    let workers = Workers::new().map_err(BenchError::Start)?;
-    let mut bench = Bench {
-        args,
-        workers,
-        guard: Guard::acquire_if_root()?,
-        ram: args.ram.unwrap_or(size::MIN_RAM),
+    let mut runner = Runner::new(How {
+        store: args.store.clone(),
+        order: args.order,
+        swap_directory: args.swap_directory.clone(),
+        patience: None,
+    })?;
+    let program = Program {
+        words: &args.program,
+        environment: &[],
+    };
+    let ram = args.ram.unwrap_or(size::MIN_RAM);
+    let mut limits = Limits {
+        ram,
         swap_bytes: SWAP_LEAST,
-        skipped: Skips::default(),
     };
     let should = Expected::of([
-        bench.measure(Side::Unlimited)?,
-        bench.measure(Side::Unlimited)?,
+        runner.measure(Side::Unlimited, limits, program)?,
+        runner.measure(Side::Unlimited, limits, program)?,
     ]);
     let peak = should.peak_rss_bytes;
-    if args.ram.is_none() {
-        bench.ram = (peak / QUARTER)
-            .next_multiple_of(1 << 20)
-            .max(size::MIN_RAM);
-    }
-    bench.workers.take(WARM_TIMES * peak);
-    bench.swap_bytes = (SWAP_TIMES * peak)
-        .next_multiple_of(1 << 20)
-        .max(SWAP_LEAST);
-    let sides = bench.sides()?;
+    limits = Limits::of(peak, args.ram.unwrap_or(peak / QUARTER));
+    runner.expect(peak);
+    let (sides, skipped) = runner.sides(&args.only, limits)?;
     let load = load_average();
     let mut rounds = Rounds::new(&sides, args.rounds);
-    rounds.run(|side| Ok(should.judge(side, &bench.measure(side)?)))?;
-    let Bench {
-        workers,
-        guard,
-        ram,
-        skipped,
-        ..
-    } = bench;
-    guard.map_or(Ok(()), Guard::finish)?;
-    workers.check()?;
+    rounds.run(|side| Ok(should.judge(side, &runner.measure(side, limits, program)?)))?;
+    runner.finish()?;
     let words = args.program.iter().map(|word| word.to_string_lossy());
     let sizes = Sizes {
-        ram_bytes: ram,
+        ram_bytes: limits.ram,
         peak_rss_bytes: peak,
         is_repeatable: should.is_repeatable,
         program: words.map(String::from).collect(),
@@ -140,85 +122,6 @@ pub fn run(args: &RunArgs) -> Result<u8, BenchError> {
     };
     let load = [load, load_average()];
     Summary::new(args.rounds, Some(args.order), load, parts, skipped).conclude(args.json)
-}
-
-struct Bench<'a> {
-    args: &'a RunArgs,
-    workers: Workers,
-    guard: Option<Guard>,
-    ram: u64,
-    swap_bytes: u64,
-    skipped: Skips,
-}
-
-impl Bench<'_> {
-    /// The sides that were asked for and that this machine can do. Notes each other side.
-    fn sides(&mut self) -> Result<Vec<Side>, BenchError> {
-        let mut sides = Vec::new();
-        for side in SIDES {
-            if !is_asked_for(&self.args.only, side) {
-                continue;
-            }
-            match self.try_out(side) {
-                Ok(()) => sides.push(side),
-                Err(BenchError::Skipped(why)) => self.skipped.note(&side.to_string(), &why),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(sides)
-    }
-
-    fn try_out(&mut self, side: Side) -> Result<(), BenchError> {
-        if side == Side::Millpond {
-            return Ok(under_run::can_run()?);
-        }
-        let tried = self.set_up(side).map(drop);
-        // This also puts back what was made before it turned out that the side cannot run.
-        if let Some(guard) = &mut self.guard {
-            guard.put_back()?;
-        }
-        tried
-    }
-
-    fn set_up(&mut self, side: Side) -> Result<kernel::Setting, BenchError> {
-        match &mut self.guard {
-            Some(guard) => {
-                let directory = &self.args.swap_directory;
-                kernel::set_up(guard, side, self.ram, self.swap_bytes, directory)
-            }
-            None if side.is_kernel() => {
-                Err(Skip("making swap and cgroups needs root".to_owned()).into())
-            }
-            None => Ok(kernel::Setting::default()),
-        }
-    }
-
-    /// Makes one run, in a setting of its own.
-    fn measure(&mut self, side: Side) -> Result<Ran, BenchError> {
-        let setting = self.set_up(side)?;
-        let mut command = Command::new("/proc/self/exe");
-        command.args(["worker", "program", &side.to_string()]);
-        command.args(["--ram", &self.ram.to_string()]);
-        command.arg("--store").arg(self.args.store.to_variable());
-        command.args(["--order", &self.args.order.to_string()]);
-        if let Some(group) = &setting.group {
-            command.arg("--group").arg(group);
-        }
-        if let Some(id) = setting.zram_inside {
-            command.args(["--zram", &id.to_string()]);
-        }
-        command.arg("--").args(&self.args.program);
-        let guard = &mut self.guard;
-        let ran = self.workers.measure_command(command, |pid, start| {
-            guard.as_mut().map_or(Ok(()), |guard| {
-                guard.record(|made| made.worker = Some((pid, start)))
-            })
-        })?;
-        if let Some(guard) = &mut self.guard {
-            guard.put_back()?;
-        }
-        Ok(ran)
-    }
 }
 
 #[cfg(test)]

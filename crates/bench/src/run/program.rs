@@ -49,6 +49,9 @@ pub struct Job {
     /// The zram device whose memory lowers the limit
     #[arg(long)]
     pub zram: Option<u32>,
+    /// How many seconds the program may take
+    #[arg(long)]
+    pub patience: Option<u64>,
     /// The program and its arguments
     #[arg(required = true, last = true)]
     pub program: Vec<OsString>,
@@ -67,6 +70,9 @@ pub struct Ran {
     pub output: (u64, u64),
     /// The program's exit status; for a signal, the signal's number plus 128.
     pub status: i32,
+    /// Whether the program was ended because it took too long.
+    #[serde(default)]
+    pub is_over_time: bool,
 }
 
 /// Runs the program.
@@ -101,10 +107,19 @@ pub fn work(job: &Job) -> Result<Ran, Failure> {
         let ram = job.ram;
         thread::spawn(move || keep_inside(id, &group, ram, &end))
     });
+    let (over, bound) = mpsc::channel::<()>();
+    let bounded = job.patience.map(|seconds| {
+        let (pid, group) = (Pid::from_child(&child), job.group.clone());
+        thread::spawn(move || keep_in_time(seconds, pid, group.as_deref(), &bound))
+    });
     let output = hash(child.stdout.take());
     let (status, usage) = wait(&child)?;
     let seconds = started.elapsed().as_secs_f64();
-    drop(ended);
+    drop((ended, over));
+    let is_over_time = match bounded {
+        Some(thread) => thread.join().map_err(|_| "cannot watch the time")?,
+        None => false,
+    };
     if let Some(follow) = follow {
         follow.join().map_err(|_| "cannot follow zram's memory")?;
     }
@@ -116,7 +131,22 @@ pub fn work(job: &Job) -> Result<Ran, Failure> {
         status: status
             .code()
             .unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
+        is_over_time,
     })
+}
+
+/// Ends the program if it is not over after `seconds`, with all that it has started where there is a group to find that
+/// in. Returns whether it did.
+fn keep_in_time(seconds: u64, pid: Pid, group: Option<&Path>, end: &mpsc::Receiver<()>) -> bool {
+    if end.recv_timeout(Duration::from_secs(seconds)) != Err(RecvTimeoutError::Timeout) {
+        return false;
+    }
+    let ended = group.map(cgroup::empty);
+    if !matches!(ended, Some(Ok(()))) {
+        // `millpond run` hands this signal on to its program.
+        let _ = rustix::process::kill_process(pid, Signal::TERM);
+    }
+    true
 }
 
 fn command(job: &Job) -> io::Result<Command> {
@@ -196,6 +226,7 @@ mod tests {
             order: "adaptive".to_owned(),
             group: None,
             zram: None,
+            patience: None,
             program: program.iter().map(OsString::from).collect(),
         }
     }
@@ -213,6 +244,16 @@ mod tests {
         assert_ne!(run("echo two").output, one.output);
         assert_eq!(run("exit 7").status, 7);
         assert_eq!(run("kill -KILL $$").status, 137);
+    }
+
+    #[test]
+    fn a_program_that_takes_too_long_is_ended() {
+        let mut long = job(&["/bin/sleep", "1000"]);
+        long.patience = Some(1);
+        let ran = work(&long).unwrap();
+        assert!(ran.is_over_time && ran.status == 128 + 15 && ran.seconds < 100.0);
+        long.program = vec!["/bin/true".into()];
+        assert!(!work(&long).unwrap().is_over_time);
     }
 
     #[test]

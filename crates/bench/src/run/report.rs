@@ -12,7 +12,8 @@
 //! | `skipped` | `what` was left out and `why` |
 //!
 //! A round that failed has no `seconds` and no `cpu_seconds`, and medians are of the rounds that did not fail. A round
-//! *failed* when the program ended otherwise than without a limit. A round is *wrong* when the program ended the same
+//! *failed* when the program ended otherwise than without a limit, or was ended because it took
+//! too long (`over_time`). A round is *wrong* when the program ended the same
 //! but printed something else. A program under Millpond has no right to either. Where two runs without a limit did not
 //! print the same, `is_repeatable` is false, and no round is wrong.
 
@@ -48,8 +49,10 @@ pub struct Outcome {
     pub cpu_seconds: Option<f64>,
     /// Largest resident set among these processes.
     pub peak_rss_bytes: u64,
-    /// The number of runs that ended in another way.
+    /// The number of runs that ended in another way, or were ended because they took too long.
     pub failed: u64,
+    /// The number of runs that were ended because they took too long.
+    pub over_time: u64,
     /// The number of runs that ended in the same way and printed something else.
     pub wrong: u64,
     /// The side has no right to end otherwise.
@@ -84,12 +87,13 @@ impl Expected {
     /// Compares a run with these.
     #[must_use]
     pub fn judge(&self, side: Side, ran: &Ran) -> Outcome {
-        let failed = self.status.is_some_and(|status| ran.status != status);
+        let failed = ran.is_over_time || self.status.is_some_and(|status| ran.status != status);
         Outcome {
             seconds: (!failed).then_some(ran.seconds),
             cpu_seconds: (!failed).then_some(ran.cpu_seconds),
             peak_rss_bytes: ran.peak_rss_bytes,
             failed: failed.into(),
+            over_time: ran.is_over_time.into(),
             wrong: u64::from(!failed && self.is_repeatable && ran.output != self.output),
             must_not_fail: side == Side::Millpond,
         }
@@ -103,6 +107,7 @@ impl Median for Outcome {
             cpu_seconds: known(rounds, |r| r.cpu_seconds),
             peak_rss_bytes: highest(rounds, |r| r.peak_rss_bytes),
             failed: rounds.iter().map(|r| r.failed).sum(),
+            over_time: rounds.iter().map(|r| r.over_time).sum(),
             wrong: rounds.iter().map(|r| r.wrong).sum(),
             must_not_fail: rounds.iter().any(|r| r.must_not_fail),
         }
@@ -167,6 +172,7 @@ mod tests {
             peak_rss_bytes: 1 << 20,
             output: (1, output),
             status,
+            is_over_time: false,
         }
     }
 

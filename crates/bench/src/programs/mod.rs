@@ -1,0 +1,296 @@
+//! `millpond bench programs`: twelve real programs, each in a half and in a quarter of the memory that it takes.
+//!
+//! | side | what keeps it within its memory |
+//! | --- | --- |
+//! | `unlimited` | nothing |
+//! | `millpond` | `millpond run` |
+//! | `kernel_zram_inside` | a memory cgroup that swaps to zram, whose memory is taken off the limit |
+//! | `kernel_file` | a memory cgroup that swaps to a file |
+//!
+//! The sides are those of `bench run`, which says more about each. A program runs twice without a limit before it is
+//! measured: that tells its output, its time, and the peak that is halved and quartered. Then its sides take turns. What
+//! is summed up at the end, for a half and for a quarter, is Millpond's time over that of zram inside, of the programs
+//! that both finish; how many the kernel ended for want of memory; and whether Millpond stayed within the budget, as
+//! the kernel counts resident memory (`ru_maxrss`).
+//!
+//! A run that takes longer than `--patience` times the program's own time is ended, and counts as one that failed.
+
+mod report;
+mod table;
+
+use crate::error::{BenchError, Failure, Skip};
+use crate::order::BenchOrder;
+use crate::part::{Part, Skips};
+use crate::rounds::{Rounds, load_average};
+use crate::run::{Expected, How, Limits, Program, Runner, Side, Sizes};
+use crate::summary::Summary;
+use millpond_cli::run::StoreChoice;
+use report::{ProgramsParts, Shared};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{fs, io};
+use table::{Entry, TABLE};
+use tempfile::TempDir;
+
+/// The sides that are measured if no others are asked for.
+const SIDES: [Side; 4] = [
+    Side::Unlimited,
+    Side::Millpond,
+    Side::KernelZramInside,
+    Side::KernelFile,
+];
+/// The least time after which a run is ended, in seconds.
+const LEAST_PATIENCE: f64 = 20.0;
+
+/// `millpond bench programs`' arguments.
+#[derive(clap::Args, Debug)]
+pub struct ProgramsArgs {
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+    /// How often each side is measured
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: u16,
+    /// Measure these programs alone
+    #[arg(long, value_name = "PROGRAM,...", value_delimiter = ',', value_parser = names())]
+    only: Vec<String>,
+    /// Measure these sides alone
+    #[arg(long, value_name = "SIDE,...", value_delimiter = ',')]
+    sides: Vec<Side>,
+    /// The parts of their memory that programs get: 2 is a half
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "2,4", value_parser = clap::value_parser!(u64).range(1..=64))]
+    shares: Vec<u64>,
+    /// How many times the program's own time a run may take
+    #[arg(long, value_name = "TIMES", default_value_t = 100, value_parser = clap::value_parser!(u32).range(2..))]
+    patience: u32,
+    /// The Python that has the packages of the programs
+    #[arg(long, value_name = "FILE")]
+    python: Option<PathBuf>,
+    /// Millpond's store, as `millpond run` takes it
+    #[arg(long, value_name = "auto|zram|file[:PATH]", default_value = "auto", value_parser = StoreChoice::parse)]
+    store: StoreChoice,
+    /// The order of Millpond's folios
+    #[arg(long, default_value = "adaptive")]
+    order: BenchOrder,
+    /// The directory in which the kernel's swap file is made
+    #[arg(long, value_name = "DIRECTORY", default_value = "/var/tmp")]
+    swap_directory: PathBuf,
+}
+
+fn names() -> clap::builder::PossibleValuesParser {
+    TABLE
+        .iter()
+        .map(|entry| entry.name)
+        .collect::<Vec<_>>()
+        .into()
+}
+
+/// Measures, puts everything back, and prints. Returns 1 when a program did not print what it prints without a limit, or
+/// failed under Millpond.
+///
+/// # Errors
+/// When something cannot be put back, or a signal asked for the end.
+pub fn programs(args: &ProgramsArgs) -> Result<u8, BenchError> {
+    let runner = Runner::new(How {
+        store: args.store.clone(),
+        order: args.order,
+        swap_directory: args.swap_directory.clone(),
+        patience: None,
+    })?;
+    let mut bench = Bench {
+        args,
+        runner,
+        python: table::python(args.python.as_deref())?,
+        parts: ProgramsParts::default(),
+        skipped: Skips::default(),
+    };
+    let load = load_average();
+    for entry in &TABLE {
+        if args.only.is_empty() || args.only.iter().any(|name| name == entry.name) {
+            bench.program(entry)?;
+        }
+    }
+    bench.runner.finish()?;
+    bench.parts.sum_up();
+    let load = [load, load_average()];
+    Summary::new(
+        args.rounds,
+        Some(args.order),
+        load,
+        bench.parts,
+        bench.skipped,
+    )
+    .conclude(args.json)
+}
+
+struct Bench<'a> {
+    args: &'a ProgramsArgs,
+    runner: Runner,
+    python: PathBuf,
+    parts: ProgramsParts,
+    skipped: Skips,
+}
+
+impl Bench<'_> {
+    /// Measures a program, or notes why it cannot be.
+    fn program(&mut self, entry: &Entry) -> Result<(), BenchError> {
+        let place = table::is_here(entry, &self.python).and_then(|()| {
+            Place::new(entry, &self.python).map_err(|error| Skip(error.to_string()))
+        });
+        let place = match place {
+            Ok(place) => place,
+            Err(why) => {
+                self.skipped.note(entry.name, &why);
+                return Ok(());
+            }
+        };
+        self.runner.set_patience(None);
+        let limits = Limits::of(0, 0);
+        let runs = [
+            place.measure(&mut self.runner, Side::Unlimited, limits)?,
+            place.measure(&mut self.runner, Side::Unlimited, limits)?,
+        ];
+        let slower = runs[0].seconds.max(runs[1].seconds);
+        let bound = (slower * f64::from(self.args.patience)).max(LEAST_PATIENCE);
+        self.runner.set_patience(Some(bound.ceil() as u64));
+        let should = Expected::of(runs);
+        self.runner.expect(should.peak_rss_bytes);
+        for &share in &self.args.shares {
+            self.share(entry, &place, &should, share)?;
+        }
+        Ok(())
+    }
+
+    fn share(
+        &mut self,
+        entry: &Entry,
+        place: &Place,
+        should: &Expected,
+        share: u64,
+    ) -> Result<(), BenchError> {
+        let peak = should.peak_rss_bytes;
+        let limits = Limits::of(peak, (peak / share).max(entry.least_mib << 20));
+        let asked = match self.args.sides.is_empty() {
+            true => &SIDES[..],
+            false => &self.args.sides[..],
+        };
+        let (sides, skipped) = self.runner.sides(asked, limits)?;
+        self.parts.skipped_sides(&mut self.skipped, skipped);
+        let mut rounds = Rounds::new(&sides, self.args.rounds);
+        rounds.run(|side| {
+            let ran = place.measure(&mut self.runner, side, limits)?;
+            Ok(should.judge(side, &ran))
+        })?;
+        let sizes = Sizes {
+            ram_bytes: limits.ram,
+            peak_rss_bytes: peak,
+            is_repeatable: should.is_repeatable,
+            program: vec![entry.run.to_owned()],
+            store: self.args.store.to_variable().to_string_lossy().into_owned(),
+        };
+        self.parts.programs.push(Shared {
+            name: entry.name,
+            share,
+            part: Part::new(sizes, rounds.done),
+        });
+        Ok(())
+    }
+}
+
+/// Where a program runs: its files and its input, which are gone afterwards.
+struct Place {
+    directory: TempDir,
+    words: [OsString; 3],
+    environment: Vec<(&'static str, OsString)>,
+}
+
+impl Place {
+    fn new(entry: &Entry, python: &Path) -> Result<Self, Failure> {
+        let directory = tempfile::tempdir_in("/var/tmp")?;
+        let inside = |name: &str| directory.path().join(name);
+        for name in ["jobs", "input", "work"] {
+            fs::create_dir(inside(name))?;
+        }
+        table::write_files(&inside("jobs"))?;
+        let environment = vec![
+            ("JOBS", inside("jobs").into()),
+            ("INPUT", inside("input").into()),
+            ("WORK", inside("work").into()),
+            ("PYTHON", python.into()),
+            ("PYTHONHASHSEED", "0".into()),
+            ("LC_ALL", "C.UTF-8".into()),
+        ];
+        let words = ["bash".into(), "-c".into(), entry.run.into()];
+        let place = Self {
+            words,
+            environment,
+            directory,
+        };
+        place.make_input(entry)?;
+        Ok(place)
+    }
+
+    fn make_input(&self, entry: &Entry) -> Result<(), Failure> {
+        let status = Command::new("bash")
+            .args(["-c", entry.input])
+            .envs(self.environment.iter().cloned())
+            .status()?;
+        match status.success() {
+            true => Ok(()),
+            false => Err(format!("its input cannot be made by `{}`: {status}", entry.input).into()),
+        }
+    }
+
+    /// Runs the program in an empty directory `$WORK`.
+    fn measure(
+        &self,
+        runner: &mut Runner,
+        side: Side,
+        limits: Limits,
+    ) -> Result<crate::run::Ran, BenchError> {
+        self.empty_work().map_err(BenchError::Start)?;
+        let program = Program {
+            words: &self.words,
+            environment: &self.environment,
+        };
+        runner.measure(side, limits, program)
+    }
+
+    fn empty_work(&self) -> io::Result<()> {
+        let work = self.directory.path().join("work");
+        fs::remove_dir_all(&work)?;
+        fs::create_dir(&work)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_options_are_the_same() {
+        use clap::Args;
+        ProgramsArgs::augment_args(clap::Command::new("programs")).debug_assert();
+    }
+
+    #[test]
+    fn an_input_that_cannot_be_made_is_said_with_its_command() {
+        let entry = Entry {
+            name: "none",
+            commands: &[],
+            packages: &[],
+            input: "test -d $INPUT && test -f $JOBS/objects.c && exit 3",
+            run: "",
+            least_mib: 16,
+        };
+        let error = Place::new(&entry, Path::new("python3"))
+            .err()
+            .unwrap()
+            .to_string();
+        assert!(
+            error.contains("exit 3") && error.contains("status: 3"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,252 @@
+//! The programs, and the files that they come from.
+
+use crate::error::Skip;
+use crate::programs_here;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::{fs, io};
+
+/// A program.
+pub struct Entry {
+    /// Its name in arguments and in JSON.
+    pub name: &'static str,
+    /// Commands that must be here.
+    pub commands: &'static [&'static str],
+    /// Packages of Python's that must be here.
+    pub packages: &'static [&'static str],
+    /// What makes its input in the directory `$INPUT`, run by bash; empty if there is none.
+    pub input: &'static str,
+    /// What is measured, run by bash. `$JOBS` has the files of [`FILES`], and `$WORK` is an empty directory.
+    pub run: &'static str,
+    /// The least budget in MiB. Code is not managed, and with a budget that has no room for it a run shows nothing else.
+    pub least_mib: u64,
+}
+
+/// Files that the programs are made from or read.
+const FILES: [(&str, &str); 11] = [
+    ("objects.c", include_str!("../../jobs/objects.c")),
+    ("groups.py", include_str!("../../jobs/groups.py")),
+    ("functions.py", include_str!("../../jobs/functions.py")),
+    ("redis.sh", include_str!("../../jobs/redis.sh")),
+    ("sqlite.sql", include_str!("../../jobs/sqlite.sql")),
+    ("objects.py", include_str!("../../../../demo/objects.py")),
+    (
+        "group_sort.py",
+        include_str!("../../../../demo/group_sort.py"),
+    ),
+    (
+        "make_measurements.py",
+        include_str!("../../../../demo/make_measurements.py"),
+    ),
+    (
+        "records.py",
+        include_str!("../../../../soak/jobs/records.py"),
+    ),
+    (
+        "duckdb_sql.py",
+        include_str!("../../../../soak/jobs/duckdb_sql.py"),
+    ),
+    (
+        "polars_lazy.py",
+        include_str!("../../../../soak/jobs/polars_lazy.py"),
+    ),
+];
+/// The file of the program for node, which has quotes of all kinds.
+const NODE: (&str, &str) = (
+    "objects.js",
+    include_str!("../../../../soak/jobs/objects.js"),
+);
+
+const PYTHON: &[&str] = &["bash", "python3"];
+
+/// The programs: the eight of the README's table, and four more.
+pub const TABLE: [Entry; 12] = [
+    Entry {
+        name: "sqlite",
+        commands: &["bash", "sqlite3"],
+        packages: &[],
+        input: "",
+        run: "sqlite3 :memory: < $JOBS/sqlite.sql",
+        least_mib: 16,
+    },
+    Entry {
+        name: "groups",
+        commands: PYTHON,
+        packages: &[],
+        input: "",
+        run: "$PYTHON $JOBS/groups.py 3000000",
+        least_mib: 16,
+    },
+    Entry {
+        name: "lines",
+        commands: PYTHON,
+        packages: &[],
+        input: "$PYTHON $JOBS/make_measurements.py $INPUT/lines 128",
+        run: "$PYTHON $JOBS/group_sort.py $INPUT/lines",
+        least_mib: 16,
+    },
+    Entry {
+        name: "sort",
+        commands: &["bash", "sort", "tail", "awk"],
+        packages: &[],
+        input: "awk 'BEGIN { srand(1); for (i = 0; i < 4000000; i++) printf \"%012d\\n\", rand() * 1e12 }' > $INPUT/numbers",
+        run: "LC_ALL=C sort $INPUT/numbers | tail -n 3",
+        least_mib: 16,
+    },
+    Entry {
+        name: "gcc",
+        commands: &["bash", "gcc", "python3"],
+        packages: &[],
+        input: "$PYTHON $JOBS/functions.py 4000 > $INPUT/large.c",
+        run: "gcc -O1 -S -o - $INPUT/large.c",
+        // The compiler's code alone is 30 MiB.
+        least_mib: 48,
+    },
+    Entry {
+        name: "redis",
+        commands: &["bash", "redis-server", "redis-cli", "grep", "sleep"],
+        packages: &[],
+        input: "",
+        run: "bash $JOBS/redis.sh",
+        least_mib: 16,
+    },
+    Entry {
+        name: "objects_all",
+        commands: PYTHON,
+        packages: &[],
+        input: "",
+        run: "$PYTHON $JOBS/objects.py 1800000 1800000 200000",
+        least_mib: 16,
+    },
+    Entry {
+        name: "objects_hot",
+        commands: PYTHON,
+        packages: &[],
+        input: "",
+        run: "$PYTHON $JOBS/objects.py 1800000 800000 2000000",
+        least_mib: 16,
+    },
+    Entry {
+        name: "duckdb",
+        commands: PYTHON,
+        packages: &["duckdb"],
+        input: "$PYTHON $JOBS/records.py 400000 > $INPUT/records.csv",
+        run: "$PYTHON $JOBS/duckdb_sql.py",
+        least_mib: 100,
+    },
+    Entry {
+        name: "polars",
+        commands: PYTHON,
+        packages: &["polars"],
+        input: "$PYTHON $JOBS/records.py 600000 > $INPUT/records.csv",
+        run: "$PYTHON $JOBS/polars_lazy.py",
+        least_mib: 100,
+    },
+    Entry {
+        name: "node",
+        commands: &["bash", "node", "python3"],
+        packages: &[],
+        input: "$PYTHON $JOBS/records.py 400000 > $INPUT/records.csv",
+        run: "node $JOBS/objects.js",
+        least_mib: 48,
+    },
+    Entry {
+        name: "c_objects",
+        commands: &["bash", "gcc"],
+        packages: &[],
+        input: "gcc -O2 -o $INPUT/objects $JOBS/objects.c",
+        run: "$INPUT/objects 2400000 500000",
+        least_mib: 16,
+    },
+];
+
+/// Writes the files of the programs into `directory`.
+///
+/// # Errors
+/// When one cannot be written.
+pub fn write_files(directory: &Path) -> io::Result<()> {
+    let files = FILES.iter().chain([&NODE]);
+    files
+        .into_iter()
+        .try_for_each(|(name, text)| fs::write(directory.join(name), text))
+}
+
+/// The Python that runs the programs: the one that was asked for, or the system's.
+///
+/// # Errors
+/// When there is none.
+pub fn python(asked: Option<&Path>) -> Result<PathBuf, Skip> {
+    match asked {
+        Some(python) => Ok(python.to_owned()),
+        None => programs_here::find("python3"),
+    }
+}
+
+/// Whether all that a program needs is here.
+///
+/// # Errors
+/// What is missing, and how it can be had.
+pub fn is_here(entry: &Entry, python: &Path) -> Result<(), Skip> {
+    for command in entry.commands {
+        programs_here::find(command)?;
+    }
+    for package in entry.packages {
+        let mut command = Command::new(python);
+        command
+            .args(["-c", &format!("import {package}")])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        if !command.status().is_ok_and(|status| status.success()) {
+            return Err(Skip(format!(
+                "{} has no package {package}; `python3 -m venv DIRECTORY && DIRECTORY/bin/pip install {package}` \
+                 makes one that has it, for `--python DIRECTORY/bin/python3`",
+                python.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn names_are_all_different_and_every_file_is_there() {
+        let names: HashSet<&str> = TABLE.iter().map(|entry| entry.name).collect();
+        assert_eq!(names.len(), TABLE.len());
+        let directory = tempfile::tempdir().unwrap();
+        write_files(directory.path()).unwrap();
+        for entry in &TABLE {
+            let words = entry
+                .input
+                .split_whitespace()
+                .chain(entry.run.split_whitespace());
+            for file in words.filter_map(|word| word.strip_prefix("$JOBS/")) {
+                assert!(
+                    directory.path().join(file).is_file(),
+                    "{}: {file}",
+                    entry.name
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_missing_package_is_named_with_the_command_that_brings_it() {
+        let entry = Entry {
+            name: "none",
+            commands: &[],
+            packages: &["no_such_package"],
+            input: "",
+            run: "",
+            least_mib: 16,
+        };
+        let error = is_here(&entry, Path::new("/usr/bin/python3"))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("pip install no_such_package"), "{error}");
+    }
+}

@@ -1,0 +1,209 @@
+//! What `bench run` and `bench programs` have in common: a program is run on a side, in a setting that is made before
+//! each run and put back after it.
+
+use crate::error::{BenchError, Skip};
+use crate::guard::Guard;
+use crate::order::BenchOrder;
+use crate::part::{Contender, Skips, is_asked_for};
+use crate::run::kernel;
+use crate::run::program::Ran;
+use crate::run::side::{SIDES, Side};
+use crate::under_run;
+use crate::worker::Workers;
+use millpond_cli::run::StoreChoice;
+use millpond_cli::size;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Bytes of swap for each byte that the program takes without a limit. The factor is more than one, because a tree's
+/// processes are measured apart.
+const SWAP_TIMES: u64 = 3;
+/// The least amount of swap.
+pub const SWAP_LEAST: u64 = 256 << 20;
+/// Free memory that the program finds, for each byte that it takes: the byte itself, and what a store keeps of it.
+const WARM_TIMES: u64 = 2;
+
+/// How programs are run on the sides.
+#[derive(Clone, Debug)]
+pub struct How {
+    /// Millpond's store.
+    pub store: StoreChoice,
+    /// The order of Millpond's folios.
+    pub order: BenchOrder,
+    /// The directory of the kernel's swap file.
+    pub swap_directory: PathBuf,
+    /// How many seconds a program may take.
+    pub patience: Option<u64>,
+}
+
+/// A program that is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Program<'a> {
+    /// The program and its arguments.
+    pub words: &'a [OsString],
+    /// Variables of its environment.
+    pub environment: &'a [(&'static str, OsString)],
+}
+
+/// The memory of a program.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The budget, or the limit of the group.
+    pub ram: u64,
+    /// The size of the kernel's swap.
+    pub swap_bytes: u64,
+}
+
+impl Limits {
+    /// Limits for a program that takes `peak` bytes by itself, and is to have about `ram`.
+    #[must_use]
+    pub fn of(peak: u64, ram: u64) -> Self {
+        Self {
+            ram: ram.next_multiple_of(1 << 20).max(size::MIN_RAM),
+            swap_bytes: (SWAP_TIMES * peak)
+                .next_multiple_of(1 << 20)
+                .max(SWAP_LEAST),
+        }
+    }
+}
+
+/// The measured processes and what is to be put back.
+pub struct Runner {
+    how: How,
+    workers: Workers,
+    guard: Option<Guard>,
+}
+
+impl Runner {
+    /// Takes the lock, if the user is root.
+    ///
+    /// # Errors
+    /// When another benchmark runs.
+    pub fn new(how: How) -> Result<Self, BenchError> {
+        Ok(Self {
+            how,
+            workers: Workers::new().map_err(BenchError::Start)?,
+            guard: Guard::acquire_if_root()?,
+        })
+    }
+
+    /// Says how much memory the next program takes by itself.
+    pub fn expect(&mut self, peak: u64) {
+        self.workers.take(WARM_TIMES * peak);
+    }
+
+    /// Bounds the next runs.
+    pub fn set_patience(&mut self, seconds: Option<u64>) {
+        self.how.patience = seconds;
+    }
+
+    /// The sides of `only`, or all, that this machine can do, and the list of the others.
+    ///
+    /// # Errors
+    /// When something cannot be put back.
+    pub fn sides(
+        &mut self,
+        only: &[Side],
+        limits: Limits,
+    ) -> Result<(Vec<Side>, Skips), BenchError> {
+        let (mut sides, mut skipped) = (Vec::new(), Skips::default());
+        for side in SIDES {
+            if !is_asked_for(only, side) {
+                continue;
+            }
+            match self.try_out(side, limits) {
+                Ok(()) => sides.push(side),
+                Err(BenchError::Skipped(why)) => skipped.note(&side.to_string(), &why),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((sides, skipped))
+    }
+
+    fn try_out(&mut self, side: Side, limits: Limits) -> Result<(), BenchError> {
+        if side == Side::Millpond {
+            return Ok(under_run::can_run()?);
+        }
+        let tried = self.set_up(side, limits).map(drop);
+        // This also puts back what was made before it turned out that the side cannot run.
+        self.put_back()?;
+        tried
+    }
+
+    fn set_up(&mut self, side: Side, limits: Limits) -> Result<kernel::Setting, BenchError> {
+        match &mut self.guard {
+            Some(guard) => {
+                let directory = &self.how.swap_directory;
+                kernel::set_up(guard, side, limits.ram, limits.swap_bytes, directory)
+            }
+            None if side.is_kernel() => {
+                Err(Skip("making swap and cgroups needs root".to_owned()).into())
+            }
+            None => Ok(kernel::Setting::default()),
+        }
+    }
+
+    fn put_back(&mut self) -> Result<(), BenchError> {
+        self.guard.as_mut().map_or(Ok(()), Guard::put_back)
+    }
+
+    /// Makes one run, in a setting of its own.
+    ///
+    /// # Errors
+    /// When the program cannot be started, something cannot be put back, or a signal asked for the end.
+    pub fn measure(
+        &mut self,
+        side: Side,
+        limits: Limits,
+        program: Program<'_>,
+    ) -> Result<Ran, BenchError> {
+        let setting = self.set_up(side, limits)?;
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["worker", "program", &side.to_string()]);
+        command.args(["--ram", &limits.ram.to_string()]);
+        command.arg("--store").arg(self.how.store.to_variable());
+        command.args(["--order", &self.how.order.to_string()]);
+        if let Some(group) = &setting.group {
+            command.arg("--group").arg(group);
+        }
+        if let Some(id) = setting.zram_inside {
+            command.args(["--zram", &id.to_string()]);
+        }
+        if let Some(seconds) = self.how.patience {
+            command.args(["--patience", &seconds.to_string()]);
+        }
+        command.arg("--").args(program.words);
+        command.envs(program.environment.iter().cloned());
+        let guard = &mut self.guard;
+        let ran = self.workers.measure_command(command, |pid, start| {
+            guard.as_mut().map_or(Ok(()), |guard| {
+                guard.record(|made| made.worker = Some((pid, start)))
+            })
+        })?;
+        self.put_back()?;
+        Ok(ran)
+    }
+
+    /// Puts everything back.
+    ///
+    /// # Errors
+    /// When something cannot be put back, or a signal asked for the end.
+    pub fn finish(self) -> Result<(), BenchError> {
+        self.guard.map_or(Ok(()), Guard::finish)?;
+        self.workers.check()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_whole_mebibytes_and_leave_room_for_swap() {
+        let limits = Limits::of(300 << 20, (75 << 20) + 1);
+        assert_eq!((limits.ram, limits.swap_bytes), (76 << 20, 900 << 20));
+        let least = Limits::of(1, 1);
+        assert_eq!((least.ram, least.swap_bytes), (size::MIN_RAM, SWAP_LEAST));
+    }
+}

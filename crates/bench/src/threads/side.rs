@@ -1,0 +1,80 @@
+//! The sides: who serves the faults, and how many threads fault.
+
+use crate::part::Contender;
+use serde::Serialize;
+use std::fmt;
+
+/// Who serves the faults.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
+pub enum Who {
+    /// The thread that faults
+    Direct,
+    /// A thread of Millpond's
+    Handler,
+    /// The kernel, with swap to zram
+    Kernel,
+}
+
+/// The name that the side has in arguments.
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Direct => "direct",
+            Self::Handler => "handler",
+            Self::Kernel => "kernel",
+        })
+    }
+}
+
+/// A side.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Run {
+    /// Who serves the faults.
+    pub who: Who,
+    /// How many threads fault.
+    pub threads: u16,
+}
+
+impl Contender for Run {
+    fn is_kernel(self) -> bool {
+        self.who == Who::Kernel
+    }
+
+    /// More threads are compared with one, and nothing else is.
+    fn is_against(self, other: Self) -> bool {
+        self.who == other.who && self.threads > 1 && other.threads == 1
+    }
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let threads = match self.threads {
+            1 => "1 thread".to_owned(),
+            more => format!("{more} threads"),
+        };
+        f.pad(&format!("{}, {threads}", self.who))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::ValueEnum;
+
+    #[test]
+    fn sides_are_written_as_they_are_read_and_compared_with_themselves() {
+        let runs = |threads| {
+            Who::value_variants()
+                .iter()
+                .map(move |&who| Run { who, threads })
+        };
+        for (one, two) in runs(1).zip(runs(2)) {
+            assert_eq!(Who::from_str(&one.who.to_string(), false), Ok(one.who));
+            let against: Vec<Run> = runs(1).filter(|&other| two.is_against(other)).collect();
+            assert_eq!(against, [one]);
+            assert!(!one.is_against(two) && !two.is_against(two));
+        }
+    }
+}

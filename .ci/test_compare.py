@@ -50,6 +50,34 @@ class Compare(unittest.TestCase):
         touch = part({}, page__adaptive__kernel=None)
         self.assertEqual(list(judged(report("folio", touch=touch)).values()), [False])
 
+    def test_two_threads_are_judged_where_they_serve_themselves(self):
+        def ratio(who, figure, times):
+            ours, one = ({"who": who, "threads": threads} for threads in (2, 1))
+            return {"figure": figure, "ours": ours, "against": one, "times": times}
+
+        ratios = [ratio("direct", "fault", 1.5), ratio("direct", "page", 1.0), ratio("handler", "fault", 1.0)]
+        found = judged(report("threads", random={"ratios": ratios}))
+        self.assertEqual(list(found.values()), [False])
+
+    def test_programs_are_judged_for_each_share(self):
+        def one(share, mean, over):
+            return {
+                "share": share,
+                "over_zram": mean,
+                "largest": mean,
+                "largest_of": "sort",
+                "over_budget": over,
+                "millpond_failed": [],
+            }
+
+        found = judged(report("programs", sums=[one(2, 0.9, []), one(4, None, ["gcc"])]))
+        self.assertEqual(list(found.values()), [True, True, True, True, False, True])
+
+    def test_what_fits_may_take_a_twentieth_longer(self):
+        fits = part({"direct": {"store_bytes": 0}}, seconds__direct__plain=0.96, seconds__handler__plain=0.9)
+        found = judged(report("fits", http=fits))
+        self.assertEqual(sorted(found.values()), [False, True, True])
+
     def test_a_set_that_never_becomes_steady_meets_nothing(self):
         def met(faults, steady):
             shift = part({"millpond": {"faults_over_set": faults, "steady_after": steady}})

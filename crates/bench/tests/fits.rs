@@ -17,7 +17,7 @@ mod parts;
 
 use common::{alone, machine};
 use harness::millpond;
-use parts::{number, patiently, side};
+use parts::{compared, number, patiently, side};
 use serde_json::Value;
 use std::process::Command;
 
@@ -55,6 +55,10 @@ fn every_program_gives_right_answers_on_every_side() {
         }
         assert_eq!(side(part, "plain")["store_bytes"], 0);
     }
+    // A time and a store's bytes of each delivery that was measured.
+    let deliveries = ["redis_set", "redis_get", "heap_reads", "sqlite", "http"]
+        .map(|name| report[name]["ratios"].as_array().map_or(0, Vec::len));
+    assert_eq!(compared(&report).len(), deliveries.iter().sum::<usize>());
 }
 
 #[test]

@@ -3,10 +3,13 @@
 
 mod common;
 #[path = "common/parts.rs"]
+#[expect(dead_code, reason = "sides are objects here, and no figure is judged")]
 mod parts;
 
 use common::{alone, machine};
-use parts::{bad_options_are_refused, bench, ends_with_the_machine_as_it_was, number, report};
+use parts::{
+    bad_options_are_refused, bench, compared, ends_with_the_machine_as_it_was, number, report,
+};
 
 const SMALL: [&str; 4] = ["--pages=8192", "--ram=16M", "--accesses=3000", "--order=0"];
 
@@ -26,6 +29,8 @@ fn every_side_is_compared_with_itself() {
             assert!(number(&median["major_faults"]) > 0.0, "{each}");
             assert!(number(&median["fault"]) > 0.0, "{each}");
         }
+        let wanted = sides.iter().any(|side| side["side"]["who"] == "direct");
+        assert_eq!(compared(&report).len(), usize::from(wanted));
         let ratios = part["ratios"].as_array().unwrap();
         // Two figures of each side that has one thread and two.
         assert_eq!(ratios.len(), sides.len());

@@ -36,7 +36,7 @@ fn every_program_gives_right_answers_on_every_side() {
     assert!(output.status.success(), "{text}");
     assert_eq!(machine(), before.unlocked());
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(report["schema"], "millpond-bench-fits/1");
+    assert_eq!(report["schema"], "millpond-bench-fits/2");
     let skipped = report["skipped"].as_array().unwrap();
     for skip in skipped {
         println!("skipped: {skip}");

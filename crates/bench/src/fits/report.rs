@@ -1,6 +1,6 @@
 //! The result of `millpond bench fits`, for programs (JSON) and for people.
 //!
-//! The JSON object has `schema` = `millpond-bench-fits/1`; later versions only add fields:
+//! The JSON object has `schema` = `millpond-bench-fits/2`; later versions only add fields:
 //!
 //! | field | meaning |
 //! | --- | --- |
@@ -92,7 +92,7 @@ pub fn name_of(name: Name) -> String {
 }
 
 impl Parts for FitsParts {
-    const SCHEMA: &'static str = "millpond-bench-fits/1";
+    const SCHEMA: &'static str = "millpond-bench-fits/2";
 
     fn all(&self) -> Vec<Option<Shown<'_>>> {
         let parts = [

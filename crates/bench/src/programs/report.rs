@@ -1,6 +1,6 @@
 //! The result of `millpond bench programs`, for programs (JSON) and for people.
 //!
-//! The JSON object has `schema` = `millpond-bench-programs/1`; later versions only add fields:
+//! The JSON object has `schema` = `millpond-bench-programs/2`; later versions only add fields:
 //!
 //! | field | meaning |
 //! | --- | --- |
@@ -183,7 +183,7 @@ impl ProgramsParts {
 }
 
 impl Parts for ProgramsParts {
-    const SCHEMA: &'static str = "millpond-bench-programs/1";
+    const SCHEMA: &'static str = "millpond-bench-programs/2";
 
     fn all(&self) -> Vec<Option<Shown<'_>>> {
         let programs = self.programs.iter().map(|one| {

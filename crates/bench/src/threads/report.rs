@@ -1,6 +1,6 @@
 //! The result of `millpond bench threads`, for programs (JSON) and for people.
 //!
-//! The JSON object has `schema` = `millpond-bench-threads/1`; later versions only add fields:
+//! The JSON object has `schema` = `millpond-bench-threads/2`; later versions only add fields:
 //!
 //! | field | meaning |
 //! | --- | --- |
@@ -92,7 +92,7 @@ pub fn name_of(name: Name) -> String {
 }
 
 impl Parts for ThreadsParts {
-    const SCHEMA: &'static str = "millpond-bench-threads/1";
+    const SCHEMA: &'static str = "millpond-bench-threads/2";
 
     fn all(&self) -> Vec<Option<Shown<'_>>> {
         let parts = [(&self.random, "at random"), (&self.in_order, "in order")];

@@ -102,7 +102,8 @@ pub struct Report {
     own_shared_bytes: u64,
     /// The rest of the budget, which was left for memory that can be taken out.
     own_left_bytes: u64,
-    /// Highest `Rss` of the program's first process in `/proc/PID/smaps_rollup`, looked at ten times a second.
+    /// Highest `Rss` of the program's first process in `/proc/PID/smaps_rollup`, looked at ten times a
+    /// second, or less often if a look takes more than a millisecond.
     sampled_rss_bytes: u64,
     /// `ru_maxrss` of the program and of the children that it waited for, including children without the library.
     kernel_max_rss_bytes: u64,

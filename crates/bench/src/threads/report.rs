@@ -32,6 +32,9 @@ use serde::{Deserialize, Serialize};
 pub struct Outcome {
     /// Microseconds in which all threads together have one major fault.
     pub fault: f64,
+    /// Processor time of all threads of the process for each major fault, in microseconds. Where other programs want the
+    /// processors too, this says more than the clock on the wall.
+    pub cpu: f64,
     /// Microseconds in which all threads together read one page.
     pub page: f64,
     /// Major faults of all threads.
@@ -44,6 +47,7 @@ impl Median for Outcome {
     fn median(rounds: &[Self]) -> Self {
         Self {
             fault: of(rounds, |r| r.fault),
+            cpu: of(rounds, |r| r.cpu),
             page: of(rounds, |r| r.page),
             major_faults: count(rounds, |r| r.major_faults),
             wrong_pages: highest(rounds, |r| r.wrong_pages),
@@ -54,6 +58,7 @@ impl Median for Outcome {
 impl part::Outcome for Outcome {
     const FIGURES: &'static [Figure<Self>] = &[
         Figure::time("fault", |r| r.fault),
+        Figure::other("cpu", |r| r.cpu),
         Figure::time("page", |r| r.page),
         Figure::other("faults", |r| r.major_faults as f64),
     ];
@@ -121,6 +126,7 @@ mod tests {
     fn two_threads_are_compared_with_one() {
         let faulted = |micros, wrong_pages| Outcome {
             fault: micros,
+            cpu: micros,
             page: micros,
             major_faults: 1,
             wrong_pages,

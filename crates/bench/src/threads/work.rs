@@ -1,5 +1,6 @@
 //! The measured process: it fills a region of twice its budget, and has one thread or more read it.
 
+use crate::clock::Clock;
 use crate::data::{self, PAGE};
 use crate::error::Failure;
 use crate::mapping::{Mapping, Pages};
@@ -13,7 +14,6 @@ use millpond::Delivery;
 use std::path::PathBuf;
 use std::sync::Barrier;
 use std::thread;
-use std::time::Instant;
 
 /// How often a region is read in order.
 const LAPS: usize = 2;
@@ -77,14 +77,14 @@ fn read(memory: &[u8], job: &Job, faults: impl Fn() -> u64) -> Result<Outcome, F
     let threads = usize::from(job.threads);
     let start = &Barrier::new(threads + 1);
     let before = faults();
-    let (micros, done) = thread::scope(|scope| {
+    let (micros, cpu, done) = thread::scope(|scope| {
         let running: Vec<_> = (0..threads)
             .map(|number| scope.spawn(move || share(memory, job, number, start)))
             .collect();
         start.wait();
-        let started = Instant::now();
+        let clock = Clock::start();
         let done: Vec<_> = running.into_iter().map(|thread| thread.join()).collect();
-        (started.elapsed().as_secs_f64() * 1e6, done)
+        (clock.wall(), clock.cpu(), done)
     });
     let major_faults = faults() - before;
     let mut all = Done::default();
@@ -96,6 +96,7 @@ fn read(memory: &[u8], job: &Job, faults: impl Fn() -> u64) -> Result<Outcome, F
     Ok(Outcome {
         // A region that fits has no major fault, and then this is the whole time.
         fault: micros / major_faults.max(1) as f64,
+        cpu: cpu / major_faults.max(1) as f64,
         page: micros / all.pages as f64,
         major_faults,
         wrong_pages: all.wrong,

@@ -1,7 +1,9 @@
 //! The counters of a slot, by name.
 //!
-//! A slot has room for [`FIELD_ROOM`] words. A new counter takes the next number. A number never gets another meaning
+//! A slot has room for [`FIELD_ROOM`] words, and for a histogram of latencies for each way that faults go. A new counter takes the next number. A number never gets another meaning
 //! within one version of the board.
+
+use crate::latency::{FaultWay, Histogram, LATENCY_BUCKETS};
 
 /// Number of words for counters in a slot.
 pub(crate) const FIELD_ROOM: usize = 160;
@@ -272,20 +274,32 @@ fields! {
     RssFiles = "rss_files_bytes",
     /// Bytes of shared memory in the resident set (`RssShmem`).
     RssShared = "rss_shared_bytes",
+    /// Time that faults which mapped zeros took, in nanoseconds, in all threads together.
+    FirstTouchTime = "fault_first_touch_ns",
+    /// Time that faults which mapped a page in limbo again took, in nanoseconds, in all threads together.
+    RescueTime = "fault_rescue_ns",
+    /// Time that faults which read from the store took, in nanoseconds, in all threads together.
+    LoadTime = "fault_load_ns",
+    /// Time that faults which waited for another thread's work took, in nanoseconds, in all threads together.
+    WaitedTime = "fault_waited_ns",
+    /// Time that faults which reclaimed by themselves took, in nanoseconds, in all threads together.
+    ReclaimedTime = "fault_reclaimed_ns",
 }
 
 const _: () = assert!(Field::ALL.len() <= FIELD_ROOM);
 
-/// A value for each counter.
+/// A value for each counter, and a histogram of latencies for each way that faults go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fields {
     pub(crate) values: [u64; FIELD_ROOM],
+    pub(crate) latency: [Histogram; FaultWay::ALL.len()],
 }
 
 impl Default for Fields {
     fn default() -> Self {
         Self {
             values: [0; FIELD_ROOM],
+            latency: [[0; LATENCY_BUCKETS]; FaultWay::ALL.len()],
         }
     }
 }
@@ -300,5 +314,16 @@ impl Fields {
     /// Gives `field` the value `value`.
     pub fn set(&mut self, field: Field, value: u64) {
         self.values[field as usize] = value;
+    }
+
+    /// How many faults of this way took how long.
+    #[must_use]
+    pub fn latency(&self, way: FaultWay) -> &Histogram {
+        &self.latency[way as usize]
+    }
+
+    /// Sets how many faults of this way took how long.
+    pub fn set_latency(&mut self, way: FaultWay, histogram: Histogram) {
+        self.latency[way as usize] = histogram;
     }
 }

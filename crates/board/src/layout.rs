@@ -1,6 +1,7 @@
 //! The bytes of the board: one header page and then the slots, made of atomics only.
 
 use crate::fields::{FIELD_ROOM, Fields};
+use crate::latency::{FaultWay, LATENCY_BUCKETS};
 use crate::{SlotReading, State};
 use core::hint::spin_loop;
 use core::sync::atomic::{
@@ -18,7 +19,7 @@ pub const NAME_BYTES: usize = 64;
 const LAST_WORDS: usize = 512;
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"MillBord");
-pub(crate) const VERSION: u32 = 5;
+pub(crate) const VERSION: u32 = 6;
 
 /// Rounds to wait for a writer. A writer needs a microsecond; a writer that was killed never ends.
 const PATIENCE: u32 = 100_000;
@@ -134,6 +135,7 @@ pub(crate) struct Slot {
     sequence: AtomicU64,
     name: Name,
     fields: [AtomicU64; FIELD_ROOM],
+    latency: [[AtomicU64; LATENCY_BUCKETS]; FaultWay::ALL.len()],
 }
 
 impl Slot {
@@ -164,7 +166,9 @@ impl Slot {
             spin_loop();
         };
         fence(Release);
-        for (word, value) in self.fields.iter().zip(fields.values) {
+        let latency = self.latency.as_flattened().iter();
+        let latency = latency.zip(fields.latency.as_flattened());
+        for (word, &value) in self.fields.iter().zip(&fields.values).chain(latency) {
             word.store(value, Relaxed);
         }
         self.state.store(state as u32, Relaxed);
@@ -178,7 +182,9 @@ impl Slot {
         let mut torn = true;
         for _ in 0..PATIENCE {
             let before = self.sequence.load(Acquire);
-            for (value, word) in fields.values.iter_mut().zip(&self.fields) {
+            let latency = fields.latency.as_flattened_mut().iter_mut();
+            let latency = latency.zip(self.latency.as_flattened());
+            for (value, word) in fields.values.iter_mut().zip(&self.fields).chain(latency) {
                 *value = word.load(Relaxed);
             }
             fence(Acquire);

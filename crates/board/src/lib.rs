@@ -32,6 +32,7 @@
 
 pub mod counters;
 mod fields;
+mod latency;
 mod layout;
 pub mod list;
 mod shared;
@@ -39,6 +40,7 @@ mod tape;
 pub mod watch;
 
 pub use fields::{Field, Fields};
+pub use latency::{FaultWay, Histogram, LATENCY_BUCKETS, latency_bucket, latency_end_ns};
 pub use layout::{NAME_BYTES, SLOTS};
 pub use tape::{PATIENCE_MS, TAPE_WORDS, TAPES, TapeError, TapeState, TapeWriter, Tapes};
 
@@ -461,6 +463,9 @@ mod tests {
                         for field in Field::ALL {
                             fields.set(field, n);
                         }
+                        for way in FaultWay::ALL {
+                            fields.set_latency(way, [n; LATENCY_BUCKETS]);
+                        }
                         slot.publish(State::Running, &fields);
                     }
                 });
@@ -468,7 +473,9 @@ mod tests {
             for _ in 0..2_000 {
                 let seen = board.slots().next().unwrap();
                 let first = seen.fields.get(Field::ALL[0]);
-                let same = Field::ALL.iter().all(|&f| seen.fields.get(f) == first);
+                let same = Field::ALL.iter().all(|&f| seen.fields.get(f) == first)
+                    && FaultWay::ALL.map(|way| *seen.fields.latency(way))
+                        == [[first; LATENCY_BUCKETS]; FaultWay::ALL.len()];
                 assert!(seen.torn || same, "{seen:?}");
             }
         });

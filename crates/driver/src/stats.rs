@@ -1,6 +1,7 @@
 //! Statistics of a manager.
 
 use crate::state::queue::FreeStats;
+use millpond_board::LATENCY_BUCKETS;
 use millpond_core::{PAGE_SIZE, PageCount, StoreUsage, VmStat};
 use serde::Serialize;
 use std::time::Duration;
@@ -16,6 +17,10 @@ pub struct LatencySummary {
     pub p99_ns: u64,
     /// Longest time, in nanoseconds.
     pub max_ns: u64,
+    /// Time of all these faults together, in nanoseconds, right to a 128th.
+    pub total_ns: u64,
+    /// How many faults took how long, in doublings of the time: see [`millpond_board::latency_bucket`].
+    pub histogram: [u64; LATENCY_BUCKETS],
 }
 
 /// Latency of faults by the path that they took. A fault is counted once, under the costliest thing that happened in

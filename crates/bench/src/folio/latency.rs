@@ -112,6 +112,7 @@ impl From<LatencySummary> for Times {
             p50_ns,
             p99_ns,
             max_ns,
+            ..
         } = summary;
         Self {
             count,

@@ -1,8 +1,8 @@
 //! The figures of a manager as a board has them, group by group.
 
 use crate::pressure::Pressure;
-use crate::stats::Stats;
-use millpond_board::{Field, Fields};
+use crate::stats::{LatencySummary, Stats};
+use millpond_board::{FaultWay, Field, Fields};
 use millpond_core::{PAGE_SIZE, VmStat};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -121,55 +121,74 @@ fn faults(fields: &mut Fields, stats: &Stats) {
             (Field::FaultMax, stats.latency.max_ns),
         ],
     );
-    for (by_way, names) in [
+    for (by_way, way, names) in [
         (
             &stats.faults.first_touch,
+            FaultWay::FirstTouch,
             [
                 Field::FirstTouchCount,
                 Field::FirstTouchP50,
                 Field::FirstTouchP99,
                 Field::FirstTouchMax,
+                Field::FirstTouchTime,
             ],
         ),
         (
             &stats.faults.rescue,
+            FaultWay::Rescue,
             [
                 Field::RescueCount,
                 Field::RescueP50,
                 Field::RescueP99,
                 Field::RescueMax,
+                Field::RescueTime,
             ],
         ),
         (
             &stats.faults.load,
+            FaultWay::Load,
             [
                 Field::LoadCount,
                 Field::LoadP50,
                 Field::LoadP99,
                 Field::LoadMax,
+                Field::LoadTime,
             ],
         ),
         (
             &stats.faults.waited,
+            FaultWay::Waited,
             [
                 Field::WaitedCount,
                 Field::WaitedP50,
                 Field::WaitedP99,
                 Field::WaitedMax,
+                Field::WaitedTime,
             ],
         ),
         (
             &stats.faults.reclaimed,
+            FaultWay::Reclaimed,
             [
                 Field::ReclaimedCount,
                 Field::ReclaimedP50,
                 Field::ReclaimedP99,
                 Field::ReclaimedMax,
+                Field::ReclaimedTime,
             ],
         ),
     ] {
-        let values = [by_way.count, by_way.p50_ns, by_way.p99_ns, by_way.max_ns];
+        let LatencySummary {
+            count,
+            p50_ns,
+            p99_ns,
+            max_ns,
+            total_ns,
+            histogram,
+        } = *by_way;
+        let values = [count, p50_ns, p99_ns, max_ns, total_ns];
         set(fields, names.into_iter().zip(values));
+        fields.set_latency(way, histogram);
     }
 }
 

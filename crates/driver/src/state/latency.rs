@@ -9,6 +9,7 @@
 //! adds up the counts that it finds; a fault that is recorded meanwhile is in the figures or not.
 
 use crate::stats::{FaultLatencies, LatencySummary};
+use millpond_board::{LATENCY_BUCKETS, latency_bucket};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -158,11 +159,19 @@ fn summary(paths: &[Histogram]) -> LatencySummary {
     // Faults that came between counting and looking may have moved the rank beyond the last bucket.
     let quantile =
         |percent: u64| quantile(count, percent, in_bucket).map_or(max_ns, |ns| ns.min(max_ns));
+    let (mut histogram, mut total_ns) = ([0; LATENCY_BUCKETS], 0u64);
+    for i in 0..BUCKETS {
+        let faults = in_bucket(i);
+        histogram[latency_bucket(last_of(i))] += faults;
+        total_ns = total_ns.saturating_add(faults.saturating_mul(middle_of(i).min(max_ns)));
+    }
     LatencySummary {
         count,
         p50_ns: quantile(50),
         p99_ns: quantile(99),
         max_ns,
+        total_ns,
+        histogram,
     }
 }
 
@@ -188,6 +197,14 @@ fn last_of(bucket: usize) -> u64 {
     let shift = (bucket / STEPS).saturating_sub(1);
     let step = (bucket - shift * STEPS) as u64;
     ((step + 1) << shift) - 1
+}
+
+/// The time in the middle of the bucket, which no fault in it is further from than a 128th.
+fn middle_of(bucket: usize) -> u64 {
+    let first = bucket
+        .checked_sub(1)
+        .map_or(0, |before| last_of(before) + 1);
+    first + (last_of(bucket) - first) / 2
 }
 
 #[cfg(test)]
@@ -228,8 +245,17 @@ mod tests {
         assert_eq!((by.load.p50_ns, by.load.max_ns), (1_000_000, 1_000_000));
         assert_eq!(by.reclaimed.max_ns, 60_000_000_000);
         assert_eq!(by.waited, LatencySummary::default());
+        let near = |is: u64, wanted: u64| is.abs_diff(wanted) <= wanted / 128;
+        assert!(near(by.first_touch.total_ns, 5_005_000), "{by:?}");
+        assert!(near(by.load.total_ns, 1_000_000_000), "{by:?}");
+        // Times of 10 to 510 ns, 520 to 1,020, and so on in doublings.
+        assert_eq!(by.first_touch.histogram[..5], [51, 51, 102, 205, 410]);
+        assert_eq!(by.first_touch.histogram[5], 181);
+        assert_eq!(by.load.histogram[latency_bucket(1_000_000)], 1000);
+        assert_eq!(by.reclaimed.histogram[LATENCY_BUCKETS - 1], 1);
         let all = latency.summary();
         assert_eq!((all.count, all.max_ns), (2001, 60_000_000_000));
+        assert_eq!(all.histogram.iter().sum::<u64>(), 2001);
         assert!((1_000_000..1_016_000).contains(&all.p50_ns), "{all:?}");
         latency.clear();
         assert_eq!(latency.summary(), LatencySummary::default());

@@ -10,6 +10,7 @@ pub mod help;
 pub mod machine;
 pub mod metrics;
 pub mod numbers;
+pub mod page;
 pub mod print;
 pub mod record;
 pub mod replay;

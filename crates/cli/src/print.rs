@@ -4,6 +4,7 @@
 //! more: `millpond doctor | head -1` would end with a panic's message and status. A reader that has gone has seen
 //! enough, so the rest is not printed, and the status is what it would have been.
 
+use anstyle::{AnsiColor, Style};
 use std::fmt;
 use std::io::{self, Write};
 
@@ -14,6 +15,34 @@ use std::io::{self, Write};
 pub fn all(text: &[u8]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     unless_left(out.write_all(text).and_then(|()| out.flush()))
+}
+
+/// A report's text with its first line in bold, and with the lines in colour that say what went wrong and what to do
+/// next.
+///
+/// ```
+/// let text = "millpond: sort: exit status 0\n  next            nothing\n";
+/// let coloured = millpond_cli::print::in_colour(text);
+/// assert_eq!(anstream::adapter::strip_str(&coloured).to_string(), text);
+/// assert_ne!(coloured, text);
+/// ```
+#[must_use]
+pub fn in_colour(text: &str) -> String {
+    let style_of = |(number, line): (usize, &str)| match line {
+        _ if number == 0 => Style::new().bold(),
+        _ if line.starts_with("  trouble ") => AnsiColor::Red.on_default(),
+        _ if line.starts_with("  next ") => AnsiColor::Green.on_default().bold(),
+        _ => Style::new(),
+    };
+    let coloured = |(number, line): (usize, &str)| {
+        let (style, ended) = (style_of((number, line)), line.ends_with('\n'));
+        let line = line.trim_end_matches('\n');
+        format!("{style}{line}{style:#}{}", if ended { "\n" } else { "" })
+    };
+    text.split_inclusive('\n')
+        .enumerate()
+        .map(coloured)
+        .collect()
 }
 
 /// Turns the error of a reader that has gone into success.

@@ -2,8 +2,9 @@
 
 use millpond_board::Field;
 
-/// A way that faults go, with the fields that tell of it: how many went that way, median, 99th percentile, longest.
-pub type Way = (&'static str, [Field; 4]);
+/// A way that faults go, with the fields that tell of it: how many went that way, median, 99th percentile, longest,
+/// and the time that all of them took.
+pub type Way = (&'static str, [Field; 5]);
 
 /// The ways, in the order in which a fault gets dearer.
 pub const WAYS: [Way; 5] = [
@@ -14,6 +15,7 @@ pub const WAYS: [Way; 5] = [
             Field::FirstTouchP50,
             Field::FirstTouchP99,
             Field::FirstTouchMax,
+            Field::FirstTouchTime,
         ],
     ),
     (
@@ -23,6 +25,7 @@ pub const WAYS: [Way; 5] = [
             Field::RescueP50,
             Field::RescueP99,
             Field::RescueMax,
+            Field::RescueTime,
         ],
     ),
     (
@@ -32,6 +35,7 @@ pub const WAYS: [Way; 5] = [
             Field::LoadP50,
             Field::LoadP99,
             Field::LoadMax,
+            Field::LoadTime,
         ],
     ),
     (
@@ -41,6 +45,7 @@ pub const WAYS: [Way; 5] = [
             Field::WaitedP50,
             Field::WaitedP99,
             Field::WaitedMax,
+            Field::WaitedTime,
         ],
     ),
     (
@@ -50,6 +55,7 @@ pub const WAYS: [Way; 5] = [
             Field::ReclaimedP50,
             Field::ReclaimedP99,
             Field::ReclaimedMax,
+            Field::ReclaimedTime,
         ],
     ),
 ];

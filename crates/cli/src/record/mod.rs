@@ -90,6 +90,7 @@ pub fn record(args: &RecordArgs) -> Result<u8, RecordError> {
             &run_args,
             &board.path(),
             vec![("MILLPOND_RECORD", variable)],
+            &mut || {},
         );
         ended.store(true, Ordering::Release);
         taking

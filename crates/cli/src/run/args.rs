@@ -4,7 +4,7 @@ use crate::size;
 use clap::{Args, ValueEnum};
 use millpond::{Order, OrderPolicy};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// `millpond run`'s arguments.
 #[derive(Args, Debug)]
@@ -31,10 +31,11 @@ pub struct RunArgs {
     pub(crate) delivery: DeliveryChoice,
     /// The report at the end of the program
     ///
-    /// `text` and `json` write it to standard error, and `none` writes no report. FILE gets the report as JSON; the
-    /// name must contain a `/` or a `.`.
+    /// `text` and `json` write it to standard error, and `none` writes no report. FILE gets the report instead, with
+    /// memory and faults over time: as a page to look at if its name ends in .html, else as JSON. The name must contain
+    /// a `/` or a `.`. The option may be given more than once: `--report text --report report.html`
     #[arg(long, value_name = "text|json|none|FILE", default_value = "text", value_parser = ReportChoice::parse)]
-    pub(crate) report: ReportChoice,
+    pub(crate) report: Vec<ReportChoice>,
     /// What to do when the store is full
     #[arg(long, value_name = "WHAT", default_value = "exceed")]
     pub(crate) on_store_full: OnStoreFull,
@@ -77,7 +78,7 @@ impl RunArgs {
             ram,
             store: StoreChoice::Auto,
             delivery: DeliveryChoice::Auto,
-            report: ReportChoice::None,
+            report: Vec::new(),
             on_store_full: OnStoreFull::Exceed,
             force_tmpfs: false,
             encrypt: false,
@@ -227,6 +228,14 @@ pub(crate) enum ReportChoice {
 }
 
 impl ReportChoice {
+    /// The file that is to be made.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::File(path) => Some(path),
+            Self::Text | Self::Json | Self::None => None,
+        }
+    }
+
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         match text {
             "text" => Ok(Self::Text),
@@ -239,7 +248,7 @@ impl ReportChoice {
             // A mistyped word would leave a file of that name behind, and no report on the terminal.
             word if !word.contains(['/', '.']) => Err(format!(
                 "`{word}` is no form of the report; choose text, json or none, or name a file with a `/` or a `.` in \
-                 it, as ./{word} or {word}.json"
+                 it, as ./{word}, {word}.json or {word}.html"
             )),
             path => Ok(Self::File(path.into())),
         }

@@ -11,9 +11,11 @@
 
 mod args;
 mod beside;
+mod columns;
 mod deaf;
 mod elf;
 pub mod env;
+mod history;
 mod report;
 mod resolve;
 mod signals;
@@ -24,11 +26,12 @@ mod unmanaged;
 pub use signals::{die_by, without_signals};
 pub use supervise::{Outcome, cpu_time, reap};
 
-use crate::doctor;
+use crate::{doctor, page, print};
 use args::ReportChoice;
 pub use args::{DeliveryChoice, OnStoreFull, RunArgs, StoreChoice, Switch};
 use env::{EnvError, SharedBoard};
-use millpond_board::SlotReading;
+use history::Recorder;
+use millpond_board::{SlotReading, now_ns};
 use report::{Asked, Report};
 use resolve::ResolveError;
 use std::ffi::OsString;
@@ -132,9 +135,15 @@ const ENDED_BY_FILTER: &str = "the program was ended by SIGSYS: a seccomp filter
 /// When the program cannot be run, or cannot be run under a budget. The program was not started then.
 pub fn run(args: &RunArgs) -> Result<u8, RunError> {
     let program = Program::find(args)?;
-    let report_file = open_report(&args.report)?;
+    let files = open_reports(&args.report)?;
     let shared = SharedBoard::create(&args.command[0])?;
-    let outcome = program.supervise(args, &shared.path(), Vec::new())?;
+    // Only a report in a file shows what there was over time.
+    let mut recorder = (!files.is_empty()).then(|| Recorder::new(now_ns()));
+    let outcome = program.supervise(args, &shared.path(), Vec::new(), &mut || {
+        if let Some(recorder) = &mut recorder {
+            recorder.look(shared.board.slots());
+        }
+    })?;
 
     let slots: Vec<SlotReading> = shared.board.slots().collect();
     let asked = Asked {
@@ -143,8 +152,13 @@ pub fn run(args: &RunArgs) -> Result<u8, RunError> {
         store: args.store.word().to_owned(),
         order: args.order,
     };
-    let report = Report::new(asked, &outcome, &slots);
-    print_report(&args.report, report_file, &report);
+    let report = Report::new(asked, &outcome, &slots, recorder);
+    for choice in &args.report {
+        print_report(choice, &report);
+    }
+    for (path, file) in files {
+        write_report(&path, file, &report);
+    }
     if let Some((pid, line)) = shared.board.last_words() {
         // The line is written here, because the program may have closed its standard error.
         let _ = writeln!(io::stderr(), "millpond: process {pid}: {line}");
@@ -177,7 +191,8 @@ impl Program {
         Ok(Self { file, library })
     }
 
-    /// Runs the program to its end, with `board` to report on and `more` variables in its environment.
+    /// Runs the program to its end, with `board` to report on and `more` variables in its environment. `look` is called
+    /// ten times a second meanwhile.
     ///
     /// # Errors
     /// When the program cannot be started.
@@ -186,10 +201,11 @@ impl Program {
         args: &RunArgs,
         board: &Path,
         more: Vec<(&'static str, OsString)>,
+        look: &mut dyn FnMut(),
     ) -> Result<Outcome, RunError> {
         let mut variables = env::variables(args, &self.library, board);
         variables.extend(more);
-        supervise::supervise(&self.file, &args.command, &variables).map_err(|error| {
+        supervise::supervise(&self.file, &args.command, &variables, look).map_err(|error| {
             RunError::Exec {
                 path: self.file.clone(),
                 error,
@@ -220,35 +236,42 @@ fn check_store(path: &Path) -> Result<(), RunError> {
     }
 }
 
-fn open_report(choice: &ReportChoice) -> Result<Option<File>, RunError> {
-    let ReportChoice::File(path) = choice else {
-        return Ok(None);
-    };
-    // The file is made now, so that a long run does not end without its report because of a mistyped directory.
-    File::create(path)
-        .map(Some)
-        .map_err(|error| RunError::ReportFile {
-            path: path.clone(),
+/// The files that get a report. They are made now, so that a long run does not end without its report because of a
+/// mistyped directory.
+fn open_reports(choices: &[ReportChoice]) -> Result<Vec<(PathBuf, File)>, RunError> {
+    let paths = choices.iter().filter_map(ReportChoice::path);
+    let open = |path: &Path| match File::create(path) {
+        Ok(file) => Ok((path.to_owned(), file)),
+        Err(error) => Err(RunError::ReportFile {
+            path: path.to_owned(),
             error,
-        })
+        }),
+    };
+    paths.map(open).collect()
 }
 
-/// Prints the report. The program has ended and its status counts: a report that cannot be written changes nothing.
-fn print_report(choice: &ReportChoice, file: Option<File>, report: &Report) {
-    let mut stderr = io::stderr().lock();
-    let written = match (choice, file) {
-        (ReportChoice::None, _) => Ok(()),
-        (ReportChoice::Json, _) => stderr.write_all(report.to_json().as_bytes()),
-        (ReportChoice::File(_), Some(mut file)) => file.write_all(report.to_json().as_bytes()),
-        (ReportChoice::Text | ReportChoice::File(_), _) => {
-            stderr.write_all(report.to_string().as_bytes())
-        }
+/// Prints the report to standard error. The program has ended and its status counts: a report that cannot be written
+/// changes nothing.
+fn print_report(choice: &ReportChoice, report: &Report) {
+    // Takes the colours out again where standard error is no terminal, and where `NO_COLOR` is set.
+    let mut stderr = anstream::AutoStream::auto(io::stderr().lock());
+    let _ = match choice {
+        ReportChoice::Json => stderr.write_all(report.to_json().as_bytes()),
+        ReportChoice::Text => stderr.write_all(print::in_colour(&report.to_string()).as_bytes()),
+        ReportChoice::None | ReportChoice::File(_) => Ok(()),
     };
-    if let (Err(error), ReportChoice::File(path)) = (written, choice) {
-        let _ = writeln!(
-            stderr,
-            "millpond: cannot write the report to {}: {error}",
+}
+
+fn write_report(path: &Path, mut file: File, report: &Report) {
+    let text = if page::is_page(path) {
+        report.to_page()
+    } else {
+        report.to_json()
+    };
+    if let Err(error) = file.write_all(text.as_bytes()) {
+        print::say(format_args!(
+            "cannot write the report to {}: {error}",
             path.display()
-        );
+        ));
     }
 }

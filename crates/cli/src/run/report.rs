@@ -5,13 +5,18 @@
 //! latencies are those of the process with the most faults. The JSON form carries each process too, so that nothing has
 //! to be guessed.
 
+mod advice;
+mod latency;
+mod page;
 mod text;
 
 use crate::curve;
 use crate::run::beside::Beside;
+use crate::run::history::{Recorder, Series};
 use crate::run::supervise::Outcome;
 use crate::run::unmanaged::Unmanaged;
 use crate::ways::WAYS;
+use latency::Latencies;
 use millpond::OrderPolicy;
 use millpond_board::{Field, SlotReading, State};
 use millpond_replay::curve::Curve;
@@ -24,7 +29,7 @@ use std::time::Duration;
 const PAGE: u64 = 4096;
 
 /// Counters that add up over processes. Lazily freed memory is a gauge: its value is from the end of each process.
-const SUMS: [Field; 27] = [
+const SUMS: [Field; 32] = [
     Field::Touched,
     Field::MinorFaults,
     Field::MajorFaults,
@@ -52,6 +57,11 @@ const SUMS: [Field; 27] = [
     Field::FreeByWorkers,
     Field::FreeBytes,
     Field::FreeTime,
+    Field::FirstTouchTime,
+    Field::RescueTime,
+    Field::LoadTime,
+    Field::WaitedTime,
+    Field::ReclaimedTime,
 ];
 
 /// The settings of freeing, which are the same in all processes of a run.
@@ -126,6 +136,15 @@ pub struct Report {
     /// Sums over all processes.
     #[serde(flatten)]
     sums: Map<String, Value>,
+    /// The time that all faults of all threads took, in all processes, from when Millpond heard of them.
+    fault_ns: u64,
+    /// How many faults took how long; see [`Latencies`].
+    latency: Latencies,
+    /// What to do next, as a line.
+    next: String,
+    /// The length of the steps of which `processes` have a point in `series`; a report in a file only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    series_step_ns: Option<u64>,
     /// The major faults that more memory would have saved; see [`curve::to_json`].
     curve: Value,
     #[serde(skip)]
@@ -150,12 +169,34 @@ struct ProcessReport {
     torn: bool,
     #[serde(flatten)]
     fields: Map<String, Value>,
+    latency: Latencies,
+    /// What the process published over time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    series: Option<Series>,
 }
 
 impl Report {
-    /// Puts the report together.
+    /// Puts the report together. `recorder` has looked at the processes while they ran.
     #[must_use]
-    pub fn new(asked: Asked, outcome: &Outcome, slots: &[SlotReading]) -> Self {
+    pub fn new(
+        asked: Asked,
+        outcome: &Outcome,
+        slots: &[SlotReading],
+        recorder: Option<Recorder>,
+    ) -> Self {
+        let mut report = Self::of_the_end(asked, outcome, slots);
+        if let Some(recorder) = recorder {
+            report.series_step_ns = Some(recorder.step_ns());
+            let histories = recorder.finish(slots);
+            for (process, history) in report.processes.iter_mut().zip(histories) {
+                process.series = Some(history);
+            }
+        }
+        report.next = advice::next(&report);
+        report
+    }
+
+    fn of_the_end(asked: Asked, outcome: &Outcome, slots: &[SlotReading]) -> Self {
         let Asked {
             program,
             ram,
@@ -203,7 +244,7 @@ impl Report {
             fault_max_ns: of_busiest(Field::FaultMax),
             ways: WAYS
                 .iter()
-                .flat_map(|&(_, fields)| fields)
+                .flat_map(|&(_, [figures @ .., _time])| figures)
                 .map(|field| (field.key().to_owned(), of_busiest(field).into()))
                 .collect(),
             free_tuning: FREE_TUNING
@@ -214,6 +255,10 @@ impl Report {
                 .iter()
                 .map(|&field| (field.key().to_owned(), total(field).into()))
                 .collect(),
+            fault_ns: WAYS.iter().map(|&(_, [.., time])| total(time)).sum(),
+            latency: Latencies::of(slots),
+            next: String::new(),
+            series_step_ns: None,
             curve: curve::to_json(&plot),
             plot,
             unmanaged: outcome.unmanaged.clone(),
@@ -254,6 +299,8 @@ impl ProcessReport {
             parent: slot.parent,
             torn: slot.torn,
             fields: fields.collect(),
+            latency: Latencies::of(std::slice::from_ref(slot)),
+            series: None,
         }
     }
 }
@@ -267,7 +314,7 @@ fn nanos(time: Duration) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use millpond_board::{Board, Fields};
     use std::process::ExitStatus;
@@ -283,7 +330,7 @@ mod tests {
         }
     }
 
-    fn report(store: &str, order: &str, raw: i32, slots: &[SlotReading]) -> Report {
+    pub fn report(store: &str, order: &str, raw: i32, slots: &[SlotReading]) -> Report {
         let order = order.parse().unwrap();
         let outcome = outcome(raw);
         let asked = Asked {
@@ -292,10 +339,10 @@ mod tests {
             store: store.into(),
             order,
         };
-        Report::new(asked, &outcome, slots)
+        Report::new(asked, &outcome, slots, None)
     }
 
-    fn slots(all: &[&[(Field, u64)]]) -> Vec<SlotReading> {
+    pub fn slots(all: &[&[(Field, u64)]]) -> Vec<SlotReading> {
         let (board, _file) = Board::create("work").unwrap();
         for (pid, values) in (1..).zip(all) {
             let mut fields = Fields::default();
@@ -326,6 +373,8 @@ mod tests {
                 (Field::LoadP99, 9100),
                 (Field::FirstTouchCount, 3),
                 (Field::FirstTouchP99, 5000),
+                (Field::FirstTouchTime, 50_000_000),
+                (Field::LoadTime, 500_000_000),
                 (Field::LazyFree, 3 << 20),
                 (Field::PgLazyFree, 1024),
                 (Field::PgLazyFreed, 256),
@@ -343,6 +392,7 @@ mod tests {
                 (Field::PgScanKswapd, 100),
                 (Field::PgStealKswapd, 100),
                 (Field::FaultP50, 1_000_000),
+                (Field::LoadTime, 250_000_000),
                 (Field::LazyFree, 1 << 20),
                 (Field::PgLazyFree, 512),
                 (Field::PgLazyFreeReused, 128),
@@ -361,6 +411,11 @@ mod tests {
         assert_eq!(json["fault_waited_max_ns"], 0);
         let line = "    99 % within   first touch 5.0 µs, load 9.1 µs\n";
         assert!(report.to_string().contains(line), "{report}");
+        let line =
+            "  time in faults  800.0 ms of all threads: first touch 50.0 ms, load 750.0 ms\n";
+        assert!(report.to_string().contains(line), "{report}");
+        assert_eq!(json["fault_ns"], 800_000_000);
+        assert_eq!(json["fault_load_ns"], 750_000_000);
         assert_eq!(
             (&json["pgscan_direct"], &json["pgsteal_kswapd"]),
             (&300.into(), &100.into())
@@ -407,7 +462,18 @@ mod tests {
         let text = report.to_string();
         let curve = text.lines().position(|line| line.contains("more memory"));
         assert!(curve.unwrap() <= 15, "{text}");
-        assert_eq!(text.lines().count() - curve.unwrap(), 5, "{text}");
+        assert_eq!(text.lines().count() - curve.unwrap(), 6, "{text}");
+        assert!(
+            text.lines().last().unwrap().starts_with("  next "),
+            "{text}"
+        );
+        let mut told = report;
+        told.unmanaged = vec![Unmanaged {
+            pid: 8,
+            name: "other".to_owned(),
+            peak_resident_bytes: 1 << 20,
+        }];
+        assert!(told.to_string().lines().count() <= 24, "{told}");
         assert!(
             text.starts_with("millpond: work: killed by signal 9 after 2.50 s"),
             "{text}"

@@ -36,7 +36,8 @@ pub struct Outcome {
     pub unmanaged: Vec<Unmanaged>,
 }
 
-/// Runs `file` under the name `argv[0]` with the rest of `argv` and `variables`, until it ends.
+/// Runs `file` under the name `argv[0]` with the rest of `argv` and `variables`, until it ends. `look` is called ten times
+/// a second meanwhile.
 ///
 /// # Errors
 /// When the program cannot be started.
@@ -44,6 +45,7 @@ pub fn supervise(
     file: &Path,
     argv: &[OsString],
     variables: &[(&str, OsString)],
+    look: &mut dyn FnMut(),
 ) -> io::Result<Outcome> {
     let signals = Signals::take();
     let mut restore = signals.restorer();
@@ -88,6 +90,7 @@ pub fn supervise(
                 next_rss = now + pause_after(now.elapsed());
             }
             end_if_deaf(&mut deafness, child, &argv[0]);
+            look();
             next_sample = Instant::now() + SAMPLE_EVERY;
         }
         if now >= next_look {

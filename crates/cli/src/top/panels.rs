@@ -69,7 +69,7 @@ fn latencies(frame: &mut Frame<'_>, row: &Row, _: &App, area: Rect) {
         "{:<11}{:>8}{:>9}{:>9}  faults",
         "since start", "p50", "p99", "max"
     ))];
-    for (name, [count, p50, p99, max]) in WAYS {
+    for (name, [count, p50, p99, max, _]) in WAYS {
         let faults = row.get(count);
         let time = |field| match faults {
             0 => "-".to_owned(),

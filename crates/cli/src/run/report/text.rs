@@ -8,7 +8,8 @@ use crate::ways::{WAYS, Way};
 use millpond_board::Field;
 use std::fmt::{self, Write as _};
 
-/// The form for people: at most fifteen lines, and the curve where there were major faults.
+/// The form for people, which is one screen of 24 lines at most: what happened, whether the budget was kept, where the
+/// time went, the curve where there were major faults, and what to do next.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write_end(f)?;
@@ -19,7 +20,9 @@ impl fmt::Display for Report {
         let processes = running.count().max(1);
         self.write_peak(f, processes)?;
         self.write_own_part(f)?;
-        writeln!(f, "  processes       {processes}")?;
+        if processes > 1 {
+            writeln!(f, "  processes       {processes}")?;
+        }
         self.write_unmanaged(f)?;
         self.write_faults(f)?;
         self.write_store(f)?;
@@ -30,7 +33,7 @@ impl fmt::Display for Report {
         if self.sum(Field::MajorFaults) > 0 {
             write!(f, "{}", self.plot)?;
         }
-        Ok(())
+        writeln!(f, "  next            {}", self.next)
     }
 }
 
@@ -126,7 +129,7 @@ impl Report {
     fn by_way(&self) -> String {
         let gone = |&&(_, [count, ..]): &&Way| number(&self.ways, count) > 0;
         let told =
-            |&(name, [_, _, p99, _]): &Way| format!("{name} {}", Time(number(&self.ways, p99)));
+            |&(name, [_, _, p99, ..]): &Way| format!("{name} {}", Time(number(&self.ways, p99)));
         let ways: Vec<_> = WAYS.iter().filter(gone).map(told).collect();
         ways.join(", ")
     }
@@ -157,7 +160,22 @@ impl Report {
         if !ways.is_empty() {
             writeln!(f, "    99 % within   {ways}")?;
         }
+        let spent = self.time_by_way();
+        if !spent.is_empty() {
+            let all = Time(self.fault_ns);
+            writeln!(f, "  time in faults  {all} of all threads: {spent}")?;
+        }
         Ok(())
+    }
+
+    /// The time that faults of each way took; empty when there were no faults.
+    fn time_by_way(&self) -> String {
+        let spent = WAYS.map(|(name, [.., time])| (name, self.sum(time)));
+        let spent = spent.iter().filter(|(_, ns)| *ns > 0);
+        let told: Vec<_> = spent
+            .map(|(name, ns)| format!("{name} {}", Time(*ns)))
+            .collect();
+        told.join(", ")
     }
 
     fn write_store(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -224,7 +242,15 @@ impl Report {
     }
 
     fn write_trouble(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (field, meaning) in [
+        for (count, meaning) in self.failures() {
+            writeln!(f, "  trouble         {} {meaning}", Thousands(count))?;
+        }
+        Ok(())
+    }
+
+    /// What failed, how often, and what that means.
+    pub(super) fn failures(&self) -> Vec<(u64, &'static str)> {
+        let kinds = [
             (
                 Field::StoreFailed,
                 "writes that the store refused or failed; their data stayed in RAM",
@@ -234,12 +260,11 @@ impl Report {
                 Field::OverLimit,
                 "faults served above the budget, as the store was full",
             ),
-        ] {
-            let count = self.sum(field);
-            if count > 0 {
-                writeln!(f, "  trouble         {} {meaning}", Thousands(count))?;
-            }
-        }
-        Ok(())
+        ];
+        let counted = kinds.map(|(field, meaning)| (self.sum(field), meaning));
+        counted
+            .into_iter()
+            .filter(|(count, _)| *count > 0)
+            .collect()
     }
 }

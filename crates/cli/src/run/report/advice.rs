@@ -1,0 +1,168 @@
+//! What to do next, in one line: the first thing that holds, of what would change most.
+//!
+//! Faults that more memory could save are those that waited for the store or for room. Where their time is little, no
+//! budget is worth changing, however many faults there were. The time is of all threads together and is held against the
+//! time of the run, so that it is over-estimated where many threads fault. It leaves out the time in which a fault is
+//! handed to a thread of Millpond's. Both are small beside the doubt of what another run does.
+
+use super::Report;
+use crate::numbers::{Thousands, Time};
+use millpond_board::Field;
+
+/// Bytes in a page.
+const PAGE: u64 = 4096;
+const MIB: u64 = 1 << 20;
+/// The least budget.
+const LEAST: u64 = 16 * MIB;
+/// Faults that take less than this share of the run's time are not worth a change.
+const LITTLE: f64 = 0.03;
+/// The share of major faults that a larger budget is to save.
+const HALF: f64 = 0.5;
+
+/// The line for a report.
+#[must_use]
+pub fn next(report: &Report) -> String {
+    if report.processes.is_empty() {
+        return "start the program itself, without what clears its environment".to_owned();
+    }
+    if report.sum(Field::StoreFailed) > 0 {
+        return "give the store more room: --store file:DIRECTORY on a disk with space".to_owned();
+    }
+    if report.own_bytes > report.budget_bytes / 2 {
+        let ram = mebibytes(2 * report.own_bytes);
+        return format!("--ram {ram}M leaves room beside the program's own code and data");
+    }
+    if report.sum(Field::MajorFaults) == 0 {
+        return fits(report);
+    }
+    let waited = [Field::LoadTime, Field::WaitedTime, Field::ReclaimedTime];
+    let waited = waited.map(|field| report.sum(field)).iter().sum::<u64>();
+    if (waited as f64) < LITTLE * report.wall_ns as f64 {
+        return format!(
+            "nothing: the budget cost {} of {}",
+            Time(waited),
+            Time(report.wall_ns)
+        );
+    }
+    larger(report)
+}
+
+/// All memory stayed in RAM.
+fn fits(report: &Report) -> String {
+    // A tenth more, as no two runs are the same.
+    let enough = (report.peak_resident_bytes + report.peak_resident_bytes / 10).max(LEAST);
+    if enough + enough / 4 < report.budget_bytes {
+        let ram = mebibytes(enough);
+        format!("nothing: all memory fit into the budget, and --ram {ram}M would have held it")
+    } else {
+        "nothing: all memory fit into the budget".to_owned()
+    }
+}
+
+/// The budget that would have halved the major faults, by the curve.
+fn larger(report: &Report) -> String {
+    let curve = &report.plot;
+    let faults = Thousands(curve.faults());
+    let Some(most) = curve.steps().last().copied() else {
+        return format!("try twice the budget: {faults} major faults are too few to say more");
+    };
+    let guess = if curve.is_guess() {
+        ", by a guess from few of them"
+    } else {
+        ""
+    };
+    let budget = |pages: u64| mebibytes(report.budget_bytes + pages * PAGE);
+    if most.avoided < HALF {
+        return format!(
+            "even --ram {}M would have saved only {:.0} % of the {faults} major faults{guess}",
+            budget(most.pages),
+            most.avoided * 100.0
+        );
+    }
+    // The least number of pages that saves so much: the curve never falls.
+    let (mut less, mut enough) = (0, most.pages);
+    while less + 1 < enough {
+        let middle = less + (enough - less) / 2;
+        if curve.avoided(middle) < HALF {
+            less = middle;
+        } else {
+            enough = middle;
+        }
+    }
+    format!(
+        "--ram {}M would have halved the {faults} major faults{guess}",
+        budget(enough)
+    )
+}
+
+/// Whole MiB, rounded up.
+fn mebibytes(bytes: u64) -> u64 {
+    bytes.div_ceil(MIB)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{report, slots};
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn next(values: &[(Field, u64)]) -> String {
+        report("auto", "2", 0, &slots(&[values])).next
+    }
+
+    /// The test's runs take 2.5 s under 64 MiB, and the kernel has seen 61 MiB.
+    fn thrashing(counts: [u64; 5]) -> Vec<(Field, u64)> {
+        let mut values = vec![
+            (Field::MajorFaults, 8000),
+            (Field::LoadTime, SECOND),
+            (Field::NrLimit, (48 << 20) / PAGE),
+        ];
+        values.extend(crate::curve::FIELDS.into_iter().zip(counts));
+        values
+    }
+
+    #[test]
+    fn a_budget_that_halves_the_faults_is_named() {
+        let line = next(&thrashing([800, 600, 200, 100, 0]));
+        // A quarter saves 25 %, a half saves 75 %: half of them is half way between 12 and 24 MiB.
+        assert_eq!(line, "--ram 82M would have halved the 8,000 major faults");
+        let line = next(&thrashing([80, 60, 20, 10, 0]));
+        assert!(line.ends_with(", by a guess from few of them"), "{line}");
+    }
+
+    #[test]
+    fn a_budget_that_no_step_of_the_curve_helps_is_said_to_be_so() {
+        let line = next(&thrashing([800, 800, 800, 700, 600]));
+        let wanted = "even --ram 160M would have saved only 25 % of the 8,000 major faults";
+        assert_eq!(line, wanted);
+        let line = next(&thrashing([0; 5]));
+        assert!(line.starts_with("try twice the budget: 8,000"), "{line}");
+    }
+
+    #[test]
+    fn what_costs_little_needs_no_change() {
+        let values = [(Field::MajorFaults, 90), (Field::LoadTime, SECOND / 100)];
+        assert_eq!(next(&values), "nothing: the budget cost 10.0 ms of 2.50 s");
+        assert_eq!(next(&[]), "nothing: all memory fit into the budget");
+    }
+
+    #[test]
+    fn a_budget_that_is_much_too_large_is_said_to_be_so() {
+        let mut large = report("auto", "2", 0, &slots(&[&[]]));
+        large.budget_bytes = 1 << 30;
+        let line = super::next(&large);
+        assert!(line.ends_with("--ram 68M would have held it"), "{line}");
+    }
+
+    #[test]
+    fn troubles_come_first() {
+        let mut values = thrashing([800, 600, 200, 100, 0]);
+        values.push((Field::Rss, 60 << 20));
+        assert!(next(&values).starts_with("--ram 120M leaves room"));
+        values.push((Field::StoreFailed, 1));
+        assert!(next(&values).starts_with("give the store more room"));
+        let none = report("auto", "2", 0, &[]).next;
+        assert!(none.starts_with("start the program itself"), "{none}");
+    }
+}

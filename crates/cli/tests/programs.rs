@@ -9,6 +9,8 @@
 mod harness;
 #[path = "programs/redis.rs"]
 mod redis;
+#[path = "programs/report.rs"]
+mod report;
 
 use harness::{MIB, alone, can_run, read_report, same, same_at_a_quarter, under, watch};
 use std::fmt::Write as _;

@@ -147,3 +147,41 @@ fn the_curve_is_printed_and_checked() {
         assert!(text.contains(part), "{part} is not in {text}");
     }
 }
+
+#[test]
+fn the_result_is_written_as_a_page_and_as_json() {
+    let directory = TempDir::new().unwrap();
+    let trace = trace(&directory, (0..100_000).map(|n| n * n % 1009));
+    let at = |name: &str| directory.path().join(name);
+    let (page, data) = (at("out.html"), at("out.json"));
+    let (page_name, data_name) = (page.to_str().unwrap(), data.to_str().unwrap());
+    let options = [
+        "--report",
+        page_name,
+        "--report",
+        data_name,
+        "--check-curve",
+    ];
+    let output = replay(&trace, &options);
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("miss ratio"), "{text}");
+    let report: Value = serde_json::from_slice(&fs::read(&data).unwrap()).unwrap();
+    assert_eq!(report, json(&trace, &["--check-curve"]));
+    let page = fs::read_to_string(&page).unwrap();
+    for part in [
+        "<td>workingset</td>",
+        "<td>opt</td>",
+        "<svg",
+        "50% (",
+        "</html>",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    let nowhere = replay(&trace, &["--report", "/nowhere/out.html"]);
+    let said = message(&nowhere, 1);
+    assert!(
+        said.contains("/nowhere/out.html") && said.contains("--report"),
+        "{said}"
+    );
+}

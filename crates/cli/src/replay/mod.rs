@@ -9,7 +9,7 @@ mod check;
 mod report;
 mod sizes;
 
-use crate::print;
+use crate::{page, print};
 use check::check_curves;
 use clap::Args;
 use millpond_replay::core_policy::CoreError;
@@ -19,6 +19,8 @@ use millpond_replay::trace::Trace;
 use millpond_replay::{OpenError, open};
 use report::{ReplayReport, Size};
 use sizes::{RamSize, RamSizeError};
+use std::fs::File;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -59,6 +61,10 @@ pub struct ReplayArgs {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
+    /// Write the result to a file, too: as a page to look at if its name ends in .html, else as JSON. May be given more
+    /// than once
+    #[arg(long, value_name = "FILE")]
+    report: Vec<PathBuf>,
 }
 
 /// A reason why nothing was replayed.
@@ -73,6 +79,14 @@ pub enum ReplayError {
     /// The core refuses a size.
     #[error(transparent)]
     Core(#[from] CoreError),
+    /// The report's file cannot be written.
+    #[error("cannot write the report to {path}: {error}; choose another place with --report")]
+    ReportFile {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        error: io::Error,
+    },
     /// The result cannot be printed.
     #[error("cannot print the result: {0}")]
     Print(io::Error),
@@ -83,6 +97,7 @@ pub enum ReplayError {
 /// # Errors
 /// When the trace cannot be read or a size makes no sense for it.
 pub fn replay(args: &ReplayArgs) -> Result<u8, ReplayError> {
+    let files = open_reports(&args.report)?;
     let reading = Reading {
         write_bit: args.write_bit,
         instructions: args.instructions,
@@ -110,7 +125,33 @@ pub fn replay(args: &ReplayArgs) -> Result<u8, ReplayError> {
         report.to_string()
     };
     print::all(text.as_bytes()).map_err(ReplayError::Print)?;
+    for (path, mut file) in files {
+        let text = if page::is_page(path) {
+            report.to_page()
+        } else {
+            report.to_json()
+        };
+        let written = file.write_all(text.as_bytes());
+        written.map_err(|error| report_file(path, error))?;
+    }
     Ok(0)
+}
+
+/// The files of the report, which are made before the work, so that a mistyped directory is told of at once.
+fn open_reports(paths: &[PathBuf]) -> Result<Vec<(&PathBuf, File)>, ReplayError> {
+    let mut files = Vec::new();
+    for path in paths {
+        let file = File::create(path).map_err(|error| report_file(path, error))?;
+        files.push((path, file));
+    }
+    Ok(files)
+}
+
+fn report_file(path: &Path, error: io::Error) -> ReplayError {
+    ReplayError::ReportFile {
+        path: path.to_owned(),
+        error,
+    }
 }
 
 /// The files of a directory, by name, without those that are called `README…` or end in `.py`, which are no traces.

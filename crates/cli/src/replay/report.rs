@@ -12,6 +12,8 @@
 //!
 //! A miss is an access to a page that is not in memory, first touches included; ratios are of all accesses.
 
+mod page;
+
 use crate::replay::check::CurveCheck;
 use crate::replay::sizes::RamSize;
 use crate::size::Human;

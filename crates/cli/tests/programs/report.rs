@@ -1,0 +1,152 @@
+//! `millpond run --report`: a page and the same figures as JSON, of real runs. What a browser makes of the page is looked
+//! at by `.ci/report`.
+
+use crate::harness::{MIB, alone, can_run, millpond, read_report};
+use serde_json::Value;
+use std::fs;
+use std::process::{Command, Output};
+use tempfile::TempDir;
+
+const PYTHON: &str = "/usr/bin/python3";
+
+/// Two processes that fill more than their budgets and read it back, for a second at least.
+const WORK: &str = "
+import os, time
+def work(mib):
+    data = bytearray(mib << 20)
+    for at in range(0, len(data), 4096):
+        data[at] = 1 + at // 4096 % 250
+    end = time.monotonic() + 1
+    while time.monotonic() < end:
+        assert sum(data[::4096]) > 0
+child = os.fork()
+work(48 if child == 0 else 64)
+if child == 0:
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+";
+
+fn run(directory: &TempDir, options: &[&str], script: &str) -> Output {
+    let ran = Command::new(millpond())
+        .args(["run", "--ram", "32M"])
+        .args(options)
+        .args(["--", PYTHON, "-c", script])
+        .current_dir(directory)
+        .env_remove("MILLPOND_PRELOAD")
+        .output()
+        .unwrap();
+    assert!(
+        ran.status.success(),
+        "{}",
+        String::from_utf8_lossy(&ran.stderr)
+    );
+    ran
+}
+
+fn numbers(of: &Value) -> Vec<u64> {
+    let list = of.as_array().unwrap_or_else(|| panic!("{of} is a list"));
+    list.iter().map(|value| value.as_u64().unwrap()).collect()
+}
+
+/// The series end with the sums of the report, and lie within the run.
+#[test]
+fn a_run_has_its_series_and_a_page_of_them() {
+    if !can_run(&[(PYTHON, "python3")]) {
+        return;
+    }
+    let _alone = alone();
+    let directory = TempDir::new().unwrap();
+    let options = [
+        "--report", "text", "--report", "out.html", "--report", "out.json",
+    ];
+    let ran = run(&directory, &options, WORK);
+    let text = String::from_utf8(ran.stderr).unwrap();
+    assert!(text.lines().count() <= 24, "{text}");
+    assert!(
+        text.lines().last().unwrap().starts_with("  next "),
+        "{text}"
+    );
+    assert!(!text.contains('\x1b'), "a pipe gets no colours: {text}");
+
+    let report = read_report(&directory.path().join("out.json"));
+    assert_eq!(report["schema"], "millpond-run/1");
+    assert!(text.ends_with(&format!("{}\n", report["next"].as_str().unwrap())));
+    let wall = report["wall_ns"].as_u64().unwrap();
+    let processes = report["processes"].as_array().unwrap();
+    assert_eq!(processes.len(), 2, "{report:#}");
+    for process in processes {
+        let series = &process["series"];
+        let at = numbers(&series["at_ns"]);
+        assert!(at.len() > 5 && at.is_sorted(), "{at:?}");
+        assert!(series["from_ns"].as_u64().unwrap() <= at[0]);
+        assert!(*at.last().unwrap() <= wall, "{at:?} in {wall}");
+        for name in ["in_bytes", "out_bytes", "fault_load_count"] {
+            let counted = numbers(&series[name]);
+            assert!(counted.is_sorted(), "{name}: {counted:?}");
+            assert_eq!(counted.last(), process[name].as_u64().as_ref(), "{name}");
+        }
+        let resident = numbers(&series["rss_bytes"]);
+        assert!(*resident.iter().max().unwrap() > 16 * MIB, "{resident:?}");
+    }
+    let loads: u64 = numbers(&report["latency"]["load"]).iter().sum();
+    let counted = processes
+        .iter()
+        .map(|one| one["fault_load_count"].as_u64().unwrap());
+    assert_eq!(loads, counted.sum::<u64>());
+    assert!(report["fault_load_ns"].as_u64().unwrap() <= report["fault_ns"].as_u64().unwrap());
+
+    let page = fs::read_to_string(directory.path().join("out.html")).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>"));
+    for part in [
+        "Memory over time",
+        "How long faults took",
+        "Processes",
+        "</html>",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert_eq!(
+        page.matches("<h3>").count(),
+        2,
+        "a drawing for each process"
+    );
+}
+
+#[test]
+fn the_report_of_a_run_without_a_file_has_no_series() {
+    if !can_run(&[(PYTHON, "python3")]) {
+        return;
+    }
+    let _alone = alone();
+    let directory = TempDir::new().unwrap();
+    let ran = run(&directory, &["--report", "json"], "print(1)");
+    let report: Value = serde_json::from_slice(&ran.stderr).unwrap();
+    assert!(report["processes"][0].get("series").is_none());
+    assert!(report.get("series_step_ns").is_none());
+    let ran = run(&directory, &["--report", "none"], "print(1)");
+    assert!(ran.stderr.is_empty());
+}
+
+/// Colours are for a terminal, and not for one whose user has asked for none.
+#[test]
+fn colours_are_taken_out_where_they_are_not_wanted() {
+    if !can_run(&[(PYTHON, "python3"), ("/usr/bin/script", "bsdutils")]) {
+        return;
+    }
+    let coloured = |variables: &[(&str, &str)]| {
+        let command = format!("{} run --ram 32M -- /bin/true", millpond().display());
+        let ran = Command::new("/usr/bin/script")
+            .args(["--quiet", "--command", &command, "/dev/null"])
+            .env("TERM", "xterm")
+            .env_remove("NO_COLOR")
+            .envs(variables.iter().copied())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&ran.stdout).into_owned();
+        assert!(text.contains("exit status 0"), "{text}");
+        text.contains('\x1b')
+    };
+    assert!(coloured(&[]));
+    assert!(!coloured(&[("NO_COLOR", "1")]));
+    assert!(!coloured(&[("TERM", "dumb")]));
+}

@@ -3,7 +3,7 @@
 
 use super::{PolicyRuns, ReplayReport, SizeCurve};
 use crate::numbers::Thousands;
-use crate::page::palette::{AMBER, BLUE, Colour, GREEN, GREY, PINK, RED, SLATE, TEAL, VIOLET};
+use crate::page::palette::{AMBER, BLUE, Colour, GREEN, PINK, RED, SKY, SLATE, TEAL, VIOLET};
 use crate::page::plot::{Axes, Layer, lines};
 use crate::page::{self, figure, table};
 use crate::size::Human;
@@ -13,7 +13,7 @@ use maud::{Markup, html};
 const PAGE: u64 = 4096;
 
 /// The colours of policies, in the order in which they were asked for.
-const COLOURS: [Colour; 9] = [BLUE, AMBER, GREEN, TEAL, PINK, VIOLET, SLATE, GREY, RED];
+const COLOURS: [Colour; 9] = [BLUE, AMBER, GREEN, TEAL, PINK, VIOLET, SLATE, RED, SKY];
 
 impl ReplayReport {
     /// The result as a page; see [`crate::page`].

@@ -74,7 +74,7 @@ fn larger(report: &Report) -> String {
     let budget = |pages: u64| mebibytes(report.budget_bytes + pages * PAGE);
     if most.avoided < HALF {
         return format!(
-            "even --ram {}M would have saved only {:.0} % of the {faults} major faults{guess}",
+            "--ram {}M would have saved {:.0} % of the {faults} major faults{guess}, and the curve goes no further",
             budget(most.pages),
             most.avoided * 100.0
         );
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn a_budget_that_no_step_of_the_curve_helps_is_said_to_be_so() {
         let line = next(&thrashing([800, 800, 800, 700, 600]));
-        let wanted = "even --ram 160M would have saved only 25 % of the 8,000 major faults";
+        let wanted = "--ram 160M would have saved 25 % of the 8,000 major faults, and the curve goes no further";
         assert_eq!(line, wanted);
         let line = next(&thrashing([0; 5]));
         assert!(line.starts_with("try twice the budget: 8,000"), "{line}");

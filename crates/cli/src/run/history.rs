@@ -9,8 +9,8 @@
 //! the moment at which more was resident: all of one moment, so that the kinds of memory add up, and of the fuller one,
 //! because the peak is what people look for. No peak that a process has published is lost, however long the steps are.
 //!
-//! A look copies the claimed slots of the board, some 2 KiB each. The run's supervisor does that ten times a second, and
-//! the processes do nothing for it.
+//! A look copies the claimed slots of the board, some 2 KiB each. The run's supervisor does that ten times a second,
+//! and the processes do nothing for it.
 
 use millpond_board::{Field, SlotReading};
 use serde::ser::Error as _;

@@ -242,19 +242,13 @@ impl Report {
             fault_p50_ns: of_busiest(Field::FaultP50),
             fault_p99_ns: of_busiest(Field::FaultP99),
             fault_max_ns: of_busiest(Field::FaultMax),
-            ways: WAYS
-                .iter()
-                .flat_map(|&(_, [figures @ .., _time])| figures)
-                .map(|field| (field.key().to_owned(), of_busiest(field).into()))
-                .collect(),
-            free_tuning: FREE_TUNING
-                .iter()
-                .map(|&field| (field.key().to_owned(), of_busiest(field).into()))
-                .collect(),
-            sums: SUMS
-                .iter()
-                .map(|&field| (field.key().to_owned(), total(field).into()))
-                .collect(),
+            ways: by_key(
+                WAYS.into_iter()
+                    .flat_map(|(_, [figures @ .., _time])| figures),
+                of_busiest,
+            ),
+            free_tuning: by_key(FREE_TUNING, of_busiest),
+            sums: by_key(SUMS, total),
             fault_ns: WAYS.iter().map(|&(_, [.., time])| total(time)).sum(),
             latency: Latencies::of(slots),
             next: String::new(),
@@ -288,9 +282,6 @@ impl ProcessReport {
             State::Execed => "became another program",
             State::Failed => "stopped by millpond",
         };
-        let fields = Field::ALL
-            .iter()
-            .map(|&f| (f.key().to_owned(), slot.fields.get(f).into()));
         Self {
             pid: slot.pid,
             name: slot.name.clone(),
@@ -298,11 +289,20 @@ impl ProcessReport {
             became_another: slot.state == State::Execed,
             parent: slot.parent,
             torn: slot.torn,
-            fields: fields.collect(),
+            fields: by_key(Field::ALL, |field| slot.fields.get(field)),
             latency: Latencies::of(std::slice::from_ref(slot)),
             series: None,
         }
     }
+}
+
+/// The values of these fields, by their names.
+fn by_key(
+    fields: impl IntoIterator<Item = Field>,
+    value: impl Fn(Field) -> u64,
+) -> Map<String, Value> {
+    let named = |field: Field| (field.key().to_owned(), value(field).into());
+    fields.into_iter().map(named).collect()
 }
 
 fn number(of: &Map<String, Value>, field: Field) -> u64 {

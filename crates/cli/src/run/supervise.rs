@@ -36,8 +36,8 @@ pub struct Outcome {
     pub unmanaged: Vec<Unmanaged>,
 }
 
-/// Runs `file` under the name `argv[0]` with the rest of `argv` and `variables`, until it ends. `look` is called ten times
-/// a second meanwhile.
+/// Runs `file` under the name `argv[0]` with the rest of `argv` and `variables`, until it ends. `look` is called ten
+/// times a second meanwhile.
 ///
 /// # Errors
 /// When the program cannot be started.

@@ -1,5 +1,5 @@
-//! `millpond run --report`: a page and the same figures as JSON, of real runs. What a browser makes of the page is looked
-//! at by `.ci/report`.
+//! `millpond run --report`: a page and the same figures as JSON, of real runs. What a browser makes of the page is
+//! looked at by `.ci/report`.
 
 use crate::harness::{MIB, alone, can_run, millpond, read_report};
 use serde_json::Value;

@@ -1,9 +1,9 @@
 //! What to do next, in one line: the first thing that holds, of what would change most.
 //!
 //! Faults that more memory could save are those that waited for the store or for room. Where their time is little, no
-//! budget is worth changing, however many faults there were. The time is of all threads together and is held against the
-//! time of the run, so that it is over-estimated where many threads fault. It leaves out the time in which a fault is
-//! handed to a thread of Millpond's. Both are small beside the doubt of what another run does.
+//! budget is worth changing, however many faults there were. The time is of all threads together and is held against
+//! the time of the run, so that it is over-estimated where many threads fault. It leaves out the time in which a fault
+//! is handed to a thread of Millpond's. Both are small beside the doubt of what another run does.
 
 use super::Report;
 use crate::numbers::{Thousands, Time};

@@ -1,8 +1,8 @@
 //! The report of a run as a page.
 //!
-//! It answers in this order: was the budget kept and what did it cost, what to do next, where memory was over time, what
-//! faults there were and how long they took, what the store did, what more memory would have saved, and which process
-//! it was. Each drawing has its figures in a table beside it.
+//! It answers in this order: was the budget kept and what did it cost, what to do next, where memory was over time,
+//! what faults there were and how long they took, what the store did, what more memory would have saved, and which
+//! process it was. Each drawing has its figures in a table beside it.
 
 mod over_time;
 mod processes;

@@ -1,7 +1,7 @@
 //! The counters of a slot, by name.
 //!
-//! A slot has room for [`FIELD_ROOM`] words, and for a histogram of latencies for each way that faults go. A new counter
-//! takes the next number. A number never gets another meaning within one version of the board.
+//! A slot has room for [`FIELD_ROOM`] words, and for a histogram of latencies for each way that faults go. A new
+//! counter takes the next number. A number never gets another meaning within one version of the board.
 
 use crate::latency::{FaultWay, Histogram, LATENCY_BUCKETS};
 

@@ -126,7 +126,8 @@ pub enum Command {
         frame: Frame,
     },
     /// Write the contents of `frame` to the store as `slot`. The write is not needed when the contents are zeros, or
-    /// still those that `previous` holds. Answer: `Stored`, `Unchanged`, `AllZero`, `StoreFull`, `StoreFailed`.
+    /// still those that `previous` holds. When they are neither and were written, or are zeros, nobody needs `previous`
+    /// any more if the command `forgets` it: the store is told so before the answer. Answer: `Stored`, `Unchanged`, `AllZero`, `StoreFull`, `StoreFailed`.
     Save {
         /// The folio.
         folio: FolioId,
@@ -136,6 +137,8 @@ pub enum Command {
         slot: SlotId,
         /// The slot part that the folio was loaded from, if it still stands.
         previous: Option<SlotPart>,
+        /// Whether this folio is the only one that refers to `previous`, which is not all of its slot.
+        forgets: bool,
     },
     /// Fill a frame with what the file holds there, and map it at `at`. Answer: `Installed`, `InstallSplit`,
     /// `InstallGone`, `LoadFailed`.

@@ -301,6 +301,10 @@ pub trait Store: Send + Sync {
     /// themselves.
     fn expect_bytes(&self, _page: SlotPart) {}
 
+    /// Says that nobody will load these pages again, while other pages of the slot are still needed: the store may
+    /// use their room for something else. A load of them fails from now on, or gives anything.
+    fn forget(&self, _part: SlotPart) {}
+
     /// Forgets `slot`. It is no error when the slot holds nothing.
     fn release(&self, slot: SlotId);
 

@@ -275,7 +275,16 @@ impl<M: Memory> Driver<M> {
                 frame,
                 slot,
                 previous,
-            } => results.completed(folio, self.save(frame, slot, previous)),
+                forgets,
+            } => {
+                let outcome = self.save(frame, slot, previous);
+                if matches!(outcome, Outcome::Stored | Outcome::AllZero)
+                    && let Some(part) = previous.filter(|_| forgets)
+                {
+                    self.store.forget(part);
+                }
+                results.completed(folio, outcome);
+            }
             Command::ZeroInPlace { folio, part, .. } => {
                 self.mmu.zero_in_place(part);
                 results.completed(folio, Outcome::Zeroed);

@@ -21,9 +21,9 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreKind {
-    /// Compressed RAM, then an unnamed file in `directory` (`$TMPDIR` or `/var/tmp`). At first compressed RAM gets a
-    /// third of the part of the budget that the rest of the program leaves. Later it gets from a sixty-fourth to five
-    /// eighths of that part, by how much the program gains. Where the store is outside the budget, compressed RAM is
+    /// Compressed RAM, then an unnamed file in `directory` (`$TMPDIR` or `/var/tmp`). At first compressed RAM may take
+    /// a half of the part of the budget that the rest of the program leaves. Later it may take from a sixty-fourth of
+    /// that part to nearly all of it, by how much the program gains. Where the store is outside the budget, compressed RAM is
     /// as much as three eighths of the budget.
     Auto {
         /// Directory in which the file is made.
@@ -120,7 +120,7 @@ impl StoreKind {
             }
             Self::Auto { directory } => {
                 // Inside the budget the governor says how much of these bytes compressed RAM may take.
-                let eighths = if charge == Charge::Frames { 3 } else { 5 };
+                let eighths = if charge == Charge::Frames { 3 } else { 8 };
                 let front = CompressedRamConfig {
                     max_bytes: Some((ram / 8 * eighths).max(CompressedRam::MIN_BYTES)),
                 };

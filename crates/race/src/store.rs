@@ -90,6 +90,10 @@ impl Store for Simulated {
         Ok(())
     }
 
+    fn forget(&self, part: SlotPart) {
+        self.at_once(|store, _| store.forget(part));
+    }
+
     /// Stricter than the trait: the driver never releases what holds nothing, and would do so if it gave a batch back
     /// twice.
     fn release(&self, slot: SlotId) {

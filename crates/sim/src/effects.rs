@@ -44,8 +44,17 @@ impl World {
                 frame,
                 slot,
                 previous,
+                forgets,
                 ..
-            } => self.save(frame, slot, previous)?,
+            } => {
+                let outcome = self.save(frame, slot, previous)?;
+                if matches!(outcome, Outcome::Stored | Outcome::AllZero)
+                    && let Some(part) = previous.filter(|_| forgets)
+                {
+                    self.store.forget(part)?;
+                }
+                outcome
+            }
             C::ZeroInPlace { part, .. } => {
                 self.mmu.zero_in_place(part)?;
                 Outcome::Zeroed

@@ -323,6 +323,7 @@ mod tests {
             frame,
             slot: SlotId(1),
             previous: None,
+            forgets: false,
         };
         schedule
             .add(Pending {

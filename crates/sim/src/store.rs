@@ -5,13 +5,14 @@
 //! weather that the world sets: no room (beside the real bound on pages), a failing medium, damaged bytes at load.
 //! Damage and medium errors at load are one thing to the core (`LoadFailed`), as they are to the driver.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use millpond_core::{Outcome, SlotId, SlotPart};
 
 use crate::mmu::{BLANK, Content};
 use crate::report::{Check, breach};
 use crate::rng::Rng;
+use std::ops::Range;
 
 /// How the store behaves at present; chances are per mille.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub struct Weather {
 #[derive(Debug)]
 pub struct SimStore {
     slots: BTreeMap<SlotId, Vec<Content>>,
+    /// Pages that were forgotten while their slots stay.
+    forgotten: BTreeSet<(SlotId, usize)>,
     pages: u64,
     /// Pages that fit into the store.
     pub capacity: u64,
@@ -45,6 +48,7 @@ impl SimStore {
     pub fn new(capacity: u64) -> Self {
         Self {
             slots: BTreeMap::new(),
+            forgotten: BTreeSet::new(),
             pages: 0,
             capacity,
             weather: Weather::default(),
@@ -82,6 +86,7 @@ impl SimStore {
             if previous.order.pages().0 as usize != pages || first + pages > old.len() {
                 breach!("save of {pages} pages names {previous:?} of {}", old.len());
             }
+            self.expect_known(previous.slot, first..first + pages)?;
             // A store may be unable to tell of a part, and may take what is unchanged to a better place.
             let moves = Rng::new(rng.clone().word() ^ 8).chance(50);
             let tells = if pages == old.len() {
@@ -147,10 +152,37 @@ impl SimStore {
                 kept.len()
             );
         }
+        self.expect_known(slot, first..end)?;
         if rng.chance(self.weather.load_errors) {
             return Ok(None);
         }
         Ok(Some(kept[first..end].to_vec()))
+    }
+
+    /// Forgets the pages of `part`, as [`millpond_core::Store::forget`] says.
+    ///
+    /// # Errors
+    /// The slot does not hold them, was told so before, or has no other page that is needed.
+    pub fn forget(&mut self, part: SlotPart) -> Check {
+        let pages =
+            usize::from(part.first)..usize::from(part.first) + part.order.pages().0 as usize;
+        let Some(kept) = self.slots.get(&part.slot) else {
+            breach!("{part:?} is to be forgotten, of a slot that holds nothing");
+        };
+        if pages.end > kept.len() || pages.len() == kept.len() {
+            breach!("{part:?} is to be forgotten, of {} pages", kept.len());
+        }
+        self.expect_known(part.slot, pages.clone())?;
+        self.forgotten.extend(pages.map(|page| (part.slot, page)));
+        Ok(())
+    }
+
+    /// Fails if one of these pages was forgotten.
+    fn expect_known(&self, slot: SlotId, mut pages: Range<usize>) -> Check {
+        match pages.find(|&page| self.forgotten.contains(&(slot, page))) {
+            Some(page) => breach!("page {page} of {slot:?} is wanted, which was forgotten"),
+            None => Ok(()),
+        }
     }
 
     /// Forgets `slot`.
@@ -162,6 +194,9 @@ impl SimStore {
             breach!("release of {slot:?}, which holds nothing");
         };
         self.pages -= kept.len() as u64;
+        for page in 0..kept.len() {
+            self.forgotten.remove(&(slot, page));
+        }
         Ok(())
     }
 
@@ -224,6 +259,19 @@ mod tests {
         store.save(SlotId(1), None, &[[1; 4]], &mut rng).unwrap();
         assert!(store.save(SlotId(1), None, &[[1; 4]], &mut rng).is_err());
         assert!(store.load(part(1, 0, 1), &mut rng).is_err());
+        assert!(store.forget(part(1, 0, 0)).is_err(), "all of a slot");
+        store.release(SlotId(1)).unwrap();
+        assert!(store.forget(part(1, 0, 0)).is_err());
+        store.save(SlotId(1), None, &[[1; 4]; 4], &mut rng).unwrap();
+        store.forget(part(1, 2, 1)).unwrap();
+        assert!(store.forget(part(1, 3, 0)).is_err(), "twice");
+        assert!(store.load(part(1, 3, 0), &mut rng).is_err());
+        assert!(store.load(part(1, 1, 0), &mut rng).is_ok());
+        assert!(
+            store
+                .save(SlotId(2), Some(part(1, 2, 0)), &[[1; 4]], &mut rng)
+                .is_err()
+        );
         store.release(SlotId(1)).unwrap();
         assert!(store.load(part(1, 0, 0), &mut rng).is_err());
         assert!(

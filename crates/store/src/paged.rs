@@ -56,6 +56,24 @@ pub(crate) fn encode(block: &[u8], tables: &mut Tables, out: &mut [u8]) -> usize
     end
 }
 
+/// The stream of page `number` in what [`encode`] made of a block of `pages` pages. `None` if `bytes` are damaged.
+fn stream_of(bytes: &[u8], pages: usize, number: usize) -> Option<&[u8]> {
+    let end_of = |page: usize| -> Option<usize> {
+        let at = page * END;
+        let end = bytes.get(at..at + END)?;
+        Some(u16::from_le_bytes([end[0], end[1]]).into())
+    };
+    let start = match number {
+        0 => ends(pages),
+        _ => end_of(number - 1)?,
+    };
+    let end = match number + 1 == pages {
+        true => bytes.len(),
+        false => end_of(number)?,
+    };
+    bytes.get(start..end)
+}
+
 /// Restores page `number` of a block of `pages` pages from the bytes that [`encode`] made of it. Wrong bytes that
 /// come from damage are refused by the checksum.
 pub(crate) fn decode(
@@ -64,26 +82,39 @@ pub(crate) fn decode(
     number: usize,
     out: &mut [u8],
 ) -> Result<(), LoadError> {
-    let end_of = |page: usize| -> Option<usize> {
-        let at = page * END;
-        let end = bytes.get(at..at + END)?;
-        Some(u16::from_le_bytes([end[0], end[1]]).into())
-    };
-    let start = match number {
-        0 => Some(ends(pages)),
-        _ => end_of(number - 1),
-    };
-    let end = match number + 1 == pages {
-        true => Some(bytes.len()),
-        false => end_of(number),
-    };
-    let (start, end) = start.zip(end).ok_or(LoadError::Corrupt)?;
-    let stream = bytes.get(start..end).ok_or(LoadError::Corrupt)?;
+    let stream = stream_of(bytes, pages, number).ok_or(LoadError::Corrupt)?;
     if stream.len() == PAGE {
         out.copy_from_slice(stream);
         return Ok(());
     }
     decompress(stream, out)
+}
+
+/// Writes to `out` what [`encode`] would have made of a block of `pages` pages whose pages `dropped` (a bit each) take
+/// no bytes. The answer is how many bytes that took; `None` if `bytes` are damaged, or do not fit.
+pub(crate) fn without(bytes: &[u8], pages: usize, dropped: u8, out: &mut [u8]) -> Option<usize> {
+    let mut end = ends(pages);
+    for number in 0..pages {
+        if number > 0 {
+            let at = (number - 1) * END;
+            out.get_mut(at..at + END)?
+                .copy_from_slice(&(end as u16).to_le_bytes());
+        }
+        if dropped >> number & 1 == 0 {
+            let stream = stream_of(bytes, pages, number)?;
+            out.get_mut(end..end + stream.len())?
+                .copy_from_slice(stream);
+            end += stream.len();
+        }
+    }
+    Some(end)
+}
+
+/// The bytes that [`without`] takes.
+pub(crate) fn size_without(bytes: &[u8], pages: usize, dropped: u8) -> Option<usize> {
+    let kept = (0..pages).filter(|number| dropped >> number & 1 == 0);
+    kept.map(|number| stream_of(bytes, pages, number).map(<[u8]>::len))
+        .try_fold(ends(pages), |sum, len| Some(sum + len?))
 }
 
 #[cfg(test)]
@@ -134,6 +165,42 @@ mod tests {
                 assert_eq!(out, page, "page {n} of {kinds:?}");
             }
         }
+    }
+
+    #[test]
+    fn pages_that_were_dropped_take_nothing_and_the_others_come_back() {
+        let pool = ScratchPool::new(COMPRESSED_MAX).unwrap();
+        let mut scratch = pool.acquire(COMPRESSED_MAX);
+        let parts = scratch.parts();
+        let data = block(&[1, 2, 0, 1]);
+        let size = encode(&data, parts.tables, parts.wire);
+        let bytes = &parts.wire[..size];
+        for dropped in 0..16_u8 {
+            let mut small = vec![0; size_without(bytes, 4, dropped).unwrap()];
+            assert_eq!(without(bytes, 4, dropped, &mut small), Some(small.len()));
+            let wrong = &mut vec![0; small.len() - 1];
+            assert_eq!(without(bytes, 4, dropped, wrong), None);
+            for (n, page) in data.chunks(PAGE).enumerate() {
+                let mut out = vec![0xa5; PAGE];
+                let decoded = decode(&small, 4, n, &mut out);
+                match dropped >> n & 1 {
+                    0 => assert!(
+                        decoded == Ok(()) && out == page,
+                        "page {n} without {dropped:#b}"
+                    ),
+                    _ => assert_eq!(decoded, Err(LoadError::Corrupt)),
+                }
+            }
+            // Once more: pages are dropped one after the other.
+            let fewer = dropped | 1;
+            let mut smaller = vec![0; size_without(&small, 4, fewer).unwrap()];
+            assert_eq!(without(&small, 4, fewer, &mut smaller), Some(smaller.len()));
+            assert_eq!(
+                decode(&smaller, 4, 3, &mut vec![0; PAGE]).is_ok(),
+                fewer < 8
+            );
+        }
+        assert_eq!(size_without(&bytes[..3], 4, 1), None);
     }
 
     #[test]

@@ -19,11 +19,6 @@
 //! the back ([`Store::trim_ram`]). Without that the limit held only for new slots, and cold pages and copies of pages
 //! that had come back unchanged kept 45 MiB of a front that should have had 2. Slots are moved by chunks of the
 //! front's memory, so that each slot that moves gives memory back.
-//!
-//! Where the contents in RAM take a quarter of their size or less, the front may have half as much again: each page
-//! that it takes from the program keeps four or more out of the file, where a page costs ten times as much. (Without
-//! that, redis-server over four times its memory, compressed 20 times, had one page in ten in the file: its run was
-//! 29 s and is 11.)
 
 use crate::arena::is_too_much;
 use crate::compressed_ram::CompressedRam;
@@ -38,10 +33,6 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
-/// Contents that compress to this part of their size (a divisor) may have more RAM.
-const WELL: u64 = 4;
-/// The part of the limit, as a divisor, by which it is raised for contents that compress well.
-const MORE_RAM: u64 = 2;
 /// Number of bytes of folios that one call moves.
 const AT_ONCE: usize = 1 << 20;
 /// Number of slots that one call looks at, most of which need not move. The caller is inside the gate, for which a
@@ -245,6 +236,10 @@ impl Store for Spill {
         self.front.expect_bytes(page);
     }
 
+    fn forget(&self, part: SlotPart) {
+        self.front.forget(part);
+    }
+
     fn release(&self, slot: SlotId) {
         self.front.release(slot);
         self.back.release(slot);
@@ -263,10 +258,7 @@ impl Store for Spill {
     }
 
     fn limit_ram(&self, bytes: u64) {
-        let front = self.front.usage();
-        let well = front.logical_bytes >= WELL * front.ram_bytes;
-        let more = if well { bytes / MORE_RAM } else { 0 };
-        if self.front.limit_ram(bytes + more) {
+        if self.front.limit_ram(bytes) {
             self.retry_at.store(0, Relaxed);
         }
     }

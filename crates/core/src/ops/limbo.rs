@@ -233,11 +233,16 @@ impl Core {
         self.begin(id, State::Saving);
         self.folios.get_mut(id).save_as(slot);
         let frame = folio.frame.expect("a folio in limbo has a frame");
+        let previous = folio.backing();
+        let forgets = previous.is_some_and(|part| {
+            self.slots.get(part.slot).order > part.order && self.slots.is_exclusive(part.slot)
+        });
         out.push(Command::Save {
             folio: id,
             frame,
             slot,
-            previous: folio.backing(),
+            previous,
+            forgets,
         });
         true
     }

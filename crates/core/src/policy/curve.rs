@@ -40,7 +40,10 @@
 //! miniatures. Each has up to four seats of 24 bytes for each folio that it has room for, so all of them take 270 KB:
 //! those of the root group from the beginning, so that a budget is not eaten into later, those of other groups as
 //! folios come. The budget may change: the sample is chosen anew when it would be twice as large as it should be, or
-//! less than half. The miniatures then begin empty, and their misses until they have filled are not counted.
+//! less than a quarter. The miniatures then begin empty, and their misses until they have filled are not counted, or
+//! those of so many uses that a set which never fills them has been seen. (Counted by uses alone, a program was without
+//! a curve for ten seconds after compressed RAM had taken a third of its frames, and the curve decides whether
+//! compressed RAM gets more.)
 //!
 //! # When it is wrong
 //! The curve promises what the better of two rules would do that see each use. Memory does not see all uses: it falls
@@ -54,6 +57,9 @@ use crate::policy::sample::{Part, is_sampled, sample_bits};
 
 /// The sizes of memory that are imagined, as quarters of the present size added to it. Nothing is added first.
 pub const MORE: [u32; SIZES] = [0, 1, 2, 4, 8];
+/// A sample stays that is smaller than it would be chosen by so many powers of two: a new one says nothing until its
+/// miniatures have filled.
+const COARSER: u32 = 2;
 /// Number of sizes of memory that are imagined.
 pub const SIZES: usize = 5;
 
@@ -162,7 +168,9 @@ impl Curve {
                 .unwrap_or(false);
         }
         if self.warming > 0 {
-            self.warming -= 1;
+            let full = |(one, more): (&Miniature, u32)| one.duel.is_full(seats(room, more));
+            let filled = self.miniatures.iter().zip(MORE).all(full);
+            self.warming = if filled { 0 } else { self.warming - 1 };
             return None;
         }
         (what == Use::Again).then_some(missed)
@@ -179,7 +187,7 @@ impl Curve {
     /// Chooses the sample anew when it would be too small or too large by far.
     fn fit_sample(&mut self, limit: u32) {
         let fitting = sample_bits(limit, CURVE_FOLIOS);
-        if (fitting..=fitting + 1).contains(&self.bits) {
+        if (fitting..=fitting + COARSER).contains(&self.bits) {
             return;
         }
         self.bits = fitting;
@@ -316,23 +324,28 @@ mod tests {
     fn the_sample_follows_the_limit_and_counts_nothing_until_it_has_filled() {
         let mut curve = Curve::new();
         let mut counted = 0;
-        let mut run = |curve: &mut Curve, limit: u32| {
+        let mut run = |curve: &mut Curve, folios: u32, limit: u32| {
             let before = counted;
             for n in 0..100_000_u32 {
                 let what = match n < 4096 {
                     true => Use::First,
                     false => Use::Again,
                 };
-                counted += u32::from(used(curve, n % 4096, what, 1000, limit).is_some());
+                counted += u32::from(used(curve, n % 4096, what, folios, limit).is_some());
             }
             counted - before
         };
-        assert!(run(&mut curve, 4096) > 1000);
+        assert!(run(&mut curve, 1000, 4096) > 1000);
         let bits = curve.bits;
-        // With a little less memory, or half of it, the sample stays.
-        assert!(run(&mut curve, 3000) > 1000 && curve.bits == bits);
-        let all = run(&mut curve, 1 << 18);
+        // With a little less memory, or a quarter of it, the sample stays.
+        for limit in [3000, 1024] {
+            assert!(run(&mut curve, 1000, limit) > 1000 && curve.bits == bits);
+        }
+        let all = run(&mut curve, 1 << 17, 1 << 18);
         assert!(curve.bits > bits && all == 0, "{all} of the new sample");
+        // The miniatures of so few seats fill soon, and then each use counts.
+        let all = run(&mut curve, 1000, 1 << 18);
+        assert!(all > 100, "{all} of a sample that is full");
     }
 
     #[test]

@@ -216,6 +216,11 @@ impl Duel {
         })
     }
 
+    /// Whether recency holds as many folios as it has seats when there are `room`.
+    pub(crate) fn is_full(&self, room: u32) -> bool {
+        self.recency.len >= room.clamp(3, self.most)
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
         let links = self.buckets.len() + self.queue.capacity();
         (self.seats.len() * size_of::<Seat>() + links * size_of::<u16>()) as u64

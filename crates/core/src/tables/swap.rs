@@ -9,6 +9,12 @@
 //!
 //! A page is referred to once, and once more for each snapshot of it that has asked for its reference.
 //!
+//! Pages of a large folio come back one by one, and those that are written go out again under slots of their own. What
+//! their former slot holds of them is of no use to anybody then, but the slot stays for the sake of its other pages. So
+//! the store is told to forget the part as soon as the new save is done, if no snapshot ever referred to the slot
+//! (`forgets` in [`Command::Save`](crate::Command::Save)). A store in RAM gives the memory back. Before that, a half of
+//! what the store held of a program that changes small objects at random was old copies.
+//!
 //! A slot whose `live` reaches zero is released: the store is told, and only its answer makes the number available
 //! again. Without that, a release still on its way could destroy bytes that were just saved under the same number.
 
@@ -31,6 +37,8 @@ pub(crate) struct Slot {
     pub(crate) live: u32,
     pub(crate) order: Order,
     pub(crate) state: SlotState,
+    /// Whether pages of the slot were ever referred to twice.
+    shared: bool,
 }
 
 const NO_SLOT: u32 = u32::MAX;
@@ -64,6 +72,7 @@ impl Slots {
             live: 0,
             order,
             state: SlotState::Saving,
+            shared: false,
         };
         let id = if self.first_free != NO_SLOT {
             let id = SlotId(self.first_free);
@@ -94,6 +103,12 @@ impl Slots {
         let slot = self.get_mut(id);
         debug_assert_eq!(slot.state, SlotState::Held);
         slot.live += pages;
+        slot.shared = true;
+    }
+
+    /// Whether whoever refers to a page of the slot is the only one who does.
+    pub(crate) fn is_exclusive(&self, id: SlotId) -> bool {
+        !self.get(id).shared
     }
 
     /// Records that the save under this number did not happen: the store never heard of it.

@@ -199,6 +199,11 @@ impl Arena {
         ))
     }
 
+    /// Whether an object of `len` bytes takes less than one of `than` bytes.
+    pub(crate) fn is_smaller(len: usize, than: usize) -> bool {
+        class_of(len) < class_of(than)
+    }
+
     /// Frees the object at `handle`.
     ///
     /// # Panics

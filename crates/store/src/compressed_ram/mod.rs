@@ -4,19 +4,24 @@
 //! ten times faster than the fastest disk. Blocks that do not compress are kept as they are, and blocks that repeat
 //! one word need no memory but their record. Compressed bytes lie in an [`Arena`].
 
-use crate::arena::{Arena, Handle};
+mod forget;
+
+use crate::arena::Arena;
 use crate::checksum::Checksums;
-use crate::codec::{COMPRESSED_MAX, Stored, Want, block_sum, pays, restore};
+use crate::codec::{COMPRESSED_MAX, Stored, block_sum, pays};
 use crate::error::OpenError;
 use crate::image::{self, Image, ImageBlock, MAX_BLOCKS, RAM_BLOCK};
 use crate::mem::{LINE, PAGE, prefetch};
 use crate::paged::{encode, kept_sums};
 use crate::scratch::{Scratch, ScratchPool};
 use crate::slot_table::{Block, ClaimError, Kind, SlotTable, Taken};
+use forget::{Place, forgotten_of};
 use millpond_core::SlotId;
 use millpond_core::SlotPart;
 use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
 use rustix::io::Errno;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Number of records that a slot of 64 KiB has.
 const FEW: usize = 4;
@@ -60,6 +65,8 @@ pub struct CompressedRam {
     scratches: ScratchPool,
     arena: Arena,
     max_bytes: Option<u64>,
+    /// Pages that were forgotten of slots that are still here.
+    forgotten: AtomicU64,
 }
 
 impl CompressedRam {
@@ -84,6 +91,7 @@ impl CompressedRam {
             scratches: ScratchPool::new(COMPRESSED_MAX).map_err(memory)?,
             arena: Arena::new(config.max_bytes.unwrap_or(u64::MAX)).map_err(memory)?,
             max_bytes: config.max_bytes,
+            forgotten: AtomicU64::new(0),
         })
     }
 
@@ -109,9 +117,13 @@ impl CompressedRam {
             return false;
         };
         if slot.pages() == image.pages() {
-            return part.first == 0 && image.is_held_by(&slot);
+            let whole = slot.blocks().all(|block| forgotten_of(&block) == 0);
+            return part.first == 0 && whole && image.is_held_by(&slot);
         }
         image.is_held_from(&slot, part.first, |block, len, number, page, sum| {
+            if forgotten_of(block) >> number & 1 == 1 {
+                return false;
+            }
             // SAFETY: the block is part of a slot that is pinned.
             let stored = unsafe { self.stored(block, len) };
             match (block.kind, stored.pages) {
@@ -127,8 +139,11 @@ impl CompressedRam {
 
     /// The stored bytes and checksums of a block of `len` bytes.
     ///
+    /// # Panics
+    /// When all pages of the block were forgotten.
+    ///
     /// # Safety
-    /// The block is part of a slot that is pinned while the bytes are in use.
+    /// The block is part of a slot that is pinned, or that the caller rewrites, while the bytes are in use.
     unsafe fn stored(&self, block: &Block, len: usize) -> Stored<'_> {
         let (sums, bytes) = match block.kind {
             Kind::Fill => {
@@ -140,11 +155,12 @@ impl CompressedRam {
             Kind::Raw => (0, len),
             Kind::Lz4 => (kept_sums(len), block.size.into()),
         };
+        let object = Place::of(block).object();
+        let object = object.expect("a page of the block is still needed");
         // SAFETY: the slot is pinned, so its objects stay, and none is written after it was published. The object has
         // at least the bytes that were put in it.
-        let object = unsafe {
-            std::slice::from_raw_parts(self.arena.address(Handle(block.place)), sums + bytes)
-        };
+        let object =
+            unsafe { std::slice::from_raw_parts(self.arena.address(object), sums + bytes) };
         let (sums, bytes) = object.split_at(sums);
         Stored {
             bytes,
@@ -165,7 +181,10 @@ impl CompressedRam {
         if block.kind != Kind::Lz4 {
             return;
         }
-        let (object, sums) = (self.arena.address(Handle(block.place)), kept_sums(len));
+        let Some(object) = Place::of(block).object() else {
+            return;
+        };
+        let (object, sums) = (self.arena.address(object), kept_sums(len));
         prefetch(object);
         prefetch(object.wrapping_add(sums));
         let about = sums + usize::from(block.size) * from / len;
@@ -183,8 +202,9 @@ impl CompressedRam {
         let blocks = slot.blocks_of(part.first, len);
         if let Some((block, ..)) = blocks.and_then(|mut blocks| blocks.next())
             && block.kind == Kind::Lz4
+            && let Some(object) = Place::of(&block).object()
         {
-            prefetch(self.arena.address(Handle(block.place)));
+            prefetch(self.arena.address(object));
         }
     }
 
@@ -254,10 +274,12 @@ impl CompressedRam {
         let Some(pinned) = self.table.pin(slot) else {
             return Ok(0);
         };
-        let lies_there =
-            |block: Block| block.kind != Kind::Fill && Handle(block.place).chunk() >= chunk;
+        let lies_there = |block: Block| {
+            block.kind != Kind::Fill
+                && (Place::of(&block).object()).is_some_and(|object| object.chunk() >= chunk)
+        };
         let bytes = &mut room[..usize::from(pinned.pages()) * PAGE];
-        if !pinned.blocks().any(lies_there) || self.load(slot, 0, bytes).is_err() {
+        if !pinned.blocks().any(lies_there) || self.load_what_is_left(&pinned, bytes).is_err() {
             return Ok(0);
         }
         put(bytes)?;
@@ -266,8 +288,15 @@ impl CompressedRam {
     }
 
     fn free(&self, slot: &Taken<'_>) {
+        let mut forgotten = 0;
         for (block, _) in slot.blocks().filter(|(block, _)| block.kind != Kind::Fill) {
-            self.arena.free(Handle(block.place));
+            forgotten += u64::from(forgotten_of(&block).count_ones());
+            if let Some(object) = Place::of(&block).object() {
+                self.arena.free(object);
+            }
+        }
+        if forgotten > 0 {
+            self.forgotten.fetch_sub(forgotten, Relaxed);
         }
     }
 
@@ -278,7 +307,7 @@ impl CompressedRam {
         for block in pinned.blocks().filter(|block| block.kind == Kind::Lz4) {
             // SAFETY: the object belongs to the slot, which is pinned, and holds at least this byte. Tests that
             // damage slots have no other thread.
-            unsafe { *self.arena.address(Handle(block.place)) ^= 4 };
+            unsafe { *self.arena.address(Place::of(&block).object().unwrap()) ^= 4 };
         }
     }
 
@@ -323,8 +352,9 @@ impl CompressedRam {
         drop(scratch);
         let blocks = &blocks[..count];
         if full || refused || claim.publish(image.pages(), blocks).is_err() {
-            for block in blocks.iter().filter(|block| block.kind != Kind::Fill) {
-                self.arena.free(Handle(block.place));
+            let put = blocks.iter().filter(|block| block.kind != Kind::Fill);
+            for object in put.filter_map(|block| Place::of(block).object()) {
+                self.arena.free(object);
             }
             return if refused {
                 Ok(false)
@@ -412,17 +442,7 @@ impl Store for CompressedRam {
         for (block, at, len) in blocks {
             let part = rest.len().min(at + len - from);
             let (out, after) = rest.split_at_mut(part);
-            self.expect_block(&block, len, from - at);
-            // SAFETY: the slot is pinned.
-            let stored = unsafe { self.stored(&block, len) };
-            let want = Want {
-                len,
-                from: from - at,
-                out,
-            };
-            restore(&block, stored, &self.sums, want, || {
-                unreachable!("a block in RAM is cut between its streams")
-            })?;
+            self.load_from(&block, len, from - at, out)?;
             from += part;
             rest = after;
         }
@@ -443,6 +463,10 @@ impl Store for CompressedRam {
         }
     }
 
+    fn forget(&self, part: SlotPart) {
+        self.forget_pages(part);
+    }
+
     fn release(&self, slot: SlotId) {
         if let Some(slot) = self.table.take(slot) {
             self.free(&slot);
@@ -452,6 +476,9 @@ impl Store for CompressedRam {
     fn usage(&self) -> StoreUsage {
         let table = self.table.usage();
         StoreUsage {
+            logical_bytes: table
+                .logical_bytes
+                .saturating_sub(self.forgotten.load(Relaxed) * PAGE as u64),
             stored_bytes: self.arena.live_bytes(),
             ram_bytes: table.ram_bytes + self.arena.ram_bytes() + self.scratches.ram_bytes(),
             ..table
@@ -477,16 +504,8 @@ mod tests {
         let store = CompressedRam::new(CompressedRamConfig::default()).unwrap();
         let text: Vec<u8> = (0..1 << 17).map(|i: u32| (i / 37) as u8).collect();
         store.save(SlotId(1), None, &text).unwrap();
-        let place = Handle(
-            store
-                .table
-                .pin(SlotId(1))
-                .unwrap()
-                .blocks()
-                .nth(1)
-                .unwrap()
-                .place,
-        );
+        let block = store.table.pin(SlotId(1)).unwrap().blocks().nth(1).unwrap();
+        let place = Place::of(&block).object().unwrap();
         let flip = |at| {
             // SAFETY: the object holds more than 110 bytes, and there is no other thread.
             unsafe { *store.arena.address(place).add(at) ^= 4 };

@@ -1,0 +1,191 @@
+//! Pages that are forgotten give their memory back before their slot does.
+//!
+//! A folio leaves as a whole and comes back page by page where a program uses memory at random. Each page that is
+//! written goes out again under a slot of its own, and its former copy is of no use. Under zram the kernel frees such a
+//! copy when the page comes back. Here it lies in a block with three others, so the block is made anew without it: the
+//! streams of the other pages are copied to a smaller object, still compressed. That takes less than a microsecond, and
+//! is left out where the smaller object would be of the same class.
+//!
+//! Which pages of a block were forgotten is noted in the upper bits of its place (`Place`). A load of such a page is a
+//! mistake of the caller, and fails as one.
+
+use crate::arena::{Arena, Handle};
+use crate::codec::{Stored, Want, restore};
+use crate::compressed_ram::CompressedRam;
+use crate::image::{MAX_SLOT, RAM_BLOCK};
+use crate::mem::PAGE;
+use crate::paged::{kept_sums, size_without, without};
+use crate::slot_table::{Block, Kind, Pinned};
+use millpond_core::SlotPart;
+use millpond_core::port::LoadError;
+use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Pages of the longest block.
+const PAGES: usize = RAM_BLOCK / PAGE;
+/// The bits of a place that name the object. All of them are set where there is no object any more.
+const OBJECT: u64 = (1 << FORGOTTEN) - 1;
+/// The first bit of those that say which pages were forgotten.
+const FORGOTTEN: u32 = u64::BITS - PAGES as u32;
+
+/// Stands for each byte of a page that was forgotten, where a slot moves. It is not zero: a slot of zeros is none.
+const NOTHING: u8 = 0xa5;
+
+const _: () = assert!(PAGES <= u8::BITS as usize);
+
+/// The place of a block that has an object: a fill has none, and uses all bits of its place for its word.
+#[derive(Clone, Copy)]
+pub(super) struct Place(u64);
+
+impl Place {
+    /// The place of `block`, which is no fill.
+    pub(super) fn of(block: &Block) -> Self {
+        debug_assert_ne!(block.kind, Kind::Fill);
+        Self(block.place)
+    }
+
+    fn new(object: Option<Handle>, forgotten: u8) -> Self {
+        Self(object.map_or(OBJECT, |object| object.0) | u64::from(forgotten) << FORGOTTEN)
+    }
+
+    /// The block's object, unless all pages were forgotten.
+    pub(super) fn object(self) -> Option<Handle> {
+        let object = self.0 & OBJECT;
+        (object != OBJECT).then_some(Handle(object))
+    }
+
+    /// The pages that were forgotten, a bit each.
+    pub(super) fn forgotten(self) -> u8 {
+        (self.0 >> FORGOTTEN) as u8
+    }
+}
+
+/// The pages of a block that were forgotten, a bit each.
+pub(super) fn forgotten_of(block: &Block) -> u8 {
+    match block.kind {
+        Kind::Fill => 0,
+        _ => Place::of(block).forgotten(),
+    }
+}
+
+/// The pages that a range of a block's bytes has, a bit each.
+pub(super) fn pages_in(bytes: Range<usize>) -> u8 {
+    let pages = bytes.start / PAGE..bytes.end.div_ceil(PAGE);
+    pages.fold(0, |bits, page| bits | 1 << page)
+}
+
+impl CompressedRam {
+    /// Gives back what the pages of `part` take, if the slot is here. The slot stays, and its other pages with it.
+    pub(crate) fn forget_pages(&self, part: SlotPart) {
+        let Some(slot) = self.table.rewrite(part.slot) else {
+            return;
+        };
+        let from = usize::from(part.first) * PAGE;
+        let to = from + part.order.bytes();
+        slot.change(part.first, to - from, |block, at, len| {
+            let wanted = from.max(at) - at..to.min(at + len) - at;
+            match block.kind {
+                Kind::Fill => block,
+                _ => self.forget_in(block, len, pages_in(wanted)),
+            }
+        });
+    }
+
+    /// What is left of a block of `len` bytes without these pages.
+    fn forget_in(&self, block: Block, len: usize, pages: u8) -> Block {
+        let place = Place::of(&block);
+        let Some(object) = place.object() else {
+            return block;
+        };
+        let forgotten = place.forgotten() | pages;
+        let more = (forgotten ^ place.forgotten()).count_ones();
+        self.forgotten.fetch_add(more.into(), Relaxed);
+        if forgotten == pages_in(0..len) {
+            self.arena.free(object);
+            return Block {
+                place: Place::new(None, forgotten).0,
+                ..block
+            };
+        }
+        let (object, size) = self
+            .repack(&block, len, forgotten)
+            .unwrap_or((object, block.size));
+        Block {
+            place: Place::new(Some(object), forgotten).0,
+            size,
+            ..block
+        }
+    }
+
+    /// Moves what is needed of a block's object to a smaller one, if that gains memory. The answer is the new object and
+    /// the new number of compressed bytes.
+    fn repack(&self, block: &Block, len: usize, forgotten: u8) -> Option<(Handle, u16)> {
+        let old = Place::of(block).object()?;
+        // SAFETY: the slot is being rewritten, so nobody frees the object, and nobody else uses it.
+        let Stored { bytes, pages } = unsafe { self.stored(block, len) };
+        let sums = pages?;
+        let size = size_without(bytes, sums.len(), forgotten)?;
+        let (before, after) = (kept_sums(len) + bytes.len(), kept_sums(len) + size);
+        if !Arena::is_smaller(after, before) {
+            return None;
+        }
+        let new = self.arena.alloc(after).ok()?;
+        // SAFETY: the object is new, so no other thread knows it, and it has room for these bytes.
+        let room = unsafe { std::slice::from_raw_parts_mut(self.arena.address(new), after) };
+        let (kept, streams) = room.split_at_mut(kept_sums(len));
+        kept.copy_from_slice(sums.as_flattened());
+        if without(bytes, sums.len(), forgotten, streams).is_none() {
+            // Damage: the pages that are left are found out when they are loaded.
+            self.arena.free(new);
+            return None;
+        }
+        self.arena.free(old);
+        Some((new, size as u16))
+    }
+
+    /// Loads all of a slot that is pinned into `out`, for a move of the slot to another place. Pages that were forgotten
+    /// are [`NOTHING`] there: nobody asks for them.
+    pub(super) fn load_what_is_left(
+        &self,
+        slot: &Pinned<'_>,
+        out: &mut [u8],
+    ) -> Result<(), LoadError> {
+        let len = out.len().min(MAX_SLOT);
+        let blocks = slot.blocks_of(0, len).ok_or(LoadError::Missing)?;
+        for (block, at, len) in blocks {
+            let out = &mut out[at..at + len];
+            let forgotten = forgotten_of(&block);
+            if forgotten == 0 {
+                self.load_from(&block, len, 0, out)?;
+                continue;
+            }
+            for (number, page) in out.chunks_mut(PAGE).enumerate() {
+                match forgotten >> number & 1 {
+                    0 => self.load_from(&block, len, number * PAGE, page)?,
+                    _ => page.fill(NOTHING),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Loads `out.len()` bytes of a block of `len` bytes, from byte `from` of it, for a slot that is pinned.
+    pub(super) fn load_from(
+        &self,
+        block: &Block,
+        len: usize,
+        from: usize,
+        out: &mut [u8],
+    ) -> Result<(), LoadError> {
+        if forgotten_of(block) & pages_in(from..from + out.len()) != 0 {
+            return Err(LoadError::Missing);
+        }
+        self.expect_block(block, len, from);
+        // SAFETY: the slot is pinned, and the block has its object, since a page of it was not forgotten.
+        let stored = unsafe { self.stored(block, len) };
+        let want = Want { len, from, out };
+        restore(block, stored, &self.sums, want, || {
+            unreachable!("a block in RAM is cut between its streams")
+        })
+    }
+}

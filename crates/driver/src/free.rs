@@ -11,8 +11,9 @@
 //!
 //! The queue has a lock of its own, which is held for an insertion or a removal; the first in is the first given back.
 //! Workers are started by jobs, and end with the manager; the tick that finds much memory starts the first worker
-//! before any job. The workers of a space are started with it, as a program's thread that knows nothing of us cannot
-//! start any.
+//! before any job. No job starts the workers of a space, as a program's thread that knows nothing of us cannot
+//! start any. They are started at the background thread's first tick; before it, a thread that would queue a job does
+//! the job by itself.
 //!
 //! *A part of a space* is moved to addresses behind the space and freed there as a region of its own. Its own addresses
 //! are closed when the call returns. A fork waits for all of this: a child has no worker that could end what was begun.
@@ -353,6 +354,11 @@ impl<M: Memory> Driver<M> {
 }
 
 impl Driver {
+    /// Says that no job is to start a worker: the background thread will start them, at its first tick.
+    pub fn start_freeing_later(&self) {
+        self.freer.lock().complete = true;
+    }
+
     /// Starts the workers of a space, the only ones that the space will have, and waits until they need nothing of the
     /// program's any more.
     pub fn start_freeing(self: &Arc<Self>) -> std::io::Result<()> {

@@ -45,9 +45,9 @@ impl Driver {
     /// thread takes no ranked lock before that. A child of a fork holds none any more when it starts its own thread:
     /// the C library may touch absent memory meanwhile. The caller knows the refault cost that the core assumes.
     ///
-    /// In the child of a fork this thread makes the other threads that a process has, at its first tick: most children
-    /// become another program or end before that, and making a thread and waiting for it is most of the time that a
-    /// fork takes.
+    /// In a process under `run`, and in the child of a fork, this thread makes the other threads that a process has, at
+    /// its first tick: most processes end before that, and most children become another program. Making a thread and
+    /// waiting for it is most of the time that a fork takes, and a good part of that of a start.
     pub fn start_housekeeping(
         self: &Arc<Self>,
         refault_cost: u32,

@@ -38,26 +38,35 @@ pub(crate) struct Pond {
     pub(crate) names: Names,
     /// The process that owns the pond; `None` where forked children are served too.
     process: Option<Process>,
-    /// The threads that keep house and that watch.
+    /// The thread that keeps house, and that which watches unless the former makes it.
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Pond {
     /// Starts the threads for the process that builds the pond, and for its forked children as well if `children` is
-    /// true.
+    /// true. Such a pond is that of a program that knows nothing of it and may end at once: the thread that watches
+    /// starts later.
     pub(crate) fn start(driver: Arc<Driver>, children: bool) -> Result<Self, BuildError> {
         driver.adjust_limit();
         driver.mmu.attach(Arc::clone(&driver) as _)?;
         let refault_cost = driver.lock().refault_cost();
+        let others = if children {
+            Others::AtFirstTick
+        } else {
+            Others::ByMaker
+        };
         let housekeeping = driver
-            .start_housekeeping(refault_cost, Others::ByMaker)
+            .start_housekeeping(refault_cost, others)
             .map_err(BuildError::Thread)?;
-        let watch = driver.start_watching().map_err(BuildError::Thread)?;
+        let mut threads = vec![housekeeping];
+        if others == Others::ByMaker {
+            threads.push(driver.start_watching().map_err(BuildError::Thread)?);
+        }
         Ok(Self {
             driver: ManuallyDrop::new(driver),
             names: Names::default(),
             process: (!children).then(Process::this),
-            threads: vec![housekeeping, watch],
+            threads,
         })
     }
 

@@ -125,7 +125,7 @@ impl Space {
             unreachable!("a new arena has room for a region of its own length");
         };
         let pond = Pond::start(driver, true)?;
-        pond.driver().start_freeing().map_err(BuildError::Thread)?;
+        pond.driver().start_freeing_later();
         Ok(Box::leak(Box::new(Self {
             pond,
             pages,

@@ -11,6 +11,7 @@ use linux_raw_sys::general::{
 };
 use rustix::fd::AsFd;
 use rustix::io::Errno;
+use rustix::mm::Advice;
 
 use crate::delivery::may_be_preferred;
 use crate::mask::Mask;
@@ -287,7 +288,7 @@ fn huge() -> Capability {
 
 /// Why no huge page can be had, and what helps. A huge page is asked for, because the settings alone do not tell.
 fn refusal_of_huge_pages() -> Option<(String, Option<&'static str>)> {
-    match staging::offer() {
+    match staging::offer(Advice::LinuxPopulateWrite) {
         Ok(Offer::Always) => return None,
         Ok(Offer::Once) => {
             let stay = "the kernel keeps empty page tables, in which they would be split: needs Linux 6.14 on x86";

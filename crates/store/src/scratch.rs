@@ -4,7 +4,9 @@
 //! up, or allocate) can hold a hash table and a compressed folio. So each store has a fixed number
 //! of scratches, and a caller that finds none free waits. A caller holds at most one and takes no
 //! other lock that a holder waits for, so the wait ends. The scratch with the lowest number is
-//! taken first: its memory is warm in the cache, and the others take no RAM until they are needed.
+//! taken first: its memory is warm in the cache, and the others take no RAM until they are needed. Even
+//! the hash tables of a scratch are written when it is first taken: most processes end without one, and
+//! writing the tables of all of them would be a fifth of the page faults of a process's start.
 
 use crate::image::BLOCK;
 use crate::mem::{Mapping, PAGE};
@@ -25,6 +27,13 @@ pub(crate) struct Tables {
     /// The table for other blocks.
     pub(crate) large: CompressTable,
 }
+
+/// What the tables of a scratch are copied from when it is first taken: made at run time, they would come by way of
+/// the stack.
+static FRESH: Tables = Tables {
+    small: CompressTable::small(),
+    large: CompressTable::large(),
+};
 
 struct Seats {
     /// One bit for each scratch that is free.
@@ -49,17 +58,6 @@ impl ScratchPool {
     pub(crate) fn new(wire: usize) -> Result<Self, Errno> {
         let wire = wire.next_multiple_of(PAGE);
         let map = Mapping::new(COUNT * (TABLES + BLOCK + wire))?;
-        for i in 0..COUNT {
-            // SAFETY: this is the start of scratch `i`, page-aligned, with `TABLES` bytes that no one else knows yet.
-            unsafe {
-                let tables = map
-                    .as_ptr()
-                    .add(i * (TABLES + BLOCK + wire))
-                    .cast::<Tables>();
-                (&raw mut (*tables).small).write(CompressTable::small());
-                (&raw mut (*tables).large).write(CompressTable::large());
-            }
-        }
         Ok(Self {
             map,
             wire,
@@ -90,7 +88,15 @@ impl ScratchPool {
         let index = seats.free.trailing_zeros() as usize;
         seats.free &= seats.free - 1;
         drop(seats);
-        self.used[index].fetch_max(wire.max(1), Relaxed);
+        if self.used[index].fetch_max(wire.max(1), Relaxed) == 0 {
+            // SAFETY: the bit that was taken from `free` makes this scratch ours alone. Its tables are at its start,
+            // page-aligned; they own no memory, so a copy is as good as the original, and nothing is dropped.
+            unsafe {
+                self.at(index)
+                    .cast::<Tables>()
+                    .copy_from_nonoverlapping(&raw const FRESH, 1)
+            };
+        }
         Scratch {
             pool: self,
             index,
@@ -98,14 +104,18 @@ impl ScratchPool {
         }
     }
 
+    /// The start of a scratch.
+    fn at(&self, index: usize) -> *mut u8 {
+        // SAFETY: the mapping has room for `COUNT` scratches, and `index` is below that.
+        unsafe { self.map.as_ptr().add(index * (TABLES + BLOCK + self.wire)) }
+    }
+
     /// The RAM that the scratches took until now.
     pub(crate) fn ram_bytes(&self) -> u64 {
         let used = self.used.iter().map(|used| used.load(Relaxed));
-        let tables = COUNT * TABLES;
-        (tables
-            + used
-                .map(|wire| if wire == 0 { 0 } else { BLOCK + wire })
-                .sum::<usize>()) as u64
+        used.filter(|wire| *wire > 0)
+            .map(|wire| (TABLES + BLOCK + wire) as u64)
+            .sum()
     }
 }
 
@@ -127,13 +137,12 @@ pub(crate) struct Parts<'a> {
 
 impl Scratch<'_> {
     pub(crate) fn parts(&mut self) -> Parts<'_> {
-        let stride = TABLES + BLOCK + self.pool.wire;
         // SAFETY: the bit that was taken from `free` makes this scratch ours alone until the drop,
         // and `&mut self` hands out its three disjoint parts once at a time. The tables were
-        // written by `new`; bytes are always valid, for the mapping is zeroed. The tables own no
+        // written by the first `acquire` of this scratch; bytes are always valid, for the mapping is zeroed. The tables own no
         // memory, so nothing is to be dropped.
         unsafe {
-            let base = self.pool.map.as_ptr().add(self.index * stride);
+            let base = self.pool.at(self.index);
             Parts {
                 tables: &mut *base.cast(),
                 plain: &mut *base.add(TABLES).cast(),
@@ -183,5 +192,26 @@ mod tests {
             }
         });
         assert_eq!(pool.seats.lock().free, (1 << COUNT) - 1);
+    }
+    /// Covers tables that were all written when the pool was made: 97 page faults of every process's start.
+    #[test]
+    fn a_scratch_takes_no_ram_before_it_is_taken() {
+        let pool = ScratchPool::new(PAGE).unwrap();
+        assert_eq!(pool.ram_bytes(), 0);
+        let one = (TABLES + BLOCK + PAGE) as u64;
+        for _ in 0..3 {
+            let mut scratch = pool.acquire(PAGE);
+            assert!(matches!(
+                scratch.parts().tables.small,
+                CompressTable::Small(_)
+            ));
+            assert!(matches!(
+                scratch.parts().tables.large,
+                CompressTable::Large(_)
+            ));
+            assert_eq!(pool.ram_bytes(), one);
+        }
+        let (_first, _second) = (pool.acquire(PAGE), pool.acquire(1));
+        assert_eq!(pool.ram_bytes(), 2 * one - PAGE as u64 + 1);
     }
 }

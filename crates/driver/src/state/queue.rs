@@ -93,7 +93,8 @@ pub(crate) struct Queue {
     /// Workers that wait for a job.
     pub(crate) idle: usize,
     pub(crate) stop: bool,
-    /// Whether the queue has all workers that it will ever have.
+    /// Whether no job may start a worker: the queue has all that it will ever have, or the background thread will
+    /// start them.
     pub(crate) complete: bool,
 }
 

@@ -77,7 +77,7 @@ impl Staging {
     /// Reserves the slots. A page that takes longer than `within` is slow. The answer is `None` when the kernel knows
     /// no huge pages, or would split each that arrives, because a fault leaves an empty page table at its leaf.
     pub(crate) fn new(within: Duration) -> Result<Option<Self>, MmuError> {
-        if offer() == Ok(Offer::Once) {
+        if offer(Advice::LinuxPopulateRead) == Ok(Offer::Once) {
             return Ok(None);
         }
         let memory = Reservation::new("huge pages' slots", SLOTS as usize * HUGE)?;
@@ -245,15 +245,17 @@ pub(crate) enum Offer {
     Always,
 }
 
-/// Asks for two huge pages in a mapping made for the purpose.
-pub(crate) fn offer() -> Result<Offer, Errno> {
+/// Asks for two huge pages in a mapping made for the purpose, by populating it for reads or for writes. A read gets
+/// the kernel's one huge page of zeros, by the same rules as a page of its own; nothing of 2 MiB has to be found and
+/// cleared, and a process that starts has better to do. But it says nothing about whether there are such pages free.
+pub(crate) fn offer(by: Advice) -> Result<Offer, Errno> {
     let memory = Reservation::new("huge page to try", HUGE).map_err(|_| Errno::NOMEM)?;
     let map = pagemap::open()?;
     let (start, end) = (memory.base(), memory.base() + HUGE);
     // SAFETY: the mapping is this function's own, and its contents are of no interest.
     let advise = |len, advice| unsafe { madvise(start as *mut c_void, len, advice) };
     let touch = || -> Result<bool, Errno> {
-        advise(PAGE_SIZE, Advice::LinuxPopulateWrite)?;
+        advise(PAGE_SIZE, by)?;
         Ok(pagemap::huge_bytes(map.as_fd(), start, end)? == HUGE)
     };
     match memory.renew_huge(start, HUGE) {
@@ -285,6 +287,16 @@ mod tests {
             eprintln!("skipped: the kernel has no huge pages");
         }
         staging
+    }
+
+    #[test]
+    fn reads_tell_as_much_about_huge_pages_as_writes() {
+        let by_write = offer(Advice::LinuxPopulateWrite).unwrap();
+        if by_write == Offer::Nothing {
+            eprintln!("skipped: the kernel has no huge pages");
+            return;
+        }
+        assert_eq!(offer(Advice::LinuxPopulateRead), Ok(by_write));
     }
 
     #[test]

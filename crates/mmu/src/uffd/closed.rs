@@ -33,7 +33,7 @@ impl Uffd {
         len: usize,
     ) -> Option<Result<(), usize>> {
         let protection = self.protection.as_ref()?;
-        let done = if src == self.zeros.addr() {
+        let done = if self.zeros.are_at(src) {
             protection.install_zeros(dst, len)
         } else {
             // SAFETY: the caller guarantees it.
@@ -181,7 +181,7 @@ impl Uffd {
             return false;
         };
         let zeros = Span {
-            start: self.zeros.addr(),
+            start: self.zeros.of(HUGE),
             len: HUGE,
         };
         protection.zero(self.at(at.start), at.len.bytes() as usize, zeros);

@@ -75,7 +75,7 @@ impl Uffd {
     /// Maps new zeros at `at`, where `done` bytes from the start are mapped already.
     pub(super) fn copy_zeros(&self, at: PageRange, done: usize) -> Result<Placed, InstallError> {
         let (start, len) = (self.at(at.start), at.len.bytes() as usize);
-        self.copy_around(start + done, self.zeros.addr(), len - done)
+        self.copy_around(start + done, self.zeros.of(len - done), len - done)
             .map(|()| Placed::Copied)
             .map_err(|copied| {
                 // The pages that were mapped before the mapping changed hold zeros, or bytes that the program wrote

@@ -114,7 +114,7 @@ impl Uffd {
                 } else {
                     0
                 };
-                self.copy_around(dst + huge, self.zeros.addr(), len - huge)
+                self.copy_around(dst + huge, self.zeros.of(len - huge), len - huge)
                     .map_or_else(|done| huge + done, |()| len)
             }
             Some(first) => self.move_zeros(run, dst, self.pool.addr(first), len),

@@ -48,7 +48,7 @@ use rustix::fd::{AsRawFd, BorrowedFd};
 
 use millpond_core::{
     CopyFrom, FilledAndInstalled, Frame, InstallError, LEAF_PAGES, LeafPages, LoadError, Mmu,
-    PAGE_SHIFT, PageCount, PageIndex, PageRange, Placed, PoolLayout, TakeOutError,
+    PAGE_SHIFT, PAGE_SIZE, PageCount, PageIndex, PageRange, Placed, PoolLayout, TakeOutError,
 };
 
 use crate::bounce::Bounce;
@@ -391,7 +391,7 @@ impl Uffd {
             base: self.arena.base(),
             len: self.arena.len(),
             bell: self.pool.bell(),
-            zeros: self.zeros.addr(),
+            zeros: self.zeros.of(PAGE_SIZE),
             can_poison: self.features.poison,
         }
     }

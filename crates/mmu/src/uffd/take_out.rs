@@ -216,7 +216,11 @@ impl Uffd {
             while end < len && self.is_there(src + end) == there {
                 end += PAGE_SIZE;
             }
-            let from = if there { src + done } else { self.zeros.addr() };
+            let from = if there {
+                src + done
+            } else {
+                self.zeros.of(end - done)
+            };
             // SAFETY: `dst` is a leased hole. `from` is present arena memory (unreadable memory is an error, not a
             // crash) or the zeros.
             let (copied, error) = unsafe { self.copy_some(dst + done, from, end - done) };

@@ -97,8 +97,8 @@ impl Uffd {
             0
         };
         let (at, len) = (at + huge, len - huge);
-        // SAFETY: `at` is a leased frame that holds nothing, and the zeros are mapped for 2 MiB.
-        match unsafe { self.copy_some(at, self.zeros.addr(), len) } {
+        // SAFETY: `at` is a leased frame that holds nothing, and there are zeros for 2 MiB.
+        match unsafe { self.copy_some(at, self.zeros.of(len), len) } {
             (_, None) => {}
             (done, Some(errno)) => report::stop(format_args!(
                 "the frame at {:#x} cannot be given pages ({errno}): the frame pool was unmapped or is in use",

@@ -20,6 +20,17 @@ pub fn filter() -> Result<(), String> {
     if is_there() {
         return Ok(());
     }
+    install()?;
+    match is_there() {
+        true => Ok(()),
+        false => Err("the seccomp filter stops nothing".into()),
+    }
+}
+
+/// Makes the filter and gives it to the kernel. The filter is 120 KiB of stack, page faults that a process with an
+/// inherited one is not to have: so this is a function of its own.
+#[inline(never)]
+fn install() -> Result<(), String> {
     let program = filter::program(START as u64, END as u64, gate::RETURN as u64)
         .map_err(|error| error.to_string())?;
     // `struct sock_fprog`.
@@ -37,11 +48,8 @@ pub fn filter() -> Result<(), String> {
     let mode = libc::SECCOMP_SET_MODE_FILTER as usize;
     let flags = libc::SECCOMP_FILTER_FLAG_TSYNC as usize;
     call(libc::SYS_seccomp, [mode, flags, &raw const named as usize])
-        .map_err(|error| format!("the kernel refuses a seccomp filter ({error})"))?;
-    match is_there() {
-        true => Ok(()),
-        false => Err("the seccomp filter stops nothing".into()),
-    }
+        .map(drop)
+        .map_err(|error| format!("the kernel refuses a seccomp filter ({error})"))
 }
 
 /// Whether this process is filtered.

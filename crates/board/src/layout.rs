@@ -35,7 +35,9 @@ pub(crate) struct Page {
     name: Name,
     /// Why the first process stopped in which the library could not go on.
     last_words: LastWords,
-    pub(crate) slots: [Slot; SLOTS],
+    /// One more than the highest number of a slot that ever had a claim.
+    claimed: AtomicU32,
+    slots: [Slot; SLOTS],
 }
 
 /// Text of up to [`NAME_BYTES`] bytes, with zeros behind it.
@@ -101,6 +103,31 @@ impl Name {
 }
 
 impl Page {
+    /// The slots that may have a claim. Most boards are of a few processes, and looking at the others would be the
+    /// page faults of a dozen pages, in each process that starts.
+    pub(crate) fn slots(&self) -> &[Slot] {
+        // Any process of this user's may have written any number there.
+        let claimed = (self.claimed.load(Acquire) as usize).min(SLOTS);
+        &self.slots[..claimed]
+    }
+
+    /// Claims the first slot that is free.
+    pub(crate) fn claim(&self, pid: u32) -> Option<&Slot> {
+        let free = |slot: &Slot| {
+            slot.owner
+                .compare_exchange(0, pid, Acquire, Relaxed)
+                .is_ok()
+        };
+        let number = self.slots.iter().position(free)?;
+        self.claimed.fetch_max(number as u32 + 1, Release);
+        Some(&self.slots[number])
+    }
+
+    /// The number of one of the slots.
+    pub(crate) fn number_of(&self, slot: &Slot) -> usize {
+        (slot as *const Slot as usize - self.slots.as_ptr() as usize) / size_of::<Slot>()
+    }
+
     pub(crate) fn set_name(&self, name: &str) {
         self.name.set(name);
     }

@@ -199,7 +199,7 @@ impl Board {
     /// # Errors
     /// [`BoardError::Full`] when no slot is free.
     pub fn claim(&self, pid: u32, name: &str) -> Result<SlotWriter, BoardError> {
-        for old in &self.page.slots {
+        for old in self.page.slots() {
             if old.pid.load(Acquire) == pid && old.state.load(Relaxed) == State::Running as u32 {
                 old.state.store(State::Execed as u32, Relaxed);
             }
@@ -212,21 +212,12 @@ impl Board {
     /// # Errors
     /// [`BoardError::Full`] when no slot is free.
     pub fn claim_forked(&self, pid: u32, parent: SlotWriter) -> Result<SlotWriter, BoardError> {
-        let number = self.number_of(parent.slot) as u32 + 1;
+        let number = self.page.number_of(parent.slot) as u32 + 1;
         self.take(pid, &parent.slot.name(), number)
     }
 
     fn take(&self, pid: u32, name: &str, parent: u32) -> Result<SlotWriter, BoardError> {
-        let slot = self
-            .page
-            .slots
-            .iter()
-            .find(|slot| {
-                slot.owner
-                    .compare_exchange(0, pid, Acquire, Relaxed)
-                    .is_ok()
-            })
-            .ok_or(BoardError::Full)?;
+        let slot = self.page.claim(pid).ok_or(BoardError::Full)?;
         slot.set_name(name);
         slot.parent.store(parent, Relaxed);
         slot.claimed_ns.store(now_ns(), Relaxed);
@@ -255,11 +246,6 @@ impl Board {
     #[must_use]
     pub fn last_words(&self) -> Option<(u32, String)> {
         self.page.last_words()
-    }
-
-    fn number_of(&self, slot: &Slot) -> usize {
-        let first = self.page.slots.as_ptr() as usize;
-        (slot as *const Slot as usize - first) / size_of::<Slot>()
     }
 
     /// The contents of the claimed slots, in the order in which they were claimed.
@@ -293,7 +279,7 @@ impl View {
     /// The contents of the claimed slots, by their numbers.
     pub fn slots(&self) -> impl Iterator<Item = SlotReading> + use<> {
         let claimed = |(_, slot): &(usize, &Slot)| slot.pid.load(Acquire) != 0;
-        let slots = self.page.slots.iter().enumerate().filter(claimed);
+        let slots = self.page.slots().iter().enumerate().filter(claimed);
         slots.map(|(number, slot)| slot.read_slot(number))
     }
 }

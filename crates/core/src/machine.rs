@@ -175,6 +175,12 @@ impl Core {
         })
     }
 
+    /// Makes the tables of the root group take all the memory that they will ever take, so that a budget for frames
+    /// alone is not eaten into later.
+    pub fn fill_tables(&mut self) {
+        self.lru.fill();
+    }
+
     /// What a major fault of an anonymous page is taken to cost, in sixteenths of a rescue: [`Config::refault_cost`],
     /// or what [`Event::SetRefaultCost`] said since.
     #[must_use]

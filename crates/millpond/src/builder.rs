@@ -423,6 +423,9 @@ impl ManagerBuilder {
             ConfigError::BadArena { .. } => BuildError::BadAddressSpace { bytes: space },
             _ => BuildError::BudgetTooSmall { ram },
         })?;
+        if self.charge != Charge::Process {
+            core.fill_tables();
+        }
         let mmu = Uffd::new(UffdConfig {
             arena,
             bases: self.bases,

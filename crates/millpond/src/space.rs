@@ -434,6 +434,14 @@ impl Space {
         }
     }
 
+    /// Brings the pages in that can be brought in; they may leave again at any time. A page that cannot is found out
+    /// about when it is touched.
+    pub fn populate(&self, addr: usize, len: usize) {
+        if let Ok(range) = self.inside(addr, len) {
+            let _ = self.driver().populate(range);
+        }
+    }
+
     /// Makes the pages leave memory now.
     pub fn advise_pageout(&self, addr: usize, len: usize) {
         self.advise(addr, len, millpond_core::Advice::PageOut);

@@ -51,9 +51,16 @@ const MAX_ARENAS: u32 = 1024;
 /// One bit for each arena that purges at once because of us. Other arenas may do so because the program wants it.
 static HURRIED: [AtomicU64; MAX_ARENAS as usize / 64] = [const { AtomicU64::new(0) }; 16];
 
-/// Sets how many arenas there are.
+/// Sets how many arenas there are at most.
 pub fn begin(arenas: u32) {
     ARENAS.store(arenas, Relaxed);
+}
+
+/// Is called after an arena was made: under pressure it has to be told.
+pub fn arena_made() {
+    if PRESSED.load(Relaxed) {
+        CHANGED.store(true, Release);
+    }
 }
 
 /// Is called by the manager's tick: `evicted` pages have left memory so far.

@@ -2,7 +2,7 @@
 //!
 //! Bookkeeping about managed memory must not live in managed memory: to bring back a page one would first have to
 //! bring back the page that says where it is. So everything that the manager allocates comes from here: from
-//! `dlmalloc` over one range of addresses that is reserved once, and from the kernel directly for requests of 256 KiB
+//! `dlmalloc` over one range of addresses that is reserved once, and from the kernel directly for requests of 128 KiB
 //! and more (the manager sizes its tables by the arena and touches them sparsely, so these must not be filled with
 //! zeros by hand).
 //!
@@ -22,7 +22,7 @@ use dlmalloc::Dlmalloc;
 use millpond_sync::Rank;
 
 /// Requests of this many bytes or more are mappings of their own.
-const DIRECT: usize = 256 << 10;
+const DIRECT: usize = 128 << 10;
 /// Lengths of the range to try, because some programs run under a tight `RLIMIT_AS`.
 const RANGE_LENS: [usize; 4] = [4 << 30, 1 << 30, 256 << 20, 32 << 20];
 const PAGE: usize = 4096;

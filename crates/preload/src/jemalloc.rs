@@ -5,6 +5,14 @@
 //! memory: it counts against the budget like the rest. There are as many arenas as processors, because each keeps
 //! free pages of its own.
 //!
+//! # What a start does, and what waits
+//! An arena is 24 pages that jemalloc writes to, and a process that ends at once has no use for more than one. So the
+//! first arena is there from the start, one more is made for each thread that the program makes
+//! ([`before_thread`]), and the one for large allocations is made before the first of these ([`before_block`]). All
+//! get our hooks before they have an extent. (A thread that comes by another way than `pthread_create` may make
+//! jemalloc create an arena without them: it takes its extents by `mmap` and purges them by `madvise`, which are ours
+//! as well.) The first pages of jemalloc's first block come in together ([`mapped`]).
+//!
 //! # What the hooks promise, and when they are called
 //! This was read in jemalloc 5.3.1 (`extent.c`, `pac.c`, `ehooks.h`). A hook answers `false` when it has done its
 //! work. An extent that the program gave back is *dirty*: no hook was called. Dirty extents are used again first. An
@@ -55,13 +63,16 @@ use crate::vma::{self, PAGE};
 use crate::{mprotect, realloc, space};
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_uint, c_void};
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
 use millpond::space::Space;
 use std::io::Write;
 use tikv_jemalloc_sys as je;
 
 /// jemalloc's own default for allocations that get an arena of their own.
 const OVERSIZE: usize = 8 << 20;
+
+/// Bytes at the beginning of jemalloc's first block that its start writes to.
+const WRITTEN_AT_START: usize = 256 << 10;
 
 /// The time for which pages stay muzzy: where zeroing in place serves both purges, the second is work for nothing.
 const MUZZY_MS: u32 = 0;
@@ -104,6 +115,15 @@ fn long_extent(ram: u64, is_lazy: bool) -> usize {
         .clamp(64 << 20, 256 << 20)
 }
 
+/// Number of arenas for threads; none before the first has its hooks, and none without a budget.
+static ARENAS: AtomicU32 = AtomicU32::new(0);
+
+/// The number of the next arena that gets hooks.
+static NEXT: AtomicU32 = AtomicU32::new(1);
+
+/// Whether the arena for large allocations is still to be made.
+static LARGE_TO_COME: AtomicBool = AtomicBool::new(false);
+
 /// Starts jemalloc. With a budget, all its arenas take their extents from the space.
 ///
 /// # Errors
@@ -120,15 +140,52 @@ pub fn start(arenas: usize, budget: Option<u64>) -> Result<(), String> {
     let Some(ram) = budget else { return Ok(()) };
     LONG.store(long_extent(ram, space::is_lazy()), Relaxed);
     let count = arena_count()?;
-    for arena in 0..count {
-        set_hooks(arena)?;
-    }
-    // The arena for large allocations is made with the first of them, and takes hooks only then.
-    // SAFETY: this is a block of the size, given back at once.
-    unsafe { je::free(je::malloc(OVERSIZE)) };
-    set_hooks(count)?;
+    set_hooks(0)?;
     decay::begin(count);
+    ARENAS.store(count, Relaxed);
+    LARGE_TO_COME.store(true, Relaxed);
     Ok(())
+}
+
+/// Is told of each mapping that is made before the program runs, if it is managed. The first long one is jemalloc's
+/// first block, which its start goes through page by page; one by one these would be 30 faults.
+pub fn mapped(addr: usize, len: usize) {
+    static SEEN: AtomicBool = AtomicBool::new(false);
+    let Some(space) = space::get() else { return };
+    if len > WRITTEN_AT_START && space.contains(addr) && !SEEN.swap(true, Relaxed) {
+        on_safe_stack(move || space.populate(addr, WRITTEN_AT_START));
+    }
+}
+
+/// Makes one more arena, if not all are there: the program is about to make a thread, and jemalloc gives that an
+/// arena that no thread has yet.
+pub fn before_thread() {
+    let count = ARENAS.load(Relaxed);
+    let next = |next: u32| (next < count).then_some(next + 1);
+    if let Ok(arena) = NEXT.fetch_update(Relaxed, Relaxed, next) {
+        // Where this fails, jemalloc makes the arena by itself, without hooks.
+        let _ = set_hooks(arena);
+        decay::arena_made();
+    }
+}
+
+/// Makes the arena for large allocations, if it is not there and a block of this size would go to it.
+#[inline]
+pub fn before_block(size: usize) {
+    if size >= OVERSIZE && LARGE_TO_COME.load(Relaxed) {
+        make_large_arena();
+    }
+}
+
+/// jemalloc makes this arena with its first block, and takes hooks for it only then.
+#[cold]
+fn make_large_arena() {
+    if LARGE_TO_COME.swap(false, Relaxed) {
+        // SAFETY: this is a block of the size, given back at once.
+        unsafe { je::free(je::malloc(OVERSIZE)) };
+        // Where this fails, the arena keeps its own ways.
+        let _ = set_hooks(ARENAS.load(Relaxed));
+    }
 }
 
 fn set_hooks(arena: c_uint) -> Result<(), String> {

@@ -12,7 +12,7 @@
 
 use crate::owner::{Owner, of};
 use crate::threads::{internal_block, wants_internal};
-use crate::{decay, filters, internal_alloc, linker, raw, realloc};
+use crate::{decay, filters, internal_alloc, jemalloc, linker, raw, realloc};
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
@@ -207,6 +207,7 @@ pub unsafe extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
     if wants_internal() {
         return internal_block(size, align);
     }
+    jemalloc::before_block(size);
     if align == NATURAL {
         // SAFETY: any size may be asked for.
         return unsafe { je::malloc(size) };
@@ -240,6 +241,7 @@ pub unsafe extern "C" fn posix_memalign(
         return libc::EINVAL;
     }
     if !wants_internal() {
+        jemalloc::before_block(size);
         // SAFETY: the caller guarantees what this call needs; jemalloc leaves `errno` alone.
         return unsafe { je::posix_memalign(result, align, size) };
     }

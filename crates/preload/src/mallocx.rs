@@ -3,10 +3,10 @@
 //! Debian's `redis-server` is such a program. Its calls bind to this library like those of `malloc`, and have to,
 //! because blocks of one interface are freed by the other.
 
-use crate::internal_alloc;
 use crate::malloc::{calloc, free, malloc_usable_size, memalign, move_internal};
 use crate::owner::{Owner, of};
 use crate::threads::wants_internal;
+use crate::{internal_alloc, jemalloc};
 use core::ffi::{c_char, c_int, c_void};
 use tikv_jemalloc_sys as je;
 
@@ -24,6 +24,7 @@ fn align_of(flags: c_int) -> usize {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn mallocx(size: usize, flags: c_int) -> *mut c_void {
     if !wants_internal() {
+        jemalloc::before_block(size);
         // SAFETY: the caller guarantees what this call needs.
         return unsafe { je::mallocx(size, flags) };
     }
@@ -47,6 +48,7 @@ pub unsafe extern "C" fn mallocx(size: usize, flags: c_int) -> *mut c_void {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn rallocx(block: *mut c_void, size: usize, flags: c_int) -> *mut c_void {
     if of(block, "rallocx") == Owner::Program {
+        jemalloc::before_block(size);
         // SAFETY: the caller guarantees what this call needs.
         return unsafe { je::rallocx(block, size, flags) };
     }

@@ -19,7 +19,7 @@
 //! [`Space::remap`]: crate::space::Space::remap
 
 use crate::vma::{self, Kind, LEAF, Range, Vmas};
-use crate::{exit, raw, space};
+use crate::{exit, jemalloc, raw, space};
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use libc::{PROT_READ, PROT_WRITE};
@@ -39,6 +39,7 @@ pub fn is_large(size: usize) -> bool {
 
 /// Allocates a block of at least 2 MiB.
 pub fn allocate(size: usize, zeroed: bool) -> *mut c_void {
+    jemalloc::before_block(size);
     // SAFETY: any size but 0 may be asked for.
     let block = unsafe { je::mallocx(size, if zeroed { ALIGNED | ZERO } else { ALIGNED }) };
     if block.is_null() {

@@ -19,7 +19,7 @@
 //! ends by the bare system call, which the C library does not hear of.
 
 use crate::dlopen::find_next;
-use crate::{guard, init, internal_alloc, raw, signals, space};
+use crate::{guard, init, internal_alloc, jemalloc, raw, signals, space};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 
@@ -133,6 +133,7 @@ pub unsafe extern "C" fn pthread_create(
         }
         return result;
     }
+    jemalloc::before_thread();
     // SAFETY: the caller promises valid attributes, if any.
     let attributes = unsafe { guard::children::attributes::fit(attributes) };
     if guard::is_on() {

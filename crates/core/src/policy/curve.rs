@@ -39,11 +39,12 @@
 //! within a tenth; this sample made 137 then, and makes 146 now.) A reference to one of these goes through five
 //! miniatures. Each has up to four seats of 24 bytes for each folio that it has room for, so all of them take 270 KB:
 //! those of the root group from the beginning, so that a budget is not eaten into later, those of other groups as
-//! folios come. The budget may change: the sample is chosen anew when it would be twice as large as it should be, or
-//! less than a quarter. The miniatures then begin empty, and their misses until they have filled are not counted, or
-//! those of so many uses that a set which never fills them has been seen. (Counted by uses alone, a program was without
-//! a curve for ten seconds after compressed RAM had taken a third of its frames, and the curve decides whether
-//! compressed RAM gets more.)
+//! folios come. (Where the budget is for the whole process, what the tables have is looked at as it grows, and they
+//! all take it as folios come: a process that ends at once does without 60 page faults.) The budget may change: the
+//! sample is chosen anew when it would be twice as large as it should be, or less than a quarter. The miniatures then
+//! begin empty, and their misses until they have filled are not counted, or those of so many uses that a set which
+//! never fills them has been seen. (Counted by uses alone, a program was without a curve for ten seconds after
+//! compressed RAM had taken a third of its frames, and the curve decides whether compressed RAM gets more.)
 //!
 //! # When it is wrong
 //! The curve promises what the better of two rules would do that see each use. Memory does not see all uses: it falls

@@ -367,7 +367,7 @@ pub(crate) struct Lruvecs {
 }
 
 impl Lruvecs {
-    /// Makes the lruvecs of the root group.
+    /// Makes the lruvecs of the root group. Tables take memory as they are used.
     pub(crate) fn new(nodes: u8) -> Self {
         let mut vecs = Self {
             vecs: Vec::new(),
@@ -375,10 +375,14 @@ impl Lruvecs {
             totals: [[0; KINDS]; ListName::ALL.len()],
         };
         vecs.add_group(GroupId::ROOT);
-        for vec in &mut vecs.vecs {
+        vecs
+    }
+
+    /// Makes the root group's tables take all the memory that they will ever take.
+    pub(crate) fn fill(&mut self) {
+        for vec in self.vecs.iter_mut().take(usize::from(self.nodes)) {
             vec.workingset.curve.fill();
         }
-        vecs
     }
 
     /// How many lruvecs there are.

@@ -16,7 +16,7 @@
 mod unfixed;
 
 use crate::vma::{self, Kind, PAGE, Range, Vmas};
-use crate::{guard, init, raw, space};
+use crate::{guard, init, jemalloc, raw, space};
 use core::ffi::c_void;
 use libc::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_GROWSDOWN, MAP_HUGETLB, MAP_LOCKED,
@@ -260,6 +260,9 @@ pub unsafe extern "C" fn mmap(
         true => request.to_kernel(),
         false => map(request),
     };
+    if let (Ok(start), false) = (result, init::is_ready()) {
+        jemalloc::mapped(start, len);
+    }
     crate::c_answer(result) as *mut c_void
 }
 

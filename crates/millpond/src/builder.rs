@@ -355,6 +355,9 @@ impl ManagerBuilder {
 
     /// The kernel's number of each memory node. The list is empty where memory is not placed.
     fn nodes(&self) -> Result<Vec<u32>, BuildError> {
+        if self.fake_nodes.is_none() && self.charge == Charge::Process {
+            return Ok(Vec::new());
+        }
         let real = online_nodes();
         match self.fake_nodes {
             Some(nodes) if !(1..=MAX_NODES).contains(&nodes) => Err(BuildError::BadNodes { nodes }),
@@ -364,7 +367,7 @@ impl ManagerBuilder {
                 .cycle()
                 .take(usize::from(nodes))
                 .collect()),
-            None if real.len() == 1 || self.charge == Charge::Process => Ok(Vec::new()),
+            None if real.len() == 1 => Ok(Vec::new()),
             None => Ok(real.into_iter().take(usize::from(MAX_NODES)).collect()),
         }
     }

@@ -9,7 +9,7 @@ use linux_raw_sys::general::{
     UFFD_FEATURE_EXACT_ADDRESS, UFFD_FEATURE_MOVE, UFFD_FEATURE_PAGEFAULT_FLAG_WP,
     UFFD_FEATURE_POISON, UFFD_FEATURE_SIGBUS, UFFD_FEATURE_THREAD_ID,
 };
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::mm::Advice;
 
@@ -288,7 +288,8 @@ fn huge() -> Capability {
 
 /// Why no huge page can be had, and what helps. A huge page is asked for, because the settings alone do not tell.
 fn refusal_of_huge_pages() -> Option<(String, Option<&'static str>)> {
-    match staging::offer(Advice::LinuxPopulateWrite) {
+    let ask = |pagemap: OwnedFd| staging::offer(Advice::LinuxPopulateWrite, pagemap.as_fd());
+    match pagemap::open().and_then(ask) {
         Ok(Offer::Always) => return None,
         Ok(Offer::Once) => {
             let stay = "the kernel keeps empty page tables, in which they would be split: needs Linux 6.14 on x86";

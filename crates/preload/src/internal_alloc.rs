@@ -25,6 +25,8 @@ use millpond_sync::Rank;
 const DIRECT: usize = 128 << 10;
 /// Lengths of the range to try, because some programs run under a tight `RLIMIT_AS`.
 const RANGE_LENS: [usize; 4] = [4 << 30, 1 << 30, 256 << 20, 32 << 20];
+/// The least that dlmalloc is given at once: it writes to both ends of what it is given, and asks for 64 KiB by itself.
+const PIECE: usize = 512 << 10;
 const PAGE: usize = 4096;
 /// Number of bytes before each block that C code gets: the block's real start, and its size.
 const HEADER: usize = 16;
@@ -42,11 +44,13 @@ unsafe impl dlmalloc::Allocator for Range {
         if RANGE_BASE.load(Relaxed) == 0 && !reserve() {
             return (null_mut(), 0, 0);
         }
-        let size = size.next_multiple_of(PAGE);
         let start = RANGE_USED.load(Relaxed);
-        if RANGE_END.load(Relaxed) - start < size {
+        let room = RANGE_END.load(Relaxed) - start;
+        let size = size.next_multiple_of(PAGE);
+        if room < size {
             return (null_mut(), 0, 0);
         }
+        let size = size.next_multiple_of(PIECE).min(room);
         RANGE_USED.store(start + size, Relaxed);
         // SAFETY: this is advice about our own mapping, which changes the contents of core dumps only.
         let _ = unsafe { raw::madvise(start, size, libc::MADV_DODUMP) };

@@ -35,7 +35,7 @@ use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::fd::AsFd;
+use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use rustix::mm::{Advice, madvise};
 
@@ -76,8 +76,8 @@ pub(crate) struct Staging {
 impl Staging {
     /// Reserves the slots. A page that takes longer than `within` is slow. The answer is `None` when the kernel knows
     /// no huge pages, or would split each that arrives, because a fault leaves an empty page table at its leaf.
-    pub(crate) fn new(within: Duration) -> Result<Option<Self>, MmuError> {
-        if offer(Advice::LinuxPopulateRead) == Ok(Offer::Once) {
+    pub(crate) fn new(within: Duration, pagemap: BorrowedFd<'_>) -> Result<Option<Self>, MmuError> {
+        if offer(Advice::LinuxPopulateRead, pagemap) == Ok(Offer::Once) {
             return Ok(None);
         }
         let memory = Reservation::new("huge pages' slots", SLOTS as usize * HUGE)?;
@@ -248,15 +248,14 @@ pub(crate) enum Offer {
 /// Asks for two huge pages in a mapping made for the purpose, by populating it for reads or for writes. A read gets
 /// the kernel's one huge page of zeros, by the same rules as a page of its own; nothing of 2 MiB has to be found and
 /// cleared, and a process that starts has better to do. But it says nothing about whether there are such pages free.
-pub(crate) fn offer(by: Advice) -> Result<Offer, Errno> {
+pub(crate) fn offer(by: Advice, pagemap: BorrowedFd<'_>) -> Result<Offer, Errno> {
     let memory = Reservation::new("huge page to try", HUGE).map_err(|_| Errno::NOMEM)?;
-    let map = pagemap::open()?;
     let (start, end) = (memory.base(), memory.base() + HUGE);
     // SAFETY: the mapping is this function's own, and its contents are of no interest.
     let advise = |len, advice| unsafe { madvise(start as *mut c_void, len, advice) };
     let touch = || -> Result<bool, Errno> {
         advise(PAGE_SIZE, by)?;
-        Ok(pagemap::huge_bytes(map.as_fd(), start, end)? == HUGE)
+        Ok(pagemap::huge_bytes(pagemap, start, end)? == HUGE)
     };
     match memory.renew_huge(start, HUGE) {
         Err(Errno::INVAL) => return Ok(Offer::Nothing),
@@ -276,13 +275,15 @@ pub(crate) fn offer(by: Advice) -> Result<Offer, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fd::AsFd;
 
     const WITHIN: Duration = Duration::from_micros(800);
 
     /// Slots where a page that takes longer than `within` is slow, or `None` where there are no huge pages to test
     /// with.
     pub(super) fn staging(within: Duration) -> Option<Staging> {
-        let staging = Staging::new(within).unwrap();
+        let pagemap = pagemap::open().unwrap();
+        let staging = Staging::new(within, pagemap.as_fd()).unwrap();
         if staging.is_none() {
             eprintln!("skipped: the kernel has no huge pages");
         }
@@ -291,12 +292,14 @@ mod tests {
 
     #[test]
     fn reads_tell_as_much_about_huge_pages_as_writes() {
-        let by_write = offer(Advice::LinuxPopulateWrite).unwrap();
+        let pagemap = pagemap::open().unwrap();
+        let by_write = offer(Advice::LinuxPopulateWrite, pagemap.as_fd()).unwrap();
         if by_write == Offer::Nothing {
             eprintln!("skipped: the kernel has no huge pages");
             return;
         }
-        assert_eq!(offer(Advice::LinuxPopulateRead), Ok(by_write));
+        let by_read = offer(Advice::LinuxPopulateRead, pagemap.as_fd());
+        assert_eq!(by_read, Ok(by_write));
     }
 
     #[test]

@@ -44,7 +44,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use linux_raw_sys::general::UFFD_FEATURE_MOVE;
-use rustix::fd::{AsRawFd, BorrowedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use millpond_core::{
     CopyFrom, FilledAndInstalled, Frame, InstallError, LEAF_PAGES, LeafPages, LoadError, Mmu,
@@ -187,6 +187,7 @@ impl Uffd {
                 (arena, None, Features::default(), Some(protection))
             }
         };
+        let pagemap = open_pagemap()?;
         let uffd = Self {
             parts: Parts::new(&arena),
             reach: reach::Reach::new(config.arena),
@@ -196,13 +197,13 @@ impl Uffd {
             zeros: Zeros::new()?,
             bounce: Bounce::new()?,
             staging: if can_move {
-                Staging::new(config.huge_within)?
+                Staging::new(config.huge_within, pagemap.as_fd())?
             } else {
                 None
             },
             uffd: FdCell::new(uffd),
             protection,
-            pagemap: FdCell::new(Some(open_pagemap()?)),
+            pagemap: FdCell::new(Some(pagemap)),
             mem: FdCell::new(open_mem()),
             pidfd: FdCell::new(open_pidfd(config.mask)),
             device,

@@ -26,6 +26,7 @@ mod report;
 mod rounds;
 mod run;
 mod smaps;
+mod start;
 mod summary;
 mod swap;
 mod swap_area;
@@ -74,6 +75,8 @@ enum BenchCommand {
     Programs(programs::ProgramsArgs),
     /// Let one thread and two threads fault, and compare their rates
     Threads(threads::ThreadsArgs),
+    /// Start processes that end at once, under `millpond run`, beside the same by themselves
+    Start(start::StartArgs),
     /// Measure which pages stay in memory when the working set changes, during a scan and by traces, beside the kernel
     Workingset(workingset::WorkingsetArgs),
     /// Run one process that is measured; the other commands start it
@@ -122,6 +125,11 @@ enum WorkerCommand {
     Fits(fits::FitsWorker),
     /// Run one process of `threads`
     Threads(threads::Job),
+    /// Run the process of `start`
+    Start {
+        #[command(flatten)]
+        sizes: start::Sizes,
+    },
     /// Run one process of `workingset`
     #[command(subcommand)]
     Workingset(workingset::WorkingsetWorker),
@@ -152,6 +160,7 @@ fn bench(command: &BenchCommand) -> Result<u8, BenchError> {
         BenchCommand::Run(args) => run::run(args),
         BenchCommand::Programs(args) => programs::programs(args),
         BenchCommand::Threads(args) => threads::threads(args),
+        BenchCommand::Start(args) => start::start(args),
         BenchCommand::Workingset(args) => workingset::workingset(args),
         BenchCommand::Worker(command) => work(command),
     }
@@ -180,6 +189,7 @@ fn work(command: &WorkerCommand) -> Result<u8, BenchError> {
         WorkerCommand::Program(job) => say_measured(run::work(job))?,
         WorkerCommand::Fits(command) => fits::work(command)?,
         WorkerCommand::Threads(job) => say_measured(threads::work(job))?,
+        WorkerCommand::Start { sizes } => start::work(*sizes)?,
         WorkerCommand::Workingset(command) => workingset::work(command)?,
     }
     Ok(0)

@@ -183,8 +183,9 @@ fn make_large_arena() {
     if LARGE_TO_COME.swap(false, Relaxed) {
         // SAFETY: this is a block of the size, given back at once.
         unsafe { je::free(je::malloc(OVERSIZE)) };
-        // Where this fails, the arena keeps its own ways.
-        let _ = set_hooks(ARENAS.load(Relaxed));
+        // Where there was no memory for it, the next large block makes it.
+        let is_made = set_hooks(ARENAS.load(Relaxed)).is_ok();
+        LARGE_TO_COME.store(!is_made, Relaxed);
     }
 }
 

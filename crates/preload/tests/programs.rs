@@ -120,6 +120,14 @@ fn freed_memory_is_purged_at_once_under_pressure_only() {
     is_right("decay", &[]);
 }
 
+/// Covers a start that made an arena for each processor, whatever the program needed of them.
+#[test]
+fn arenas_are_made_with_threads_and_with_large_blocks() {
+    for kind in ["0", "1", "2", "3", "4"] {
+        is_right("arenas", &[kind]);
+    }
+}
+
 #[test]
 fn a_child_does_not_get_what_it_should_not() {
     is_right("fork_advice", &[]);

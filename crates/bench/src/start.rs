@@ -4,7 +4,7 @@
 //! Millpond has in a process. So one process starts `/bin/true` again and again, and looks at what it and its children
 //! have used by then.
 //!
-//! The JSON object has `schema` = `millpond-bench-start/1`; later versions only add fields. It has the fields of every
+//! The JSON object has `schema` = `millpond-bench-start/2`; later versions only add fields. It has the fields of every
 //! benchmark of parts, and one part, `start`, whose figures are those of [`Outcome`]. A ratio is the kernel's median
 //! over Millpond's, so it is below 1.
 
@@ -133,7 +133,7 @@ struct StartParts {
 }
 
 impl Parts for StartParts {
-    const SCHEMA: &'static str = "millpond-bench-start/1";
+    const SCHEMA: &'static str = "millpond-bench-start/2";
 
     fn all(&self) -> Vec<Option<Shown<'_>>> {
         let heading =

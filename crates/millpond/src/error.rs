@@ -217,6 +217,18 @@ pub enum RemapError {
     },
 }
 
+/// Why elements were not collected into a vector.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CollectError {
+    /// The vector could not be made.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    /// The vector could not grow.
+    #[error(transparent)]
+    Grow(#[from] RemapError),
+}
+
 /// Why the budget was not changed.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 #[error(

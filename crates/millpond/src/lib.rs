@@ -23,8 +23,10 @@
 
 mod builder;
 mod child;
+mod default_manager;
 mod error;
 mod group;
+mod heap;
 mod lazy;
 mod manager;
 mod no_wait;
@@ -40,10 +42,11 @@ mod vec;
 
 pub use builder::{ManagerBuilder, StoreKind};
 pub use error::{
-    AdviseError, BuildError, PinError, RangeError, RegionError, RemapError, SetRamError,
-    SnapshotError, StoreError, VolatileError,
+    AdviseError, BuildError, CollectError, PinError, RangeError, RegionError, RemapError,
+    SetRamError, SnapshotError, StoreError, VolatileError,
 };
 pub use group::{Group, GroupLimits, GroupStats};
+pub use heap::{HeapStats, PondAlloc};
 pub use manager::{Capabilities, Manager};
 pub use millpond_core::{BadOrderPolicy, GroupEvents, Order, OrderPolicy, PAGE_SIZE, VmStat};
 pub use millpond_driver::error::{ForkError, GroupError, MoveError};
@@ -58,7 +61,7 @@ pub use region::{Advice, PinGuard, Pinned, Region, RegionStats};
 pub use region_builder::RegionBuilder;
 pub use shrinker::ShrinkerGuard;
 pub use snapshot::ReadOnlyRegion;
-pub use vec::{Plain, PondVec};
+pub use vec::{IntoIter, Plain, PondVec, PondVecBuilder};
 
 /// The Rust of the README and of the guide, which is compiled and run with the documentation's examples.
 #[cfg(doctest)]

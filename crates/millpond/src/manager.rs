@@ -6,7 +6,7 @@ use crate::error::{BuildError, MIN_RAM, RegionError, SetRamError};
 use crate::group::Names;
 use crate::region::Region;
 use crate::vec::{Plain, PondVec};
-use millpond_core::{Order, OrderPolicy, PAGE_SIZE, PageCount};
+use millpond_core::{OrderPolicy, PAGE_SIZE, PageCount};
 use millpond_driver::Driver;
 use millpond_driver::housekeeping::Others;
 use millpond_driver::state::queue::FreeTuning;
@@ -205,16 +205,14 @@ impl Manager {
     /// # Errors
     /// As [`Manager::region`]; also when `n` elements overflow.
     pub fn vec<T: Plain>(&self, n: usize) -> Result<PondVec<T>, RegionError> {
-        self.vec_with(n, self.order)
-    }
-
-    fn vec_with<T: Plain>(&self, n: usize, order: OrderPolicy) -> Result<PondVec<T>, RegionError> {
         let size = size_of::<T>();
         let bytes = n
             .checked_mul(size)
             .filter(|&bytes| bytes <= isize::MAX as usize - PAGE_SIZE);
         let bytes = bytes.ok_or(RegionError::TooLong { count: n, size })?;
-        Ok(PondVec::new(self.region_with(bytes, order)?, n))
+        let region = self.region(bytes)?;
+        // SAFETY: the region is long enough, and `Plain` says that its zeros are values.
+        Ok(unsafe { PondVec::new(region, n) })
     }
 
     /// An empty vector with addresses for `n` elements, one at least. It is filled from its start, so that its folios
@@ -222,12 +220,8 @@ impl Manager {
     ///
     /// # Errors
     /// As [`Manager::vec`].
-    pub fn vec_with_capacity<T: Plain>(&self, n: usize) -> Result<PondVec<T>, RegionError> {
-        let max = Order::MAX;
-        let order = OrderPolicy::Adaptive { max };
-        let mut vec = self.vec_with(n.max(1), order)?;
-        vec.truncate(0);
-        Ok(vec)
+    pub fn vec_with_capacity<T>(&self, n: usize) -> Result<PondVec<T>, RegionError> {
+        PondVec::<T>::builder().capacity(n.max(1)).build(self)
     }
 
     /// Changes the budget, up to the budget that the manager was built with. A lower budget holds when this returns:

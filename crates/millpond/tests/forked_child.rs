@@ -6,8 +6,9 @@
 
 mod common;
 
+use allocator_api2::alloc::{Allocator, Layout};
 use common::{MIB, PAGE};
-use millpond::{Delivery, Manager};
+use millpond::{Delivery, Manager, PondAlloc};
 use std::io::{Read, Seek};
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -149,4 +150,34 @@ fn a_child_that_touches_is_told_what_it_touched() {
         );
         assert!(region.as_slice().iter().all(|&byte| byte == 7));
     }
+}
+
+/// Dropping a vector drops its elements, which a child does not have: it once would have ended by looking at them.
+#[test]
+fn a_child_drops_vectors_and_heaps_without_looking_at_what_was_in_them() {
+    let Some(manager) = manager(Delivery::InThread) else {
+        return;
+    };
+    let mut names = manager.vec_with_capacity::<String>(10).unwrap();
+    names.extend((0..1000).map(|n| n.to_string()));
+    let mut copies = names.clone().into_iter();
+    let heap = PondAlloc::new(&manager).unwrap();
+    let mut numbers = allocator_api2::vec::Vec::new_in(heap.clone());
+    numbers.extend(0..1000_u64);
+    manager.make_default();
+    let child = in_a_child(|| {
+        // SAFETY: these are the child's own copies of the values, which the parent's are not touched by.
+        unsafe {
+            drop(std::ptr::read(&names));
+            drop(std::ptr::read(&copies));
+            drop(std::ptr::read(&numbers));
+        }
+        assert!(heap.allocate(Layout::new::<u64>()).is_err());
+        assert!(format!("{heap:?}").contains("PondAlloc"));
+        assert!(Manager::get_default().is_none());
+    });
+    assert_eq!(child, DONE);
+    assert_eq!((names.len(), &*names[999]), (1000, "999"));
+    assert_eq!(copies.next_back().as_deref(), Some("999"));
+    assert_eq!(numbers.iter().sum::<u64>(), 499_500);
 }

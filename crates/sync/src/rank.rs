@@ -32,6 +32,10 @@ ranks! {
     Shrinkers,
     /// The handle of a region in C. One thread may take two of them by their addresses.
     RegionHandle,
+    /// The default manager of the process.
+    DefaultManager,
+    /// A heap in managed memory.
+    Heap,
     /// Names of the groups.
     GroupNames,
     /// Background work: the reclaim thread holds this lock while it works, and the forking thread across a fork.

@@ -14,6 +14,12 @@ in ordinary memory. If a result is large too, write `numpy.add(a, b, out=c)` or 
 array that lies in a pond, or a view of one. A size is a number of bytes, or a text such as "512M".
 Every error that the package raises on its own account is a subclass of `Error`.
 
+*Pickling copies.* An array in a pond is an ordinary numpy array, and its pickle holds all of its
+bytes. So `pickle`, `copy.deepcopy` and the arguments of `multiprocessing` take as much ordinary
+memory as the array is long, and what comes out does not lie in a pond: `Pond.asarray` puts it into
+one. To hand over more than fits into RAM, write it by `save` and read it by `Pond.load`, which take
+a small buffer. Ponds, regions, groups, pins and shrinkers cannot be pickled.
+
 A forked child cannot use its parent's ponds. Calls raise `Forked`. The child may delete inherited
 arrays, but reading one ends the child with a line on standard error. The child may open a pond of
 its own.
@@ -40,6 +46,7 @@ from ._errors import (
     Volatile,
 )
 from ._figures import GroupStats, PondStats, Pressure, RegionStats
+from ._files import save
 from ._group import Group
 from ._pin import Pin
 from ._pond import Pond
@@ -78,5 +85,6 @@ __all__ = [
     "pin",
     "prefetch",
     "region_of",
+    "save",
     "snapshot",
 ]

@@ -100,7 +100,7 @@ def pin(array: np.ndarray) -> Pin[np.ndarray]:
     """
     place = _place(array)
     if place.begin == place.end:
-        return Pin(array, None, place.region)
+        return Pin(array, None, place.region, 0)
     return place.region._pin(array, place.begin, place.end - place.begin)
 
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Optional
 
+from ._errors import Removed
 from ._figures import GroupStats, Pressure
-from ._handle import Handle
+from ._handle import Handle, Local
 from ._library import library
 from ._prototypes import GroupStatsStruct, Limits, PressureStruct, sized
-from ._size import Size, parse
+from ._size import Size, parse, shown
 
 if TYPE_CHECKING:
     from ._pond import Pond
@@ -40,7 +41,7 @@ def pressure(pond: int, group: Optional[int]) -> Pressure:
     return Pressure(tuple(raw.some), tuple(raw.full), raw.some_total_us, raw.full_total_us)
 
 
-class Group:
+class Group(Local):
     """A group of a pond. `Pond.group` makes one.
 
     The group outlives this object: it stays until it is removed or the pond ends.
@@ -96,4 +97,13 @@ class Group:
             library().millpond_group_remove(pointer)
 
     def __repr__(self) -> str:
-        return f"<millpond.Group {self._name!r}>"
+        name = f"millpond.Group {self._name!r}"
+        if self._handle.closed:
+            return f"<{name} (closed)>"
+        if self._handle.inherited:
+            return f"<{name} (a parent process's)>"
+        try:
+            stats = self.stats()
+        except Removed:
+            return f"<{name} (removed)>"
+        return f"<{name}: {shown(stats.usage)} in RAM, {shown(stats.stored)} in the store>"

@@ -19,7 +19,8 @@ locked for ever, and the child does not take the handle's lock. The library know
 belong to its parent: it answers calls on them with `Forked` and ignores calls that free them.
 
 *A copy.* The finalizer belongs to the handle and not to the object that has the handle, so a copied
-object shares it.
+object shares it. A pickle, or a deep copy, would have to copy memory that may be larger than RAM,
+so there is none: the error says how to copy on purpose.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from typing import Callable
+from typing import Callable, NoReturn, TypeVar
 
 from ._errors import Closed, Forked
+
+Self = TypeVar("Self", bound="Local")
 
 _forks = 0
 """How many forks lie between the first process and this one."""
@@ -104,3 +107,21 @@ class Handle:
             idle = self._users == 0
         if idle:
             self._finalizer()
+
+
+class Local:
+    """An object that stands for a pointer of this process, and cannot be pickled."""
+
+    _instead = "open a pond in the other process, and make the object there"
+    """What a program should do that wants the object elsewhere."""
+
+    def __copy__(self: Self) -> Self:
+        copied = object.__new__(type(self))
+        copied.__dict__.update(self.__dict__)
+        return copied
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"a {type(self).__name__} cannot be pickled or copied deeply, since its memory belongs "
+            f"to this process: {self._instead}"
+        )

@@ -11,10 +11,13 @@ copied, so it is read slab by slab.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Optional
+import os
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 import numpy as np
 
+from ._files import fill, header
+from ._lease import find
 from ._shape import Order, Shape, resolved
 from ._size import Size, parse
 
@@ -93,6 +96,77 @@ class Making:
         kind = np.asarray(fill_value).dtype if dtype is None else dtype
         made = self.zeros(shape, kind, order=order, group=group, folios=folios)
         made[...] = fill_value
+        return made
+
+    def asarray(
+        self,
+        source: Any,
+        dtype: Any = None,
+        *,
+        order: Optional[Order] = None,
+        group: Optional[Group] = None,
+        folios: Optional[str] = None,
+    ) -> np.ndarray:
+        """Returns `source` itself if it is an array that lies in this pond, or else a copy there.
+
+        As with `numpy.asarray`, an array of another dtype or order is copied. `group` and `folios`
+        are those of a copy; an array that is returned itself keeps its own.
+
+        >>> pond = millpond.Pond("16M")
+        >>> numbers = pond.asarray(np.arange(1000))
+        >>> pond.asarray(numbers) is numbers, pond.asarray(numbers, "f4") is numbers
+        (True, False)
+        """
+        if isinstance(source, np.ndarray):
+            lease = find(source)
+            here = lease is not None and lease.region.pond is self
+            kind = dtype is None or np.dtype(dtype) == source.dtype
+            flags = source.flags
+            axes = order is None or (flags.c_contiguous if order == "C" else flags.f_contiguous)
+            if here and kind and axes:
+                return source
+        return self.array(source, dtype, order=order, group=group, folios=folios)
+
+    def from_array(
+        self, source: Any, *, group: Optional[Group] = None, folios: Optional[str] = None
+    ) -> np.ndarray:
+        """Makes a copy of an array in the pond, of the same shape, dtype and order of axes.
+
+        `source` is an array of numpy's, a chunked array on a disk, or an array of another library
+        that numpy can look at without a copy (by `__array_interface__`, by `__array__` or as a
+        buffer). Raises `TypeError` for anything else, such as a list: `array` takes that.
+
+        >>> pond = millpond.Pond("16M")
+        >>> pond.from_array(np.eye(2, dtype="f4")).tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
+        """
+        looks = ("__array_interface__", "__array__", "__array_struct__")
+        if not _is_chunked(source) and not any(hasattr(source, name) for name in looks):
+            try:
+                source = memoryview(source)
+            except TypeError:
+                kind = type(source).__name__
+                raise TypeError(f"an array is wanted, not {kind}: .array() takes that") from None
+        return self.array(source, group=group, folios=folios)
+
+    def load(
+        self,
+        path: Union[str, os.PathLike[str]],
+        *,
+        group: Optional[Group] = None,
+        folios: Optional[str] = None,
+    ) -> np.ndarray:
+        """Makes an array of a file that `millpond.save` or `numpy.save` has written.
+
+        The file is read in pieces, so an array may be larger than RAM. Raises `ValueError` for a
+        file of another kind and for one with pickled objects.
+        """
+        with open(path, "rb") as file:
+            shape, columns, dtype = header(file)
+            made = self.zeros(
+                shape, dtype, order="F" if columns else "C", group=group, folios=folios
+            )
+            fill(made.T if columns else made, file)
         return made
 
     def array(

@@ -9,21 +9,23 @@ from __future__ import annotations
 
 from typing import Any, Generic, Optional, TypeVar
 
-from ._handle import Handle
+from ._handle import Handle, Local
+from ._size import shown
 
 T = TypeVar("T")
 
 
-class Pin(Generic[T]):
+class Pin(Local, Generic[T]):
     """Keeps bytes in RAM until it is released. `Region.pin` and `millpond.pin` make them.
 
     As a context manager a pin gives the array or the region that it pins.
     """
 
-    def __init__(self, target: T, handle: Optional[Handle], region: Any) -> None:
+    def __init__(self, target: T, handle: Optional[Handle], region: Any, size: int) -> None:
         self._target = target
         self._handle = handle
         self._region = region
+        self._size = size
 
     def release(self) -> None:
         """Releases the pin. A second call does nothing, and so does a call in a forked child."""
@@ -42,4 +44,5 @@ class Pin(Generic[T]):
         self.release()
 
     def __repr__(self) -> str:
-        return f"<millpond.Pin{' (released)' if self.released else ''}>"
+        state = " (released)" if self.released else ""
+        return f"<millpond.Pin of {shown(self._size)}{state}>"

@@ -22,7 +22,7 @@ from typing import Callable, Optional
 from ._errors import InvalidError, Refused
 from ._figures import PondStats, Pressure
 from ._group import Group, limits, pressure
-from ._handle import Handle
+from ._handle import Handle, Local
 from ._library import library, made, text
 from ._making import Making
 from ._prototypes import (
@@ -38,7 +38,7 @@ from ._prototypes import (
 )
 from ._region import Region
 from ._shrinker import Shrinker
-from ._size import Size, parse
+from ._size import Size, parse, shown
 
 _BACKGROUND = {"auto": 0, "always": BACKGROUND_ALWAYS, "never": BACKGROUND_NEVER}
 
@@ -51,7 +51,7 @@ def _way_out(delivery: str, refusal: str) -> str:
     return ways
 
 
-class Pond(Making):
+class Pond(Making, Local):
     """Memory under one budget.
 
     >>> with millpond.Pond("16M") as pond:
@@ -87,6 +87,8 @@ class Pond(Making):
 
     Raises `InvalidError`, `Refused` if the system does not allow the delivery, and `StoreError`.
     """
+
+    _instead = "open a pond in the other process"
 
     def __init__(
         self,
@@ -268,4 +270,9 @@ class Pond(Making):
             return "<millpond.Pond (closed)>"
         if self._handle.inherited:
             return "<millpond.Pond (a parent process's)>"
-        return f"<millpond.Pond of {self.stats().ram} bytes>"
+        stats = self.stats()
+        ram = stats.resident + stats.limbo + stats.lazyfree
+        return (
+            f"<millpond.Pond of {shown(stats.ram)}: {shown(ram)} in RAM, {shown(stats.stored)} in "
+            f"the store, {stats.pgmajfault} major faults>"
+        )

@@ -19,14 +19,14 @@ import ctypes
 from typing import Any, Optional
 
 from ._errors import InvalidError
-from ._handle import Handle
+from ._handle import Handle, Local
 from ._library import library, made
 from ._pin import Pin
 from ._prototypes import ADVICE, Range
 from ._size import Size, parse
 
 
-class Ranges:
+class Ranges(Local):
     """The part of `Region` that takes ranges."""
 
     _handle: Handle
@@ -79,7 +79,7 @@ class Ranges:
         with self._handle as pointer:
             pin = made("millpond_region_pin", pointer, offset, size)
         handle = Handle(pin, library().millpond_pin_free, "pin", at_exit=False)
-        return Pin(target, handle, self)
+        return Pin(target, handle, self, size)
 
     def discard(self, offset: Size = 0, size: Optional[Size] = None) -> None:
         """Drops the pages of the range.

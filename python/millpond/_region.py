@@ -29,11 +29,15 @@ from ._library import library, made
 from ._prototypes import RegionStatsStruct, sized
 from ._ranges import Ranges
 from ._shape import Order, Shape, resolved
-from ._size import Size, parse
+from ._size import Size, parse, shown
 
 if TYPE_CHECKING:
     from ._group import Group
     from ._pond import Pond
+
+
+LONG = 16 << 30
+"""The length from which on a region's text has no figures: to count them takes too long."""
 
 
 class Region(Ranges):
@@ -46,6 +50,11 @@ class Region(Ranges):
     >>> numbers.nbytes == region.size, int(numbers.sum())
     (True, 7)
     """
+
+    _instead = (
+        "pickle region.array(), which copies all of its bytes to ordinary memory, or write them by "
+        "millpond.save"
+    )
 
     def __init__(self, pond: Pond, pointer: int) -> None:
         free = library().millpond_region_free_async
@@ -208,4 +217,10 @@ class Region(Ranges):
             return "<millpond.Region (freed)>"
         if self._handle.inherited:
             return "<millpond.Region (a parent process's)>"
-        return f"<millpond.Region of {self.size} bytes at {self.address:#x}>"
+        size = self.size
+        text = f"<millpond.Region of {shown(size)} at {self.address:#x}"
+        if size >= LONG:
+            return f"{text}>"
+        stats = self.stats()
+        ram = stats.resident + stats.limbo + stats.lazyfree
+        return f"{text}: {shown(ram)} in RAM, {shown(stats.swapped)} in the store>"

@@ -22,7 +22,7 @@ import weakref
 from ctypes import CFUNCTYPE
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
-from ._handle import Handle
+from ._handle import Handle, Local
 from ._library import library, made
 from ._prototypes import Count, Scan
 
@@ -37,7 +37,7 @@ _kept: list[Any] = []
 """Functions that were in use when their shrinker ended."""
 
 
-class Shrinker:
+class Shrinker(Local):
     """A registered cache. `Pond.shrinker` makes one; `close` or the end of a `with` ends it."""
 
     def __init__(
@@ -82,6 +82,11 @@ class Shrinker:
 
     def __exit__(self, *_exception: object) -> None:
         self.close()
+
+    def __repr__(self) -> str:
+        if self._handle.closed:
+            return "<millpond.Shrinker (closed)>"
+        return f"<millpond.Shrinker of {self._pond!r}>"
 
 
 def _made(pond: Pond, group: Optional[int], functions: tuple[Any, Any]) -> int:

@@ -57,3 +57,17 @@ def parse(size: Size, what: str = "a size") -> int:
     if not 0 <= parsed < _END:
         raise InvalidError(f"{what} of {size!r} is none: it must be from 0 to below 2**63 bytes")
     return parsed
+
+
+def shown(size: int) -> str:
+    """Returns a number of bytes as people read it, in the form that `parse` takes.
+
+    >>> shown(64 << 20), shown(65_700_000), shown(700)
+    ('64M', '62.7M', '700')
+    """
+    number, unit = float(size), ""
+    for unit in ("", "K", "M", "G", "T"):
+        if number < 1024 or unit == "T":
+            break
+        number /= 1024
+    return f"{number:.1f}".removesuffix(".0") + unit

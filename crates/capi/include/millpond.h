@@ -36,6 +36,8 @@
  * - A child of fork() cannot use its parent's pond. Calls on it return MILLPOND_FORKED, freeing a handle leaves the
  *   parent's memory as it is, and an access to a region ends the child by SIGABRT with a line on standard error. The
  *   child may open a pond of its own.
+ * - valgrind needs --vex-iropt-register-updates=allregs-at-mem-access, and a pond with a small `.address_space`, such as
+ *   1 GiB. examples/under_valgrind.c says why, and share/millpond/millpond.supp names what to pass over.
  * - If the store cannot give a page back, the page is lost, and an access to it raises SIGBUS. A lost page never reads
  *   as zeros. `millpond_region_populate` reports lost pages by its status instead.
  */

@@ -153,6 +153,34 @@ fn the_example_stays_within_its_budget() {
     }
 }
 
+/// The library once ended the first program that was run under valgrind: it looked for the vDSO where the kernel had put
+/// it, and valgrind had taken that away.
+#[test]
+fn valgrind_finds_nothing_wrong() {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        println!("skipped: no valgrind");
+        return;
+    }
+    let Some(prefix) = prefix() else { return };
+    let source = Path::new(HERE).join("examples/under_valgrind.c");
+    let program = prefix.join("under_valgrind");
+    let libraries = pkg_config(prefix, &["--cflags", "--libs"]);
+    compile("cc", &source, &program, &libraries);
+    let suppressions = prefix.join("share/millpond/millpond.supp");
+    let mut valgrind = Command::new("valgrind");
+    valgrind
+        .arg("--vex-iropt-register-updates=allregs-at-mem-access")
+        .args(["--leak-check=full", "--error-exitcode=9"])
+        .arg(format!("--suppressions={}", suppressions.display()))
+        .arg(&program)
+        .env("LD_LIBRARY_PATH", prefix.join("lib"));
+    let output = valgrind.output().unwrap();
+    let said = succeeded(&output, "valgrind");
+    assert!(said.contains("the sum is 8796090925056"), "{said}");
+    let found = String::from_utf8_lossy(&output.stderr);
+    assert!(found.contains("ERROR SUMMARY: 0 errors"), "{found}");
+}
+
 /// The static library holds all that the program needs.
 #[test]
 fn the_static_library_is_enough_by_itself() {
@@ -201,12 +229,41 @@ fn nothing_is_declared_that_is_not_there_nor_the_other_way_round() {
         .args(["-D", "--defined-only"])
         .arg(prefix.join("lib/libmillpond.so"));
     let exported = succeeded(&names.output().unwrap(), "nm");
+    // The version itself is a symbol too: absolute, where functions are text.
     let exported: BTreeSet<_> = exported
         .lines()
-        .map(|line| line.rsplit(' ').next().unwrap().to_owned())
+        .filter_map(|line| line.split_once(" T "))
+        .map(|(_, name)| name.split('@').next().unwrap().to_owned())
         .collect();
     assert_eq!(declared, exported);
     assert!(declared.len() >= 44, "{declared:?}");
+}
+
+/// Each function has the version that it came with, and a program says which it needs: an older library refuses to be
+/// loaded for it, instead of failing at the first call of a function that is not there.
+#[test]
+fn functions_have_versions_that_programs_ask_for() {
+    let Some(prefix) = prefix() else { return };
+    let mut names = Command::new("nm");
+    names.args(["-D", "--defined-only", "--with-symbol-versions"]);
+    let names = names.arg(prefix.join("lib/libmillpond.so")).output();
+    let names = succeeded(&names.unwrap(), "nm");
+    let functions: Vec<_> = names.lines().filter(|line| line.contains(" T ")).collect();
+    let first = |line: &&str| line.contains(" millpond_") && line.ends_with("@@MILLPOND_0.1");
+    assert!(
+        functions.len() >= 44 && functions.iter().all(first),
+        "{names}"
+    );
+
+    let program = prefix.join("versions");
+    let source = Path::new(HERE).join("examples/larger_than_ram.c");
+    let libraries = pkg_config(prefix, &["--cflags", "--libs"]);
+    compile("cc", &source, &program, &libraries);
+    let mut needs = Command::new("readelf");
+    let needs = needs.args(["--version-info", "--wide"]).arg(&program);
+    let needs = succeeded(&needs.output().unwrap(), "readelf");
+    assert!(needs.contains("File: libmillpond.so.0"), "{needs}");
+    assert!(needs.contains("Name: MILLPOND_0.1"), "{needs}");
 }
 
 /// Linked programs find the library by its major version, and it is never unloaded.

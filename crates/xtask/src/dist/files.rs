@@ -1,9 +1,10 @@
 //! The files of the archive and their places.
 
-use super::{DistError, at};
+use super::{DistError, at, run};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const MAJOR: &str = env!("CARGO_PKG_VERSION_MAJOR");
@@ -22,7 +23,6 @@ endif()
 
 /// Lays all files out that were built or are in the checkout. Answers the programs and shared libraries among them.
 pub fn lay_out(root: &Path, built: &Path, tree: &Path) -> Result<Vec<PathBuf>, DistError> {
-    let library = format!("lib/libmillpond.so.{VERSION}");
     let programs = [
         ("millpond", "bin/millpond"),
         ("millpond-bench", "bin/millpond-bench"),
@@ -30,18 +30,20 @@ pub fn lay_out(root: &Path, built: &Path, tree: &Path) -> Result<Vec<PathBuf>, D
             "libmillpond_preload.so",
             "lib/millpond/libmillpond_preload.so",
         ),
-        ("libmillpond_capi.so", &library),
     ];
     for (from, to) in programs {
         copy(&built.join(from), &tree.join(to), 0o755)?;
     }
-    copy(
-        &built.join("libmillpond_capi.a"),
-        &tree.join("lib/libmillpond.a"),
-        0o644,
-    )?;
+    let built_static = built.join("libmillpond_capi.a");
+    copy(&built_static, &tree.join("lib/libmillpond.a"), 0o644)?;
+    // The library that cargo links has no versions.
+    let library = tree.join(format!("lib/libmillpond.so.{VERSION}"));
+    let mut link = Command::new(root.join("crates/capi/link"));
+    link.env("LDFLAGS", "-Wl,--strip-all");
+    run(link.arg(&built_static).arg(&library))?;
     let texts = [
         ("crates/capi/include/millpond.h", "include/millpond.h"),
+        ("crates/capi/millpond.supp", "share/millpond/millpond.supp"),
         ("README.md", "share/doc/millpond/README.md"),
         ("LICENSE-APACHE", "share/doc/millpond/LICENSE-APACHE"),
         ("LICENSE-MIT", "share/doc/millpond/LICENSE-MIT"),
@@ -74,7 +76,8 @@ pub fn lay_out(root: &Path, built: &Path, tree: &Path) -> Result<Vec<PathBuf>, D
         &tree.join("lib/cmake/millpond/millpond-config.cmake"),
         CMAKE,
     )?;
-    Ok(programs.map(|(_, to)| tree.join(to)).to_vec())
+    let programs = programs.map(|(_, to)| tree.join(to));
+    Ok(programs.into_iter().chain([library]).collect())
 }
 
 /// Writes a text with the directories above it.

@@ -18,6 +18,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The store: where pages go that do not fit in the budget.
+///
+/// ```
+/// use millpond::{Manager, StoreKind};
+/// // What does not fit is compressed; nothing is written to a disk.
+/// let manager = Manager::builder().ram(16 << 20).store(StoreKind::compressed_ram()).build()?;
+/// manager.region(64 << 20)?.as_mut_slice().fill(7);
+/// assert!(manager.stats().store.stored_bytes < 16 << 20);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreKind {
@@ -141,6 +150,17 @@ fn temporary_directory() -> PathBuf {
 }
 
 /// A builder that collects the settings of a [`Manager`]. See [`Manager::builder`].
+///
+/// ```
+/// use millpond::{Manager, Order, StoreKind};
+/// let manager = Manager::builder()
+///     .ram(64 << 20)
+///     .store(StoreKind::Auto { directory: Some(std::env::temp_dir()) })
+///     .order(Order::ZERO)
+///     .build()?;
+/// assert_eq!(manager.stats().ram, 64 << 20);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "call .build() for a manager"]
 pub struct ManagerBuilder {

@@ -9,6 +9,13 @@ use thiserror::Error;
 pub const MIN_RAM: u64 = MIN_LIMIT_PAGES as u64 * 4096;
 
 /// Why a manager could not be built.
+///
+/// ```
+/// use millpond::{BuildError, Manager};
+/// let error = Manager::builder().ram(1 << 20).build().unwrap_err();
+/// assert!(matches!(error, BuildError::BudgetTooSmall { ram: 0x10_0000 }));
+/// assert!(error.to_string().contains("minimum of 16777216 bytes (16 MiB): give more"));
+/// ```
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BuildError {
@@ -69,11 +76,25 @@ pub enum BuildError {
 }
 
 /// Why a store could not be opened.
+///
+/// ```
+/// use millpond::{BuildError, Manager, StoreKind};
+/// let store = StoreKind::Auto { directory: Some("/nowhere".into()) };
+/// let error = Manager::builder().ram(16 << 20).store(store).build().unwrap_err();
+/// assert!(matches!(&error, BuildError::Store(store) if store.to_string().contains("/nowhere")));
+/// ```
 #[derive(Debug, Error)]
 #[error(transparent)]
 pub struct StoreError(#[from] pub(crate) millpond_store::OpenError);
 
 /// Why a region could not be made.
+///
+/// ```
+/// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+/// let error = manager.region(0).unwrap_err();
+/// assert_eq!(error, millpond::RegionError::Empty);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RegionError {
@@ -115,6 +136,14 @@ pub enum RegionError {
 }
 
 /// Why a call for a range of bytes did nothing: the range, or a page of it. Calls that have more reasons wrap it.
+///
+/// ```
+/// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+/// let mut region = manager.region(8192)?;
+/// let error = region.discard(1..4096).unwrap_err();
+/// assert_eq!(error, millpond::RangeError::Unaligned { start: 1, end: 4096 });
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RangeError {
@@ -158,6 +187,14 @@ pub enum RangeError {
 }
 
 /// Why a range could not be marked or unmarked as volatile.
+///
+/// ```
+/// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+/// let cache = manager.region(8192)?;
+/// let error = cache.mark_nonvolatile(0..8192).unwrap_err();
+/// assert_eq!(error, millpond::VolatileError::NotVolatile { start: 0, end: 8192 });
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum VolatileError {
@@ -183,6 +220,15 @@ pub enum VolatileError {
 }
 
 /// Why nothing was moved, or why a region kept its length. All is as it was.
+///
+/// ```
+/// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+/// use millpond::{RangeError, RemapError};
+/// let mut region = manager.region(8192)?;
+/// let error = region.grow(4096).unwrap_err();
+/// assert_eq!(error, RemapError::Range(RangeError::Bad { start: 8192, end: 4096, len: 8192 }));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RemapError {
@@ -218,6 +264,14 @@ pub enum RemapError {
 }
 
 /// Why elements were not collected into a vector.
+///
+/// ```
+/// use millpond::{CollectError, Manager, PondVec, RegionError};
+/// let manager = Manager::builder().ram(16 << 20).address_space(64 << 20).build()?;
+/// let collected = PondVec::builder().collect(&manager, std::iter::repeat_n(7_u8, 128 << 20));
+/// assert!(matches!(collected, Err(CollectError::Region(RegionError::NoAddressSpace { .. }))));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CollectError {
@@ -230,6 +284,13 @@ pub enum CollectError {
 }
 
 /// Why the budget was not changed.
+///
+/// ```
+/// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+/// let error = manager.set_ram(32 << 20).unwrap_err();
+/// assert_eq!((error.bytes, error.most), (32 << 20, 16 << 20));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 #[error(
     "a budget of {bytes} bytes is not within {least} and the {most} that the manager was built with"
@@ -244,6 +305,16 @@ pub struct SetRamError {
 }
 
 /// Why there is no snapshot. The region is as it was.
+///
+/// ```
+/// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+/// use millpond::SnapshotError;
+/// let mut region = manager.region(8192)?;
+/// let pinned = region.pin(4096..8192)?.leak();
+/// assert_eq!(region.snapshot().unwrap_err(), SnapshotError::Pinned { offset: 4096 });
+/// region.unpin(pinned);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SnapshotError {
@@ -271,6 +342,15 @@ pub enum SnapshotError {
 }
 
 /// Why advice was not taken.
+///
+/// ```
+/// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+/// use millpond::{Advice, AdviseError, RangeError};
+/// let region = manager.region(8192)?;
+/// let error = region.advise(0..9000, Advice::Cold).unwrap_err();
+/// assert_eq!(error, AdviseError::Range(RangeError::Bad { start: 0, end: 9000, len: 8192 }));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AdviseError {
@@ -286,6 +366,15 @@ pub enum AdviseError {
 }
 
 /// Why a range could not be pinned.
+///
+/// ```
+/// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+/// use millpond::PinError;
+/// let region = manager.region(64 << 20)?;
+/// let error = region.pin(0..64 << 20).unwrap_err();
+/// assert_eq!(error, PinError::OverBudget { bytes: 64 << 20, ram: 16 << 20 });
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PinError {

@@ -110,6 +110,16 @@ impl GroupLimits {
 }
 
 /// Figures of a group with all groups below it.
+///
+/// ```
+/// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+/// let group = manager.group(&manager.root(), "a", millpond::GroupLimits::new())?;
+/// let mut region = millpond::Region::builder().group(&group).build(&manager, 4 << 20)?;
+/// region.as_mut_slice()[..4096].fill(7);
+/// let stats = group.stats()?;
+/// assert_eq!((stats.usage, stats.resident, stats.stored), (4096, 4096, 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupStats {
     /// Bytes charged to the group: mapped, and in limbo.

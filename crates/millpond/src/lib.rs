@@ -48,14 +48,216 @@ pub use error::{
 pub use group::{Group, GroupLimits, GroupStats};
 pub use heap::{HeapStats, PondAlloc};
 pub use manager::{Capabilities, Manager};
-pub use millpond_core::{BadOrderPolicy, GroupEvents, Order, OrderPolicy, PAGE_SIZE, VmStat};
-pub use millpond_driver::error::{ForkError, GroupError, MoveError};
-pub use millpond_driver::pressure::{Pressure, PressureLine};
-pub use millpond_driver::state::queue::{FreeStats, FreeTuning};
+/// The error of a text that is parsed to an [`OrderPolicy`].
+///
+/// ```
+/// let refused: millpond::BadOrderPolicy = "12".parse::<millpond::OrderPolicy>().unwrap_err();
+/// assert!(refused.to_string().contains("give 0 (4 KiB) to 9 (2 MiB)"));
+/// ```
+pub use millpond_core::BadOrderPolicy;
+/// The part of [`GroupStats`] that says how often a limit was met.
+///
+/// ```
+/// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+/// use millpond::{GroupLimits, Region};
+/// let scans = manager.group(&manager.root(), "scans", GroupLimits::new().max(4 << 20))?;
+/// let mut region = Region::builder().group(&scans).build(&manager, 8 << 20)?;
+/// region.as_mut_slice().fill(7);
+/// assert!(scans.stats()?.events.max > 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub use millpond_core::GroupEvents;
+/// The size of folios, where it is fixed: for [`ManagerBuilder::order`] and [`RegionBuilder::order`].
+///
+/// ```
+/// use millpond::Order;
+/// assert_eq!(Order::new(4).map(|order| order.pages().0), Some(16)); // 64 KiB
+/// assert_eq!(Order::new(10), None);
+/// ```
+pub use millpond_core::Order;
+/// How folios get their size: for [`ManagerBuilder::order`] and [`RegionBuilder::order`].
+///
+/// ```
+/// use millpond::{Order, OrderPolicy};
+/// assert_eq!("adaptive".parse(), Ok(OrderPolicy::Adaptive { max: Order::MAX }));
+/// assert_eq!("0".parse(), Ok(OrderPolicy::Fixed(Order::ZERO)));
+/// ```
+pub use millpond_core::OrderPolicy;
+pub use millpond_core::PAGE_SIZE;
+/// The part of [`Stats`] and [`GroupStats`] that has the names of Linux.
+///
+/// ```
+/// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+/// let mut region = manager.region(64 << 20)?;
+/// region.as_mut_slice().fill(7);
+/// let vm = manager.stats().vm;
+/// assert!(vm.pgfault > 0 && vm.pswpout > 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub use millpond_core::VmStat;
+/// What [`Region::mark_nonvolatile`] answers.
+///
+/// ```
+/// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+/// use millpond::Contents;
+/// let mut cache = manager.region(1 << 20)?;
+/// // SAFETY: nothing refers to the bytes until they are asked for again.
+/// unsafe { cache.mark_volatile(0..1 << 20)? };
+/// if cache.mark_nonvolatile(0..1 << 20)? == Contents::Purged {
+///     cache.as_mut_slice().fill(7);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub use millpond_driver::Contents;
+/// What [`ManagerBuilder::on_store_full`] takes.
+///
+/// ```
+/// use millpond::{Manager, OnStoreFull, StoreKind};
+/// // The store holds nothing, so this is right for a program that would rather end than exceed its budget.
+/// let builder = Manager::builder().ram(16 << 20).store(StoreKind::None);
+/// let manager = builder.on_store_full(OnStoreFull::Abort).build()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub use millpond_driver::OnStoreFull;
+/// The error of [`Space::after_fork_in_child`](space::Space::after_fork_in_child).
+///
+/// ```
+/// // What `Space::after_fork_in_child` answers is text for the user, and then the child ends.
+/// let error = millpond::ForkError::Torn { address: 0x1000 };
+/// assert!(error.to_string().contains("absent memory at 0x1000"));
+/// ```
+pub use millpond_driver::error::ForkError;
+/// The error of [`Manager::group`] and of calls on a [`Group`].
+///
+/// ```
+/// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+/// use millpond::{GroupError, GroupLimits};
+/// let error = manager.group(&manager.root(), "a/b", GroupLimits::new()).unwrap_err();
+/// assert_eq!(error, GroupError::BadName { name: "a/b".into() });
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub use millpond_driver::error::GroupError;
+/// The error of [`Region::move_to`].
+///
+/// ```
+/// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+/// let other = millpond::Manager::builder().ram(16 << 20).build()?;
+/// let region = manager.region(4096)?;
+/// assert_eq!(region.move_to(&other.root()), Err(millpond::MoveError::OtherManager));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub use millpond_driver::error::MoveError;
+/// What [`Group::pressure`] answers.
+///
+/// ```
+/// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+/// manager.region(64 << 20)?.as_mut_slice().fill(7);
+/// let pressure = manager.root().pressure();
+/// assert!(pressure.some.total >= pressure.full.total);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub use millpond_driver::pressure::Pressure;
+/// A part of [`Pressure`].
+///
+/// ```
+/// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+/// let line = manager.root().pressure().some;
+/// assert!(line.avg10 <= 100.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub use millpond_driver::pressure::PressureLine;
+pub use millpond_driver::publish;
+/// The part of [`Stats`] about memory that is freed in the background.
+///
+/// ```
+/// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+/// let mut region = manager.region(32 << 20)?;
+/// region.as_mut_slice().fill(7);
+/// region.free_async();
+/// manager.quiesce();
+/// let free: millpond::FreeStats = manager.stats().free;
+/// println!("{free:?}");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub use millpond_driver::state::queue::FreeStats;
+/// What [`Manager::set_free_tuning`] takes.
+///
+/// ```
+/// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+/// // Everything is given back by the thread that frees.
+/// manager.set_free_tuning(millpond::FreeTuning { workers: 0, ..Default::default() });
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub use millpond_driver::state::queue::FreeTuning;
+/// What [`ShrinkerGuard::stats`] answers.
+///
+/// ```
+/// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+/// let guard = manager.register_shrinker(&manager.root(), || 0, |_| 0)?;
+/// assert_eq!(guard.stats(), millpond::ShrinkerStats::default());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub use millpond_driver::state::shrink::ShrinkerStats;
-pub use millpond_driver::stats::{FaultLatencies, LatencySummary, Stats};
-pub use millpond_driver::{Contents, OnStoreFull, publish};
-pub use millpond_mmu::{Delivery, Mask, TakeOutMethod};
+/// The part of [`Stats`] that tells faults apart by what they had to do.
+///
+/// ```
+/// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+/// manager.region(64 << 20)?.as_mut_slice().fill(7);
+/// assert!(manager.stats().faults.first_touch.count > 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub use millpond_driver::stats::FaultLatencies;
+/// A part of [`Stats`] and of [`FaultLatencies`].
+///
+/// ```
+/// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+/// manager.region(64 << 20)?.as_mut_slice().fill(7);
+/// let latency = manager.stats().latency;
+/// assert!(latency.p50_ns <= latency.p99_ns && latency.p99_ns <= latency.max_ns);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub use millpond_driver::stats::LatencySummary;
+/// What [`Manager::stats`] answers.
+///
+/// ```
+/// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+/// let mut region = manager.region(64 << 20)?;
+/// region.as_mut_slice().fill(7);
+/// let stats = manager.stats();
+/// assert!(stats.resident_bytes() <= stats.ram && stats.store.logical_bytes > 0);
+/// assert!(stats.compression_ratio().is_none_or(|ratio| ratio > 1.0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub use millpond_driver::stats::Stats;
+/// What [`ManagerBuilder::delivery`] takes.
+///
+/// ```
+/// use millpond::{Delivery, Manager};
+/// // Memory may go to system calls, where the system allows a handler thread.
+/// let builder = Manager::builder().ram(16 << 20);
+/// let manager = builder.clone().delivery(Delivery::Handler).build().or_else(|_| builder.build())?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub use millpond_mmu::Delivery;
+/// What [`ManagerBuilder::mask`] takes.
+///
+/// ```
+/// use millpond::{Manager, Mask};
+/// let mask = Mask::parse("move,scan").expect("these are names");
+/// let manager = Manager::builder().ram(16 << 20).mask(mask).build()?;
+/// assert!(!manager.capabilities().moves_pages);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub use millpond_mmu::Mask;
+/// What [`ManagerBuilder::take_out`] takes.
+///
+/// ```
+/// use millpond::{Manager, TakeOutMethod};
+/// let manager = Manager::builder().ram(16 << 20).take_out(TakeOutMethod::Copy).build()?;
+/// assert!(!manager.capabilities().moves_pages);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub use millpond_mmu::TakeOutMethod;
 pub use millpond_store::IO_OF_STORE;
 pub use region::{Advice, PinGuard, Pinned, Region, RegionStats};
 pub use region_builder::RegionBuilder;

@@ -122,6 +122,15 @@ impl Drop for Pond {
 
 /// Features of the system that a manager can use. See [`Manager::capabilities`]. `millpond doctor` says more, and what
 /// grants the rest.
+///
+/// ```
+/// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+/// let can = manager.capabilities();
+/// if !can.userfaultfd {
+///     println!("faults take longer here: `millpond doctor` says what would help");
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {

@@ -20,6 +20,15 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// allow. With in-thread delivery (the default) they must not be passed to a system call unless they are
 /// [pinned](Region::pin), and threads that touch them must leave SIGBUS unblocked. If the store cannot give a page
 /// back, a touch of it raises SIGBUS; [`Region::populate`] finds out without.
+///
+/// ```
+/// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+/// let mut region = manager.region(64 << 20)?; // four budgets
+/// region.as_mut_slice()[63 << 20] = 7;
+/// let bytes: &[u8] = region.as_slice();
+/// assert_eq!((bytes.len(), bytes[0], bytes[63 << 20]), (64 << 20, 0, 7));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Region {
     pond: Arc<Pond>,
     /// Serial number that is never given twice in a process. Page numbers and ids do not do, as each manager counts its
@@ -38,6 +47,16 @@ pub struct Region {
 static NEXT_SERIAL: AtomicU64 = AtomicU64::new(0);
 
 /// A hint about how a range will be used.
+///
+/// ```
+/// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+/// use millpond::Advice;
+/// let mut region = manager.region(8 << 20)?;
+/// region.as_mut_slice().fill(7);
+/// region.advise(0..4 << 20, Advice::PageOut)?;
+/// assert_eq!(region.stats().resident, 4 << 20);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Advice {
@@ -57,6 +76,15 @@ pub enum Advice {
 }
 
 /// Bytes of a region by the place where they are.
+///
+/// ```
+/// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+/// let mut region = manager.region(1 << 20)?;
+/// region.as_mut_slice()[..8192].fill(7);
+/// let stats = region.stats();
+/// assert!(stats.resident >= 8192 && stats.swapped == 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RegionStats {
     /// Bytes that are mapped.
@@ -75,6 +103,15 @@ pub struct RegionStats {
 }
 
 /// Keeps a range in memory while it lives. See [`Region::pin`].
+///
+/// ```
+/// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+/// let region = manager.region(1 << 20)?;
+/// let guard = region.pin(0..8192)?;
+/// assert!(region.stats().resident >= 8192);
+/// drop(guard); // now the pages may leave again
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "the range is pinned only while the guard lives"]
 pub struct PinGuard<'a> {
     region: &'a Region,
@@ -82,6 +119,15 @@ pub struct PinGuard<'a> {
 }
 
 /// A range that stays pinned without a guard. See [`PinGuard::leak`].
+///
+/// ```
+/// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+/// let region = manager.region(1 << 20)?;
+/// let pinned = region.pin(0..8192)?.leak();
+/// // ... until a callback says that the pages are not used any more:
+/// region.unpin(pinned);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "the range is pinned until this is given to Region::unpin"]
 pub struct Pinned {

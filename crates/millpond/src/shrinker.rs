@@ -7,6 +7,14 @@ use millpond_driver::state::shrink::{Registered, ShrinkerStats};
 use std::sync::Arc;
 
 /// Keeps a shrinker registered while it lives. See [`Manager::register_shrinker`].
+///
+/// ```
+/// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+/// let guard = manager.register_shrinker(&manager.root(), || 0, |_| 0)?;
+/// assert_eq!(guard.stats().freed, 0);
+/// drop(guard); // neither function is called any more
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "the shrinker is gone when the guard is dropped"]
 pub struct ShrinkerGuard {
     registered: Arc<Registered>,

@@ -58,6 +58,16 @@ impl Region {
 }
 
 /// A region that is only read. See [`Region::snapshot_read_only`].
+///
+/// ```
+/// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+/// let mut region = manager.region(1 << 20)?;
+/// region.as_mut_slice().fill(1);
+/// let before = region.snapshot_read_only()?;
+/// region.as_mut_slice().fill(2);
+/// assert_eq!((before.as_slice()[9], region.as_slice()[9]), (1, 2));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct ReadOnlyRegion(Region);
 
 impl ReadOnlyRegion {

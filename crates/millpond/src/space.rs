@@ -38,6 +38,29 @@ const ROOM_ASIDE: u64 = 4;
 const ROOM_ASIDE_MOST: u64 = 64 << 30;
 
 /// Addresses behind a space, lent by [`Space::lend_aside`]. They stay lent if the `Aside` is forgotten.
+///
+/// ```
+/// # use millpond::space::{Space, SpaceOptions};
+/// # use millpond::{Delivery, Mask, OnStoreFull, Order, StoreKind};
+/// # let space = Space::create(SpaceOptions {
+/// #     ram: 24 << 20,
+/// #     store: StoreKind::compressed_ram(),
+/// #     on_store_full: OnStoreFull::Exceed,
+/// #     encrypt: false,
+/// #     delivery: Delivery::Handler,
+/// #     order: Order::ZERO.into(),
+/// #     address_space: 4 << 30,
+/// #     bases: &[],
+/// #     on_tick: None,
+/// #     recording: None,
+/// #     mask: Mask::from_environment(),
+/// # });
+/// # let Ok(space) = space else { return Ok(()) };
+/// let aside = space.lend_aside(2 << 20, space.base()).expect("addresses are left");
+/// assert!(!space.contains(aside.start) && aside.len == 2 << 20);
+/// space.return_aside(aside);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "it stays lent"]
 pub struct Aside {
@@ -49,6 +72,29 @@ pub struct Aside {
 }
 
 /// Settings of a [`Space`].
+///
+/// ```
+/// use millpond::space::{Space, SpaceOptions};
+/// use millpond::{Delivery, Mask, OnStoreFull, Order, StoreKind};
+///
+/// let space = Space::create(SpaceOptions {
+///     ram: 24 << 20,
+///     store: StoreKind::compressed_ram(),
+///     on_store_full: OnStoreFull::Exceed,
+///     encrypt: false,
+///     delivery: Delivery::Handler,
+///     order: Order::ZERO.into(),
+///     address_space: 4 << 30,
+///     bases: &[],
+///     on_tick: None,
+///     recording: None,
+///     mask: Mask::from_environment(),
+/// });
+/// // A handler thread needs a permission, of which the error speaks.
+/// if let Err(error) = space {
+///     println!("{error}");
+/// }
+/// ```
 #[derive(Clone, Debug)]
 pub struct SpaceOptions {
     /// The budget for the whole process, in bytes.
@@ -79,6 +125,34 @@ pub struct SpaceOptions {
 }
 
 /// The address space of a process. It lasts until the process ends.
+///
+/// ```
+/// # use millpond::space::{Space, SpaceOptions};
+/// # use millpond::{Delivery, Mask, OnStoreFull, Order, StoreKind};
+/// # let space = Space::create(SpaceOptions {
+/// #     ram: 24 << 20,
+/// #     store: StoreKind::compressed_ram(),
+/// #     on_store_full: OnStoreFull::Exceed,
+/// #     encrypt: false,
+/// #     delivery: Delivery::Handler,
+/// #     order: Order::ZERO.into(),
+/// #     address_space: 4 << 30,
+/// #     bases: &[],
+/// #     on_tick: None,
+/// #     recording: None,
+/// #     mask: Mask::from_environment(),
+/// # });
+/// # let Ok(space) = space else { return Ok(()) };
+/// let start = space.base();
+/// space.open(start, 8192)?;
+/// // SAFETY: the pages are open, and nothing else uses them.
+/// let bytes = unsafe { std::slice::from_raw_parts_mut(start as *mut u8, 8192) };
+/// bytes.fill(7);
+/// space.discard(start, 4096)?;
+/// assert_eq!((bytes[0], bytes[4096]), (0, 7));
+/// space.close(start, 8192)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Space {
     pond: Pond,
     /// The space's pages in the arena, counted from the first.

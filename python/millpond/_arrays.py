@@ -32,7 +32,7 @@ class _Place(NamedTuple):
     """The offset behind the array's highest byte."""
 
 
-def _place(array: np.ndarray) -> _Place:
+def _place(array: np.ndarray[Any, Any]) -> _Place:
     region = region_of(array)
     first = array.__array_interface__["data"][0] - region.address
     if array.size == 0:
@@ -67,7 +67,7 @@ def region_of(array: Any) -> Region:
     return lease.region
 
 
-def snapshot(array: np.ndarray) -> np.ndarray:
+def snapshot(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Returns a copy of the array as it is now, of the same shape, dtype and strides.
 
     A page is copied only when the program touches it in the array or in the copy. The snapshot
@@ -86,7 +86,7 @@ def snapshot(array: np.ndarray) -> np.ndarray:
     return np.ndarray(array.shape, array.dtype, data, place.first, array.strides)
 
 
-def pin(array: np.ndarray) -> Pin[np.ndarray]:
+def pin(array: np.ndarray[Any, Any]) -> Pin[np.ndarray[Any, Any]]:
     """Brings the array's bytes in and keeps them in RAM until the pin is released.
 
     As a context manager the pin gives the array. Raises `OverBudget` if the bytes do not fit into
@@ -104,7 +104,7 @@ def pin(array: np.ndarray) -> Pin[np.ndarray]:
     return place.region._pin(array, place.begin, place.end - place.begin)
 
 
-def prefetch(array: np.ndarray, *, wait: bool = True) -> None:
+def prefetch(array: np.ndarray[Any, Any], *, wait: bool = True) -> None:
     """Brings the array's bytes in, as many of them as the budget can hold at once.
 
     With `wait=False` a thread of the pond brings them in while the caller goes on; see
@@ -119,7 +119,7 @@ def prefetch(array: np.ndarray, *, wait: bool = True) -> None:
         place.region.prefetch(place.begin, place.end - place.begin, wait=wait)
 
 
-def advise(array: np.ndarray, advice: str) -> None:
+def advise(array: np.ndarray[Any, Any], advice: str) -> None:
     """Advises the pond about the array's bytes, as `Region.advise` does, with the same errors.
 
     >>> pond = millpond.Pond("16M")
@@ -130,7 +130,7 @@ def advise(array: np.ndarray, advice: str) -> None:
         place.region.advise(advice, place.begin, place.end - place.begin)
 
 
-def discard(array: np.ndarray) -> int:
+def discard(array: np.ndarray[Any, Any]) -> int:
     """Drops the whole pages among the array's bytes, and returns how many bytes they have.
 
     The dropped pages read as zeros and take neither RAM nor room in the store. A page that the

@@ -15,11 +15,14 @@ import numpy as np
 
 from ._errors import InvalidError
 
+_format: Any = np.lib.format
+"""Older versions of numpy have no types for it."""
+
 PIECE = 4 << 20
 """How many bytes are read or written at once."""
 
 
-def save(path: Union[str, os.PathLike[str]], array: np.ndarray) -> None:
+def save(path: Union[str, os.PathLike[str]], array: np.ndarray[Any, Any]) -> None:
     """Writes an array to a file in numpy's format, in pieces.
 
     The array need not lie in a pond. The file has the name that is given; `numpy.save` would add
@@ -43,13 +46,13 @@ def save(path: Union[str, os.PathLike[str]], array: np.ndarray) -> None:
     columns = array.flags.f_contiguous and not array.flags.c_contiguous
     rows = array.T if columns else array
     described = {
-        "descr": np.lib.format.dtype_to_descr(array.dtype),
+        "descr": _format.dtype_to_descr(array.dtype),
         "fortran_order": columns,
         "shape": array.shape,
     }
     with open(path, "wb") as file:
         try:
-            np.lib.format.write_array_header_1_0(file, described)
+            _format.write_array_header_1_0(file, described)
         except UnicodeEncodeError:
             raise InvalidError(f"names of {array.dtype} are beyond Latin-1: rename them") from None
         except ValueError:
@@ -67,17 +70,17 @@ def header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     Raises `ValueError` for another kind of file.
     """
     # Version 2 has longer headers, and version 3 names beyond Latin-1.
-    version = np.lib.format.read_magic(file)
+    version = _format.read_magic(file)
     if version == (1, 0):
-        shape, columns, dtype = np.lib.format.read_array_header_1_0(file)
+        shape, columns, dtype = _format.read_array_header_1_0(file)
     elif version == (2, 0):
-        shape, columns, dtype = np.lib.format.read_array_header_2_0(file)
+        shape, columns, dtype = _format.read_array_header_2_0(file)
     else:
         raise ValueError(f"version {version} of numpy's format is not known here: use numpy.load")
     return shape, columns, dtype
 
 
-def fill(rows: np.ndarray, file: BinaryIO) -> None:
+def fill(rows: np.ndarray[Any, Any], file: BinaryIO) -> None:
     """Reads the elements of an array that is contiguous by rows.
 
     Raises `ValueError` if the file ends before that.
@@ -92,7 +95,7 @@ def fill(rows: np.ndarray, file: BinaryIO) -> None:
         piece[...] = np.frombuffer(read, piece.dtype)
 
 
-def _pieces(rows: np.ndarray) -> Any:
+def _pieces(rows: np.ndarray[Any, Any]) -> Any:
     """Returns the array's elements by rows, in pieces."""
     return np.nditer(
         rows,

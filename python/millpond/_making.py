@@ -55,7 +55,7 @@ class Making:
         order: Order = "C",
         group: Optional[Group] = None,
         folios: Optional[str] = None,
-    ) -> np.ndarray:
+    ) -> np.ndarray[Any, Any]:
         """Makes an array as `numpy.zeros` does.
 
         Raises `InvalidError` if the dtype refers to Python objects.
@@ -78,7 +78,7 @@ class Making:
         order: Order = "C",
         group: Optional[Group] = None,
         folios: Optional[str] = None,
-    ) -> np.ndarray:
+    ) -> np.ndarray[Any, Any]:
         """Makes an array as `numpy.empty` does. The array reads as zeros."""
         return self.zeros(shape, dtype, order=order, group=group, folios=folios)
 
@@ -91,7 +91,7 @@ class Making:
         order: Order = "C",
         group: Optional[Group] = None,
         folios: Optional[str] = None,
-    ) -> np.ndarray:
+    ) -> np.ndarray[Any, Any]:
         """Makes an array as `numpy.full` does."""
         kind = np.asarray(fill_value).dtype if dtype is None else dtype
         made = self.zeros(shape, kind, order=order, group=group, folios=folios)
@@ -106,7 +106,7 @@ class Making:
         order: Optional[Order] = None,
         group: Optional[Group] = None,
         folios: Optional[str] = None,
-    ) -> np.ndarray:
+    ) -> np.ndarray[Any, Any]:
         """Returns `source` itself if it is an array that lies in this pond, or else a copy there.
 
         As with `numpy.asarray`, an array of another dtype or order is copied. `group` and `folios`
@@ -129,7 +129,7 @@ class Making:
 
     def from_array(
         self, source: Any, *, group: Optional[Group] = None, folios: Optional[str] = None
-    ) -> np.ndarray:
+    ) -> np.ndarray[Any, Any]:
         """Makes a copy of an array in the pond, of the same shape, dtype and order of axes.
 
         `source` is an array of numpy's, a chunked array on a disk, or an array of another library
@@ -155,7 +155,7 @@ class Making:
         *,
         group: Optional[Group] = None,
         folios: Optional[str] = None,
-    ) -> np.ndarray:
+    ) -> np.ndarray[Any, Any]:
         """Makes an array of a file that `millpond.save` or `numpy.save` has written.
 
         The file is read in pieces, so an array may be larger than RAM. Raises `ValueError` for a
@@ -177,7 +177,7 @@ class Making:
         order: Optional[Order] = None,
         group: Optional[Group] = None,
         folios: Optional[str] = None,
-    ) -> np.ndarray:
+    ) -> np.ndarray[Any, Any]:
         """Makes a copy of `source` in the pond, with the axes in the source's order by default.
 
         `source` is an array, a chunked array on a disk, or an object that `numpy.asarray` takes.

@@ -83,7 +83,7 @@ class Region(Ranges):
         *,
         offset: Size = 0,
         order: Order = "C",
-    ) -> np.ndarray:
+    ) -> np.ndarray[Any, Any]:
         """Makes an array over the bytes from `offset` on.
 
         `order` is the order of the array's axes, "C" or "F". Without a shape the array has one axis
@@ -105,7 +105,7 @@ class Region(Ranges):
             )
         return np.ndarray(form.shape, form.dtype, data, begin, order=order)
 
-    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> np.ndarray:
+    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> np.ndarray[Any, Any]:
         """Lets `np.asarray(region)` return the region's bytes without a copy."""
         data = self._bytes()
         if copy or (dtype is not None and np.dtype(dtype) != data.dtype):
@@ -114,7 +114,7 @@ class Region(Ranges):
             return np.array(data, dtype=dtype)
         return data
 
-    def _bytes(self) -> np.ndarray:
+    def _bytes(self) -> np.ndarray[Any, Any]:
         self._handle.require_own()
         with self._handle:
             fresh = Lease(self)

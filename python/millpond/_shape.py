@@ -28,7 +28,7 @@ class Form(NamedTuple):
     """A resolved shape and dtype, and the bytes that an array of them needs."""
 
     shape: tuple[int, ...]
-    dtype: np.dtype
+    dtype: np.dtype[Any]
     nbytes: int
 
 

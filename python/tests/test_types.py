@@ -16,7 +16,9 @@ from .support import PACKAGE
 class Types(unittest.TestCase):
     def mypy(self, *arguments):
         if importlib.util.find_spec("mypy") is None:
-            self.skipTest(f"no mypy for {sys.executable}: pip install mypy")
+            reason = f"no mypy for {sys.executable}: pip install mypy"
+            print(f"skipped: {reason}", file=sys.stderr)
+            self.skipTest(reason)
         with tempfile.TemporaryDirectory() as cache:
             return subprocess.run(
                 [sys.executable, "-m", "mypy", "--strict", "--cache-dir", cache, *arguments],

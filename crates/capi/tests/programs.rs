@@ -153,8 +153,8 @@ fn the_example_stays_within_its_budget() {
     }
 }
 
-/// The library once ended the first program that was run under valgrind: it looked for the vDSO where the kernel had put
-/// it, and valgrind had taken that away.
+/// The library once ended the first program that was run under valgrind: it looked for the vDSO where the kernel had
+/// put it, and valgrind had taken that away.
 #[test]
 fn valgrind_finds_nothing_wrong() {
     if Command::new("valgrind").arg("--version").output().is_err() {

@@ -190,7 +190,7 @@ enum MapCall {
 }
 
 fn map_call() -> impl Strategy<Value = MapCall> {
-    let key = || 0..60_000_u32;
+    let key = || 0..15_000_u32;
     prop_oneof![
         4 => (key(), any::<u64>()).prop_map(|(key, value)| MapCall::Insert(key, value)),
         4 => key().prop_map(MapCall::Remove),
@@ -200,8 +200,8 @@ fn map_call() -> impl Strategy<Value = MapCall> {
     ]
 }
 
-/// 1 KiB.
-type Value = [u64; 128];
+/// 4 KiB.
+type Value = [u64; 512];
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 8, max_shrink_iters: 200, ..ProptestConfig::default() })]
@@ -231,8 +231,8 @@ proptest! {
         let heap = PondAlloc::new(&manager).unwrap();
         let mut map = HashMap::new_in(heap.clone());
         let mut model = std::collections::HashMap::new();
-        let value = |seed: u64| PondBox::new_in([seed; 128] as Value, heap.clone());
-        for key in 0..60_000 {
+        let value = |seed: u64| PondBox::new_in([seed; 512] as Value, heap.clone());
+        for key in 0..15_000 {
             map.insert(key, value(key.into()));
             model.insert(key, u64::from(key));
         }

@@ -270,6 +270,8 @@ pub use vec::{IntoIter, Plain, PondVec, PondVecBuilder};
 mod pages {
     #[doc = include_str!("../../../README.md")]
     struct Readme;
+    #[doc = include_str!("../README.md")]
+    struct OfThePackage;
     #[doc = include_str!("../../../docs/guide/src/rust.md")]
     struct Rust;
     #[doc = include_str!("../../../docs/guide/src/allocators.md")]

@@ -1,7 +1,7 @@
 //! Measured processes under `millpond run`: this executable, started by `millpond` with the preload library.
 
 use crate::error::{BenchError, Skip};
-use millpond_cli::run::{DeliveryChoice, env};
+use millpond_cli::run::{DeliveryChoice, library};
 use millpond_cli::sibling;
 use std::process::Command;
 
@@ -18,7 +18,7 @@ pub fn can_run() -> Result<(), Skip> {
 /// # Errors
 /// The reason why they cannot be run.
 pub fn can_run_by(delivery: DeliveryChoice) -> Result<(), Skip> {
-    env::find_library().map_err(|error| Skip(error.to_string()))?;
+    library::find().map_err(|error| Skip(error.to_string()))?;
     millpond_cli::doctor::require_for_run(delivery).map_err(|error| Skip(error.to_string()))
 }
 

@@ -25,7 +25,8 @@ pub struct BenchArgs {
 pub enum BenchError {
     /// `millpond-bench` is not there.
     #[error(
-        "{0}; `cargo build --release -p millpond-bench` makes it, and it belongs beside `millpond`"
+        "{0}; the archive and the packages of Millpond have it, and in a checkout `cargo build --release -p \
+         millpond-bench` makes it: put it beside `millpond`"
     )]
     Missing(#[source] io::Error),
     /// `millpond-bench` is there and cannot be started.

@@ -5,7 +5,7 @@
 
 use crate::machine::Machine;
 use crate::print;
-use crate::run::{DeliveryChoice, env};
+use crate::run::{DeliveryChoice, library};
 use clap::Args;
 use millpond_mmu::capabilities::PROTECTIONS;
 use millpond_mmu::{Capabilities, Capability, capabilities};
@@ -88,7 +88,7 @@ impl From<&Capability> for Finding {
 /// # Errors
 /// When the findings cannot be printed.
 pub fn doctor(args: &DoctorArgs) -> Result<u8, DoctorError> {
-    let library = env::find_library();
+    let library = library::find();
     let mut problems = Vec::new();
     problems.extend(
         require_for_run(DeliveryChoice::Auto)
@@ -103,7 +103,7 @@ pub fn doctor(args: &DoctorArgs) -> Result<u8, DoctorError> {
         direct: Watch::of(capabilities()).map(Watch::name),
         capabilities: capabilities().list.iter().map(Finding::from).collect(),
         machine: Machine::look(),
-        preload_library: library.ok().map(|path| path.to_string_lossy().into_owned()),
+        preload_library: library.ok().map(|found| found.to_string()),
     };
     let text = if args.json {
         serde_json::to_string_pretty(&findings).map_err(io::Error::from)? + "\n"

@@ -221,6 +221,26 @@ fn a_program_that_cannot_run_under_a_budget_is_126() {
 }
 
 #[test]
+fn a_library_that_is_named_and_not_there_is_125() {
+    let directory = open_directory();
+    let alone = install(directory.path());
+    for named in ["/no/where.so", "/"] {
+        let command = |arguments: &[&str]| {
+            let mut command = Command::new(&alone);
+            command.args(arguments).env("MILLPOND_PRELOAD", named);
+            command.output().unwrap()
+        };
+        let text = message(&command(&["run", "--ram", "64M", "true"]), 125);
+        assert!(
+            text.contains(&format!("MILLPOND_PRELOAD names {named}")) && text.contains("unset"),
+            "{text}"
+        );
+        assert_eq!(command(&["doctor"]).status.code(), Some(1));
+    }
+}
+
+#[cfg(not(feature = "embed"))]
+#[test]
 fn a_missing_library_is_125() {
     let directory = open_directory();
     let alone = install(directory.path());
@@ -261,6 +281,24 @@ fn a_missing_program_that_measures_is_127_and_one_that_is_there_has_all_argument
     assert_eq!(output.stdout, b"swap --json --help -- -x\n");
 }
 
+/// What a program under `program run` has in `LD_PRELOAD`, with these variables.
+fn loaded(program: &Path, variables: &[(&str, &Path)]) -> PathBuf {
+    let mut command = Command::new(program);
+    command
+        .args([
+            "run",
+            "--ram=64M",
+            "--report=none",
+            "sh",
+            "-c",
+            "echo $LD_PRELOAD",
+        ])
+        .env_remove("MILLPOND_PRELOAD")
+        .envs(variables.iter().copied());
+    let output = command.output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().into()
+}
+
 #[test]
 fn the_library_is_found_in_each_of_its_places() {
     if !can_run() {
@@ -268,32 +306,64 @@ fn the_library_is_found_in_each_of_its_places() {
     }
     let directory = open_directory();
     let program = install(&directory.path().join("bin"));
-    let elsewhere = open_directory();
-    let named = stub(elsewhere.path());
-    let seen = |variable: &Path| {
-        let mut command = Command::new(&program);
-        command.args([
-            "run",
-            "--ram=64M",
-            "--report=none",
-            "sh",
-            "-c",
-            "echo $LD_PRELOAD",
-        ]);
-        let output = command.env("MILLPOND_PRELOAD", variable).output().unwrap();
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
-    };
-    assert_eq!(Path::new(&seen(&named)), named);
-    let installed = directory.path().join("lib/millpond");
-    fs::create_dir_all(&installed).unwrap();
-    assert_eq!(Path::new(&seen(&named)), named);
-    let installed = stub(&installed);
+    let prefix = directory.path().join("lib/millpond");
+    fs::create_dir_all(&prefix).unwrap();
+    let installed = stub(&prefix);
     assert_eq!(
-        Path::new(&seen(&named)).canonicalize().unwrap(),
+        loaded(&program, &[]).canonicalize().unwrap(),
         installed.canonicalize().unwrap()
     );
     let beside = stub(&directory.path().join("bin"));
-    assert_eq!(Path::new(&seen(&named)), beside);
+    assert_eq!(loaded(&program, &[]), beside);
+    // Whoever names a library means it: until version 0.1.0 the installed ones came before.
+    let elsewhere = open_directory();
+    let named = stub(elsewhere.path());
+    assert_eq!(loaded(&program, &[("MILLPOND_PRELOAD", &named)]), named);
+    assert_eq!(
+        loaded(&program, &[("MILLPOND_PRELOAD", Path::new(""))]),
+        beside
+    );
+}
+
+/// After `cargo install` there was no library: that installs programs only, and `millpond run` named a checkout that
+/// its user did not have.
+#[cfg(feature = "embed")]
+#[test]
+fn a_command_that_is_installed_alone_brings_its_library() {
+    if !can_run() {
+        return;
+    }
+    let directory = open_directory();
+    let program = install(&directory.path().join("bin"));
+    let home = directory.path().join("home");
+    fs::create_dir(&home).unwrap();
+    let nowhere = Path::new("");
+    let seen = loaded(&program, &[("HOME", &home), ("XDG_CACHE_HOME", nowhere)]);
+    assert!(seen.starts_with(home.join(".cache/millpond")), "{seen:?}");
+    assert!(fs::read(&seen).unwrap().starts_with(b"\x7fELF"));
+    // Without a place for it the library is in memory, and the program is managed all the same.
+    let mut command = Command::new(&program);
+    command
+        .args([
+            "run",
+            "--ram=64M",
+            "--report=json",
+            "sh",
+            "-c",
+            "echo $LD_PRELOAD",
+        ])
+        .env_remove("MILLPOND_PRELOAD")
+        .envs([("HOME", nowhere), ("XDG_CACHE_HOME", nowhere)]);
+    let output = command.output().unwrap();
+    let seen = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        seen.starts_with("/proc/") && seen.contains("/fd/"),
+        "{seen}"
+    );
+    let report = String::from_utf8(output.stderr).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    let processes = report["processes"].as_array().map(Vec::len);
+    assert_eq!(processes, Some(1), "{report}");
 }
 
 #[test]
@@ -301,18 +371,25 @@ fn a_library_that_ld_preload_cannot_name_is_125() {
     let directory = open_directory();
     let spaced = directory.path().join("my tools");
     let program = install(&spaced);
-    stub(&spaced);
-    let text = message(
-        &Command::new(program)
-            .args(["run", "--ram=64M", "true"])
-            .output()
-            .unwrap(),
-        125,
-    );
+    let library = stub(&spaced);
+    let run = |named: &Path| {
+        let mut command = Command::new(&program);
+        command.args(["run", "--ram=64M", "true"]);
+        command.env("MILLPOND_PRELOAD", named).output().unwrap()
+    };
+    let text = message(&run(&library), 125);
     assert!(
         text.contains("my tools") && text.contains("MILLPOND_PRELOAD"),
         "{text}"
     );
+    // A command that holds the library puts it elsewhere by itself.
+    let beside = run(Path::new(""));
+    let status = if cfg!(feature = "embed") && can_run() {
+        0
+    } else {
+        125
+    };
+    assert_eq!(beside.status.code(), Some(status), "{beside:?}");
 }
 
 #[test]

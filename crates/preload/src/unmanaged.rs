@@ -105,9 +105,20 @@ fn without_library(list: &[u8]) -> Option<usize> {
         .iter()
         .position(|byte| b": ".contains(byte))
         .unwrap_or(list.len());
-    list[..end]
-        .ends_with(LIBRARY)
-        .then(|| list.len().saturating_sub(end + 1))
+    let first = &list[..end];
+    (first.ends_with(LIBRARY) || is_in_memory(first)).then(|| list.len().saturating_sub(end + 1))
+}
+
+/// Whether the path is `/proc/PID/fd/N`, by which `millpond run` names a library that has no file.
+fn is_in_memory(path: &[u8]) -> bool {
+    let is_number = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+    let mut parts = path.split(|&byte| byte == b'/');
+    parts.next() == Some(b"")
+        && parts.next() == Some(b"proc")
+        && parts.next().is_some_and(is_number)
+        && parts.next() == Some(b"fd")
+        && parts.next().is_some_and(is_number)
+        && parts.next().is_none()
 }
 
 /// Moves all entries behind `place` up by one.
@@ -159,6 +170,8 @@ mod tests {
         );
         assert_eq!(left(&["LD_PRELOAD=other.so"]), ["LD_PRELOAD=other.so"]);
         assert_eq!(left(&["LD_PRELOAD=/x/libmillpond_preload.so:"]), [""; 0]);
+        assert_eq!(left(&["LD_PRELOAD=/proc/1/fd/3"]), [""; 0]);
+        assert_eq!(left(&["LD_PRELOAD=/proc/1/fd/3:b.so"]), ["LD_PRELOAD=b.so"]);
         // The list cannot name such a path; `millpond run` does not start from there.
         assert_eq!(left(&[ours]), [ours]);
         assert_eq!(left(&[]), [""; 0]);

@@ -1,4 +1,4 @@
-//! The environment of the program: the preload library and its settings.
+//! The environment of the program: the preload library's settings, and the board.
 //!
 //! Everything goes through variables, because they also reach the programs that the program starts. A board that is a
 //! file with a name would be left behind by a kill, so the board has no name, and the variable names the supervisor's
@@ -8,78 +8,15 @@
 use crate::run::args::RunArgs;
 use millpond_board::{Board, BoardError};
 use std::ffi::{OsStr, OsString};
-use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-
-/// The preload library's file name.
-pub const LIBRARY: &str = "libmillpond_preload.so";
-/// The variable that names a preload library in another place.
-pub const LIBRARY_VARIABLE: &str = "MILLPOND_PRELOAD";
 
 /// Why the program's environment cannot be prepared.
 #[derive(Debug, thiserror::Error)]
 pub enum EnvError {
-    /// The library is in none of its places.
-    #[error(
-        "{LIBRARY} is not installed (looked for {}); build it with `cargo build --release -p millpond-preload`, or name it in {LIBRARY_VARIABLE}",
-        list(.0)
-    )]
-    NoLibrary(Vec<PathBuf>),
-    /// `LD_PRELOAD` cannot name the library: it separates by spaces and colons, expands `$`, and knows no quoting.
-    #[error(
-        "LD_PRELOAD cannot name {}, because of a space, colon or `$` in it; install millpond elsewhere, or name a copy in {LIBRARY_VARIABLE}",
-        .0.display()
-    )]
-    UnnameableLibrary(PathBuf),
-    /// There is no current directory from which the library was named.
-    #[error("cannot tell where the library named in {LIBRARY_VARIABLE} is: {0}")]
-    Directory(#[from] io::Error),
     /// The board cannot be made.
     #[error(transparent)]
     Board(#[from] BoardError),
-}
-
-fn list(paths: &[PathBuf]) -> String {
-    paths
-        .iter()
-        .map(|p| p.display().to_string())
-        .collect::<Vec<_>>()
-        .join(", ")
-}
-
-/// Finds the preload library: beside this executable, then in `../lib/millpond/`, then where [`LIBRARY_VARIABLE`] says.
-///
-/// # Errors
-/// When the library is in none of these places, or in one that `LD_PRELOAD` cannot name.
-pub fn find_library() -> Result<PathBuf, EnvError> {
-    let mut places = Vec::new();
-    if let Some(directory) = std::env::current_exe()
-        .ok()
-        .as_deref()
-        .and_then(Path::parent)
-    {
-        places.push(directory.join(LIBRARY));
-        if let Some(prefix) = directory.parent() {
-            places.push(prefix.join("lib/millpond").join(LIBRARY));
-        }
-    }
-    if let Some(named) = std::env::var_os(LIBRARY_VARIABLE).filter(|name| !name.is_empty()) {
-        places.push(std::path::absolute(named)?);
-    }
-    let Some(found) = places.iter().find(|path| path.is_file()) else {
-        return Err(EnvError::NoLibrary(places));
-    };
-    if found
-        .as_os_str()
-        .as_bytes()
-        .iter()
-        .any(|byte| b" :$\t\n".contains(byte))
-    {
-        return Err(EnvError::UnnameableLibrary(found.clone()));
-    }
-    Ok(found.clone())
 }
 
 /// The report board and the descriptor under which the program finds it.

@@ -16,6 +16,7 @@ mod deaf;
 mod elf;
 pub mod env;
 mod history;
+pub mod library;
 mod report;
 mod resolve;
 mod signals;
@@ -31,6 +32,7 @@ use args::ReportChoice;
 pub use args::{DeliveryChoice, OnStoreFull, RunArgs, StoreChoice, Switch};
 use env::{EnvError, SharedBoard};
 use history::Recorder;
+use library::{Library, LibraryError};
 use millpond_board::{SlotReading, now_ns};
 use report::{Asked, Report};
 use resolve::ResolveError;
@@ -46,7 +48,10 @@ pub enum RunError {
     /// The program is missing or unfit.
     #[error(transparent)]
     Resolve(#[from] ResolveError),
-    /// The library or the board cannot be prepared.
+    /// There is no library to load into the program.
+    #[error(transparent)]
+    Library(#[from] LibraryError),
+    /// The board cannot be prepared.
     #[error(transparent)]
     Environment(#[from] EnvError),
     /// The kernel does not let this user manage memory.
@@ -172,7 +177,8 @@ pub fn run(args: &RunArgs) -> Result<u8, RunError> {
 /// The findings about a program before it is started.
 pub struct Program {
     file: PathBuf,
-    library: PathBuf,
+    /// It can be loaded as long as this value lives.
+    library: Library,
 }
 
 impl Program {
@@ -183,7 +189,7 @@ impl Program {
     pub fn find(args: &RunArgs) -> Result<Self, RunError> {
         args.check()?;
         let file = resolve::resolve(&args.command[0], std::env::var_os("PATH").as_deref())?;
-        let library = env::find_library()?;
+        let library = library::find()?;
         doctor::require_for_run(args.delivery)?;
         if let StoreChoice::File(Some(path)) = &args.store {
             check_store(path)?;
@@ -203,7 +209,7 @@ impl Program {
         more: Vec<(&'static str, OsString)>,
         look: &mut dyn FnMut(),
     ) -> Result<Outcome, RunError> {
-        let mut variables = env::variables(args, &self.library, board);
+        let mut variables = env::variables(args, self.library.path(), board);
         variables.extend(more);
         supervise::supervise(&self.file, &args.command, &variables, look).map_err(|error| {
             RunError::Exec {

@@ -12,7 +12,7 @@
 //! A look costs a few reads for each process, and the mappings are read only until the question is answered for the
 //! file that the process executes. A process that may not be looked at (another user's) is left out.
 
-use crate::run::env::LIBRARY;
+use crate::run::library;
 use crate::run::status;
 use rustix::process::Pid;
 use serde::Serialize;
@@ -106,7 +106,7 @@ impl Watch {
         }
         if seen.without < CERTAIN {
             match fs::read_to_string(format!("/proc/{pid}/maps")) {
-                Ok(maps) if maps.contains(LIBRARY) => seen.is_managed = true,
+                Ok(maps) if maps.contains(library::NAME) => seen.is_managed = true,
                 Ok(maps) if !maps.is_empty() => seen.without += 1,
                 _ => {}
             }

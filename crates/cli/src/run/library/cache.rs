@@ -1,0 +1,294 @@
+//! The command's own library, in the user's cache or in memory.
+//!
+//! The file's name has the hash of its contents, so commands of different builds each have theirs. It is made under
+//! another name and renamed when it is whole, so all who see it see all of it, however many commands start at once.
+//! Each run compares it with the bytes that it should have (about a millisecond), and a file that differs is replaced.
+//!
+//! What is loaded into programs must not come from a directory where somebody else can put things. Directories below
+//! the cache are used only if they belong to this user and nobody else may write there; nor does the command make
+//! directories in another user's cache, as under a `sudo` that keeps `HOME`.
+
+use super::{NAME, is_nameable};
+use rustix::fs::{
+    MemfdFlags, SealFlags, StatVfsMountFlags, fcntl_add_seals, memfd_create, statvfs,
+};
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use twox_hash::XxHash3_128;
+
+/// Why the cache is not used.
+#[derive(Debug, thiserror::Error)]
+pub enum Unusable {
+    /// Neither variable names a directory.
+    #[error("neither XDG_CACHE_HOME nor HOME names a directory")]
+    NoHome,
+    /// Somebody else owns a directory, or may write there.
+    #[error("{} belongs to another user, or others may write there", .0.display())]
+    Foreign(PathBuf),
+    /// Programs cannot load from there.
+    #[error("{} is mounted without permission to execute", .0.display())]
+    NoExec(PathBuf),
+    /// `LD_PRELOAD` cannot name it.
+    #[error("LD_PRELOAD cannot name {}", .0.display())]
+    Unnameable(PathBuf),
+    /// The file system refused.
+    #[error("{}: {error}", .path.display())]
+    File {
+        /// The file or directory.
+        path: PathBuf,
+        /// The system's answer.
+        #[source]
+        error: io::Error,
+    },
+}
+
+fn at<T>(path: &Path, result: io::Result<T>) -> Result<T, Unusable> {
+    let path = path.to_owned();
+    result.map_err(|error| Unusable::File { path, error })
+}
+
+/// Answers a file of the user's cache that holds `bytes`. Makes it if need be.
+///
+/// # Errors
+/// Why the cache cannot be used.
+pub fn place(bytes: &[u8]) -> Result<PathBuf, Unusable> {
+    let variable = |name| std::env::var_os(name);
+    let cache = directory(variable("XDG_CACHE_HOME"), variable("HOME"))?;
+    place_in(&cache, bytes)
+}
+
+/// The user's cache. A relative path counts as none, as the XDG base directory specification has it.
+fn directory(cache: Option<OsString>, home: Option<OsString>) -> Result<PathBuf, Unusable> {
+    let absolute =
+        |path: Option<OsString>| path.map(PathBuf::from).filter(|path| path.is_absolute());
+    absolute(cache)
+        .or_else(|| absolute(home).map(|home| home.join(".cache")))
+        .ok_or(Unusable::NoHome)
+}
+
+fn place_in(cache: &Path, bytes: &[u8]) -> Result<PathBuf, Unusable> {
+    let ours = cache.join("millpond");
+    let hash = XxHash3_128::oneshot(bytes);
+    let directory = ours.join(format!("{}-{hash:032x}", env!("CARGO_PKG_VERSION")));
+    let path = directory.join(NAME);
+    if !is_nameable(&path) {
+        return Err(Unusable::Unnameable(path));
+    }
+    make(cache)?;
+    for made in [&ours, &directory] {
+        make(made)?;
+        at(made, is_only_ours(made))?
+            .then_some(())
+            .ok_or_else(|| Unusable::Foreign(made.clone()))?;
+    }
+    let mount = at(&directory, statvfs(&directory).map_err(io::Error::from))?;
+    if mount.f_flag.contains(StatVfsMountFlags::NOEXEC) {
+        return Err(Unusable::NoExec(directory));
+    }
+    if !holds(&path, bytes) {
+        at(&path, write(&directory, &path, bytes))?;
+    }
+    Ok(path)
+}
+
+/// Makes a directory and those above it, none of them in a directory of another user.
+fn make(directory: &Path) -> Result<(), Unusable> {
+    if directory.is_dir() {
+        return Ok(());
+    }
+    let there = directory.ancestors().find(|above| above.exists());
+    let there = there.unwrap_or(Path::new("/"));
+    if at(there, fs::metadata(there))?.uid() != user() {
+        return Err(Unusable::Foreign(there.to_owned()));
+    }
+    let made = DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(directory);
+    at(directory, made)
+}
+
+fn user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+fn is_only_ours(path: &Path) -> io::Result<bool> {
+    let seen = fs::symlink_metadata(path)?;
+    Ok(seen.uid() == user() && seen.mode() & 0o022 == 0 && !seen.is_symlink())
+}
+
+/// Whether the file is this user's and holds `bytes`.
+fn holds(path: &Path, bytes: &[u8]) -> bool {
+    let same = || -> io::Result<bool> {
+        if !is_only_ours(path)? || fs::metadata(path)?.len() != bytes.len() as u64 {
+            return Ok(false);
+        }
+        let mut file = File::open(path)?;
+        let mut piece = [0; 64 << 10];
+        for expected in bytes.chunks(piece.len()) {
+            let piece = &mut piece[..expected.len()];
+            file.read_exact(piece)?;
+            if piece != expected {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    };
+    // A file that cannot be read is made anew.
+    same().unwrap_or(false)
+}
+
+fn write(directory: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = tempfile::NamedTempFile::new_in(directory)?;
+    file.write_all(bytes)?;
+    file.as_file()
+        .set_permissions(Permissions::from_mode(0o755))?;
+    // A name that outlives a crash must not be that of an empty file.
+    file.as_file().sync_all()?;
+    file.persist(path)?;
+    Ok(())
+}
+
+/// Puts `bytes` into memory that nobody can change any more.
+///
+/// # Errors
+/// When the kernel has no such memory.
+pub fn memory(bytes: &[u8]) -> rustix::io::Result<OwnedFd> {
+    let memory = memfd_create(NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let mut left = bytes;
+    while !left.is_empty() {
+        let written = rustix::io::write(&memory, left)?;
+        left = &left[written..];
+    }
+    fcntl_add_seals(
+        &memory,
+        SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
+    )?;
+    Ok(memory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{chown, symlink};
+    use tempfile::TempDir;
+
+    #[test]
+    fn the_cache_is_where_the_variables_say() {
+        let directory = |cache: Option<&str>, home: Option<&str>| {
+            directory(cache.map(Into::into), home.map(Into::into)).ok()
+        };
+        assert_eq!(directory(Some("/c"), Some("/h")), Some("/c".into()));
+        for cache in [Some(""), Some("c"), None] {
+            assert_eq!(directory(cache, Some("/h")), Some("/h/.cache".into()));
+        }
+        assert_eq!(directory(None, Some("h")), None);
+        assert_eq!(directory(None, None), None);
+    }
+
+    #[test]
+    fn a_file_is_made_once_and_anew_when_it_was_changed() {
+        let root = TempDir::new().unwrap();
+        let cache = root.path().join("home/.cache");
+        let path = place_in(&cache, b"the library").unwrap();
+        assert!(path.ends_with(NAME));
+        let made = || fs::metadata(&path).unwrap();
+        let (inode, mode) = (made().ino(), made().mode() & 0o777);
+        assert_eq!(mode, 0o755);
+        assert_eq!(place_in(&cache, b"the library").unwrap(), path);
+        assert_eq!(made().ino(), inode);
+        for changed in ["the librarY", "the lib", ""] {
+            fs::write(&path, changed).unwrap();
+            assert_eq!(place_in(&cache, b"the library").unwrap(), path);
+            assert_eq!(fs::read(&path).unwrap(), b"the library");
+        }
+        assert_ne!(place_in(&cache, b"another one").unwrap(), path);
+        // Nothing else lies there.
+        let above = path.parent().unwrap();
+        assert_eq!(fs::read_dir(above).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_directory_where_others_may_write_is_not_used() {
+        let root = TempDir::new().unwrap();
+        let path = place_in(root.path(), b"x").unwrap();
+        for made in [
+            root.path().join("millpond").as_path(),
+            path.parent().unwrap(),
+        ] {
+            let before = fs::metadata(made).unwrap().permissions();
+            for mode in [0o777, 0o775, 0o757] {
+                fs::set_permissions(made, Permissions::from_mode(mode)).unwrap();
+                let refused = place_in(root.path(), b"x").unwrap_err();
+                assert!(
+                    matches!(&refused, Unusable::Foreign(path) if path == made),
+                    "{refused}"
+                );
+            }
+            fs::set_permissions(made, before).unwrap();
+        }
+        // A link would lead to a directory that was not looked at.
+        let other = TempDir::new().unwrap();
+        symlink(root.path().join("millpond"), other.path().join("millpond")).unwrap();
+        assert!(matches!(
+            place_in(other.path(), b"x"),
+            Err(Unusable::Foreign(_))
+        ));
+    }
+
+    /// Only root can make a file of another user, so the test needs root to show it.
+    #[test]
+    fn nothing_is_made_in_another_users_home_and_nothing_of_another_user_is_loaded() {
+        if user() != 0 {
+            println!("skipped: only root can give a directory to another user");
+            return;
+        }
+        let root = TempDir::new().unwrap();
+        let home = root.path().join("home");
+        fs::create_dir(&home).unwrap();
+        chown(&home, Some(65534), None).unwrap();
+        let refused = place_in(&home.join(".cache"), b"x").unwrap_err();
+        assert!(
+            matches!(&refused, Unusable::Foreign(path) if *path == home),
+            "{refused}"
+        );
+        assert_eq!(fs::read_dir(&home).unwrap().count(), 0);
+
+        let path = place_in(root.path(), b"x").unwrap();
+        chown(&path, Some(65534), None).unwrap();
+        assert_eq!(place_in(root.path(), b"x").unwrap(), path);
+        assert_eq!(fs::metadata(&path).unwrap().uid(), 0);
+        chown(path.parent().unwrap(), Some(65534), None).unwrap();
+        assert!(matches!(
+            place_in(root.path(), b"x"),
+            Err(Unusable::Foreign(_))
+        ));
+    }
+
+    #[test]
+    fn a_cache_that_cannot_be_written_or_named_says_so() {
+        let root = TempDir::new().unwrap();
+        let file = root.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert!(matches!(place_in(&file, b"x"), Err(Unusable::File { .. })));
+        let spaced = root.path().join("a b");
+        assert!(matches!(
+            place_in(&spaced, b"x"),
+            Err(Unusable::Unnameable(_))
+        ));
+        assert!(!spaced.exists());
+    }
+
+    #[test]
+    fn memory_holds_the_bytes_and_cannot_be_changed() {
+        let memory = memory(b"the library").unwrap();
+        let path = millpond_board::path_of(&memory);
+        assert_eq!(fs::read(&path).unwrap(), b"the library");
+        assert!(fs::write(&path, "another").is_err());
+        assert_eq!(fs::read(&path).unwrap(), b"the library");
+    }
+}

@@ -1,42 +1,85 @@
-"""Builds the shared library of the checkout around this directory, and puts it into the package.
+"""Builds the wheel: the package, the shared library that it calls, and the command `millpond`.
 
-The package calls the library through ctypes, so one wheel serves every Python 3 of an architecture:
-the wheel is tagged py3-none-linux_<arch>. The library is built from the source beside the package
-and not looked for elsewhere, since the package and the library must be of one version.
+setuptools-rust builds three crates of the workspace around this directory (in a source distribution:
+of the directory `rust` in it). The package calls its library through ctypes, so one wheel serves
+every Python 3 of an architecture: it is tagged py3-none-<platform>.
+
+| file in the wheel | installed as |
+| --- | --- |
+| millpond/libmillpond.so | beside the package's modules |
+| scripts/millpond | the command, in the environment's bin |
+| data/lib/millpond/libmillpond_preload.so | where the command finds it from its bin |
+
+MILLPOND_BUILT names a directory in which all three lie already, as `cargo xtask dist` has it; then
+nothing is built. SETUPTOOLS_RUST_CARGO_PROFILE chooses cargo's profile.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
-from setuptools import Distribution, setup
+from setuptools import setup
 from setuptools.command.bdist_wheel import bdist_wheel
-from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
+from setuptools_rust import Binding, RustBin, RustExtension
+from setuptools_rust.build import build_rust
 
-WORKSPACE = Path(__file__).resolve().parent.parent
+HERE = Path(__file__).resolve().parent
+WORKSPACE = HERE / "rust" if (HERE / "rust").is_dir() else HERE.parent
+PRELOAD = Path("build", "preload", "libmillpond_preload.so")
+# The licences of the crates in the programs. `cargo xtask dist` puts them there.
+NOTICES = Path("build", "THIRD-PARTY")
+# The crates that the three are made from.
+CRATES = (
+    "board capi cli core driver embed guard millpond mmu preload replay store sync".split()
+)
+# Cargo's names of the three files.
+BUILT = {
+    "millpond": "millpond",
+    "millpond.libmillpond": "libmillpond_capi.so",
+    "libmillpond_preload": "libmillpond_preload.so",
+}
 
 
-class BuildWithLibrary(build_py):
-    """Copies the package's modules, and the library beside them."""
-
-    def run(self) -> None:
-        super().run()
-        if not (WORKSPACE / "crates" / "capi" / "Cargo.toml").exists():
-            raise SystemExit(
-                "millpond: the Rust workspace is not around this directory: install from a "
-                "checkout, as in `pip install ./python`"
-            )
-        subprocess.run(
-            ["cargo", "build", "--release", "-p", "millpond-capi"], cwd=WORKSPACE, check=True
+def manifest(crate: str) -> str:
+    """Returns the path of a crate's manifest."""
+    path = WORKSPACE / "crates" / crate / "Cargo.toml"
+    if not path.exists():
+        raise SystemExit(
+            f"millpond: there is no {path}: install from a checkout, as in `pip install ./python`, "
+            "from a source distribution, or from a wheel"
         )
-        # An editable install needs no copy: it finds the library where cargo puts it.
-        if not self.editable_mode:
-            target = WORKSPACE / os.environ.get("CARGO_TARGET_DIR", "target")
-            built = target / "release" / "libmillpond_capi.so"
-            shutil.copyfile(built, Path(self.build_lib, "millpond", "libmillpond.so"))
+    return os.path.relpath(path, HERE)
+
+
+def library(name: str, crate: str) -> RustExtension:
+    """Returns a shared library without a binding to Python."""
+    return RustExtension(name, manifest(crate), binding=Binding.NoBinding, debug=False)
+
+
+class BuildRust(build_rust):
+    """Gives the libraries their plain names, and takes what is built already."""
+
+    def build_extension(self, ext: RustExtension):
+        built = os.environ.get("MILLPOND_BUILT")
+        if not built:
+            return super().build_extension(ext)
+        # The modules have the shape of those that the parent class answers: a name and a path.
+        modules, artifact_dir = [], None
+        for name in ext.target.values() if isinstance(ext, RustBin) else [ext.name]:
+            modules.append((name, str(Path(built, BUILT[name]).resolve())))
+        return modules, artifact_dir
+
+    def get_dylib_ext_path(self, ext: RustExtension, target_fname: str) -> str:
+        if target_fname == "libmillpond_preload":
+            return str(HERE / PRELOAD)
+        # An editable install finds the library where cargo puts it. A copy beside the modules would
+        # come before that one and grow old.
+        unused = HERE / "build" / "editable"
+        directory = unused if self.inplace else self.get_finalized_command("build_ext").build_lib
+        return str(Path(directory, *target_fname.split(".")).with_suffix(".so"))
 
 
 class PlainWheel(bdist_wheel):
@@ -46,14 +89,30 @@ class PlainWheel(bdist_wheel):
         return "py3", "none", super().get_tag()[2]
 
 
-class WithLibrary(Distribution):
-    """Declares that the distribution has binary code, although it has no extension module."""
+class WithRust(sdist):
+    """Puts the crates into the source distribution, which builds where cargo is."""
 
-    def has_ext_modules(self) -> bool:
-        return True
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        super().make_release_tree(base_dir, files)
+        rust = Path(base_dir, "rust")
+        unused = shutil.ignore_patterns("tests", "target", "examples", "__pycache__")
+        for crate in CRATES:
+            shutil.copytree(
+                WORKSPACE / "crates" / crate, rust / "crates" / crate, ignore=unused
+            )
+        for name in ("Cargo.toml", "Cargo.lock", "LICENSE-MIT", "LICENSE-APACHE"):
+            shutil.copyfile(WORKSPACE / name, rust / name)
 
 
 setup(
-    cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": PlainWheel},
-    distclass=WithLibrary,
+    cmdclass={"build_rust": BuildRust, "bdist_wheel": PlainWheel, "sdist": WithRust},
+    rust_extensions=[
+        RustBin("millpond", path=manifest("cli"), debug=False),
+        library("millpond.libmillpond", "capi"),
+        library("libmillpond_preload", "preload"),
+    ],
+    data_files=[
+        ("lib/millpond", [str(PRELOAD)]),
+        ("share/doc/millpond", [str(NOTICES)] if NOTICES.exists() else []),
+    ],
 )

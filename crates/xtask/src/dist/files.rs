@@ -1,12 +1,12 @@
 //! The files of the archive and their places.
 
-use super::{DistError, at, run};
+use super::VERSION;
+use crate::tool::{TaskError, at, run};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const VERSION: &str = env!("CARGO_PKG_VERSION");
 const MAJOR: &str = env!("CARGO_PKG_VERSION_MAJOR");
 
 /// What CMake is told: a target for programs that link with the library.
@@ -22,7 +22,7 @@ endif()
 ";
 
 /// Lays all files out that were built or are in the checkout. Answers the programs and shared libraries among them.
-pub fn lay_out(root: &Path, built: &Path, tree: &Path) -> Result<Vec<PathBuf>, DistError> {
+pub fn lay_out(root: &Path, built: &Path, tree: &Path) -> Result<Vec<PathBuf>, TaskError> {
     let programs = [
         ("millpond", "bin/millpond"),
         ("millpond-bench", "bin/millpond-bench"),
@@ -81,17 +81,17 @@ pub fn lay_out(root: &Path, built: &Path, tree: &Path) -> Result<Vec<PathBuf>, D
 }
 
 /// Writes a text with the directories above it.
-pub fn write(path: &Path, text: &str) -> Result<(), DistError> {
+pub fn write(path: &Path, text: &str) -> Result<(), TaskError> {
     make_above(path)?;
     at(path, fs::write(path, text))
 }
 
-pub fn make_above(path: &Path) -> Result<(), DistError> {
+pub fn make_above(path: &Path) -> Result<(), TaskError> {
     path.parent()
         .map_or(Ok(()), |above| at(above, fs::create_dir_all(above)))
 }
 
-fn copy(from: &Path, to: &Path, mode: u32) -> Result<(), DistError> {
+fn copy(from: &Path, to: &Path, mode: u32) -> Result<(), TaskError> {
     make_above(to)?;
     at(from, fs::copy(from, to))?;
     at(

@@ -1,6 +1,7 @@
 //! The version of glibc that a program or library needs: the newest that one of its symbols is bound to.
 
-use super::{DistError, at};
+use super::DistError;
+use crate::tool::at;
 use object::Endianness;
 use object::read::elf::ElfFile64;
 use std::path::Path;
@@ -59,6 +60,7 @@ fn newest(bytes: &[u8]) -> Result<Version, object::read::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tool::TaskError;
 
     #[test]
     fn versions_are_numbers_and_not_texts() {
@@ -79,7 +81,7 @@ mod tests {
         ));
         assert!(matches!(
             needed_by(Path::new("/no/where")),
-            Err(DistError::File { .. })
+            Err(DistError::Task(TaskError::File { .. }))
         ));
     }
 }

@@ -1,28 +1,45 @@
-//! `cargo xtask dist`: an archive that can be unpacked anywhere and used from there.
+//! `cargo xtask dist`: everything that is handed out, from one build.
 //!
-//! | in the archive | what it is |
+//! | kind | what it is |
+//! | --- | --- |
+//! | `archive` | a tree that can be unpacked anywhere and used from there (`files.rs`) |
+//! | `deb` | a Debian package of the command (`deb.rs`) |
+//! | `wheel` | a Python wheel with the package, its library and the command (`wheel.rs`) |
+//! | `image` | an image of a container that holds the tree below `/usr/local`, to be copied from (`image.rs`) |
+//!
+//! The tree:
+//!
+//! | in the tree | what it is |
 //! | --- | --- |
 //! | `bin/` | `millpond`, `millpond-bench` |
 //! | `lib/millpond/` | the library that `millpond run` loads into programs; the command finds it from `bin/` |
 //! | `lib/`, `include/` | `libmillpond` for C, shared and static, its header, pkg-config and CMake files, which name no place |
 //! | `share/man/`, completions | made from the words of the command line (`pages.rs`) |
-//! | `share/doc/millpond/` | README, licences |
+//! | `share/doc/millpond/` | README, licences, those of other crates too (`notices.rs`) |
 //!
 //! The oldest glibc that the programs start with is the newest version that one of their symbols asks for
 //! (`glibc.rs`). It is part of what is promised ([`GLIBC`]): a build that needs a newer one fails. What this machine's
-//! own libraries have decides, so an archive for older systems is made on an older system.
+//! own libraries have decides, so what is for older systems is made on an older system.
 
+mod deb;
 mod files;
 mod glibc;
+mod image;
+mod notices;
 mod pages;
+mod wheel;
 
+use crate::tool::{self, TaskError, at, run};
 use glibc::Version;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{fs, io};
 
-/// The oldest glibc that the archive promises to run with: Ubuntu 22.04 has 2.35, Debian 12 has 2.36, RHEL 9 has 2.34.
+/// The oldest glibc that is promised: Ubuntu 22.04 has 2.35, Debian 12 has 2.36, RHEL 9 has 2.34.
 const GLIBC: Version = Version(2, 34);
+
+/// The version of all that is made.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// `cargo xtask dist`'s arguments.
 #[derive(clap::Args)]
@@ -30,29 +47,41 @@ pub struct DistArgs {
     /// The profile to build with; `release` uses what tests have built, and is not stripped
     #[arg(long, default_value = "dist")]
     profile: String,
-    /// Make the archive even if it needs a newer glibc than is promised, as when it is made to be tried out
+    /// Make it even if it needs a newer glibc than is promised, as when it is made to be tried out
     #[arg(long)]
     any_glibc: bool,
-    /// The directory for the archive and its checksum
+    /// The directory for what is made
     #[arg(long, value_name = "DIRECTORY", default_value = "target/dist-out")]
     out: PathBuf,
+    /// Make these kinds only
+    #[arg(
+        long,
+        value_name = "KIND",
+        value_delimiter = ',',
+        default_value = "archive,deb,wheel,image"
+    )]
+    only: Vec<Kind>,
 }
 
-/// The reason why there is no archive.
+/// A kind of what is handed out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+enum Kind {
+    /// A tar archive and its checksum
+    Archive,
+    /// A Debian package, by cargo-deb
+    Deb,
+    /// A Python wheel
+    Wheel,
+    /// An image of a container, by Podman, Buildah or Docker
+    Image,
+}
+
+/// The reason why something could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum DistError {
-    /// A program that is needed failed, or is not there.
-    #[error("{0} failed: {1}")]
-    Failed(String, String),
-    /// A file cannot be made or read.
-    #[error("{}: {error}", .path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        #[source]
-        error: io::Error,
-    },
+    /// A file or program failed.
+    #[error(transparent)]
+    Task(#[from] TaskError),
     /// A file that is no program.
     #[error("{} cannot be read as ELF: {error}", .path.display())]
     NoElf {
@@ -63,7 +92,7 @@ pub enum DistError {
     },
     /// A program needs a newer C library than is promised.
     #[error(
-        "{} needs glibc {needs}, and the archive promises {GLIBC}: build it on an older system, or raise GLIBC in \
+        "{} needs glibc {needs}, and {GLIBC} is promised: build it on an older system, or raise GLIBC in \
          crates/xtask/src/dist/mod.rs and the README",
         .path.display()
     )]
@@ -75,41 +104,38 @@ pub enum DistError {
     },
 }
 
-/// Adds a path to an error.
-fn at<T>(path: &Path, result: io::Result<T>) -> Result<T, DistError> {
-    result.map_err(|error| DistError::File {
-        path: path.to_owned(),
-        error,
-    })
+/// What all kinds are made of.
+struct Made<'a> {
+    /// The directory for what is made.
+    out: &'a Path,
+    /// The directory where cargo puts what it builds.
+    built: &'a Path,
+    /// The profile's name.
+    profile: &'a str,
+    /// The tree of files.
+    tree: &'a Path,
+    /// The glibc that is promised, or none where any will do.
+    glibc: Option<Version>,
 }
 
-/// Runs a program to its end.
-fn run(command: &mut Command) -> Result<String, DistError> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.stderr(std::process::Stdio::inherit()).output();
-    let output = output.map_err(|error| DistError::Failed(name.clone(), error.to_string()))?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => Err(DistError::Failed(name, output.status.to_string())),
-    }
-}
-
-/// Builds, and makes the archive.
+/// Builds, and makes all kinds that are asked for.
 ///
 /// # Errors
 /// What could not be built, made or promised.
 pub fn dist(args: &DistArgs) -> Result<(), DistError> {
-    let root = root();
-    let built = build(&root, &args.profile)?;
+    let (root, built) = (tool::root(), build(&args.profile)?);
     let out = root.join(&args.out);
-    let (version, processor) = (env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
-    let name = format!("millpond-{version}-{processor}-linux-gnu");
-    let tree = out.join(&name);
-    if tree.exists() {
-        at(&tree, fs::remove_dir_all(&tree))?;
-    }
+    let tree = out.join(format!(
+        "millpond-{VERSION}-{}-linux-gnu",
+        std::env::consts::ARCH
+    ));
+    tool::empty(&tree)?;
     let programs = files::lay_out(&root, &built, &tree)?;
     pages::write(&tree)?;
+    files::write(
+        &tree.join("share/doc/millpond/THIRD-PARTY"),
+        &notices::text()?,
+    )?;
     let mut newest = Version(0, 0);
     for path in programs {
         let needs = glibc::needed_by(&path)?;
@@ -118,31 +144,30 @@ pub fn dist(args: &DistArgs) -> Result<(), DistError> {
         }
         newest = newest.max(needs);
     }
-    let archive = pack(&out, &name)?;
-    let bytes = at(&archive, fs::metadata(&archive))?.len();
-    println!(
-        "{} ({:.1} MiB; needs glibc {newest})",
-        archive.display(),
-        bytes as f64 / f64::from(1 << 20)
-    );
+    println!("{} (needs glibc {newest})", tree.display());
+    let made = Made {
+        out: &out,
+        built: &built,
+        profile: &args.profile,
+        tree: &tree,
+        glibc: (!args.any_glibc).then_some(GLIBC),
+    };
+    for kind in &args.only {
+        let file = match kind {
+            Kind::Archive => pack(&made)?,
+            Kind::Deb => deb::make(&made)?,
+            Kind::Wheel => wheel::make(&made)?,
+            Kind::Image => image::make(&made)?,
+        };
+        finish(&file)?;
+    }
     Ok(())
 }
 
-/// The checkout.
-fn root() -> PathBuf {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
-    crates
-        .and_then(Path::parent)
-        .unwrap_or(Path::new("/"))
-        .to_owned()
-}
-
-/// Builds all that the archive holds. Answers where it is.
-fn build(root: &Path, profile: &str) -> Result<PathBuf, DistError> {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-    cargo
-        .current_dir(root)
-        .args(["build", "--locked", "--profile", profile]);
+/// Builds all that is handed out. Answers where it is.
+fn build(profile: &str) -> Result<PathBuf, TaskError> {
+    let mut cargo = tool::cargo();
+    cargo.args(["build", "--locked", "--profile", profile]);
     for package in [
         "millpond-cli",
         "millpond-bench",
@@ -152,25 +177,57 @@ fn build(root: &Path, profile: &str) -> Result<PathBuf, DistError> {
         cargo.args(["-p", package]);
     }
     run(&mut cargo)?;
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| root.join("target"), |at| root.join(at));
-    Ok(target.join(profile))
+    Ok(tool::target().join(profile))
 }
 
-/// Packs the tree, in the same bytes whenever it holds the same, and writes its checksum beside it.
-fn pack(out: &Path, name: &str) -> Result<PathBuf, DistError> {
-    let archive = format!("{name}.tar.gz");
+/// Packs the tree, in the same bytes whenever it holds the same.
+fn pack(made: &Made<'_>) -> Result<PathBuf, TaskError> {
+    let name = made.tree.file_name().unwrap_or_default();
+    let archive = made.out.join(format!("{}.tar.gz", name.display()));
     let mut tar = Command::new("tar");
-    tar.current_dir(out).args([
+    tar.current_dir(made.out).args([
         "--sort=name",
         "--owner=0",
         "--group=0",
         "--numeric-owner",
         "--mtime=@0",
     ]);
-    run(tar.args(["-I", "gzip -n9", "-cf", &archive, name]))?;
-    let sum = run(Command::new("sha256sum").current_dir(out).arg(&archive))?;
-    let beside = out.join(format!("{archive}.sha256"));
+    run(tar.args(["-I", "gzip -n9", "-cf"]).arg(&archive).arg(name))?;
+    Ok(archive)
+}
+
+/// Writes a file's checksum beside it, and says that it is made.
+fn finish(file: &Path) -> Result<(), TaskError> {
+    let directory = file.parent().unwrap_or(Path::new("."));
+    let name = file.file_name().unwrap_or_default();
+    let sum = run(Command::new("sha256sum").current_dir(directory).arg(name))?;
+    let mut beside = file.as_os_str().to_owned();
+    beside.push(".sha256");
+    let beside = PathBuf::from(beside);
     at(&beside, fs::write(&beside, sum))?;
-    Ok(out.join(archive))
+    let bytes = at(file, fs::metadata(file))?.len();
+    println!(
+        "{} ({:.1} MiB)",
+        file.display(),
+        bytes as f64 / f64::from(1 << 20)
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_made_has_its_checksum_beside_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("a.tar.gz");
+        fs::write(&file, "").unwrap();
+        finish(&file).unwrap();
+        let sum = fs::read_to_string(directory.path().join("a.tar.gz.sha256")).unwrap();
+        assert_eq!(
+            sum,
+            "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855  a.tar.gz\n"
+        );
+    }
 }

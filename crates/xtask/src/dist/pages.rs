@@ -1,7 +1,7 @@
 //! Manual pages and completions, made from the words of the command line.
 
 use super::files::make_above;
-use super::{DistError, at};
+use crate::tool::{TaskError, at};
 use clap::CommandFactory;
 use clap_complete::Shell;
 use clap_complete::aot::generate;
@@ -17,7 +17,7 @@ const SHELLS: [(Shell, &str); 3] = [
 ];
 
 /// Writes all of them below `tree`.
-pub fn write(tree: &Path) -> Result<(), DistError> {
+pub fn write(tree: &Path) -> Result<(), TaskError> {
     let manual = tree.join("share/man/man1");
     at(&manual, fs::create_dir_all(&manual))?;
     at(&manual, clap_mangen::generate_to(Cli::command(), &manual))?;

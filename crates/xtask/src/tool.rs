@@ -1,0 +1,123 @@
+//! Running other programs, and what can go wrong with them and with files.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::{env, fs, io};
+
+/// What could not be done.
+#[derive(Debug, thiserror::Error)]
+pub enum TaskError {
+    /// A program that is needed failed.
+    #[error("{0} failed: {1}")]
+    Failed(String, String),
+    /// A program that is needed is not there.
+    #[error("{program} is not installed: {way_out}")]
+    Missing {
+        /// The program.
+        program: String,
+        /// How to install it, or to do without it.
+        way_out: &'static str,
+    },
+    /// A file cannot be made or read.
+    #[error("{}: {error}", .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        #[source]
+        error: io::Error,
+    },
+    /// A program printed something else than was agreed.
+    #[error("cannot read what {program} printed: {error}")]
+    Printed {
+        /// The program.
+        program: &'static str,
+        /// What is wrong with it.
+        error: String,
+    },
+}
+
+/// Adds a path to an error.
+pub fn at<T>(path: &Path, result: io::Result<T>) -> Result<T, TaskError> {
+    result.map_err(|error| TaskError::File {
+        path: path.to_owned(),
+        error,
+    })
+}
+
+/// Runs a program to its end. Answers what it printed.
+pub fn run(command: &mut Command) -> Result<String, TaskError> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.stderr(Stdio::inherit()).output();
+    let output = output.map_err(|error| TaskError::Failed(name.clone(), error.to_string()))?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(TaskError::Failed(name, output.status.to_string())),
+    }
+}
+
+/// The program's place, or an error with a way out.
+pub fn need(program: &str, way_out: &'static str) -> Result<PathBuf, TaskError> {
+    installed(program).ok_or_else(|| TaskError::Missing {
+        program: program.to_owned(),
+        way_out,
+    })
+}
+
+/// The program's place in `PATH` or where cargo installs programs.
+pub fn installed(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let cargo = env::var_os("CARGO_HOME").map(|home| Path::new(&home).join("bin"));
+    env::split_paths(&path)
+        .chain(cargo)
+        .map(|directory| directory.join(program))
+        .find(|place| place.is_file())
+}
+
+/// The cargo that runs this.
+pub fn cargo() -> Command {
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()));
+    cargo.current_dir(root());
+    cargo
+}
+
+/// The checkout.
+pub fn root() -> PathBuf {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+    crates
+        .and_then(Path::parent)
+        .unwrap_or(Path::new("/"))
+        .to_owned()
+}
+
+/// Cargo's target directory.
+pub fn target() -> PathBuf {
+    let root = root();
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |at| root.join(at))
+}
+
+/// An empty directory of this name.
+pub fn empty(directory: &Path) -> Result<(), TaskError> {
+    if directory.exists() {
+        at(directory, fs::remove_dir_all(directory))?;
+    }
+    at(directory, fs::create_dir_all(directory))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_fails_or_is_not_there_is_named() {
+        let failed = run(&mut Command::new("false")).unwrap_err().to_string();
+        assert!(failed.contains("false") && failed.contains('1'), "{failed}");
+        let missing = need("millpond-of-nobody", "do without it").unwrap_err();
+        assert_eq!(
+            missing.to_string(),
+            "millpond-of-nobody is not installed: do without it"
+        );
+        assert_eq!(run(Command::new("echo").arg("x")).unwrap(), "x\n");
+        assert!(installed("sh").is_some());
+    }
+}

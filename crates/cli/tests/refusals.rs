@@ -375,6 +375,10 @@ fn a_library_that_ld_preload_cannot_name_is_125() {
     let run = |named: &Path| {
         let mut command = Command::new(&program);
         command.args(["run", "--ram=64M", "true"]);
+        // What the command writes out must not stay in the home of whoever runs the tests.
+        command
+            .env("HOME", directory.path())
+            .env_remove("XDG_CACHE_HOME");
         command.env("MILLPOND_PRELOAD", named).output().unwrap()
     };
     let text = message(&run(&library), 125);

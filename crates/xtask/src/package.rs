@@ -92,7 +92,7 @@ fn install(crates: &[Published], packages: &Path, directory: &Path) -> Result<()
     tool::empty(&workspace)?;
     for one in crates {
         let file = packages.join(one.directory() + ".crate");
-        // Packages' files all have one old time, by which cargo would think that nothing has changed since the last try.
+        // Packages' files all have one old time. Cargo would think that nothing has changed since the last try.
         run(Command::new("tar")
             .current_dir(&workspace)
             .args(["--touch", "-xzf"])

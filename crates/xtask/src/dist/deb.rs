@@ -2,7 +2,7 @@
 //!
 //! cargo-deb makes it by what `[package.metadata.deb]` says in the manifest of the crate `millpond-cli`. That names
 //! files below `target/release/deb/`, where the tree is laid out first as Debian wants it: manual pages are compressed,
-//! and the changelog and the licences have Debian's form. Licences' own files would be there twice.
+//! and the changelog has Debian's form. The licences are in `packaging/copyright`; their own files would be there twice.
 
 use super::{Made, VERSION};
 use crate::tool::{self, TaskError, at, run};
@@ -75,11 +75,6 @@ fn lay_out(made: &Made<'_>, time: u64) -> Result<(), TaskError> {
         let path = documents.join(name);
         at(&path, fs::remove_file(&path))?;
     }
-    let (copyright, here) = (
-        tool::root().join("packaging/copyright"),
-        documents.join("copyright"),
-    );
-    at(&copyright, fs::copy(&copyright, here))?;
     compress(&documents.join("THIRD-PARTY"))?;
     changelog(&documents.join("changelog"), time)
 }

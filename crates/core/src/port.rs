@@ -349,3 +349,34 @@ pub trait Store: Send + Sync {
     /// The child `child` has exited or runs another program: what was kept for it may go.
     fn child_gone(&self, child: u64);
 }
+
+/// Why pages of a file could not be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FileFault {
+    /// The file ends before one of the pages: it has become shorter.
+    Ended,
+    /// The system refused, with this errno.
+    Io(i32),
+}
+
+/// The table in which the calling thread finds its descriptors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Descriptors {
+    /// The program's.
+    OfProgram,
+    /// The thread's own, which has none of the descriptors that the program opened after the thread began.
+    OfThread,
+}
+
+/// A file whose pages are those of a region ([`Kind::File`](crate::Kind::File)), in the same order.
+///
+/// Pages are counted from the region's first. Calls about different pages may run at the same time, and come from
+/// threads that serve a fault: none may call the program's allocator or touch managed memory.
+pub trait Backing: Send + Sync {
+    /// Fills `out`, whole pages, with the contents of the pages from `first` on. What lies behind the file's end in
+    /// its last page reads as zeros.
+    ///
+    /// # Errors
+    /// One of the pages could not be read. `out` may hold anything then.
+    fn read(&self, first: u32, out: &mut [u8], table: Descriptors) -> Result<(), FileFault>;
+}

@@ -258,6 +258,12 @@ impl<M: Memory> Driver<M> {
                 folio,
                 self.load_and_install_fold(all.parts(parts), at, frame, fresh),
             ),
+            Command::Read {
+                folio,
+                at,
+                frame,
+                fresh,
+            } => (folio, self.read_and_install(at, frame, fresh)),
             other => {
                 self.carry_out_quietly(other, results);
                 return None;
@@ -305,19 +311,16 @@ impl<M: Memory> Driver<M> {
                 self.wake_waiters();
             }
             Command::Poison { folio, at } => {
-                self.say_lost(at);
-                self.mmu.poison(at);
+                self.poison(at);
                 results.completed(folio, Outcome::Poisoned);
             }
-            // No region that a driver makes belongs to a file.
-            Command::Read { .. } | Command::WriteBack { .. } => {
-                unreachable!("{command:?} without a file")
-            }
+            Command::WriteBack { folio, at, .. } => results.completed(folio, self.write_back(at)),
             Command::Zero { .. }
             | Command::Copy { .. }
             | Command::Rescue { .. }
             | Command::Load { .. }
-            | Command::Fold { .. } => unreachable!("{command:?} installs"),
+            | Command::Fold { .. }
+            | Command::Read { .. } => unreachable!("{command:?} installs"),
             // These commands are carried out together, and were carried out before.
             Command::FreeFrame { .. }
             | Command::TakeOut { .. }
@@ -434,7 +437,7 @@ impl<M: Memory> Driver<M> {
     }
 
     /// Writes a line about pages that are lost.
-    fn say_lost(&self, at: PageRange) {
+    pub(crate) fn say_lost(&self, at: PageRange) {
         let from = self.mmu.address(at.start);
         say(format_args!("lost: {} bytes at {from:#x}", at.len.bytes()));
     }
@@ -447,7 +450,7 @@ impl<M: Memory> Driver<M> {
     }
 }
 
-fn filled_outcome(brought: FilledAndInstalled) -> Outcome {
+pub(crate) fn filled_outcome(brought: FilledAndInstalled) -> Outcome {
     let frame_kept = brought.populated;
     match brought.outcome {
         Ok(()) => Outcome::Installed { frame_kept },
@@ -475,7 +478,7 @@ fn install_outcome(placed: Result<Placed, InstallError>, has_frame: bool) -> Out
 
 /// Writes a line about the store. Under the scheduler a store fails a thousand times by intention, so nothing is
 /// written there.
-fn say(message: std::fmt::Arguments<'_>) {
+pub(crate) fn say(message: std::fmt::Arguments<'_>) {
     if cfg!(not(feature = "shuttle")) {
         report::line(message);
     }

@@ -6,6 +6,7 @@ use crate::recent::Witnessed;
 use crate::signals::SignalsBlocked;
 use crate::state::children::Children;
 use crate::state::config::{Background, OnStoreFull, Parts};
+use crate::state::files::Files;
 use crate::state::governor::Governor;
 use crate::state::latency::Latency;
 use crate::state::lazy_batch::LazyBatch;
@@ -40,6 +41,8 @@ pub struct Driver<M: Memory = Uffd> {
     pub mmu: M,
     pub(crate) nodes: Vec<u32>,
     pub(crate) store: Box<dyn Store>,
+    /// The files whose pages are regions'.
+    pub(crate) files: Files,
     pub(crate) delivery: Delivery,
     pub(crate) on_store_full: OnStoreFull,
     pub(crate) governor: Governor,
@@ -115,6 +118,7 @@ impl<M: Memory> Driver<M> {
             mmu: parts.mmu,
             nodes: parts.nodes,
             store: parts.store,
+            files: Files::new(),
             delivery: parts.delivery,
             on_store_full: parts.on_store_full,
             latency: Latency::new(),

@@ -38,9 +38,10 @@ pub enum FaultError {
 /// Whether a command brings in a large folio.
 fn is_large(command: Command) -> bool {
     match command {
-        Command::Zero { at, .. } | Command::Load { at, .. } | Command::Fold { at, .. } => {
-            at.len >= LARGE.pages()
-        }
+        Command::Zero { at, .. }
+        | Command::Load { at, .. }
+        | Command::Fold { at, .. }
+        | Command::Read { at, .. } => at.len >= LARGE.pages(),
         _ => false,
     }
 }
@@ -51,6 +52,7 @@ fn path_of(command: Command) -> Option<FaultPath> {
         Command::Zero { .. } => Some(FaultPath::FirstTouch),
         Command::Rescue { .. } => Some(FaultPath::Rescue),
         Command::Load { .. } | Command::Fold { .. } => Some(FaultPath::Load),
+        Command::Read { .. } => Some(FaultPath::Read),
         _ => None,
     }
 }
@@ -117,11 +119,16 @@ impl<M: Memory> Driver<M> {
             // A fault may be late: another thread has brought the page in since, the thread that touched it has gone
             // on, and the region has ended. The kernel answers each later touch of these addresses.
             Err(FaultError::Outside) if self.delivery.is_for_any_program() => Resolution::Foreign,
-            Err(_) => Resolution::Lost,
+            Err(_) => {
+                if self.delivery.is_by_signal() {
+                    self.say_unread(page);
+                }
+                Resolution::Lost
+            }
         };
         let ns = started.elapsed().as_nanos() as u64;
         self.latency.record(path, ns);
-        if let (FaultPath::Load, Some(groups)) = (path, groups) {
+        if let (FaultPath::Load | FaultPath::Read, Some(groups)) = (path, groups) {
             self.loaded(&groups, started, ns);
         }
         if resolution == Resolution::Installed {
@@ -206,8 +213,10 @@ struct Fault<'a, M: Memory> {
     throttled: u32,
     /// The time in which the thread waits for memory, from the first reclaim on.
     stalled: Option<Stall<'a, M>>,
-    /// The watchdog's note of a fault that takes more than one round, or reads from the store.
+    /// The watchdog's note of a fault that takes more than one round, or reads from the store or a file.
     watched: Option<Waiting<'a>>,
+    /// Whether a page that a file could not give before was asked for again.
+    asked_again: bool,
 }
 
 impl<'a, M: Memory> Fault<'a, M> {
@@ -223,6 +232,7 @@ impl<'a, M: Memory> Fault<'a, M> {
             throttled: 0,
             stalled: None,
             watched: None,
+            asked_again: false,
         }
     }
 
@@ -280,7 +290,14 @@ impl<'a, M: Memory> Fault<'a, M> {
             Reply::ReclaimGroup { group, pages } => {
                 self.reclaim_group(core, commands, group, pages);
             }
-            Reply::Refused(Refusal::Poisoned { .. }) => return Err(FaultError::Lost),
+            Reply::Refused(Refusal::Poisoned { .. }) => {
+                drop(core);
+                if std::mem::replace(&mut self.asked_again, true)
+                    || !self.driver.forget_failure(self.page, commands)
+                {
+                    return Err(FaultError::Lost);
+                }
+            }
             Reply::Refused(Refusal::OutOfRecords) => return Err(FaultError::OutOfRecords),
             Reply::Refused(_) => return Err(FaultError::Outside),
             reply @ (Reply::More { .. }
@@ -352,7 +369,7 @@ impl<'a, M: Memory> Fault<'a, M> {
         }
         for path in commands.iter().filter_map(path_of) {
             self.went(path);
-            if path == FaultPath::Load {
+            if matches!(path, FaultPath::Load | FaultPath::Read) {
                 self.watch();
             }
         }

@@ -14,6 +14,7 @@ mod driver;
 pub mod error;
 mod excess;
 pub mod fault;
+pub mod file;
 pub mod fork;
 pub mod free;
 mod give_back;

@@ -20,7 +20,16 @@ const ALONE: PageCount = PageCount(8 << 10);
 impl<M: Memory> Driver<M> {
     /// Takes addresses for a region, which no thread can touch yet. `None` when there is no free run that long.
     pub fn new_region(&self, pages: PageCount, order: OrderPolicy) -> Option<Named> {
-        let kind = Kind::Anonymous;
+        self.new_region_of(pages, order, Kind::Anonymous)
+    }
+
+    /// Takes addresses for a region whose pages are of this kind.
+    pub(crate) fn new_region_of(
+        &self,
+        pages: PageCount,
+        order: OrderPolicy,
+        kind: Kind,
+    ) -> Option<Named> {
         match self.tell(Event::CreateRegion { pages, order, kind }) {
             Reply::Region { region, range } => {
                 self.place(region, range);
@@ -67,7 +76,8 @@ impl<M: Memory> Driver<M> {
     }
 
     /// Tells the core that a region is no more. None of it is in memory or in the store.
-    pub fn forget_region(&self, (region, _): Named) {
+    pub fn forget_region(&self, (region, range): Named) {
+        self.forget_file(range);
         self.tell(Event::DropRegion { region });
     }
 

@@ -48,6 +48,8 @@ pub struct FaultLatencies {
     pub rescue: LatencySummary,
     /// Faults whose contents came from the store.
     pub load: LatencySummary,
+    /// Faults whose contents came from the file of their region.
+    pub read: LatencySummary,
     /// Faults that waited for work that another thread had under way.
     pub waited: LatencySummary,
     /// Faults that found no memory, so that the faulting thread reclaimed by itself.

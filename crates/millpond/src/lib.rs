@@ -25,6 +25,8 @@ mod builder;
 mod child;
 mod default_manager;
 mod error;
+mod file;
+mod file_error;
 mod group;
 mod heap;
 mod lazy;
@@ -45,6 +47,8 @@ pub use error::{
     AdviseError, BuildError, CollectError, PinError, RangeError, RegionError, RemapError,
     SetRamError, SnapshotError, StoreError, VolatileError,
 };
+pub use file::{FileRegion, FileSource, Mode};
+pub use file_error::{FileError, MapFileError};
 pub use group::{Group, GroupLimits, GroupStats};
 pub use heap::{HeapStats, PondAlloc};
 pub use manager::{Capabilities, Manager};

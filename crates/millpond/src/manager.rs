@@ -6,9 +6,10 @@ use crate::error::{BuildError, MIN_RAM, RegionError, SetRamError};
 use crate::group::Names;
 use crate::region::Region;
 use crate::vec::{Plain, PondVec};
-use millpond_core::{OrderPolicy, PAGE_SIZE, PageCount};
+use millpond_core::{Backing, OrderPolicy, PAGE_SIZE, PageCount};
 use millpond_driver::Driver;
 use millpond_driver::housekeeping::Others;
+use millpond_driver::state::named::Named;
 use millpond_driver::state::queue::FreeTuning;
 use millpond_driver::stats::Stats;
 use std::fmt;
@@ -186,14 +187,43 @@ impl Manager {
         let pages = PageCount::from_bytes_ceil(len as u64).ok_or(too_long)?;
         let driver = self.pond.driver();
         let order = order.into();
-        let bytes = pages.bytes();
         if let Some((id, range)) = driver.take_whole(pages, order) {
             return Ok(Region::new(Arc::clone(&self.pond), id, range, len));
         }
-        let mut created = driver.new_region(pages, order);
+        self.open_region(len, pages, || driver.new_region(pages, order))
+    }
+
+    /// A region of `len` bytes whose pages are a file's.
+    pub(crate) fn file_region(
+        &self,
+        len: usize,
+        backing: Arc<dyn Backing>,
+    ) -> Result<Region, RegionError> {
+        let too_long = RegionError::TooLong {
+            count: len,
+            size: 1,
+        };
+        let pages = PageCount::from_bytes_ceil(len as u64).ok_or(too_long)?;
+        let driver = self.pond.driver();
+        self.open_region(len, pages, || {
+            driver.new_file_region(pages, self.order, Arc::clone(&backing))
+        })
+    }
+
+    /// Opens a region that `create` takes addresses for. If there are none, those that are kept for reuse are given up
+    /// first.
+    fn open_region(
+        &self,
+        len: usize,
+        pages: PageCount,
+        create: impl Fn() -> Option<Named>,
+    ) -> Result<Region, RegionError> {
+        let driver = self.pond.driver();
+        let bytes = pages.bytes();
+        let mut created = create();
         if created.is_none() && driver.end_oldest_whole() {
             driver.quiesce();
-            created = driver.new_region(pages, order);
+            created = create();
         }
         let (id, range) = created.ok_or(RegionError::NoAddressSpace {
             bytes,

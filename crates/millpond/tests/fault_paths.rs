@@ -16,6 +16,7 @@ fn consistent(manager: &Manager) -> FaultLatencies {
         by.first_touch,
         by.rescue,
         by.load,
+        by.read,
         by.waited,
         by.reclaimed,
     ];

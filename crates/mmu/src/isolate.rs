@@ -7,6 +7,12 @@
 //! the program would wait for an end of file that never comes.
 
 use rustix::thread::{UnshareFlags, unshare_unsafe};
+use std::cell::Cell;
+
+thread_local! {
+    /// Whether this thread has left the program's descriptor table.
+    static IS_ISOLATED: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Gives the calling thread a descriptor table of its own with just the descriptors in `keep` (sorted by this call;
 /// negative ones are ignored). Where the kernel refuses, the shared table stays.
@@ -15,6 +21,7 @@ pub fn isolate_descriptors(keep: &mut [i32]) {
     if unsafe { unshare_unsafe(UnshareFlags::FILES) }.is_err() {
         return;
     }
+    IS_ISOLATED.set(true);
     keep.sort_unstable();
     let mut from = 0;
     for &fd in keep.iter().filter(|&&fd| fd >= 0) {
@@ -25,6 +32,13 @@ pub fn isolate_descriptors(keep: &mut [i32]) {
         from = fd + 1;
     }
     close_range(from, u32::MAX);
+}
+
+/// Whether the calling thread has a descriptor table of its own, in which a number that another thread knows says
+/// nothing.
+#[must_use]
+pub fn has_own_descriptors() -> bool {
+    IS_ISOLATED.get()
 }
 
 fn close_range(first: u32, last: u32) {

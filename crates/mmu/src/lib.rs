@@ -46,7 +46,7 @@ pub use delivery::{
 };
 pub use error::MmuError;
 pub use held::{Held, look_for_holds};
-pub use isolate::isolate_descriptors;
+pub use isolate::{has_own_descriptors, isolate_descriptors};
 pub use mask::Mask;
 pub use staging::processor_time;
 pub use sys::gate;

@@ -8,7 +8,9 @@
 //! - [`Spill`]: compressed RAM until that is full, the file afterwards.
 //! - [`Null`]: no store; every save of anything but zeros answers `Full`.
 //!
-//! They share one codec, one checksum and one slot table. Saving, loading and releasing neither call the global
+//! [`MappedFile`] is no store: its bytes are a program's file, which a region's pages are read from.
+//!
+//! The stores share one codec, one checksum and one slot table. Saving, loading and releasing neither call the global
 //! allocator nor use thread-local storage, and set no `errno`. All memory comes from the kernel by raw system calls,
 //! so that a store works in a signal handler of a program whose `malloc` is being replaced.
 //!
@@ -33,6 +35,7 @@ mod compressed_ram;
 mod error;
 mod file;
 mod image;
+mod mapped;
 mod mem;
 mod null;
 mod paged;
@@ -45,5 +48,6 @@ mod spill;
 pub use compressed_ram::{CompressedRam, CompressedRamConfig};
 pub use error::OpenError;
 pub use file::{FileStore, FileStoreConfig, IO_OF_STORE, Location};
+pub use mapped::{DataFile, DataFileError, MappedFile};
 pub use null::Null;
 pub use spill::Spill;

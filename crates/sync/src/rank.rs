@@ -86,6 +86,8 @@ ranks! {
     SlotRecords,
     /// Growth of an array that takes memory as it is used.
     TableGrowth,
+    /// The files whose pages are regions'.
+    Files,
     /// The ring of what cores were told last.
     Recent,
     /// The allocator of a preloaded library's own memory.

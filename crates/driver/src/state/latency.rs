@@ -26,18 +26,21 @@ pub enum FaultPath {
     Rescue,
     /// Contents came from the store.
     Load,
+    /// Contents came from a file.
+    Read,
     /// The fault waited for work that another thread had under way.
     Waited,
     /// The fault reclaimed.
     Reclaimed,
 }
 
-const PATHS: usize = 6;
+const PATHS: usize = 7;
 const ALL: [FaultPath; PATHS] = [
     FaultPath::Spurious,
     FaultPath::FirstTouch,
     FaultPath::Rescue,
     FaultPath::Load,
+    FaultPath::Read,
     FaultPath::Waited,
     FaultPath::Reclaimed,
 ];
@@ -105,6 +108,7 @@ impl Latency {
             first_touch: of(FaultPath::FirstTouch),
             rescue: of(FaultPath::Rescue),
             load: of(FaultPath::Load),
+            read: of(FaultPath::Read),
             waited: of(FaultPath::Waited),
             reclaimed: of(FaultPath::Reclaimed),
         }

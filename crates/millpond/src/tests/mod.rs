@@ -1,5 +1,6 @@
 //! Tests that see more than a user of the crate does.
 
 mod end_of_manager;
+mod failing_file;
 mod provoked;
 mod slow_load;

@@ -134,7 +134,7 @@ fn is_in_ram(fd: impl AsFd) -> bool {
 }
 
 /// Moves a descriptor to a high number, if the limit allows that.
-fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
+pub(crate) fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
     io::fcntl_dupfd_cloexec(&fd, HIGH).unwrap_or(fd)
 }
 

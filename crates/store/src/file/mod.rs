@@ -34,6 +34,7 @@ use awake::Awake;
 pub use awake::IO_OF_STORE;
 use cipher::Cipher;
 use clusters::Clusters;
+pub(crate) use io::out_of_the_way;
 use millpond_core::SlotId;
 use millpond_core::SlotPart;
 use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};

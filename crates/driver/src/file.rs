@@ -1,0 +1,177 @@
+//! Regions over files: pages come from their place in a file, and need no store.
+//!
+//! A program maps a file and its page cache grows with what it reads: nothing holds it to a budget, and a process in a
+//! memory cgroup waits for the kernel's idea of what to drop. A region over a file is the same plain memory under the
+//! budget: the core chooses what leaves, by the same rules as for anonymous memory, and each kind gives pages by the
+//! measured cost of its refaults.
+//!
+//! ```text
+//!   touch ─▶ core: Read ─▶ Backing::read ─▶ frame ─▶ mapped       core: WriteBack ─▶ dropped
+//!                             (pread)                                (limbo's old end)
+//! ```
+//!
+//! - *Where.* A region's pages are the file's, in their order ([`Kind::File`]). The table of files (`state/files.rs`)
+//!   has the file of each such region; a page's number in its region is its place. The entry of a page that is not in
+//!   memory says nothing, so 60 GB of file cost no slot.
+//! - *How much.* The order policy decides, as for all pages: a stream's faults double up to 2 MiB, and each folio is
+//!   one read; a lone touch reads 4 KiB.
+//! - *A clean page is dropped.* It has been in limbo like any other, so that a second touch costs a rescue and no read.
+//!   A file that is only read is never written, whatever is in the frame. Its memory stays writable for the kernel all
+//!   the same: pages that may not be written leave by a copy of single pages (`mmu/src/uffd/capture_protected.rs`),
+//!   where others leave by the leaf. What a stray pointer writes there is lost with the page, and never reaches the
+//!   file.
+//! - *Errors are of the page and the moment.* A read of several pages that fails is asked for again page by page, so
+//!   that the pages around a bad one come in. A single page that fails is poisoned in the core: the thread that asked
+//!   gets SIGBUS, or its call an error. That is not the end of the page, because the file may have it again (a file
+//!   that grew, a device that came back): the next touch, or the next call, forgets the poison and reads once more
+//!   ([`Driver::forget_failure`]). Where the faulting thread serves itself the kernel is not told of the poison at all,
+//!   since it would raise SIGBUS from then on without asking us; with a handler it must be told, as a sleeping thread
+//!   gets its SIGBUS by no other way, and only a call reads again.
+//! - *Descriptors.* Service threads of a handler-delivered manager have descriptor tables of their own, in which a file
+//!   that was opened later is missing. They fetch it from the program's for the time of the call ([`Descriptors`]).
+//!
+//! What it costs when the guess is wrong: a folio that came along unused cost its part of a read, and is dropped
+//! without a write.
+
+use crate::carry_out::{filled_outcome, say};
+use crate::driver::Driver;
+use crate::memory::Memory;
+use crate::signals::SignalsBlocked;
+use crate::state::named::Named;
+use crate::state::queue::FreedBy;
+use millpond_core::{
+    Backing, Commands, Descriptors, Event, FileFault, Frame, Kind, LoadError, OrderPolicy, Outcome,
+    PageCount, PageIndex, PageRange, PageState, Reply,
+};
+use rustix::io::Errno;
+use std::sync::Arc;
+
+impl<M: Memory> Driver<M> {
+    /// Takes addresses for a region whose pages are those of `backing`. No thread can touch it yet. `None` when there
+    /// is no free run that long.
+    pub fn new_file_region(
+        &self,
+        pages: PageCount,
+        order: OrderPolicy,
+        backing: Arc<dyn Backing>,
+    ) -> Option<Named> {
+        let region = self.new_region_of(pages, order, Kind::File)?;
+        let _quiet = SignalsBlocked::new();
+        self.files.insert(region.1, backing);
+        Some(region)
+    }
+
+    /// Why a page of a file could not be had, if that was of late.
+    pub fn file_fault(&self, page: PageIndex) -> Option<FileFault> {
+        let _quiet = SignalsBlocked::new();
+        self.files.why(page)
+    }
+
+    /// The first page of `range` that its file could not give of late. `None` also when the question would have to wait.
+    pub fn first_failed(&self, range: PageRange) -> Option<PageIndex> {
+        let _quiet = SignalsBlocked::new();
+        let _inside = self.gate.try_enter()?;
+        let core = self.lock();
+        let failed = |page: &PageIndex| core.page_state(*page) == PageState::Poisoned;
+        range.pages().find(failed)
+    }
+
+    /// Forgets the file of a region that has ended, if it had one.
+    pub(crate) fn forget_file(&self, range: PageRange) {
+        let _quiet = SignalsBlocked::new();
+        self.files.remove(range);
+    }
+
+    /// Reads a folio of a file's pages and maps it. Several pages that cannot be read as one are asked for again page
+    /// by page.
+    pub(crate) fn read_and_install(&self, at: PageRange, frame: Frame, fresh: bool) -> Outcome {
+        let read = &mut |bytes: &mut [u8]| self.read_file(at, bytes);
+        match filled_outcome(self.mmu.fill_and_install(frame, fresh, at, read)) {
+            Outcome::LoadFailed { frame_kept } if at.len > PageCount(1) => {
+                Outcome::InstallSplit { frame_kept }
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn read_file(&self, at: PageRange, bytes: &mut [u8]) -> Result<(), LoadError> {
+        let (file, first) = self.files.of(at.start).ok_or(LoadError::Missing)?;
+        let table = match millpond_mmu::has_own_descriptors() {
+            true => Descriptors::OfThread,
+            false => Descriptors::OfProgram,
+        };
+        let bytes = &mut bytes[..at.len.bytes() as usize];
+        file.read(first, bytes, table).map_err(|why| {
+            if at.len == PageCount(1) {
+                self.files.failed(at.start, why);
+            }
+            match why {
+                FileFault::Ended => LoadError::Missing,
+                FileFault::Io(errno) => LoadError::Io(errno),
+            }
+        })
+    }
+
+    /// Lets a folio of a file's pages go. Files are only read, so there is nothing to write.
+    pub(crate) fn write_back(&self, at: PageRange) -> Outcome {
+        debug_assert!(self.files.has(at.start), "{at} is no file's");
+        Outcome::Unchanged
+    }
+
+    /// Marks pages as lost. Where the thread that touches a file's page comes to us by itself, the kernel is told
+    /// nothing, and the line is written when one does. Otherwise the line comes first: a thread that sleeps at the page
+    /// gets SIGBUS at once.
+    pub(crate) fn poison(&self, at: PageRange) {
+        match self.files.has(at.start) {
+            true if self.delivery.is_by_signal() => return,
+            true => self.say_unread(at.start),
+            false => self.say_lost(at),
+        }
+        self.mmu.poison(at);
+    }
+
+    /// Writes a line that says why a thread that has touched `page` gets SIGBUS, if the page is a file's.
+    pub(crate) fn say_unread(&self, page: PageIndex) {
+        let at = self.mmu.address(page);
+        match self.files.why(page) {
+            Some(FileFault::Ended) => say(format_args!(
+                "the page at {at:#x} is not in its file any more: the file has become shorter"
+            )),
+            Some(FileFault::Io(errno)) => say(format_args!(
+                "the page at {at:#x} cannot be read from its file ({})",
+                Errno::from_raw_os_error(errno)
+            )),
+            None => {}
+        }
+    }
+
+    /// Has a page of a file that could not be read before be read again at the next fault: forgets its poison. False
+    /// when it is no file's. For threads inside the gate.
+    pub(crate) fn forget_failure(&self, page: PageIndex, commands: &mut Commands) -> bool {
+        if !self.files.has(page) {
+            return false;
+        }
+        let range = PageRange::new(page, PageCount(1));
+        loop {
+            let mut core = self.lock();
+            let reply = core.handle(Event::Discard { range }, commands);
+            let gathered = !commands.batch().is_empty();
+            if matches!(reply, Reply::Wait { .. }) && commands.is_empty() && !gathered {
+                drop(self.wait_settled(core));
+                continue;
+            }
+            drop(core);
+            self.carry_out(commands);
+            if gathered {
+                self.give_back(commands.batch(), FreedBy::Owner);
+            }
+            match reply {
+                Reply::Done => return true,
+                Reply::More { .. } | Reply::Wait { .. } => {}
+                // Another thread has brought the page in since, and pinned it, or no record is left: the fault finds
+                // out which.
+                _ => return true,
+            }
+        }
+    }
+}

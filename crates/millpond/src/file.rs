@@ -1,0 +1,407 @@
+//! A region over a file: data that is opened in place, and keeps to the budget.
+
+use crate::error::{AdviseError, PinError, RangeError, RegionError};
+use crate::file_error::{FileError, MapFileError};
+use crate::group::Group;
+use crate::manager::Manager;
+use crate::region::{Advice, PinGuard, Region, RegionStats};
+use millpond_core::{FileFault, PAGE_SIZE};
+use millpond_driver::error::MoveError;
+use millpond_store::{DataFile, MappedFile};
+use rustix::fd::{AsFd, BorrowedFd};
+use rustix::io::Errno;
+use std::fmt;
+use std::fs::File;
+use std::ops::{Bound, Range, RangeBounds};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Bytes that are copied under one pin.
+const PIECE: usize = 64 << 10;
+
+/// What happens to the bytes of a file's region when they leave memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Mode {
+    /// The file is only read. The memory must not be written to: what is written all the same is lost when its page
+    /// leaves memory, and never reaches the file.
+    ReadOnly,
+}
+
+/// A file to map: the path of one, or an open one.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum FileSource<'a> {
+    /// The path of a file, which is opened for the region.
+    Path(&'a Path),
+    /// An open file. The region has a descriptor of its own of it, so this one may be closed.
+    Open(BorrowedFd<'a>),
+}
+
+macro_rules! from_path {
+    ($($path:ty),*) => {$(
+        impl<'a> From<&'a $path> for FileSource<'a> {
+            fn from(path: &'a $path) -> Self {
+                Self::Path(path.as_ref())
+            }
+        }
+    )*};
+}
+
+from_path!(Path, PathBuf, str, String);
+
+impl<'a> From<&'a File> for FileSource<'a> {
+    fn from(file: &'a File) -> Self {
+        Self::Open(file.as_fd())
+    }
+}
+
+impl<'a> From<BorrowedFd<'a>> for FileSource<'a> {
+    fn from(fd: BorrowedFd<'a>) -> Self {
+        Self::Open(fd)
+    }
+}
+
+/// The bytes of a range of a file, as memory under the manager's budget. See [`Manager::map_file`].
+///
+/// They are read from the file when they are touched, a stream's ahead of its touches, and leave memory without being
+/// kept anywhere else. If the file cannot give a page (it has become shorter, the medium fails), a touch of that page
+/// raises SIGBUS, and the calls here that meet it are an error; all other pages go on, and a later touch or call tries
+/// again.
+///
+/// What holds for the memory of a [`Region`] holds here: with in-thread delivery it must be [pinned](Self::pin) for
+/// system calls, and threads that touch it must leave SIGBUS unblocked.
+pub struct FileRegion {
+    region: Region,
+    /// Bytes of the first page that come before the range.
+    skip: usize,
+    mode: Mode,
+}
+
+impl Manager {
+    /// Maps `range` of a file (byte offsets, which need not be multiples of anything).
+    ///
+    /// # Safety
+    /// As long as the region lives, nobody changes the bytes of the range in the file: references to them would see
+    /// them change. Should the file become shorter all the same, touches of what is missing raise SIGBUS.
+    ///
+    /// # Errors
+    /// The file cannot be opened, is no regular one, has not all of the range, or the manager has no addresses left.
+    ///
+    /// ```
+    /// use millpond::{Manager, Mode};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("numbers");
+    /// std::fs::write(&path, [7; 100_000])?;
+    /// let manager = Manager::builder().ram(16 << 20).build()?;
+    /// // SAFETY: nobody changes the file.
+    /// let file = unsafe { manager.map_file(&path, 10.., Mode::ReadOnly)? };
+    /// assert_eq!(file.len(), 99_990);
+    /// assert!(file.as_slice().iter().all(|&byte| byte == 7));
+    /// assert_eq!(manager.stats().store.slots, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub unsafe fn map_file<'a>(
+        &self,
+        source: impl Into<FileSource<'a>>,
+        range: impl RangeBounds<u64>,
+        mode: Mode,
+    ) -> Result<FileRegion, MapFileError> {
+        let file = match source.into() {
+            FileSource::Path(path) => DataFile::open(path)?,
+            FileSource::Open(fd) => DataFile::duplicate(fd)?,
+        };
+        let len = file.len().map_err(MapFileError::Length)?;
+        let range = bytes_of(&range, len)?;
+        let (start, end) = (range.start, range.end);
+        if end > len {
+            return Err(MapFileError::Beyond { start, end, len });
+        }
+        let skip = (start % PAGE_SIZE as u64) as usize;
+        let bytes = usize::try_from(end - start)
+            .ok()
+            .and_then(|n| n.checked_add(skip));
+        let bytes = bytes.ok_or(RegionError::TooLong {
+            count: usize::MAX,
+            size: 1,
+        })?;
+        let backing = Arc::new(MappedFile::new(file, &range));
+        Ok(FileRegion {
+            region: self.file_region(bytes, backing)?,
+            skip,
+            mode,
+        })
+    }
+}
+
+/// The offsets that `range` stands for in a file of `len` bytes.
+fn bytes_of(range: &impl RangeBounds<u64>, len: u64) -> Result<Range<u64>, MapFileError> {
+    let start = match range.start_bound() {
+        Bound::Included(&start) => start,
+        Bound::Excluded(&before) => before.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(&last) => last.saturating_add(1),
+        Bound::Excluded(&end) => end,
+        Bound::Unbounded => len,
+    };
+    match start < end {
+        true => Ok(start..end),
+        false => Err(MapFileError::Empty { start, end }),
+    }
+}
+
+impl FileRegion {
+    /// A region over a test's own file.
+    #[cfg(test)]
+    pub(crate) fn over(region: Region) -> Self {
+        Self {
+            region,
+            skip: 0,
+            mode: Mode::ReadOnly,
+        }
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.region.len() - self.skip
+    }
+
+    /// Always false: a region has at least one byte.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// How the file was mapped.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Address of the first byte. It has the same place in its page of 4,096 bytes as in the file, and does not change
+    /// while the region lives.
+    #[must_use]
+    pub fn as_ptr(&self) -> *const u8 {
+        // SAFETY: the region has `skip` bytes before the first one of the range.
+        unsafe { self.region.as_ptr().add(self.skip) }
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u8] {
+        &self.region.as_slice()[self.skip..]
+    }
+
+    /// Brings the pages that `range` touches into memory, as far as the budget holds them at once.
+    ///
+    /// # Errors
+    /// A bad range, or the first page that the file cannot give.
+    ///
+    /// ```
+    /// # use millpond::{FileError, Manager, Mode};
+    /// # let manager = Manager::builder().ram(16 << 20).build()?;
+    /// # let file = tempfile::tempfile()?;
+    /// file.set_len(20_000)?;
+    /// // SAFETY: nobody looks at the bytes that are cut off.
+    /// let region = unsafe { manager.map_file(&file, .., Mode::ReadOnly)? };
+    /// file.set_len(5_000)?;
+    /// assert_eq!(region.populate(0..20_000), Err(FileError::Ended { offset: 8192 }));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn populate(&self, range: Range<usize>) -> Result<(), FileError> {
+        let range = self.inner(&range)?;
+        self.region
+            .populate(range)
+            .map_err(|error| self.range_error(error))
+    }
+
+    /// Asks that the pages that `range` touches be brought in, and returns at once, as [`Region::prefetch`] does. A
+    /// page that the file cannot give is passed over.
+    ///
+    /// # Errors
+    /// A bad range, or the thread could not be started.
+    pub fn prefetch(&self, range: Range<usize>) -> Result<(), FileError> {
+        Ok(self.region.prefetch(self.inner(&range)?)?)
+    }
+
+    /// Gives a hint about the pages that `range` touches, as [`Region::advise`] does.
+    ///
+    /// # Errors
+    /// A bad range, or, for [`Advice::WillNeed`], a page that the file cannot give.
+    pub fn advise(&self, range: Range<usize>, advice: Advice) -> Result<(), FileError> {
+        let advised = self.region.advise(self.inner(&range)?, advice);
+        advised.map_err(|error| match error {
+            AdviseError::Range(error) => self.range_error(error),
+            other => other.into(),
+        })
+    }
+
+    /// Brings the pages that `range` touches into memory and keeps them there while the guard lives, as
+    /// [`Region::pin`] does.
+    ///
+    /// # Errors
+    /// A bad range, more than the budget can hold beside everything else, or a page that the file cannot give.
+    pub fn pin(&self, range: Range<usize>) -> Result<PinGuard<'_>, FileError> {
+        let range = self.inner(&range)?;
+        let mut result = self.region.pin(range.clone());
+        if let Err(PinError::Range(RangeError::Lost { offset })) = result {
+            // The page could not be had before. Bringing it in tries again, where a pin does not.
+            let page = offset.max(range.start)..(offset + PAGE_SIZE).min(range.end);
+            result = match self.region.populate(page) {
+                Ok(()) => self.region.pin(range),
+                Err(error) => Err(error.into()),
+            };
+        }
+        result.map_err(|error| match error {
+            PinError::Range(error) => self.range_error(error),
+            PinError::TooOften { offset } => PinError::TooOften {
+                offset: self.outer(offset),
+            }
+            .into(),
+            other => other.into(),
+        })
+    }
+
+    /// Copies the bytes from `offset` on into `out`, and reads from the file what is not in memory.
+    ///
+    /// # Errors
+    /// The bytes are not all in the region, or the first page that the file cannot give; `out` may hold a part then.
+    ///
+    /// ```
+    /// # use millpond::{Manager, Mode};
+    /// # let manager = Manager::builder().ram(16 << 20).build()?;
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("x");
+    /// std::fs::write(&path, "a line\n")?;
+    /// // SAFETY: nobody changes the file.
+    /// let region = unsafe { manager.map_file(&path, .., Mode::ReadOnly)? };
+    /// let mut word = [0; 4];
+    /// region.read_at(2, &mut word)?;
+    /// assert_eq!(&word, b"line");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<(), FileError> {
+        self.expect_inside(offset, out.len())?;
+        for (n, piece) in out.chunks_mut(PIECE).enumerate() {
+            let at = offset + n * PIECE;
+            if self.region.try_read(at + self.skip, piece) {
+                continue;
+            }
+            // What is pinned cannot leave before it is copied, so the copy raises no signal.
+            let pinned = self.pin(at..at + piece.len())?;
+            piece.copy_from_slice(&self.as_slice()[at..at + piece.len()]);
+            drop(pinned);
+        }
+        Ok(())
+    }
+
+    /// Copies the bytes from `offset` on into `out`, if all of them are mapped now, as [`Region::try_read`] does: the
+    /// answer is false if one is missing.
+    ///
+    /// # Errors
+    /// The bytes are not all in the region, or one is missing because the file could not give it of late.
+    ///
+    /// ```
+    /// # use millpond::{Manager, Mode};
+    /// # let manager = Manager::builder().ram(16 << 20).build()?;
+    /// # let file = tempfile::tempfile()?;
+    /// file.set_len(8192)?;
+    /// // SAFETY: nobody looks at the bytes that are cut off.
+    /// let region = unsafe { manager.map_file(&file, .., Mode::ReadOnly)? };
+    /// let mut out = [0; 8];
+    /// assert_eq!(region.try_read(4096, &mut out), Ok(false)); // never touched
+    /// region.populate(0..8192)?;
+    /// assert_eq!(region.try_read(4096, &mut out), Ok(true));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn try_read(&self, offset: usize, out: &mut [u8]) -> Result<bool, FileError> {
+        self.expect_inside(offset, out.len())?;
+        let at = offset + self.skip;
+        if self.region.try_read(at, out) {
+            return Ok(true);
+        }
+        let pages = self.region.pages(&(at..at + out.len()));
+        match self.region.driver().first_failed(pages) {
+            Some(page) => Err(self.lost(self.region.offset(page))),
+            None => Ok(false),
+        }
+    }
+
+    /// Bytes of the region by the place where they are. Bytes that are in none of these places are in the file alone.
+    #[must_use]
+    pub fn stats(&self) -> RegionStats {
+        self.region.stats()
+    }
+
+    /// Moves the region into another group, as [`Region::move_to`] does.
+    ///
+    /// # Errors
+    /// As [`Region::move_to`].
+    pub fn move_to(&self, group: &Group) -> Result<(), MoveError> {
+        self.region.move_to(group)
+    }
+
+    /// The range of the inner region that a range of this one is.
+    fn inner(&self, range: &Range<usize>) -> Result<Range<usize>, RangeError> {
+        let (start, end, len) = (range.start, range.end, self.len());
+        match start < end && end <= len {
+            true => Ok(start + self.skip..end + self.skip),
+            false => Err(RangeError::Bad { start, end, len }),
+        }
+    }
+
+    fn expect_inside(&self, offset: usize, bytes: usize) -> Result<(), RangeError> {
+        match offset <= self.len() && bytes <= self.len() - offset {
+            true => Ok(()),
+            false => Err(RangeError::Bad {
+                start: offset,
+                end: offset.saturating_add(bytes),
+                len: self.len(),
+            }),
+        }
+    }
+
+    /// The offset here of a page of the inner region. The first page may begin before the range.
+    fn outer(&self, offset: usize) -> usize {
+        offset.saturating_sub(self.skip)
+    }
+
+    /// The error of a page that could not be had, which begins at `offset` of the inner region.
+    fn lost(&self, offset: usize) -> FileError {
+        let page = self.region.pages(&(offset..offset + 1)).start;
+        let outer = self.outer(offset);
+        match self.region.driver().file_fault(page) {
+            Some(FileFault::Ended) => FileError::Ended { offset: outer },
+            Some(FileFault::Io(errno)) => FileError::Read {
+                offset: outer,
+                errno: Errno::from_raw_os_error(errno),
+            },
+            None => RangeError::Lost { offset: outer }.into(),
+        }
+    }
+
+    fn range_error(&self, error: RangeError) -> FileError {
+        match error {
+            RangeError::Lost { offset } => self.lost(offset),
+            RangeError::Pinned { offset } => RangeError::Pinned {
+                offset: self.outer(offset),
+            }
+            .into(),
+            other => other.into(),
+        }
+    }
+}
+
+impl fmt::Debug for FileRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileRegion")
+            .field("start", &self.as_ptr())
+            .field("len", &self.len())
+            .field("mode", &self.mode)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,72 @@
+//! Errors of regions over files: a file that cannot be mapped, and pages that the file cannot give.
+
+use crate::error::{AdviseError, PinError, RangeError, RegionError};
+use millpond_store::DataFileError;
+use rustix::io::Errno;
+use thiserror::Error;
+
+/// Why a file was not mapped.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MapFileError {
+    /// The file cannot be opened or used.
+    #[error(transparent)]
+    File(#[from] DataFileError),
+    /// The system does not tell the file's length.
+    #[error("the file's length is not known: {0}")]
+    Length(Errno),
+    /// The range has no bytes.
+    #[error("the range {start}..{end} of the file has no bytes: give at least one")]
+    Empty {
+        /// Offset of the first byte in the file.
+        start: u64,
+        /// Offset behind the last byte.
+        end: u64,
+    },
+    /// The file has not so many bytes.
+    #[error("the range {start}..{end} leaves the file of {len} bytes: end it at {len} or before")]
+    Beyond {
+        /// Offset of the first byte in the file.
+        start: u64,
+        /// Offset behind the last byte.
+        end: u64,
+        /// Length of the file in bytes.
+        len: u64,
+    },
+    /// The manager has no region for it.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+}
+
+/// Why a call for a range of a file's region did not do all that it was asked for.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FileError {
+    /// The range does not allow the call.
+    #[error(transparent)]
+    Range(#[from] RangeError),
+    /// The range cannot be pinned.
+    #[error(transparent)]
+    Pin(#[from] PinError),
+    /// Advice was not taken.
+    #[error(transparent)]
+    Advise(#[from] AdviseError),
+    /// The file has become shorter.
+    #[error(
+        "the file ends before offset {offset} of the region: it has become shorter since it was mapped"
+    )]
+    Ended {
+        /// Offset of the page in the region, in bytes.
+        offset: usize,
+    },
+    /// The file could not be read.
+    #[error(
+        "the page at offset {offset} cannot be read from the file ({errno}): a later call tries again"
+    )]
+    Read {
+        /// Offset of the page in the region, in bytes.
+        offset: usize,
+        /// The system's answer.
+        errno: Errno,
+    },
+}

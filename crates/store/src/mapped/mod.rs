@@ -1,0 +1,124 @@
+//! Files whose pages are a region's: read where they are.
+//!
+//! A [`DataFile`] is an open file of the program's; a [`MappedFile`] is a range of it, as the driver sees it
+//! ([`Backing`]). Nothing is kept here of what was read: the frame that it was read into is its only copy.
+//!
+//! *The end of the file.* The last page of a file is mostly not whole. What lies behind the end reads as zeros, as in
+//! the kernel's own mappings. A page that begins behind the end is an error, and so is a run of pages of which the last
+//! does: the caller asks again for each of them.
+
+mod open;
+
+pub use open::{DataFile, DataFileError};
+
+use crate::mem::PAGE;
+use millpond_core::{Backing, Descriptors, FileFault};
+use rustix::io::{self, Errno};
+use std::ops::Range;
+
+/// A range of a file, as the pages of a region. See the [module](self).
+pub struct MappedFile {
+    file: DataFile,
+    /// Where the first page begins in the file.
+    start: u64,
+}
+
+impl MappedFile {
+    /// The pages that hold `range` of the file. The first begins at a multiple of 4,096, at `range` or before it.
+    #[must_use]
+    pub fn new(file: DataFile, range: &Range<u64>) -> Self {
+        Self {
+            file,
+            start: range.start / PAGE as u64 * PAGE as u64,
+        }
+    }
+}
+
+impl Backing for MappedFile {
+    fn read(&self, first: u32, out: &mut [u8], table: Descriptors) -> Result<(), FileFault> {
+        let failed = |errno: Errno| FileFault::Io(errno.raw_os_error());
+        let fd = self.file.descriptor(table).map_err(failed)?;
+        let offset = self.start + u64::from(first) * PAGE as u64;
+        let mut done = 0;
+        while done < out.len() {
+            match io::pread(&fd, &mut out[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(failed(errno)),
+            }
+        }
+        if done.next_multiple_of(PAGE) < out.len() {
+            return Err(FileFault::Ended);
+        }
+        out[done..].fill(0);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::fd::AsFd;
+
+    fn file(bytes: &[u8]) -> std::fs::File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        file
+    }
+
+    fn mapped(file: &std::fs::File, range: Range<u64>) -> MappedFile {
+        MappedFile::new(DataFile::duplicate(file.as_fd()).unwrap(), &range)
+    }
+
+    #[test]
+    fn pages_are_counted_from_the_one_that_the_range_begins_in() {
+        let file = file(&[[1; PAGE], [2; PAGE], [3; PAGE]].concat());
+        let mapped = mapped(&file, PAGE as u64 + 100..3 * PAGE as u64);
+        let mut out = [0; 2 * PAGE];
+        mapped.read(0, &mut out, Descriptors::OfProgram).unwrap();
+        assert_eq!(out.as_slice(), [[2; PAGE], [3; PAGE]].concat());
+        mapped
+            .read(1, &mut out[..PAGE], Descriptors::OfProgram)
+            .unwrap();
+        assert_eq!(out[..PAGE], [3; PAGE]);
+    }
+
+    #[test]
+    fn behind_the_end_are_zeros_in_the_last_page_and_an_error_after_it() {
+        let file = file(&[7; PAGE + 10]);
+        let mapped = mapped(&file, 0..3 * PAGE as u64);
+        let mut out = [9; 3 * PAGE];
+        let read = |first, out: &mut [u8]| mapped.read(first, out, Descriptors::OfProgram);
+        assert_eq!(read(0, &mut out[..2 * PAGE]), Ok(()));
+        assert!(out[..PAGE + 10].iter().all(|&byte| byte == 7));
+        assert!(out[PAGE + 10..2 * PAGE].iter().all(|&byte| byte == 0));
+        assert_eq!(read(0, &mut out), Err(FileFault::Ended));
+        assert_eq!(read(2, &mut out[..PAGE]), Err(FileFault::Ended));
+        file.set_len(PAGE as u64).unwrap();
+        assert_eq!(read(1, &mut out[..PAGE]), Err(FileFault::Ended));
+        assert_eq!(read(0, &mut out[..PAGE]), Ok(()));
+    }
+
+    /// The threads that serve faults have descriptor tables of their own, made before the file was opened.
+    #[test]
+    fn a_thread_with_its_own_descriptors_reads_the_programs_file() {
+        let file = file(&[5; PAGE]);
+        let mapped = mapped(&file, 0..PAGE as u64);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // SAFETY: only this thread's table changes, and nothing in it is used afterwards.
+                unsafe {
+                    assert_eq!(libc::unshare(libc::CLONE_FILES), 0);
+                    libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0);
+                }
+                let mut out = [0; PAGE];
+                let without = mapped.read(0, &mut out, Descriptors::OfProgram);
+                assert_eq!(without, Err(FileFault::Io(libc::EBADF)));
+                mapped.read(0, &mut out, Descriptors::OfThread).unwrap();
+                assert_eq!(out, [5; PAGE]);
+            });
+        });
+    }
+}

@@ -1,0 +1,191 @@
+//! Opening a program's file.
+
+use crate::file::out_of_the_way;
+use millpond_core::Descriptors;
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{self, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::{self, PidfdFlags, PidfdGetfdFlags};
+use std::path::{Path, PathBuf};
+
+/// Why a file could not be opened.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DataFileError {
+    /// The system does not open it.
+    #[error("cannot open {path} ({errno}): name a file that may be read", path = path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        errno: Errno,
+    },
+    /// The descriptor cannot be used.
+    #[error("cannot use descriptor {descriptor} ({errno}): give one that is open for reading")]
+    Descriptor {
+        /// The descriptor.
+        descriptor: i32,
+        /// The system's answer.
+        errno: Errno,
+    },
+    /// A directory, a pipe, a device.
+    #[error("{name} is no regular file: only regular files have pages that can be read again")]
+    NotAFile {
+        /// The path, or the descriptor.
+        name: String,
+    },
+}
+
+/// An open file of the program's.
+pub struct DataFile {
+    fd: OwnedFd,
+}
+
+/// A descriptor of the file that the calling thread can use.
+pub(super) enum Usable<'a> {
+    Own(BorrowedFd<'a>),
+    Fetched(OwnedFd),
+}
+
+impl AsFd for Usable<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Own(fd) => *fd,
+            Self::Fetched(fd) => fd.as_fd(),
+        }
+    }
+}
+
+impl DataFile {
+    /// Opens the file at `path` for reading.
+    ///
+    /// # Errors
+    /// The system does not open it, or it is no regular file.
+    pub fn open(path: &Path) -> Result<Self, DataFileError> {
+        // A FIFO must not keep the caller waiting for a writer.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        let error = |errno| DataFileError::Open {
+            path: path.to_owned(),
+            errno,
+        };
+        let fd = fs::open(path, flags, Mode::empty()).map_err(error)?;
+        Self::checked(out_of_the_way(fd), error, || path.display().to_string())
+    }
+
+    /// Takes a descriptor of its own of the file that `fd` is open on. Neither closes the other.
+    ///
+    /// # Errors
+    /// The descriptor is not open for reading, or is of no regular file.
+    pub fn duplicate(fd: BorrowedFd<'_>) -> Result<Self, DataFileError> {
+        let descriptor = fd.as_raw_fd();
+        let error = |errno| DataFileError::Descriptor { descriptor, errno };
+        let flags = fs::fcntl_getfl(fd).map_err(error)?;
+        if flags & OFlags::RWMODE == OFlags::WRONLY || flags.contains(OFlags::PATH) {
+            return Err(error(Errno::BADF));
+        }
+        let fd = rustix::io::fcntl_dupfd_cloexec(fd, 0).map_err(error)?;
+        Self::checked(out_of_the_way(fd), error, || {
+            format!("descriptor {descriptor}")
+        })
+    }
+
+    fn checked(
+        fd: OwnedFd,
+        error: impl Fn(Errno) -> DataFileError,
+        name: impl Fn() -> String,
+    ) -> Result<Self, DataFileError> {
+        let stat = fs::fstat(&fd).map_err(error)?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Ok(Self { fd }),
+            _ => Err(DataFileError::NotAFile { name: name() }),
+        }
+    }
+
+    /// The file's length in bytes, as of now.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn len(&self) -> Result<u64, Errno> {
+        Ok(fs::fstat(&self.fd)?.st_size as u64)
+    }
+
+    /// Whether the file has no bytes now.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn is_empty(&self) -> Result<bool, Errno> {
+        Ok(self.len()? == 0)
+    }
+
+    /// A descriptor that the calling thread can use for one call.
+    pub(super) fn descriptor(&self, table: Descriptors) -> Result<Usable<'_>, Errno> {
+        match table {
+            Descriptors::OfProgram => Ok(Usable::Own(self.fd.as_fd())),
+            Descriptors::OfThread => self.fetched().map(Usable::Fetched),
+        }
+    }
+
+    /// The file's descriptor, fetched from the program's table. Sandboxes forbid the call that does so; there the file
+    /// is opened anew by the name that the program's descriptor has.
+    fn fetched(&self) -> Result<OwnedFd, Errno> {
+        let fetch = || {
+            let process = process::pidfd_open(process::getpid(), PidfdFlags::empty())?;
+            process::pidfd_getfd(process, self.fd.as_raw_fd(), PidfdGetfdFlags::empty())
+        };
+        fetch().or_else(|_: Errno| self.opened_anew())
+    }
+
+    fn opened_anew(&self) -> Result<OwnedFd, Errno> {
+        const DIRECTORY: &[u8] = b"/proc/self/fd/";
+        let mut name = [0; DIRECTORY.len() + 11];
+        name[..DIRECTORY.len()].copy_from_slice(DIRECTORY);
+        // The digits, from the last to the first. What follows them is zero already.
+        let mut number = self.fd.as_raw_fd() as u32;
+        let digits = number.checked_ilog10().unwrap_or(0) as usize + 1;
+        for place in (DIRECTORY.len()..DIRECTORY.len() + digits).rev() {
+            name[place] = b'0' + (number % 10) as u8;
+            number /= 10;
+        }
+        let name = std::ffi::CStr::from_bytes_until_nul(&name).map_err(|_| Errno::INVAL)?;
+        fs::open(name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    #[test]
+    fn what_is_no_file_to_read_is_refused_by_name() {
+        let said = |result: Result<DataFile, DataFileError>| result.err().unwrap().to_string();
+        let missing = said(DataFile::open(Path::new("/nowhere/x.npy")));
+        assert!(
+            missing.contains("/nowhere/x.npy") && missing.contains("No such file"),
+            "{missing}"
+        );
+        let directory = said(DataFile::open(Path::new("/proc")));
+        assert!(
+            directory.contains("/proc is no regular file"),
+            "{directory}"
+        );
+        let null = File::open("/dev/null").unwrap();
+        assert!(said(DataFile::duplicate(null.as_fd())).contains("no regular file"));
+        let dir = tempfile::tempdir().unwrap();
+        let written = File::create(dir.path().join("w")).unwrap();
+        assert!(said(DataFile::duplicate(written.as_fd())).contains("for reading"));
+    }
+
+    #[test]
+    fn a_descriptor_is_fetched_in_two_ways() {
+        let mut file = tempfile::tempfile().unwrap();
+        std::io::Write::write_all(&mut file, b"abc").unwrap();
+        let file = DataFile::duplicate(file.as_fd()).unwrap();
+        assert_eq!((file.len(), file.is_empty()), (Ok(3), Ok(false)));
+        for fd in [file.fetched().unwrap(), file.opened_anew().unwrap()] {
+            let mut out = [0; 3];
+            assert_eq!(rustix::io::pread(&fd, &mut out, 0), Ok(3));
+            assert_eq!(&out, b"abc");
+        }
+    }
+}

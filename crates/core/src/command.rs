@@ -139,6 +139,8 @@ pub enum Command {
         previous: Option<SlotPart>,
         /// Whether this folio is the only one that refers to `previous`, which is not all of its slot.
         forgets: bool,
+        /// The pages of a file that the folio was read from. If it still is what was read there, it is `Unchanged`.
+        read_from: Option<PageRange>,
     },
     /// Fill a frame with what the file holds there, and map it at `at`. Answer: `Installed`, `InstallSplit`,
     /// `InstallGone`, `LoadFailed`.

@@ -46,6 +46,10 @@ pub enum Kind {
     /// written back there when it differs from the file; it never has a slot. A discarded page is not written back,
     /// and reads as the file holds it.
     File,
+    /// The pages are a file's until they are written to, and anonymous from then on: the file is only read. A page that
+    /// leaves as it was read is read from the file again; any other is zeros or in a slot. A discarded page reads as
+    /// the file holds it.
+    Private,
     /// The pages are a file's, mapped straight from the memory that holds the file (DAX-like): there is nothing to
     /// read, so pages that leave are not remembered and cost nothing when they come back.
     Direct,

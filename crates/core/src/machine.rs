@@ -319,7 +319,7 @@ impl Core {
         });
         let is_work = |id| {
             let folio = self.folios.get(id);
-            folio.order >= LARGE && folio.slot().is_none() && !folio.is_in_file()
+            folio.order >= LARGE && folio.slot().is_none() && !folio.is_from_file()
         };
         !self.store_blocked && next.is_some_and(is_work)
     }
@@ -530,6 +530,12 @@ impl Core {
         }
         let region = self.regions.of(page);
         region.is_some_and(|region| region.kind != Kind::Anonymous)
+    }
+
+    /// Whether the store may keep the contents of `page`.
+    pub(crate) fn has_slots(&self, page: PageIndex) -> bool {
+        let region = self.regions.of(page);
+        region.is_none_or(|region| matches!(region.kind, Kind::Anonymous | Kind::Private))
     }
 
     /// Whether the region at either end of `range` is a file's.

@@ -8,6 +8,7 @@ use crate::command::CopyFrom;
 use crate::event::SlotPart;
 use crate::ids::SlotId;
 use crate::leaf_pages::LeafPages;
+use std::ops::Range;
 
 /// How a frame came to be mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -368,7 +369,8 @@ pub enum Descriptors {
     OfThread,
 }
 
-/// A file whose pages are those of a region ([`Kind::File`](crate::Kind::File)), in the same order.
+/// A file whose pages are those of a region ([`Kind::File`](crate::Kind::File),
+/// [`Kind::Private`](crate::Kind::Private)), in the same order.
 ///
 /// Pages are counted from the region's first. Calls about different pages may run at the same time, and come from
 /// threads that serve a fault: none may call the program's allocator or touch managed memory.
@@ -379,4 +381,14 @@ pub trait Backing: Send + Sync {
     /// # Errors
     /// One of the pages could not be read. `out` may hold anything then.
     fn read(&self, first: u32, out: &mut [u8], table: Descriptors) -> Result<(), FileFault>;
+
+    /// Whether `bytes`, whole pages, are known to be what was read for the pages from `first` on. They count as changed
+    /// where that is not known.
+    fn is_as_read(&self, first: u32, bytes: &[u8]) -> bool;
+
+    /// Forgets what was read for `pages`: they have left memory.
+    fn forget(&self, pages: Range<u32>);
+
+    /// The most RAM that is taken for this beside the pages themselves.
+    fn ram_bytes(&self) -> u64;
 }

@@ -282,8 +282,9 @@ impl<M: Memory> Driver<M> {
                 slot,
                 previous,
                 forgets,
+                read_from,
             } => {
-                let outcome = self.save(frame, slot, previous);
+                let outcome = self.save(frame, slot, previous, read_from);
                 if matches!(outcome, Outcome::Stored | Outcome::AllZero)
                     && let Some(part) = previous.filter(|_| forgets)
                 {
@@ -358,10 +359,20 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    fn save(&self, frame: Frame, slot: SlotId, previous: Option<SlotPart>) -> Outcome {
+    fn save(
+        &self,
+        frame: Frame,
+        slot: SlotId,
+        previous: Option<SlotPart>,
+        read_from: Option<PageRange>,
+    ) -> Outcome {
         let mut saved = Err(SaveError::Io(0));
         self.mmu.read_frame(frame, &mut |bytes| {
-            saved = self.store.save(slot, previous, bytes)
+            let save = || self.store.save(slot, previous, bytes);
+            saved = match read_from {
+                Some(at) => self.save_if_changed(at, bytes, save),
+                None => save(),
+            };
         });
         self.save_outcome(saved)
     }

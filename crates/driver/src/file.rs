@@ -20,6 +20,10 @@
 //!   the same: pages that may not be written leave by a copy of single pages (`mmu/src/uffd/capture_protected.rs`),
 //!   where others leave by the leaf. What a stray pointer writes there is lost with the page, and never reaches the
 //!   file.
+//! - *What is written to a private region* goes to the store. A folio that leaves is compared with what was read, by
+//!   checksums of the pages in memory (`store/src/mapped/sums.rs`): as it was read it is dropped, else all of it is
+//!   saved, and anonymous from then on. A page that the *store* has lost is lost for good: the file has not what it
+//!   held.
 //! - *Errors are of the page and the moment.* A read of several pages that fails is asked for again page by page, so
 //!   that the pages around a bad one come in. A single page that fails is poisoned in the core: the thread that asked
 //!   gets SIGBUS, or its call an error. That is not the end of the page, because the file may have it again (a file
@@ -41,23 +45,24 @@ use crate::state::named::Named;
 use crate::state::queue::FreedBy;
 use millpond_core::{
     Backing, Commands, Descriptors, Event, FileFault, Frame, Kind, LoadError, OrderPolicy, Outcome,
-    PageCount, PageIndex, PageRange, PageState, Reply,
+    PageCount, PageIndex, PageRange, PageState, Reply, SaveError, Saved,
 };
 use rustix::io::Errno;
 use std::sync::Arc;
 
 impl<M: Memory> Driver<M> {
-    /// Takes addresses for a region whose pages are those of `backing`. No thread can touch it yet. `None` when there
+    /// Takes addresses for a region of this kind whose pages are those of `backing`. No thread can touch it yet. `None` when there
     /// is no free run that long.
     pub fn new_file_region(
         &self,
         pages: PageCount,
         order: OrderPolicy,
+        kind: Kind,
         backing: Arc<dyn Backing>,
     ) -> Option<Named> {
-        let region = self.new_region_of(pages, order, Kind::File)?;
+        let region = self.new_region_of(pages, order, kind)?;
         let _quiet = SignalsBlocked::new();
-        self.files.insert(region.1, backing);
+        self.files.insert(region.1, backing, kind);
         Some(region)
     }
 
@@ -101,15 +106,37 @@ impl<M: Memory> Driver<M> {
             false => Descriptors::OfProgram,
         };
         let bytes = &mut bytes[..at.len.bytes() as usize];
-        file.read(first, bytes, table).map_err(|why| {
-            if at.len == PageCount(1) {
-                self.files.failed(at.start, why);
-            }
-            match why {
-                FileFault::Ended => LoadError::Missing,
-                FileFault::Io(errno) => LoadError::Io(errno),
-            }
+        let Err(why) = file.read(first, bytes, table) else {
+            self.files.had(at);
+            return Ok(());
+        };
+        if at.len == PageCount(1) {
+            self.files.failed(at.start, why);
+        }
+        Err(match why {
+            FileFault::Ended => LoadError::Missing,
+            FileFault::Io(errno) => LoadError::Io(errno),
         })
+    }
+
+    /// Saves a folio of a private region that was read from the pages `at`, unless it still is what was read there.
+    pub(crate) fn save_if_changed(
+        &self,
+        at: PageRange,
+        bytes: &[u8],
+        save: impl FnOnce() -> Result<Saved, SaveError>,
+    ) -> Result<Saved, SaveError> {
+        let Some((file, first)) = self.files.of(at.start) else {
+            return save();
+        };
+        let saved = match file.is_as_read(first, bytes) {
+            true => Ok(Saved::Unchanged),
+            false => save(),
+        };
+        if saved.is_ok() {
+            file.forget(first..first + at.len.0);
+        }
+        saved
     }
 
     /// Lets a folio of a file's pages go. Files are only read, so there is nothing to write.
@@ -122,7 +149,7 @@ impl<M: Memory> Driver<M> {
     /// nothing, and the line is written when one does. Otherwise the line comes first: a thread that sleeps at the page
     /// gets SIGBUS at once.
     pub(crate) fn poison(&self, at: PageRange) {
-        match self.files.has(at.start) {
+        match self.files.may_have_again(at.start) {
             true if self.delivery.is_by_signal() => return,
             true => self.say_unread(at.start),
             false => self.say_lost(at),
@@ -146,9 +173,9 @@ impl<M: Memory> Driver<M> {
     }
 
     /// Has a page of a file that could not be read before be read again at the next fault: forgets its poison. False
-    /// when it is no file's. For threads inside the gate.
+    /// when the file cannot have it. For threads inside the gate.
     pub(crate) fn forget_failure(&self, page: PageIndex, commands: &mut Commands) -> bool {
-        if !self.files.has(page) {
+        if !self.files.may_have_again(page) {
             return false;
         }
         let range = PageRange::new(page, PageCount(1));

@@ -80,7 +80,8 @@ impl<M: Memory> Driver<M> {
             }
             None => {
                 let ahead = u64::from(self.mmu.huge_ready().0);
-                store + core.metadata_bytes() / PAGE_SIZE as u64 + ahead
+                let tables = core.metadata_bytes() + self.files.ram_bytes();
+                store + tables / PAGE_SIZE as u64 + ahead
             }
         };
         let spoken_for = others + seen.map_or(0, |_| headroom(ram));

@@ -5,7 +5,7 @@ use crate::file_error::{FileError, MapFileError};
 use crate::group::Group;
 use crate::manager::Manager;
 use crate::region::{Advice, PinGuard, Region, RegionStats};
-use millpond_core::{FileFault, PAGE_SIZE};
+use millpond_core::{FileFault, Kind, PAGE_SIZE};
 use millpond_driver::error::MoveError;
 use millpond_store::{DataFile, MappedFile};
 use rustix::fd::{AsFd, BorrowedFd};
@@ -26,6 +26,9 @@ pub enum Mode {
     /// The file is only read. The memory must not be written to: what is written all the same is lost when its page
     /// leaves memory, and never reaches the file.
     ReadOnly,
+    /// The file is only read, and what is written to the memory is the program's own: it goes to the store when memory
+    /// is short. All of it is lost when the region ends.
+    Private,
 }
 
 /// A file to map: the path of one, or an open one.
@@ -126,9 +129,16 @@ impl Manager {
             count: usize::MAX,
             size: 1,
         })?;
-        let backing = Arc::new(MappedFile::new(file, &range));
+        let (kind, backing) = match mode {
+            Mode::ReadOnly => (Kind::File, MappedFile::read_only(file, &range)),
+            Mode::Private => {
+                let most = self.pond().driver().most_ram() / PAGE_SIZE as u64;
+                let backing = MappedFile::written(file, &range, most as usize);
+                (Kind::Private, backing.map_err(MapFileError::Table)?)
+            }
+        };
         Ok(FileRegion {
-            region: self.file_region(bytes, backing)?,
+            region: self.file_region(bytes, kind, Arc::new(backing))?,
             skip,
             mode,
         })
@@ -194,6 +204,29 @@ impl FileRegion {
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         &self.region.as_slice()[self.skip..]
+    }
+
+    /// The bytes, for writing; `None` if the file was mapped to be [only read](Mode::ReadOnly).
+    ///
+    /// ```
+    /// # use millpond::{Manager, Mode};
+    /// # let manager = Manager::builder().ram(16 << 20).build()?;
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("x");
+    /// std::fs::write(&path, "a line\n")?;
+    /// // SAFETY: nobody changes the file.
+    /// let mut region = unsafe { manager.map_file(&path, .., Mode::Private)? };
+    /// region.as_mut_slice().unwrap()[0] = b'A';
+    /// assert_eq!(region.as_slice(), b"A line\n");
+    /// assert_eq!(std::fs::read(&path)?, b"a line\n");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
+        match self.mode {
+            Mode::ReadOnly => None,
+            Mode::Private => Some(&mut self.region.as_mut_slice()[self.skip..]),
+        }
     }
 
     /// Brings the pages that `range` touches into memory, as far as the budget holds them at once.

@@ -15,6 +15,11 @@ pub enum MapFileError {
     /// The system does not tell the file's length.
     #[error("the file's length is not known: {0}")]
     Length(Errno),
+    /// There is no table for what is read, by which it is found out what was written to.
+    #[error(
+        "no memory for the table of what is read ({0}): raise `ulimit -v`, or map a shorter range"
+    )]
+    Table(Errno),
     /// The range has no bytes.
     #[error("the range {start}..{end} of the file has no bytes: give at least one")]
     Empty {

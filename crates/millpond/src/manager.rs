@@ -6,7 +6,7 @@ use crate::error::{BuildError, MIN_RAM, RegionError, SetRamError};
 use crate::group::Names;
 use crate::region::Region;
 use crate::vec::{Plain, PondVec};
-use millpond_core::{Backing, OrderPolicy, PAGE_SIZE, PageCount};
+use millpond_core::{Backing, Kind, OrderPolicy, PAGE_SIZE, PageCount};
 use millpond_driver::Driver;
 use millpond_driver::housekeeping::Others;
 use millpond_driver::state::named::Named;
@@ -193,10 +193,11 @@ impl Manager {
         self.open_region(len, pages, || driver.new_region(pages, order))
     }
 
-    /// A region of `len` bytes whose pages are a file's.
+    /// A region of `len` bytes whose pages are a file's, in one of two ways.
     pub(crate) fn file_region(
         &self,
         len: usize,
+        kind: Kind,
         backing: Arc<dyn Backing>,
     ) -> Result<Region, RegionError> {
         let too_long = RegionError::TooLong {
@@ -206,7 +207,7 @@ impl Manager {
         let pages = PageCount::from_bytes_ceil(len as u64).ok_or(too_long)?;
         let driver = self.pond.driver();
         self.open_region(len, pages, || {
-            driver.new_file_region(pages, self.order, Arc::clone(&backing))
+            driver.new_file_region(pages, self.order, kind, Arc::clone(&backing))
         })
     }
 

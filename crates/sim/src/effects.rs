@@ -45,9 +45,10 @@ impl World {
                 slot,
                 previous,
                 forgets,
+                read_from,
                 ..
             } => {
-                let outcome = self.save(frame, slot, previous)?;
+                let outcome = self.save(frame, slot, previous, read_from)?;
                 if matches!(outcome, Outcome::Stored | Outcome::AllZero)
                     && let Some(part) = previous.filter(|_| forgets)
                 {
@@ -177,7 +178,19 @@ impl World {
         })
     }
 
-    fn save(&mut self, frame: Frame, slot: SlotId, previous: Option<SlotPart>) -> Check<Outcome> {
+    fn save(
+        &mut self,
+        frame: Frame,
+        slot: SlotId,
+        previous: Option<SlotPart>,
+        read_from: Option<PageRange>,
+    ) -> Check<Outcome> {
+        if let Some(at) = read_from {
+            let contents = self.mmu.frame(frame)?.to_vec();
+            if self.is_as_read(at, &contents)? {
+                return Ok(Outcome::Unchanged);
+            }
+        }
         let contents = self.mmu.frame(frame)?;
         let outcome = self.store.save(slot, previous, contents, &mut self.rng)?;
         match outcome {

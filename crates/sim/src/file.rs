@@ -12,12 +12,12 @@ use millpond_core::{
 };
 
 use crate::actor::{OPERATOR, Op};
-use crate::mmu::{BLANK, LINES};
+use crate::mmu::{BLANK, Content, LINES};
 use crate::report::{Check, Coverage, breach};
 use crate::world::{SimRegion, World};
 
 /// The cases that files must have gone through in the fixed seeds.
-pub const SEEN: [&str; 10] = [
+pub const SEEN: [&str; 13] = [
     "read",
     "read failed",
     "written back",
@@ -28,6 +28,9 @@ pub const SEEN: [&str; 10] = [
     "restore",
     "mapped straight, again",
     "both kinds reclaimed",
+    "private, dropped as it was read",
+    "private, to the store",
+    "private, to a full store",
 ];
 
 impl World {
@@ -36,7 +39,8 @@ impl World {
         match self.profile.files {
             0 => Kind::Anonymous,
             files if self.rng.chance(files) => {
-                self.rng.pick(&[Kind::File, Kind::File, Kind::Direct])
+                self.rng
+                    .pick(&[Kind::File, Kind::File, Kind::Direct, Kind::Private])
             }
             _ => Kind::Anonymous,
         }
@@ -91,7 +95,7 @@ impl World {
     }
 
     pub(crate) fn write_file(&mut self, at: PageRange, frame: Frame) -> Check<Outcome> {
-        if self.kind_at(at.start) == Kind::Anonymous {
+        if !matches!(self.kind_at(at.start), Kind::File | Kind::Direct) {
             breach!(at at.start, "{at} is written to a file, but is no file's");
         }
         let contents = self.mmu.frame(frame)?.to_vec();
@@ -112,6 +116,24 @@ impl World {
         self.file[pages].copy_from_slice(&contents);
         self.count_file("written back");
         Ok(Outcome::Stored)
+    }
+
+    /// Whether what is to be saved still is what was read from these pages of a file. Notes what else becomes of it.
+    ///
+    /// # Errors
+    /// The pages are no private region's.
+    pub(crate) fn is_as_read(&mut self, read_from: PageRange, contents: &[Content]) -> Check<bool> {
+        if self.kind_at(read_from.start) != Kind::Private {
+            breach!(at read_from.start, "{read_from} is compared with a file, but is not private");
+        }
+        let pages = read_from.start.0 as usize..read_from.end().0 as usize;
+        let same = self.file[pages] == *contents;
+        self.count_file(match (same, self.store.weather.full) {
+            (true, _) => "private, dropped as it was read",
+            (false, false) => "private, to the store",
+            (false, true) => "private, to a full store",
+        });
+        Ok(same)
     }
 
     /// Judges what a fault at `page` has counted for files.
@@ -144,6 +166,8 @@ impl World {
         let wrong = match kind {
             Kind::Anonymous => file,
             Kind::File => anon,
+            // It depends on whether the page has been written to.
+            Kind::Private => false,
             Kind::Direct => file || anon,
         };
         if wrong {

@@ -324,6 +324,7 @@ mod tests {
             slot: SlotId(1),
             previous: None,
             forgets: false,
+            read_from: None,
         };
         schedule
             .add(Pending {

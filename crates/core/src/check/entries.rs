@@ -65,7 +65,7 @@ impl Core {
             "{page} is outside all regions"
         );
         ensure!(
-            !matches!(entry, Entry::Zero | Entry::Swapped { .. }) || !self.is_of_file(page),
+            !matches!(entry, Entry::Zero | Entry::Swapped { .. }) || self.has_slots(page),
             "{page} is a file's, yet {entry:?}"
         );
         match entry {

@@ -65,7 +65,7 @@ impl Core {
             folio.kind()
         );
         ensure!(
-            !folio.is_in_file()
+            !folio.is_from_file()
                 || folio.slot().is_none() && !folio.lazy && folio.lazy_part.pages == 0,
             "{id:?} is a file's, yet has a slot or was lazily freed"
         );

@@ -126,6 +126,11 @@ impl Core {
             Outcome::Unchanged => {
                 self.cancel_save(folio);
                 self.stat.pswpout_unchanged += u64::from(pages);
+                if folio.is_as_read() {
+                    self.forget(self.at(id));
+                    self.gone(id, folio);
+                    return;
+                }
                 let backing = folio.slot().map(|slot| (slot, folio.slot_first));
                 self.evicted(id, folio, backing);
             }
@@ -159,7 +164,10 @@ impl Core {
         let major = match folio.errand {
             Errand::Fold(_) => true,
             Errand::Copy => false,
-            _ => folio.slot().is_some() || folio.kind() == Kind::File,
+            _ => {
+                let reads = folio.kind() == Kind::File || folio.is_as_read();
+                folio.slot().is_some() || reads
+            }
         };
         if !folio.ahead {
             self.count(folio.group, |stat| {
@@ -187,7 +195,7 @@ impl Core {
                 }
             }
             (_, Some(_)) => self.count(folio.group, |stat| stat.pswpin += u64::from(pages)),
-            _ if folio.is_in_file() => {
+            _ if folio.is_from_file() => {
                 self.count(folio.group, |stat| stat.pgpgin += u64::from(pages))
             }
             (_, None) => self.stat.pgzero += u64::from(pages),
@@ -269,6 +277,12 @@ impl Core {
             }
             (Errand::Copy, _) => self.not_copied(id, out),
             (_, Some(slot)) => self.leaves.set_swapped(self.at(id), slot, folio.slot_first),
+            // An empty page would be the file's.
+            (_, None) if folio.kind() == Kind::Private && !folio.is_as_read() => {
+                let at = self.at(id);
+                self.leaves.fill(at, Entry::Zero);
+                self.more_zeros(at.start, at.len.0);
+            }
             (_, None) => self.forget(self.at(id)),
         }
         self.give_up_filling(id, &folio, frame_kept, out);

@@ -305,7 +305,7 @@ impl Core {
             wanted,
         } = coming;
         if self.is_of_file(page) {
-            return self.bring_in_from_file(page, zeros, wanted, out);
+            return self.bring_in_of_file(coming, out);
         }
         if let Some(reply) = self.fold_up(page, zeros.min(most), wanted, out) {
             return reply;

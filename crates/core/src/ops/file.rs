@@ -11,31 +11,70 @@
 //! then on, and waits in limbo, without another try until the store, or the file, is said to take something
 //! ([`Event::RetryStore`](crate::Event::RetryStore)).
 //!
+//! *A private region* reads a file and never writes it. A folio that was read there is saved like an anonymous one when
+//! it leaves, unless it still is what was read: then it is dropped, and its entry is empty again. Whichever of its pages
+//! was written to, all of it goes to the slot. What was saved as zeros keeps its entry, because an empty one would be the
+//! file's; so blocks of pages that come in together are all in the file, or all zeros. As long as a folio may be as it
+//! was read it counts as a file's memory, which costs what files cost when it comes back.
+//!
 //! Files cannot be lazily freed, purged, snapshot or moved here: all of these depend on where else the bytes are, and
 //! the file has them.
 
-use crate::addr::{Order, PageIndex};
+use crate::addr::{Order, PageIndex, PageRange};
 use crate::command::{Command, Commands};
 use crate::event::{Outcome, Reply};
-use crate::ids::{FolioId, ListName};
+use crate::ids::{FolioId, Kind, ListName};
 use crate::machine::Core;
+use crate::ops::fault::Coming;
 use crate::tables::folio::{Folio, State};
+use crate::tables::leaf::Entry;
 
 impl Core {
-    /// Reads an absent page of a file, with as much around it as region, neighbours and pool allow.
-    pub(crate) fn bring_in_from_file(
+    /// Brings in an absent page of a file's region: from the file, or from where a page of a private region is since it
+    /// was written to.
+    pub(crate) fn bring_in_of_file(&mut self, coming: Coming, out: &mut Commands) -> Reply {
+        let Coming {
+            page,
+            zeros: most,
+            wanted,
+            ..
+        } = coming;
+        match self.leaves.get(page) {
+            Entry::Swapped { slot, index } => self.bring_in_swapped(coming, slot, index, out),
+            Entry::Zero => self.bring_in_blank(page, self.largest_alike(page, most), wanted, out),
+            _ => self.bring_in_from_file(page, self.largest_alike(page, most), wanted, out),
+        }
+    }
+
+    /// The order of the largest block around an absent page, up to `most`, that is in the page's region and of which
+    /// all pages are as this one is: in the file, or zeros.
+    fn largest_alike(&self, page: PageIndex, most: Order) -> Order {
+        let bounds = self.regions.of(page).expect("a fault is in a region").range;
+        let is_zero = self.leaves.get(page) == Entry::Zero;
+        let alike = |&order: &Order| {
+            let block = PageRange::block(page, order);
+            let zeros = if is_zero { block.len.0 } else { 0 };
+            bounds.covers(block) && self.blank(block) == Some(zeros)
+        };
+        Order::up_to(most).rev().find(alike).unwrap_or(Order::ZERO)
+    }
+
+    /// Reads an absent page of a file, with as much around it as the pool allows.
+    fn bring_in_from_file(
         &mut self,
         page: PageIndex,
-        most: Order,
+        order: Order,
         wanted: bool,
         out: &mut Commands,
     ) -> Reply {
-        let (_, order, _) = self.largest_blank(page, most);
         let (id, at, frame, fresh) = match self.admit_to_place(page, order, wanted, out) {
             Ok(admitted) => admitted,
             Err(reply) => return reply,
         };
         self.hold(at.start, at.len.0);
+        if self.folios.get(id).kind() == Kind::Private {
+            self.folios.get_mut(id).set_as_read();
+        }
         out.push(Command::Read {
             folio: id,
             at,

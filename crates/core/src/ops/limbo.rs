@@ -243,6 +243,7 @@ impl Core {
             slot,
             previous,
             forgets,
+            read_from: folio.is_as_read().then(|| self.at(id)),
         });
         true
     }

@@ -241,7 +241,7 @@ impl Core {
 
     pub(crate) fn count_scan(&mut self, id: FolioId, by: Reclaimer) {
         let folio = self.folios.get(id);
-        let (pages, in_file) = (u64::from(folio.order.pages().0), folio.is_in_file());
+        let (pages, in_file) = (u64::from(folio.order.pages().0), folio.is_from_file());
         self.count_for(id, |stat| {
             match by {
                 Reclaimer::Background => stat.pgscan_kswapd += pages,
@@ -262,7 +262,7 @@ impl Core {
                 Reclaimer::Background => stat.pgsteal_kswapd += pages,
                 Reclaimer::Direct => stat.pgsteal_direct += pages,
             }
-            match folio.is_in_file() {
+            match folio.is_from_file() {
                 true => stat.pgsteal_file += pages,
                 false => stat.pgsteal_anon += pages,
             }

@@ -44,7 +44,12 @@ impl Core {
         if full {
             self.room.full_at = self.slots.pages().max(1);
         }
-        self.folios.get_mut(id).state = State::Limbo;
+        let record = self.folios.get_mut(id);
+        record.state = State::Limbo;
+        if folio.is_as_read() {
+            // The store is only asked for what is not as it was read.
+            record.set_dirty();
+        }
         if full && self.disown_slot(id, out) {
             self.list_old(id, ListName::Limbo);
         } else {

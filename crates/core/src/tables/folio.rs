@@ -123,7 +123,7 @@ pub(crate) struct Folio {
     pub(crate) age: u32,
     /// For a folio in limbo: when it was taken out. From then on it is known to be idle.
     pub(crate) idle_since: u32,
-    /// A set of `ACTIVE`, `REFERENCED`, `WATCHED`, `IN_FILE`, `DIRECT` and `DIRTY`.
+    /// A set of `ACTIVE`, `REFERENCED`, `WATCHED`, `IN_FILE`, `DIRECT`, `DIRTY` and `AS_READ`.
     marks: u8,
 }
 
@@ -149,10 +149,12 @@ const WATCHED: u8 = 4;
 
 /// The folio's pages are a file's.
 const IN_FILE: u8 = 8;
-/// The folio's pages are mapped straight from where their file is.
+/// The folio's pages are mapped straight from where their file is; without `IN_FILE`, they are of a private region.
 const DIRECT: u8 = 16;
-/// The file is known to hold other bytes, and could not be written.
+/// The file is known to hold other bytes, and could not be written; or, of a private region, the store took them not.
 const DIRTY: u8 = 32;
+/// The folio of a private region was read from the file, and may still be what the file holds.
+const AS_READ: u8 = 64;
 
 impl Folio {
     /// The part of the lists of a name that the folio is on; see [`lru`](crate::tables::lru).
@@ -163,7 +165,8 @@ impl Folio {
     /// The kind of the folio's pages.
     pub(crate) fn kind(&self) -> Kind {
         match (self.marks & IN_FILE != 0, self.marks & DIRECT != 0) {
-            (false, _) => Kind::Anonymous,
+            (false, false) => Kind::Anonymous,
+            (false, true) => Kind::Private,
             (true, false) => Kind::File,
             (true, true) => Kind::Direct,
         }
@@ -173,6 +176,7 @@ impl Folio {
         self.marks = self.marks & !(IN_FILE | DIRECT)
             | match kind {
                 Kind::Anonymous => 0,
+                Kind::Private => DIRECT,
                 Kind::File => IN_FILE,
                 Kind::Direct => IN_FILE | DIRECT,
             };
@@ -183,9 +187,23 @@ impl Folio {
         self.marks & IN_FILE != 0
     }
 
+    /// Whether the pages were read from a file that is never written, and may still be as they were.
+    pub(crate) fn is_as_read(&self) -> bool {
+        self.marks & AS_READ != 0
+    }
+
+    pub(crate) fn set_as_read(&mut self) {
+        self.marks |= AS_READ;
+    }
+
+    /// Whether the pages came from a file: they count as a file's.
+    pub(crate) fn is_from_file(&self) -> bool {
+        self.is_in_file() || self.is_as_read()
+    }
+
     /// Whether the folio can only leave memory by being written.
     pub(crate) fn must_be_written(&self) -> bool {
-        match self.is_in_file() {
+        match self.is_from_file() {
             true => self.marks & DIRTY != 0,
             false => self.slot().is_none(),
         }

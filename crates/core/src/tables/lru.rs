@@ -165,7 +165,7 @@ impl List {
 
 /// The kind whose lists a folio is on.
 pub(crate) fn kind_of(folio: &Folio) -> usize {
-    usize::from(folio.is_in_file())
+    usize::from(folio.is_from_file())
 }
 
 /// Number of parts of each name's folios: the watched ones ([`WATCHED`]), and all others.

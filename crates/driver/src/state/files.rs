@@ -4,15 +4,16 @@
 //! list is made beforehand, and the old one is dropped afterwards.
 
 use arrayvec::ArrayVec;
-use millpond_core::{Backing, FileFault, PageIndex, PageRange};
-use millpond_sync::atomic::{AtomicUsize, Ordering};
+use millpond_core::{Backing, FileFault, Kind, PageIndex, PageRange};
+use millpond_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use millpond_sync::{Rank, Ranked, RankedRw};
 use std::sync::Arc;
 
 /// Pages of which it is known why they could not be had.
-const FAILURES: usize = 16;
+const FAILURES: usize = 64;
 
-type Entry = (PageRange, Arc<dyn Backing>);
+/// A region, its file, and whether what is written to it stays the program's own.
+type Entry = (PageRange, Arc<dyn Backing>, Kind);
 
 /// The files of a driver, by the pages of their regions. See the [module](self).
 pub(crate) struct Files {
@@ -20,8 +21,12 @@ pub(crate) struct Files {
     table: RankedRw<Vec<Entry>>,
     /// Length of the table, so that a driver without files need not take its lock.
     len: AtomicUsize,
+    /// The RAM that the files' tables take together.
+    ram_bytes: AtomicU64,
     /// The pages that could not be had of late, the latest last.
     failures: Ranked<ArrayVec<(PageIndex, FileFault), FAILURES>>,
+    /// Whether there are any, so that a page that is had need not take their lock.
+    failed: AtomicBool,
 }
 
 impl Files {
@@ -29,12 +34,16 @@ impl Files {
         Self {
             table: RankedRw::new(Rank::Files, Vec::new()),
             len: AtomicUsize::new(0),
+            ram_bytes: AtomicU64::new(0),
             failures: Ranked::new(Rank::Files, ArrayVec::new_const()),
+            failed: AtomicBool::new(false),
         }
     }
 
-    /// Notes that the pages of `range` are those of `backing`.
-    pub(crate) fn insert(&self, range: PageRange, backing: Arc<dyn Backing>) {
+    /// Notes that the pages of `range`, a region of this kind, are those of `backing`.
+    pub(crate) fn insert(&self, range: PageRange, backing: Arc<dyn Backing>, kind: Kind) {
+        self.ram_bytes
+            .fetch_add(backing.ram_bytes(), Ordering::SeqCst);
         loop {
             let mut longer = Vec::with_capacity(self.len.load(Ordering::SeqCst) + 1);
             let mut table = self.table.write();
@@ -43,7 +52,7 @@ impl Files {
             }
             longer.append(&mut table);
             let place = longer.partition_point(|entry| entry.0.start < range.start);
-            longer.insert(place, (range, backing));
+            longer.insert(place, (range, backing, kind));
             std::mem::swap(&mut *table, &mut longer);
             self.len.store(table.len(), Ordering::SeqCst);
             drop(table);
@@ -61,26 +70,55 @@ impl Files {
         let removed = place.map(|place| table.remove(place));
         self.len.store(table.len(), Ordering::SeqCst);
         drop(table);
-        drop(removed);
+        if let Some((_, backing, _)) = removed {
+            self.ram_bytes
+                .fetch_sub(backing.ram_bytes(), Ordering::SeqCst);
+        }
         let mut failures = self.failures.lock();
         failures.retain(|(page, _)| !range.contains(*page));
     }
 
     /// The file that `page` is of, and the page's number in it.
     pub(crate) fn of(&self, page: PageIndex) -> Option<(Arc<dyn Backing>, u32)> {
+        self.find(page, |(range, backing, _)| {
+            (Arc::clone(backing), page.0 - range.start.0)
+        })
+    }
+
+    fn find<T>(&self, page: PageIndex, see: impl FnOnce(&Entry) -> T) -> Option<T> {
         if self.len.load(Ordering::SeqCst) == 0 {
             return None;
         }
         let table = self.table.read();
         let next = table.partition_point(|entry| entry.0.start <= page);
-        let (range, backing) = table.get(next.checked_sub(1)?)?;
-        let is_inside = range.contains(page);
-        is_inside.then(|| (Arc::clone(backing), page.0 - range.start.0))
+        let entry = table.get(next.checked_sub(1)?)?;
+        entry.0.contains(page).then(|| see(entry))
+    }
+
+    /// The most RAM that the files' tables take.
+    pub(crate) fn ram_bytes(&self) -> u64 {
+        self.ram_bytes.load(Ordering::SeqCst)
     }
 
     /// Whether `page` is a file's.
     pub(crate) fn has(&self, page: PageIndex) -> bool {
-        self.of(page).is_some()
+        self.find(page, |_| ()).is_some()
+    }
+
+    /// Whether a page that could not be had is to be read from its file again. A page of a private region may have been
+    /// written to and lost by the store since, and then the file has not what was lost.
+    pub(crate) fn may_have_again(&self, page: PageIndex) -> bool {
+        let kind = self.find(page, |&(_, _, kind)| kind);
+        kind.is_some_and(|kind| kind != Kind::Private || self.why(page).is_some())
+    }
+
+    /// Notes that pages were had.
+    pub(crate) fn had(&self, range: PageRange) {
+        if self.failed.load(Ordering::SeqCst) {
+            let mut failures = self.failures.lock();
+            failures.retain(|(page, _)| !range.contains(*page));
+            self.failed.store(!failures.is_empty(), Ordering::SeqCst);
+        }
     }
 
     /// Notes why `page` could not be had.
@@ -91,6 +129,7 @@ impl Files {
             failures.remove(0);
         }
         failures.push((page, why));
+        self.failed.store(true, Ordering::SeqCst);
     }
 
     /// Why `page` could not be had, if that was of late.
@@ -105,12 +144,23 @@ impl Files {
 mod tests {
     use super::*;
     use millpond_core::{Descriptors, PageCount};
+    use std::ops::Range;
 
     struct Nothing;
 
     impl Backing for Nothing {
         fn read(&self, _: u32, _: &mut [u8], _: Descriptors) -> Result<(), FileFault> {
             Err(FileFault::Ended)
+        }
+
+        fn is_as_read(&self, _: u32, _: &[u8]) -> bool {
+            true
+        }
+
+        fn forget(&self, _: Range<u32>) {}
+
+        fn ram_bytes(&self) -> u64 {
+            100
         }
     }
 
@@ -123,7 +173,7 @@ mod tests {
         let files = Files::new();
         assert!(!files.has(PageIndex(0)));
         for (start, len) in [(1024, 10), (0, 512), (4096, 1)] {
-            files.insert(range(start, len), Arc::new(Nothing));
+            files.insert(range(start, len), Arc::new(Nothing), Kind::File);
         }
         let number = |page| files.of(PageIndex(page)).map(|(_, number)| number);
         assert_eq!(
@@ -135,7 +185,9 @@ mod tests {
             [Some(9), None, Some(0), None]
         );
         files.failed(PageIndex(1030), FileFault::Io(5));
+        assert_eq!(files.ram_bytes(), 300);
         files.remove(range(1024, 10));
+        assert_eq!(files.ram_bytes(), 200);
         assert_eq!([511, 1024, 4096].map(number), [Some(511), None, Some(0)]);
         assert_eq!(
             files.why(PageIndex(1030)),
@@ -154,5 +206,19 @@ mod tests {
         assert_eq!(files.why(PageIndex(0)), None);
         assert_eq!(files.why(PageIndex(1)), Some(FileFault::Ended));
         assert_eq!(files.why(PageIndex(5)), Some(FileFault::Io(5)));
+    }
+
+    /// What the store has lost of a private page is not what the file holds.
+    #[test]
+    fn a_private_page_is_read_again_only_if_the_file_failed() {
+        let files = Files::new();
+        files.insert(range(0, 10), Arc::new(Nothing), Kind::File);
+        files.insert(range(512, 10), Arc::new(Nothing), Kind::Private);
+        let again = |page| files.may_have_again(PageIndex(page));
+        assert!(again(0) && !again(512) && !again(1024));
+        files.failed(PageIndex(513), FileFault::Io(5));
+        assert!(again(513) && !again(512));
+        files.had(range(512, 4));
+        assert!(!again(513));
     }
 }

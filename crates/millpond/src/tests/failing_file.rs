@@ -1,8 +1,9 @@
 //! A file whose medium fails: the error is of the page and the moment.
 
 use crate::{FileError, Manager, StoreKind};
-use millpond_core::{Backing, Descriptors, FileFault, PAGE_SIZE};
+use millpond_core::{Backing, Descriptors, FileFault, Kind, PAGE_SIZE};
 use rustix::io::Errno;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 
@@ -23,6 +24,16 @@ impl Backing for Failing {
         }
         Ok(())
     }
+
+    fn is_as_read(&self, _: u32, _: &[u8]) -> bool {
+        true
+    }
+
+    fn forget(&self, _: Range<u32>) {}
+
+    fn ram_bytes(&self) -> u64 {
+        0
+    }
 }
 
 /// Pages around a bad one come in though it would have come in one read with them, and the page itself comes in when
@@ -38,7 +49,9 @@ fn one_bad_page_is_an_error_of_its_own() {
         reads: AtomicU64::new(0),
     });
     let bytes = 256 * PAGE_SIZE;
-    let region = manager.file_region(bytes, Arc::clone(&file) as _).unwrap();
+    let region = manager
+        .file_region(bytes, Kind::File, Arc::clone(&file) as _)
+        .unwrap();
     let region = crate::FileRegion::over(region);
     let bad = Err(FileError::Read {
         offset: 77 * PAGE_SIZE,

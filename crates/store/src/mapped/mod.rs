@@ -1,13 +1,15 @@
 //! Files whose pages are a region's: read where they are.
 //!
 //! A [`DataFile`] is an open file of the program's; a [`MappedFile`] is a range of it, as the driver sees it
-//! ([`Backing`]). Nothing is kept here of what was read: the frame that it was read into is its only copy.
+//! ([`Backing`]). Nothing is kept here of what was read but checksums, where the program may write to its memory: the
+//! frame that a page was read into is its only copy.
 //!
 //! *The end of the file.* The last page of a file is mostly not whole. What lies behind the end reads as zeros, as in
 //! the kernel's own mappings. A page that begins behind the end is an error, and so is a run of pages of which the last
 //! does: the caller asks again for each of them.
 
 mod open;
+mod sums;
 
 pub use open::{DataFile, DataFileError};
 
@@ -15,22 +17,39 @@ use crate::mem::PAGE;
 use millpond_core::{Backing, Descriptors, FileFault};
 use rustix::io::{self, Errno};
 use std::ops::Range;
+use sums::Sums;
 
 /// A range of a file, as the pages of a region. See the [module](self).
 pub struct MappedFile {
     file: DataFile,
     /// Where the first page begins in the file.
     start: u64,
+    /// What the pages in memory were when they were read. There is none where the memory is only read.
+    sums: Option<Sums>,
 }
 
 impl MappedFile {
     /// The pages that hold `range` of the file. The first begins at a multiple of 4,096, at `range` or before it.
+    /// Their memory is only read.
     #[must_use]
-    pub fn new(file: DataFile, range: &Range<u64>) -> Self {
+    pub fn read_only(file: DataFile, range: &Range<u64>) -> Self {
         Self {
             file,
             start: range.start / PAGE as u64 * PAGE as u64,
+            sums: None,
         }
+    }
+
+    /// As [`read_only`](Self::read_only), but the program may write to the memory, which has room for `most` pages.
+    ///
+    /// # Errors
+    /// The system has no memory for the table of what was read, or no random bytes for its key.
+    pub fn written(file: DataFile, range: &Range<u64>, most: usize) -> Result<Self, Errno> {
+        let pages = (range.end.div_ceil(PAGE as u64) - range.start / PAGE as u64) as usize;
+        Ok(Self {
+            sums: Some(Sums::new(pages.min(most))?),
+            ..Self::read_only(file, range)
+        })
     }
 }
 
@@ -52,7 +71,24 @@ impl Backing for MappedFile {
             return Err(FileFault::Ended);
         }
         out[done..].fill(0);
+        if let Some(sums) = &self.sums {
+            sums.set(first, out);
+        }
         Ok(())
+    }
+
+    fn is_as_read(&self, first: u32, bytes: &[u8]) -> bool {
+        self.sums.as_ref().is_none_or(|sums| sums.are(first, bytes))
+    }
+
+    fn forget(&self, pages: Range<u32>) {
+        if let Some(sums) = &self.sums {
+            sums.forget(pages);
+        }
+    }
+
+    fn ram_bytes(&self) -> u64 {
+        self.sums.as_ref().map_or(0, Sums::ram_bytes)
     }
 }
 
@@ -69,7 +105,7 @@ mod tests {
     }
 
     fn mapped(file: &std::fs::File, range: Range<u64>) -> MappedFile {
-        MappedFile::new(DataFile::duplicate(file.as_fd()).unwrap(), &range)
+        MappedFile::read_only(DataFile::duplicate(file.as_fd()).unwrap(), &range)
     }
 
     #[test]

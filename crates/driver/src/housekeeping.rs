@@ -105,9 +105,13 @@ impl Driver {
                 if std::mem::replace(&mut others, Others::ByMaker) == Others::AtFirstTick {
                     self.start_others();
                 }
-                if let Some(sixteenths) = refault_cost.measure(&self.latency) {
+                let measured = refault_cost.measure(&self.latency);
+                if let Some(sixteenths) = measured.store {
                     self.note_store_cost(sixteenths);
                     self.tell(Event::SetRefaultCost { sixteenths });
+                }
+                if let Some(sixteenths) = measured.file {
+                    self.tell(Event::SetFileCost { sixteenths });
                 }
             }
             if last_retry.elapsed() >= STORE_RETRY {

@@ -31,42 +31,79 @@ const BY_HANDLER: u64 = 6000;
 /// Cost of a rescue: the core's costs are in sixteenths of it.
 const RESCUE: u64 = 16;
 
-/// The measured cost of a refault. See the [module](self).
+/// What a file's page is taken to cost at first, as the core takes it ([`Config::file_cost`](millpond_core::Config)).
+const FILE_AT_FIRST: u32 = 256;
+
+/// The measured cost of a refault, from the store and from files. See the [module](self).
 #[derive(Debug)]
 pub struct RefaultCost {
-    load: Recent,
+    store: Cost,
+    file: Cost,
     rescue: Recent,
-    /// Median of recent loads, in nanoseconds. `rescue_ns` is that of rescues.
-    load_ns: Option<u64>,
+    /// Median of recent rescues, in nanoseconds.
     rescue_ns: Option<u64>,
     /// Time of the delivery, which is not in the medians.
     delivery_ns: u64,
+}
+
+/// The cost of the faults of one path.
+#[derive(Debug)]
+struct Cost {
+    recent: Recent,
+    /// Their median of late, in nanoseconds.
+    ns: Option<u64>,
     /// Cost that the core was told last, in sixteenths of a rescue.
     told: u32,
 }
 
+/// The costs that the core should be told now, in sixteenths of a rescue; `None` where it need not be told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Measured {
+    /// Of a page that the store has.
+    pub store: Option<u32>,
+    /// Of a page that a file has.
+    pub file: Option<u32>,
+}
+
 impl RefaultCost {
-    /// Begins with `told` sixteenths of a rescue, which the core assumes.
+    /// Begins with `told` sixteenths of a rescue for a page in the store, which the core assumes.
     pub fn new(told: u32, delivery: Delivery) -> Self {
         Self {
-            load: Recent::new(FaultPath::Load),
+            store: Cost::new(FaultPath::Load, told),
+            file: Cost::new(FaultPath::Read, FILE_AT_FIRST),
             rescue: Recent::new(FaultPath::Rescue),
-            load_ns: None,
             rescue_ns: None,
             delivery_ns: match delivery {
                 Delivery::InThread | Delivery::Direct => BY_SIGNAL,
                 Delivery::Handler => BY_HANDLER,
             },
+        }
+    }
+
+    /// The costs that the core should be told now.
+    pub fn measure(&mut self, latency: &Latency) -> Measured {
+        self.rescue_ns = self.rescue.median(latency, LEAST).or(self.rescue_ns);
+        let (rescue, delivery) = (self.rescue_ns, self.delivery_ns);
+        Measured {
+            store: self.store.measure(latency, rescue, delivery),
+            file: self.file.measure(latency, rescue, delivery),
+        }
+    }
+}
+
+impl Cost {
+    fn new(path: FaultPath, told: u32) -> Self {
+        Self {
+            recent: Recent::new(path),
+            ns: None,
             told,
         }
     }
 
-    /// The cost that the core should be told now, in sixteenths of a rescue; `None` when it need not be told.
-    pub fn measure(&mut self, latency: &Latency) -> Option<u32> {
-        self.load_ns = self.load.median(latency, LEAST).or(self.load_ns);
-        self.rescue_ns = self.rescue.median(latency, LEAST).or(self.rescue_ns);
-        let (load, rescue) = self.load_ns.zip(self.rescue_ns)?;
-        let cost = RESCUE * (load + self.delivery_ns) / (rescue + self.delivery_ns);
+    fn measure(&mut self, latency: &Latency, rescue: Option<u64>, delivery: u64) -> Option<u32> {
+        self.ns = self.recent.median(latency, LEAST).or(self.ns);
+        let (ns, rescue) = self.ns.zip(rescue)?;
+        let cost = RESCUE * (ns + delivery) / (rescue + delivery);
         let cost = cost.clamp(1, REFAULT_COST_MOST.into()) as u32;
         if cost.abs_diff(self.told) <= self.told / 4 {
             return None;
@@ -90,18 +127,44 @@ mod tests {
         let mut cost = RefaultCost::new(256, Delivery::InThread);
         record(&latency, FaultPath::Load, 7000, 100);
         record(&latency, FaultPath::Rescue, 2000, 10);
-        assert_eq!(cost.measure(&latency), None, "too few rescues to say");
+        assert_eq!(
+            cost.measure(&latency),
+            Measured::default(),
+            "too few rescues to say"
+        );
         record(&latency, FaultPath::Rescue, 2000, 60);
-        let told = cost.measure(&latency).unwrap();
+        let told = cost.measure(&latency).store.unwrap();
         assert!((31..=33).contains(&told), "{told}");
         // Loads are a little dearer: that is not worth telling.
         record(&latency, FaultPath::Load, 8500, 100);
-        assert_eq!(cost.measure(&latency), None);
+        assert_eq!(cost.measure(&latency), Measured::default());
         // The disk has become slow. Rescues count as before, though there were none.
         record(&latency, FaultPath::Load, 77_000, 64);
-        let told = cost.measure(&latency).unwrap();
+        let told = cost.measure(&latency).store.unwrap();
         assert!((252..=260).contains(&told), "{told}");
         record(&latency, FaultPath::Load, 80_000_000, 64);
-        assert_eq!(cost.measure(&latency), Some(REFAULT_COST_MOST));
+        assert_eq!(cost.measure(&latency).store, Some(REFAULT_COST_MOST));
+    }
+
+    #[test]
+    fn a_file_has_a_cost_of_its_own() {
+        let latency = Latency::new();
+        let mut cost = RefaultCost::new(20, Delivery::InThread);
+        record(&latency, FaultPath::Load, 3000, 100);
+        record(&latency, FaultPath::Rescue, 2000, 100);
+        record(&latency, FaultPath::Read, 500_000, 100);
+        let Measured { store, file } = cost.measure(&latency);
+        assert_eq!(store, None, "19 is as good as 20");
+        assert!(
+            file.is_some_and(|file| (1590..=1640).contains(&file)),
+            "{file:?}"
+        );
+        // The next files lie in memory.
+        record(&latency, FaultPath::Read, 7000, 100);
+        let file = cost.measure(&latency).file;
+        assert!(
+            file.is_some_and(|file| (31..=33).contains(&file)),
+            "{file:?}"
+        );
     }
 }

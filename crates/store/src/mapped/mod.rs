@@ -4,6 +4,10 @@
 //! ([`Backing`]). Nothing is kept here of what was read but checksums, where the program may write to its memory: the
 //! frame that a page was read into is its only copy.
 //!
+//! *Past the page cache.* A page that is in a frame needs no second copy in the page cache, which no budget holds. So
+//! the file is opened once more for direct reads; where the file system does not open it so, or refuses the first such
+//! read, reads go by the page cache. The kernel writes out what is new in the page cache before it reads directly.
+//!
 //! *The end of the file.* The last page of a file is mostly not whole. What lies behind the end reads as zeros, as in
 //! the kernel's own mappings. A page that begins behind the end is an error, and so is a run of pages of which the last
 //! does: the caller asks again for each of them.
@@ -15,6 +19,7 @@ pub use open::{DataFile, DataFileError};
 
 use crate::mem::PAGE;
 use millpond_core::{Backing, Descriptors, FileFault};
+use open::Usable;
 use rustix::io::{self, Errno};
 use std::ops::Range;
 use sums::Sums;
@@ -53,20 +58,59 @@ impl MappedFile {
     }
 }
 
-impl Backing for MappedFile {
-    fn read(&self, first: u32, out: &mut [u8], table: Descriptors) -> Result<(), FileFault> {
-        let failed = |errno: Errno| FileFault::Io(errno.raw_os_error());
-        let fd = self.file.descriptor(table).map_err(failed)?;
-        let offset = self.start + u64::from(first) * PAGE as u64;
-        let mut done = 0;
-        while done < out.len() {
-            match io::pread(&fd, &mut out[done..], offset + done as u64) {
-                Ok(0) => break,
-                Ok(n) => done += n,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(failed(errno)),
+impl MappedFile {
+    /// Reads as much of `out` as the file has from `offset` on, past the page cache where that can be. The answer is
+    /// how much that is.
+    fn fill(&self, out: &mut [u8], offset: u64, table: Descriptors) -> Result<usize, Errno> {
+        let aligned = out.as_ptr().addr().is_multiple_of(PAGE);
+        let done = match self.file.direct(table).filter(|_| aligned) {
+            Some(direct) => match fill_from(&direct, out, offset) {
+                Err(Errno::INVAL) => {
+                    self.file.refuse_direct();
+                    0
+                }
+                read => read?,
+            },
+            None => 0,
+        };
+        if done == out.len() {
+            return Ok(done);
+        }
+        // The file ends here, or the read was cut short in the middle of a page: only the page cache goes on there.
+        let cached = self.file.cached(table)?;
+        let mut done = done;
+        loop {
+            let more = fill_from(&cached, &mut out[done..], offset + done as u64)?;
+            done += more;
+            if more == 0 || done == out.len() {
+                return Ok(done);
             }
         }
+    }
+}
+
+/// Reads as much of `out` as the descriptor gives from `offset` on, until a read ends within a page.
+fn fill_from(fd: &Usable<'_>, out: &mut [u8], offset: u64) -> Result<usize, Errno> {
+    let mut done = 0;
+    while done < out.len() {
+        match io::pread(fd, &mut out[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(Errno::INTR) => continue,
+            Err(errno) => return Err(errno),
+        }
+        if !done.is_multiple_of(PAGE) {
+            break;
+        }
+    }
+    Ok(done)
+}
+
+impl Backing for MappedFile {
+    fn read(&self, first: u32, out: &mut [u8], table: Descriptors) -> Result<(), FileFault> {
+        let offset = self.start + u64::from(first) * PAGE as u64;
+        let done = self.fill(out, offset, table);
+        let done = done.map_err(|errno| FileFault::Io(errno.raw_os_error()))?;
         if done.next_multiple_of(PAGE) < out.len() {
             return Err(FileFault::Ended);
         }
@@ -135,6 +179,52 @@ mod tests {
         file.set_len(PAGE as u64).unwrap();
         assert_eq!(read(1, &mut out[..PAGE]), Err(FileFault::Ended));
         assert_eq!(read(0, &mut out[..PAGE]), Ok(()));
+    }
+
+    /// A frame for reads: bytes at a page.
+    fn frame(pages: usize) -> (crate::mem::Mapping, &'static mut [u8]) {
+        let memory = crate::mem::Mapping::new(pages * PAGE).unwrap();
+        // SAFETY: the mapping has so many bytes, and the slice is not used after it.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(memory.as_ptr(), pages * PAGE) };
+        (memory, bytes)
+    }
+
+    /// By way of the page cache or past it, where the file system has the latter: the same bytes, what is new in the
+    /// page cache among them, and the same ends.
+    #[test]
+    fn reads_past_the_page_cache_see_what_is_in_it() {
+        let file = tempfile::tempfile_in("/var/tmp").unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, &[1; 3 * PAGE + 77], 0).unwrap();
+        let mapped = mapped(&file, 0..3 * PAGE as u64 + 77);
+        let past = mapped.file.direct(Descriptors::OfProgram).is_some();
+        println!("reads pass by the page cache: {past}");
+        let (_memory, out) = frame(4);
+        for round in 2..5 {
+            std::os::unix::fs::FileExt::write_all_at(&file, &[round; 10], 2 * PAGE as u64).unwrap();
+            mapped.read(0, out, Descriptors::OfProgram).unwrap();
+            assert!(out[..2 * PAGE].iter().all(|&byte| byte == 1));
+            assert_eq!(
+                out[2 * PAGE..2 * PAGE + 11],
+                [[round; 10].as_slice(), &[1]].concat()
+            );
+            assert!(out[3 * PAGE..3 * PAGE + 77].iter().all(|&byte| byte == 1));
+            assert!(out[3 * PAGE + 77..].iter().all(|&byte| byte == 0));
+            mapped
+                .read(3, &mut out[..PAGE], Descriptors::OfProgram)
+                .unwrap();
+            assert_eq!((out[76], out[77]), (1, 0));
+        }
+        assert_eq!(mapped.file.direct(Descriptors::OfProgram).is_some(), past);
+        file.set_len(PAGE as u64).unwrap();
+        assert_eq!(
+            mapped.read(0, out, Descriptors::OfProgram),
+            Err(FileFault::Ended)
+        );
+        mapped.file.refuse_direct();
+        mapped
+            .read(0, &mut out[..PAGE], Descriptors::OfProgram)
+            .unwrap();
+        assert_eq!(out[..PAGE], [1; PAGE]);
     }
 
     /// The threads that serve faults have descriptor tables of their own, made before the file was opened.

@@ -7,6 +7,7 @@ use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{self, PidfdFlags, PidfdGetfdFlags};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Why a file could not be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -39,6 +40,10 @@ pub enum DataFileError {
 /// An open file of the program's.
 pub struct DataFile {
     fd: OwnedFd,
+    /// The file again, open for reads that pass by the page cache, where the file system has these.
+    direct: Option<OwnedFd>,
+    /// Whether such a read was refused: some file systems open a file for them and cannot do them.
+    refused: AtomicBool,
 }
 
 /// A descriptor of the file that the calling thread can use.
@@ -96,7 +101,11 @@ impl DataFile {
     ) -> Result<Self, DataFileError> {
         let stat = fs::fstat(&fd).map_err(error)?;
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Ok(Self { fd }),
+            FileType::RegularFile => Ok(Self {
+                direct: opened_anew(&fd, OFlags::DIRECT).ok().map(out_of_the_way),
+                refused: AtomicBool::new(false),
+                fd,
+            }),
             _ => Err(DataFileError::NotAFile { name: name() }),
         }
     }
@@ -117,38 +126,60 @@ impl DataFile {
         Ok(self.len()? == 0)
     }
 
-    /// A descriptor that the calling thread can use for one call.
-    pub(super) fn descriptor(&self, table: Descriptors) -> Result<Usable<'_>, Errno> {
-        match table {
-            Descriptors::OfProgram => Ok(Usable::Own(self.fd.as_fd())),
-            Descriptors::OfThread => self.fetched().map(Usable::Fetched),
-        }
+    /// A descriptor that the calling thread can use for one call, for reads by way of the page cache.
+    pub(super) fn cached(&self, table: Descriptors) -> Result<Usable<'_>, Errno> {
+        usable(&self.fd, table, OFlags::empty())
     }
 
-    /// The file's descriptor, fetched from the program's table. Sandboxes forbid the call that does so; there the file
-    /// is opened anew by the name that the program's descriptor has.
-    fn fetched(&self) -> Result<OwnedFd, Errno> {
-        let fetch = || {
-            let process = process::pidfd_open(process::getpid(), PidfdFlags::empty())?;
-            process::pidfd_getfd(process, self.fd.as_raw_fd(), PidfdGetfdFlags::empty())
-        };
-        fetch().or_else(|_: Errno| self.opened_anew())
+    /// A descriptor that the calling thread can use for one call, for reads that pass by the page cache. `None` where
+    /// there are none such.
+    pub(super) fn direct(&self, table: Descriptors) -> Option<Usable<'_>> {
+        let direct = self.direct.as_ref();
+        let direct = direct.filter(|_| !self.refused.load(Ordering::Relaxed));
+        usable(direct?, table, OFlags::DIRECT).ok()
     }
 
-    fn opened_anew(&self) -> Result<OwnedFd, Errno> {
-        const DIRECTORY: &[u8] = b"/proc/self/fd/";
-        let mut name = [0; DIRECTORY.len() + 11];
-        name[..DIRECTORY.len()].copy_from_slice(DIRECTORY);
-        // The digits, from the last to the first. What follows them is zero already.
-        let mut number = self.fd.as_raw_fd() as u32;
-        let digits = number.checked_ilog10().unwrap_or(0) as usize + 1;
-        for place in (DIRECTORY.len()..DIRECTORY.len() + digits).rev() {
-            name[place] = b'0' + (number % 10) as u8;
-            number /= 10;
-        }
-        let name = std::ffi::CStr::from_bytes_until_nul(&name).map_err(|_| Errno::INVAL)?;
-        fs::open(name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+    /// Notes that reads cannot pass by the page cache after all.
+    pub(super) fn refuse_direct(&self) {
+        self.refused.store(true, Ordering::Relaxed);
     }
+}
+
+fn usable(fd: &OwnedFd, table: Descriptors, flags: OFlags) -> Result<Usable<'_>, Errno> {
+    match table {
+        Descriptors::OfProgram => Ok(Usable::Own(fd.as_fd())),
+        Descriptors::OfThread => fetched(fd, flags).map(Usable::Fetched),
+    }
+}
+
+/// A descriptor from the program's table. Sandboxes forbid the call that fetches it; there the file is opened anew by
+/// the name that the program's descriptor has, with these flags.
+fn fetched(fd: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let fetch = || {
+        let process = process::pidfd_open(process::getpid(), PidfdFlags::empty())?;
+        process::pidfd_getfd(process, fd.as_raw_fd(), PidfdGetfdFlags::empty())
+    };
+    fetch().or_else(|_: Errno| opened_anew(fd, flags))
+}
+
+/// Opens the file of a descriptor of the program's once more, for reading.
+fn opened_anew(fd: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
+    const DIRECTORY: &[u8] = b"/proc/self/fd/";
+    let mut name = [0; DIRECTORY.len() + 11];
+    name[..DIRECTORY.len()].copy_from_slice(DIRECTORY);
+    // The digits, from the last to the first. What follows them is zero already.
+    let mut number = fd.as_raw_fd() as u32;
+    let digits = number.checked_ilog10().unwrap_or(0) as usize + 1;
+    for place in (DIRECTORY.len()..DIRECTORY.len() + digits).rev() {
+        name[place] = b'0' + (number % 10) as u8;
+        number /= 10;
+    }
+    let name = std::ffi::CStr::from_bytes_until_nul(&name).map_err(|_| Errno::INVAL)?;
+    fs::open(
+        name,
+        flags | OFlags::RDONLY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
 }
 
 #[cfg(test)]
@@ -182,7 +213,11 @@ mod tests {
         std::io::Write::write_all(&mut file, b"abc").unwrap();
         let file = DataFile::duplicate(file.as_fd()).unwrap();
         assert_eq!((file.len(), file.is_empty()), (Ok(3), Ok(false)));
-        for fd in [file.fetched().unwrap(), file.opened_anew().unwrap()] {
+        let ways = [
+            fetched(&file.fd, OFlags::empty()),
+            opened_anew(&file.fd, OFlags::empty()),
+        ];
+        for fd in ways.map(Result::unwrap) {
             let mut out = [0; 3];
             assert_eq!(rustix::io::pread(&fd, &mut out, 0), Ok(3));
             assert_eq!(&out, b"abc");

@@ -351,7 +351,7 @@ pub trait Store: Send + Sync {
     fn child_gone(&self, child: u64);
 }
 
-/// Why pages of a file could not be read.
+/// Why pages of a file could not be read or written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FileFault {
     /// The file ends before one of the pages: it has become shorter.
@@ -388,6 +388,19 @@ pub trait Backing: Send + Sync {
 
     /// Forgets what was read for `pages`: they have left memory.
     fn forget(&self, pages: Range<u32>);
+
+    /// Writes what has changed of `bytes`, whole pages from `first` on, to the file; from then on they count as read.
+    /// The answer is whether anything had changed. A file that is never written has no changes.
+    ///
+    /// # Errors
+    /// The file does not hold all of the bytes. What was not written still counts as changed.
+    fn write_back(&self, first: u32, bytes: &[u8], table: Descriptors) -> Result<bool, FileFault>;
+
+    /// Waits until the device has what was written.
+    ///
+    /// # Errors
+    /// It may not have it: all pages in memory count as changed from here on.
+    fn sync(&self) -> Result<(), FileFault>;
 
     /// The most RAM that is taken for this beside the pages themselves.
     fn ram_bytes(&self) -> u64;

@@ -315,7 +315,9 @@ impl<M: Memory> Driver<M> {
                 self.poison(at);
                 results.completed(folio, Outcome::Poisoned);
             }
-            Command::WriteBack { folio, at, .. } => results.completed(folio, self.write_back(at)),
+            Command::WriteBack { folio, at, frame } => {
+                results.completed(folio, self.write_back(at, frame));
+            }
             Command::Zero { .. }
             | Command::Copy { .. }
             | Command::Rescue { .. }

@@ -16,7 +16,7 @@
 //! - *How much.* The order policy decides, as for all pages: a stream's faults double up to 2 MiB, and each folio is
 //!   one read; a lone touch reads 4 KiB.
 //! - *A clean page is dropped.* It has been in limbo like any other, so that a second touch costs a rescue and no read.
-//!   A file that is only read is never written, whatever is in the frame. Its memory stays writable for the kernel all
+//!   A region that is only read is never written, whatever is in the frame. Its memory stays writable for the kernel all
 //!   the same: pages that may not be written leave by a copy of single pages (`mmu/src/uffd/capture_protected.rs`),
 //!   where others leave by the leaf. What a stray pointer writes there is lost with the page, and never reaches the
 //!   file.
@@ -24,6 +24,11 @@
 //!   checksums of the pages in memory (`store/src/mapped/sums.rs`): as it was read it is dropped, else all of it is
 //!   saved, and anonymous from then on. A page that the *store* has lost is lost for good: the file has not what it
 //!   held.
+//! - *What is written to a shared region* goes to its place in the file: when it leaves, and by a sync. A folio is
+//!   compared page by page with what was read, and runs of changed pages are written. A sync pins each folio in memory,
+//!   copies it and writes the copy: so reclaim does not write the folio meanwhile, and the checksum is of what was
+//!   written. Pages that are not in memory are in the file already. What the file does not take stays in memory, and is
+//!   asked for again; until then the store is not asked for anything else, as when it is itself full.
 //! - *Errors are of the page and the moment.* A read of several pages that fails is asked for again page by page, so
 //!   that the pages around a bad one come in. A single page that fails is poisoned in the core: the thread that asked
 //!   gets SIGBUS, or its call an error. That is not the end of the page, because the file may have it again (a file
@@ -45,10 +50,97 @@ use crate::state::named::Named;
 use crate::state::queue::FreedBy;
 use millpond_core::{
     Backing, Commands, Descriptors, Event, FileFault, Frame, Kind, LoadError, OrderPolicy, Outcome,
-    PageCount, PageIndex, PageRange, PageState, Reply, SaveError, Saved,
+    PAGE_SIZE, PageCount, PageIndex, PageRange, PageState, Refusal, Reply, SaveError, Saved,
 };
+use millpond_mmu::Uffd;
+use millpond_sync::atomic::Ordering;
 use rustix::io::Errno;
 use std::sync::Arc;
+
+/// Bytes that are copied out of memory, and written, at once.
+const PIECE: usize = 64 << 10;
+const PIECE_PAGES: u32 = (PIECE / PAGE_SIZE) as u32;
+
+/// Where the calling thread finds its descriptors.
+fn descriptors() -> Descriptors {
+    match millpond_mmu::has_own_descriptors() {
+        true => Descriptors::OfThread,
+        false => Descriptors::OfProgram,
+    }
+}
+
+/// A page that could not be written, and why; or no page, when the device may not have what was written.
+pub type SyncFailure = (Option<PageIndex>, FileFault);
+
+/// A piece of memory at a page's boundary, where a copy is written from.
+#[repr(C, align(4096))]
+struct Copied([u8; PIECE]);
+
+impl Driver<Uffd> {
+    /// Writes what has changed in `range` to the file, and waits until the device has it. Pages that are not in memory
+    /// have not changed. Two calls for one file exclude each other by the caller's care.
+    ///
+    /// A page is pinned while it is copied and written, so that reclaim does not write it meanwhile; it is copied so
+    /// that what is written is what its checksum is of.
+    ///
+    /// # Errors
+    /// The first page that could not be pinned or written; all others are.
+    pub fn sync_file(&self, range: PageRange) -> Result<(), Result<SyncFailure, Refusal>> {
+        let Some((file, number)) = self.files.of(range.start) else {
+            return Ok(());
+        };
+        let first = PageIndex(range.start.0 - number);
+        let mut copy = Box::new(Copied([0; PIECE]));
+        let mut result = Ok(());
+        let mut page = range.start;
+        while let Some(folio) = self.next_in_memory(range.tail(page)) {
+            if let Err(error) = self.write_folio(&*file, first, folio, &mut copy) {
+                result = result.and(Err(error));
+            }
+            page = folio.end().min(range.end());
+        }
+        let synced = file.sync().map_err(|why| Ok((None, why)));
+        result.and(synced)
+    }
+
+    /// The first folio in memory that has a page of `range`.
+    fn next_in_memory(&self, range: PageRange) -> Option<PageRange> {
+        let _quiet = SignalsBlocked::new();
+        let _inside = self.gate.enter();
+        let core = self.lock();
+        let rest = range.tail(core.first_in_use(range)?);
+        rest.pages().find_map(|page| core.folio_at(page))
+    }
+
+    fn write_folio(
+        &self,
+        file: &dyn Backing,
+        first: PageIndex,
+        folio: PageRange,
+        copy: &mut Copied,
+    ) -> Result<(), Result<SyncFailure, Refusal>> {
+        self.pin_in_any_case(folio).map_err(Err)?;
+        let mut result = Ok(());
+        let mut at = folio.start;
+        while at < folio.end() {
+            let len = (folio.end().0 - at.0).min(PIECE_PAGES);
+            let bytes = &mut copy.0[..len as usize * PAGE_SIZE];
+            // SAFETY: the pages are pinned, so that they are mapped, and the copy is no part of the arena. A thread of
+            // the program that writes there meanwhile does so before or after the copy of each byte.
+            unsafe {
+                let from = self.mmu.addr_of(at).cast_const();
+                std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len());
+            }
+            let written = file.write_back(at.0 - first.0, bytes, Descriptors::OfProgram);
+            let written = written.map_err(|why| Ok((Some(at), why)));
+            result = result.and(written.map(|_| ()));
+            at = at.plus(len);
+        }
+        let unpinned = self.unpin(folio);
+        debug_assert!(unpinned.is_ok(), "{folio} was pinned");
+        result
+    }
+}
 
 impl<M: Memory> Driver<M> {
     /// Takes addresses for a region of this kind whose pages are those of `backing`. No thread can touch it yet. `None` when there
@@ -101,12 +193,8 @@ impl<M: Memory> Driver<M> {
 
     fn read_file(&self, at: PageRange, bytes: &mut [u8]) -> Result<(), LoadError> {
         let (file, first) = self.files.of(at.start).ok_or(LoadError::Missing)?;
-        let table = match millpond_mmu::has_own_descriptors() {
-            true => Descriptors::OfThread,
-            false => Descriptors::OfProgram,
-        };
         let bytes = &mut bytes[..at.len.bytes() as usize];
-        let Err(why) = file.read(first, bytes, table) else {
+        let Err(why) = file.read(first, bytes, descriptors()) else {
             self.files.had(at);
             return Ok(());
         };
@@ -139,10 +227,33 @@ impl<M: Memory> Driver<M> {
         saved
     }
 
-    /// Lets a folio of a file's pages go. Files are only read, so there is nothing to write.
-    pub(crate) fn write_back(&self, at: PageRange) -> Outcome {
-        debug_assert!(self.files.has(at.start), "{at} is no file's");
-        Outcome::Unchanged
+    /// Lets a folio of a file's pages go, when the file has what was written to them.
+    pub(crate) fn write_back(&self, at: PageRange, frame: Frame) -> Outcome {
+        let Some((file, first)) = self.files.of(at.start) else {
+            unreachable!("{at} is no file's");
+        };
+        let mut written = Ok(false);
+        self.mmu.read_frame(frame, &mut |bytes| {
+            written = file.write_back(first, bytes, descriptors());
+        });
+        let why = match written {
+            Ok(written) => {
+                file.forget(first..first + at.len.0);
+                return match written {
+                    true => Outcome::Stored,
+                    false => Outcome::Unchanged,
+                };
+            }
+            Err(FileFault::Ended) => Errno::FBIG,
+            Err(FileFault::Io(errno)) => Errno::from_raw_os_error(errno),
+        };
+        if self.store_failures.fetch_add(1, Ordering::Relaxed) == 0 {
+            say(format_args!(
+                "a file cannot be written back ({why}): what was written to it stays in RAM, above the budget if need \
+                 be, and is tried again"
+            ));
+        }
+        Outcome::StoreFailed
     }
 
     /// Marks pages as lost. Where the thread that touches a file's page comes to us by itself, the kernel is told

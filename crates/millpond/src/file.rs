@@ -7,7 +7,9 @@ use crate::manager::Manager;
 use crate::region::{Advice, PinGuard, Region, RegionStats};
 use millpond_core::{FileFault, Kind, PAGE_SIZE};
 use millpond_driver::error::MoveError;
-use millpond_store::{DataFile, MappedFile};
+use millpond_driver::signals::SignalsBlocked;
+use millpond_store::{Access, DataFile, MappedFile};
+use millpond_sync::{Rank, Ranked};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 use std::fmt;
@@ -29,6 +31,9 @@ pub enum Mode {
     /// The file is only read, and what is written to the memory is the program's own: it goes to the store when memory
     /// is short. All of it is lost when the region ends.
     Private,
+    /// What is written to the memory goes to the file: when memory is short, by [`FileRegion::sync`], and when the
+    /// region ends. A range that ends behind the file makes the file longer.
+    Shared,
 }
 
 /// A file to map: the path of one, or an open one.
@@ -79,17 +84,20 @@ pub struct FileRegion {
     /// Bytes of the first page that come before the range.
     skip: usize,
     mode: Mode,
+    /// Held by the one sync that there is at a time.
+    syncing: Ranked<()>,
 }
 
 impl Manager {
     /// Maps `range` of a file (byte offsets, which need not be multiples of anything).
     ///
     /// # Safety
-    /// As long as the region lives, nobody changes the bytes of the range in the file: references to them would see
+    /// As long as the region lives, nobody else changes the bytes of the range in the file: references to them would see
     /// them change. Should the file become shorter all the same, touches of what is missing raise SIGBUS.
     ///
     /// # Errors
-    /// The file cannot be opened, is no regular one, has not all of the range, or the manager has no addresses left.
+    /// The file cannot be opened, is no regular one, has not all of the range and cannot be
+    /// made longer, or the manager has no addresses left.
     ///
     /// ```
     /// use millpond::{Manager, Mode};
@@ -111,14 +119,21 @@ impl Manager {
         range: impl RangeBounds<u64>,
         mode: Mode,
     ) -> Result<FileRegion, MapFileError> {
+        let access = match mode {
+            Mode::ReadOnly | Mode::Private => Access::Read,
+            Mode::Shared => Access::Write,
+        };
         let file = match source.into() {
-            FileSource::Path(path) => DataFile::open(path)?,
-            FileSource::Open(fd) => DataFile::duplicate(fd)?,
+            FileSource::Path(path) => DataFile::open(path, access)?,
+            FileSource::Open(fd) => DataFile::duplicate(fd, access)?,
         };
         let len = file.len().map_err(MapFileError::Length)?;
         let range = bytes_of(&range, len)?;
         let (start, end) = (range.start, range.end);
-        if end > len {
+        if mode == Mode::Shared {
+            let grown = file.grow(end);
+            grown.map_err(|errno| MapFileError::Grow { end, errno })?;
+        } else if end > len {
             return Err(MapFileError::Beyond { start, end, len });
         }
         let skip = (start % PAGE_SIZE as u64) as usize;
@@ -129,18 +144,18 @@ impl Manager {
             count: usize::MAX,
             size: 1,
         })?;
+        let most = (self.pond().driver().most_ram() / PAGE_SIZE as u64) as usize;
         let (kind, backing) = match mode {
-            Mode::ReadOnly => (Kind::File, MappedFile::read_only(file, &range)),
-            Mode::Private => {
-                let most = self.pond().driver().most_ram() / PAGE_SIZE as u64;
-                let backing = MappedFile::written(file, &range, most as usize);
-                (Kind::Private, backing.map_err(MapFileError::Table)?)
-            }
+            Mode::ReadOnly => (Kind::File, Ok(MappedFile::read_only(file, &range))),
+            Mode::Private => (Kind::Private, MappedFile::written(file, &range, most)),
+            Mode::Shared => (Kind::File, MappedFile::shared(file, &range, most)),
         };
+        let backing = backing.map_err(MapFileError::Table)?;
         Ok(FileRegion {
             region: self.file_region(bytes, kind, Arc::new(backing))?,
             skip,
             mode,
+            syncing: Ranked::new(Rank::FileSync, ()),
         })
     }
 }
@@ -171,6 +186,7 @@ impl FileRegion {
             region,
             skip: 0,
             mode: Mode::ReadOnly,
+            syncing: Ranked::new(Rank::FileSync, ()),
         }
     }
 
@@ -225,7 +241,7 @@ impl FileRegion {
     pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
         match self.mode {
             Mode::ReadOnly => None,
-            Mode::Private => Some(&mut self.region.as_mut_slice()[self.skip..]),
+            Mode::Private | Mode::Shared => Some(&mut self.region.as_mut_slice()[self.skip..]),
         }
     }
 
@@ -364,6 +380,56 @@ impl FileRegion {
         }
     }
 
+    /// Writes what has changed of the pages that `range` touches to the file, and returns when the device has it. For a
+    /// region that is not [shared](Mode::Shared) there is nothing to do.
+    ///
+    /// # Errors
+    /// A bad range, or the first page that could not be written: it stays in memory, and the next sync tries again, and
+    /// so does reclaim. All other pages are written. If the device may not have what was written
+    /// ([`FileError::Sync`]), the next sync writes all pages again that are in memory; what has left memory since the
+    /// sync before may be lost.
+    ///
+    /// ```
+    /// # use millpond::{Manager, Mode};
+    /// # let manager = Manager::builder().ram(16 << 20).build()?;
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("x");
+    /// std::fs::write(&path, "a line\n")?;
+    /// // SAFETY: nobody changes the file but the region.
+    /// let mut region = unsafe { manager.map_file(&path, 0..10, Mode::Shared)? };
+    /// region.as_mut_slice().unwrap()[7..].copy_from_slice(b"abc");
+    /// region.sync(0..10)?;
+    /// assert_eq!(std::fs::read(&path)?, b"a line\nabc");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn sync(&self, range: Range<usize>) -> Result<(), FileError> {
+        let pages = self.region.pages(&self.inner(&range)?);
+        if self.mode != Mode::Shared {
+            return Ok(());
+        }
+        let driver = self.region.driver();
+        let _quiet = SignalsBlocked::new();
+        let _alone = self.syncing.lock();
+        driver.sync_file(pages).map_err(|failure| match failure {
+            Ok((Some(page), why)) => {
+                let offset = self.outer(self.region.offset(page));
+                match why {
+                    FileFault::Ended => FileError::Ended { offset },
+                    FileFault::Io(errno) => FileError::Write {
+                        offset,
+                        errno: Errno::from_raw_os_error(errno),
+                    },
+                }
+            }
+            Ok((None, FileFault::Io(errno))) => FileError::Sync(Errno::from_raw_os_error(errno)),
+            Ok((None, FileFault::Ended)) => FileError::Sync(Errno::IO),
+            Err(refusal) => match self.region.not_pinned(pages, refusal.into()) {
+                PinError::Range(error) => self.range_error(error),
+                other => other.into(),
+            },
+        })
+    }
+
     /// Bytes of the region by the place where they are. Bytes that are in none of these places are in the file alone.
     #[must_use]
     pub fn stats(&self) -> RegionStats {
@@ -425,6 +491,21 @@ impl FileRegion {
             }
             .into(),
             other => other.into(),
+        }
+    }
+}
+
+impl Drop for FileRegion {
+    /// Writes what has changed to a shared region's file, as a [sync](FileRegion::sync) does. What the file does not take
+    /// is lost, and a line on standard error says so: sync first, to know.
+    fn drop(&mut self) {
+        if self.mode != Mode::Shared || !self.region.pond().is_ours() {
+            return;
+        }
+        if let Err(error) = self.sync(0..self.len()) {
+            millpond_mmu::report::line(format_args!(
+                "a mapped file ends, and not all that was written to it is in the file: {error}"
+            ));
         }
     }
 }

@@ -15,6 +15,16 @@ pub enum MapFileError {
     /// The system does not tell the file's length.
     #[error("the file's length is not known: {0}")]
     Length(Errno),
+    /// The file cannot be made so long as the range.
+    #[error(
+        "the file cannot be made {end} bytes long ({errno}): map a range that it has, or make room for it"
+    )]
+    Grow {
+        /// The length that was wanted, in bytes.
+        end: u64,
+        /// The system's answer.
+        errno: Errno,
+    },
     /// There is no table for what is read, by which it is found out what was written to.
     #[error(
         "no memory for the table of what is read ({0}): raise `ulimit -v`, or map a shorter range"
@@ -74,4 +84,17 @@ pub enum FileError {
         /// The system's answer.
         errno: Errno,
     },
+    /// The file could not be written.
+    #[error(
+        "the page at offset {offset} cannot be written to the file ({errno}): it stays in memory; make room, and sync again"
+    )]
+    Write {
+        /// Offset of the page, or of the first of a few pages, in the region, in bytes.
+        offset: usize,
+        /// The system's answer.
+        errno: Errno,
+    },
+    /// The device may not have what was written.
+    #[error("the device may not have what was written to the file ({0}): sync again")]
+    Sync(Errno),
 }

@@ -48,6 +48,6 @@ mod spill;
 pub use compressed_ram::{CompressedRam, CompressedRamConfig};
 pub use error::OpenError;
 pub use file::{FileStore, FileStoreConfig, IO_OF_STORE, Location};
-pub use mapped::{DataFile, DataFileError, MappedFile};
+pub use mapped::{Access, DataFile, DataFileError, MappedFile};
 pub use null::Null;
 pub use spill::Spill;

@@ -38,6 +38,8 @@ ranks! {
     Heap,
     /// Names of the groups.
     GroupNames,
+    /// A sync of one file's region: one at a time writes what has changed.
+    FileSync,
     /// Background work: the reclaim thread holds this lock while it works, and the forking thread across a fork.
     Housekeeping,
     /// Ranges that are to be prefetched.

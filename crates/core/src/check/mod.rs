@@ -5,7 +5,7 @@ mod entries;
 mod folios;
 mod lists;
 
-use crate::addr::PageIndex;
+use crate::addr::{PageIndex, PageRange};
 use crate::ids::FolioId;
 use crate::machine::Core;
 use crate::tables::folio::State;
@@ -129,6 +129,12 @@ impl Core {
     #[must_use]
     pub fn is_leaving(&self, page: PageIndex) -> bool {
         self.leaving.holds_up(page)
+    }
+
+    /// The pages of the folio in memory, or on its way, that `page` is in.
+    #[must_use]
+    pub fn folio_at(&self, page: PageIndex) -> Option<PageRange> {
+        self.folio_of(page).map(|id| self.at(id))
     }
 
     /// The folio that `page` is in.

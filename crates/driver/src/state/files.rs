@@ -100,11 +100,6 @@ impl Files {
         self.ram_bytes.load(Ordering::SeqCst)
     }
 
-    /// Whether `page` is a file's.
-    pub(crate) fn has(&self, page: PageIndex) -> bool {
-        self.find(page, |_| ()).is_some()
-    }
-
     /// Whether a page that could not be had is to be read from its file again. A page of a private region may have been
     /// written to and lost by the store since, and then the file has not what was lost.
     pub(crate) fn may_have_again(&self, page: PageIndex) -> bool {
@@ -159,6 +154,14 @@ mod tests {
 
         fn forget(&self, _: Range<u32>) {}
 
+        fn write_back(&self, _: u32, _: &[u8], _: Descriptors) -> Result<bool, FileFault> {
+            Ok(false)
+        }
+
+        fn sync(&self) -> Result<(), FileFault> {
+            Ok(())
+        }
+
         fn ram_bytes(&self) -> u64 {
             100
         }
@@ -171,7 +174,7 @@ mod tests {
     #[test]
     fn a_page_is_found_in_its_region_and_nowhere_else() {
         let files = Files::new();
-        assert!(!files.has(PageIndex(0)));
+        assert!(files.of(PageIndex(0)).is_none());
         for (start, len) in [(1024, 10), (0, 512), (4096, 1)] {
             files.insert(range(start, len), Arc::new(Nothing), Kind::File);
         }

@@ -31,6 +31,14 @@ impl Backing for Failing {
 
     fn forget(&self, _: Range<u32>) {}
 
+    fn write_back(&self, _: u32, _: &[u8], _: Descriptors) -> Result<bool, FileFault> {
+        Ok(false)
+    }
+
+    fn sync(&self) -> Result<(), FileFault> {
+        Ok(())
+    }
+
     fn ram_bytes(&self) -> u64 {
         0
     }

@@ -15,7 +15,7 @@
 mod open;
 mod sums;
 
-pub use open::{DataFile, DataFileError};
+pub use open::{Access, DataFile, DataFileError};
 
 use crate::mem::PAGE;
 use millpond_core::{Backing, Descriptors, FileFault};
@@ -31,6 +31,9 @@ pub struct MappedFile {
     start: u64,
     /// What the pages in memory were when they were read. There is none where the memory is only read.
     sums: Option<Sums>,
+    /// The bytes of the file that are written back: those of the range, and none beside it in its first and last page.
+    /// There are none where the file is never written.
+    own: Range<u64>,
 }
 
 impl MappedFile {
@@ -42,7 +45,19 @@ impl MappedFile {
             file,
             start: range.start / PAGE as u64 * PAGE as u64,
             sums: None,
+            own: 0..0,
         }
+    }
+
+    /// As [`written`](Self::written), and what was written to the memory goes to the file.
+    ///
+    /// # Errors
+    /// As [`written`](Self::written).
+    pub fn shared(file: DataFile, range: &Range<u64>, most: usize) -> Result<Self, Errno> {
+        Ok(Self {
+            own: range.clone(),
+            ..Self::written(file, range, most)?
+        })
     }
 
     /// As [`read_only`](Self::read_only), but the program may write to the memory, which has room for `most` pages.
@@ -89,6 +104,52 @@ impl MappedFile {
     }
 }
 
+impl MappedFile {
+    /// Writes pages to the file, past the page cache where that can be. Of bytes that are not the range's own none is
+    /// written, as somebody else may write them.
+    fn write(&self, first: u32, bytes: &[u8], table: Descriptors) -> Result<(), FileFault> {
+        let failed = |errno: Errno| FileFault::Io(errno.raw_os_error());
+        let at = self.start + u64::from(first) * PAGE as u64;
+        let (begin, end) = (
+            at.max(self.own.start),
+            (at + bytes.len() as u64).min(self.own.end),
+        );
+        if begin >= end {
+            return Ok(());
+        }
+        let cached = self.file.cached(table).map_err(failed)?;
+        // A write behind the end would make the file longer, which somebody has made shorter.
+        let stat = rustix::fs::fstat(&cached).map_err(failed)?;
+        if (stat.st_size as u64) < end {
+            return Err(FileFault::Ended);
+        }
+        let whole = (begin, end) == (at, at + bytes.len() as u64);
+        let aligned = bytes.as_ptr().addr().is_multiple_of(PAGE);
+        let bytes = &bytes[(begin - at) as usize..(end - at) as usize];
+        if let Some(direct) = self.file.direct(table).filter(|_| whole && aligned) {
+            match write_to(&direct, bytes, begin) {
+                Err(Errno::INVAL) => self.file.refuse_direct(),
+                written => return written.map_err(failed),
+            }
+        }
+        write_to(&cached, bytes, begin).map_err(failed)
+    }
+}
+
+/// Writes all of `bytes`.
+fn write_to(fd: &Usable<'_>, bytes: &[u8], offset: u64) -> Result<(), Errno> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match io::pwrite(fd, &bytes[done..], offset + done as u64) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
 /// Reads as much of `out` as the descriptor gives from `offset` on, until a read ends within a page.
 fn fill_from(fd: &Usable<'_>, out: &mut [u8], offset: u64) -> Result<usize, Errno> {
     let mut done = 0;
@@ -131,6 +192,45 @@ impl Backing for MappedFile {
         }
     }
 
+    fn write_back(&self, first: u32, bytes: &[u8], table: Descriptors) -> Result<bool, FileFault> {
+        let Some(sums) = self.sums.as_ref().filter(|_| !self.own.is_empty()) else {
+            return Ok(false);
+        };
+        // Pages that have not changed are not written: somebody else may have changed them in the file.
+        let pages = bytes.len() / PAGE;
+        let changed = |page: usize| {
+            let bytes = &bytes[page * PAGE..(page + 1) * PAGE];
+            !sums.are(first + page as u32, bytes)
+        };
+        let mut any = false;
+        let mut page = 0;
+        while page < pages {
+            let run = (page..pages).take_while(|&page| changed(page)).count();
+            if run > 0 {
+                let run_bytes = &bytes[page * PAGE..(page + run) * PAGE];
+                let at = first + page as u32;
+                self.write(at, run_bytes, table)?;
+                sums.set(at, run_bytes);
+                any = true;
+            }
+            // The page behind a run has not changed.
+            page += run + 1;
+        }
+        Ok(any)
+    }
+
+    fn sync(&self) -> Result<(), FileFault> {
+        let fd = self.file.cached(Descriptors::OfProgram);
+        let synced = fd.and_then(rustix::fs::fdatasync);
+        synced.map_err(|errno| {
+            // The kernel forgets what it could not write once it has said so.
+            if let Some(sums) = &self.sums {
+                sums.clear();
+            }
+            FileFault::Io(errno.raw_os_error())
+        })
+    }
+
     fn ram_bytes(&self) -> u64 {
         self.sums.as_ref().map_or(0, Sums::ram_bytes)
     }
@@ -149,7 +249,10 @@ mod tests {
     }
 
     fn mapped(file: &std::fs::File, range: Range<u64>) -> MappedFile {
-        MappedFile::read_only(DataFile::duplicate(file.as_fd()).unwrap(), &range)
+        MappedFile::read_only(
+            DataFile::duplicate(file.as_fd(), Access::Read).unwrap(),
+            &range,
+        )
     }
 
     #[test]

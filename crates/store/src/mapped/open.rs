@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[non_exhaustive]
 pub enum DataFileError {
     /// The system does not open it.
-    #[error("cannot open {path} ({errno}): name a file that may be read", path = path.display())]
+    #[error("cannot open {path} ({errno}): name a file that you may open so", path = path.display())]
     Open {
         /// The file.
         path: PathBuf,
@@ -22,7 +22,9 @@ pub enum DataFileError {
         errno: Errno,
     },
     /// The descriptor cannot be used.
-    #[error("cannot use descriptor {descriptor} ({errno}): give one that is open for reading")]
+    #[error(
+        "cannot use descriptor {descriptor} ({errno}): give one that is open for what the mode does, and not for appending"
+    )]
     Descriptor {
         /// The descriptor.
         descriptor: i32,
@@ -44,6 +46,25 @@ pub struct DataFile {
     direct: Option<OwnedFd>,
     /// Whether such a read was refused: some file systems open a file for them and cannot do them.
     refused: AtomicBool,
+    access: Access,
+}
+
+/// What a file is opened for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// It is only read.
+    Read,
+    /// It is read and written.
+    Write,
+}
+
+impl Access {
+    fn flags(self) -> OFlags {
+        match self {
+            Self::Read => OFlags::RDONLY,
+            Self::Write => OFlags::RDWR,
+        }
+    }
 }
 
 /// A descriptor of the file that the calling thread can use.
@@ -62,47 +83,55 @@ impl AsFd for Usable<'_> {
 }
 
 impl DataFile {
-    /// Opens the file at `path` for reading.
+    /// Opens the file at `path`.
     ///
     /// # Errors
     /// The system does not open it, or it is no regular file.
-    pub fn open(path: &Path) -> Result<Self, DataFileError> {
+    pub fn open(path: &Path, access: Access) -> Result<Self, DataFileError> {
         // A FIFO must not keep the caller waiting for a writer.
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        let flags = access.flags() | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         let error = |errno| DataFileError::Open {
             path: path.to_owned(),
             errno,
         };
         let fd = fs::open(path, flags, Mode::empty()).map_err(error)?;
-        Self::checked(out_of_the_way(fd), error, || path.display().to_string())
+        Self::checked(out_of_the_way(fd), access, error, || {
+            path.display().to_string()
+        })
     }
 
     /// Takes a descriptor of its own of the file that `fd` is open on. Neither closes the other.
     ///
     /// # Errors
-    /// The descriptor is not open for reading, or is of no regular file.
-    pub fn duplicate(fd: BorrowedFd<'_>) -> Result<Self, DataFileError> {
+    /// The descriptor is not open for this access, or is of no regular file.
+    pub fn duplicate(fd: BorrowedFd<'_>, access: Access) -> Result<Self, DataFileError> {
         let descriptor = fd.as_raw_fd();
         let error = |errno| DataFileError::Descriptor { descriptor, errno };
         let flags = fs::fcntl_getfl(fd).map_err(error)?;
-        if flags & OFlags::RWMODE == OFlags::WRONLY || flags.contains(OFlags::PATH) {
+        let has = flags & OFlags::RWMODE;
+        let fits = has == OFlags::RDWR || has == access.flags();
+        if !fits || flags.intersects(OFlags::PATH | OFlags::APPEND) {
             return Err(error(Errno::BADF));
         }
         let fd = rustix::io::fcntl_dupfd_cloexec(fd, 0).map_err(error)?;
-        Self::checked(out_of_the_way(fd), error, || {
+        Self::checked(out_of_the_way(fd), access, error, || {
             format!("descriptor {descriptor}")
         })
     }
 
     fn checked(
         fd: OwnedFd,
+        access: Access,
         error: impl Fn(Errno) -> DataFileError,
         name: impl Fn() -> String,
     ) -> Result<Self, DataFileError> {
         let stat = fs::fstat(&fd).map_err(error)?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => Ok(Self {
-                direct: opened_anew(&fd, OFlags::DIRECT).ok().map(out_of_the_way),
+                direct: opened_anew(&fd, access.flags() | OFlags::DIRECT)
+                    .ok()
+                    .map(out_of_the_way),
+                access,
                 refused: AtomicBool::new(false),
                 fd,
             }),
@@ -128,7 +157,7 @@ impl DataFile {
 
     /// A descriptor that the calling thread can use for one call, for reads by way of the page cache.
     pub(super) fn cached(&self, table: Descriptors) -> Result<Usable<'_>, Errno> {
-        usable(&self.fd, table, OFlags::empty())
+        usable(&self.fd, table, self.access.flags())
     }
 
     /// A descriptor that the calling thread can use for one call, for reads that pass by the page cache. `None` where
@@ -136,7 +165,18 @@ impl DataFile {
     pub(super) fn direct(&self, table: Descriptors) -> Option<Usable<'_>> {
         let direct = self.direct.as_ref();
         let direct = direct.filter(|_| !self.refused.load(Ordering::Relaxed));
-        usable(direct?, table, OFlags::DIRECT).ok()
+        usable(direct?, table, self.access.flags() | OFlags::DIRECT).ok()
+    }
+
+    /// Makes the file `len` bytes long, if it is shorter.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub fn grow(&self, len: u64) -> Result<(), Errno> {
+        match self.len()? < len {
+            true => fs::ftruncate(&self.fd, len),
+            false => Ok(()),
+        }
     }
 
     /// Notes that reads cannot pass by the page cache after all.
@@ -162,7 +202,7 @@ fn fetched(fd: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
     fetch().or_else(|_: Errno| opened_anew(fd, flags))
 }
 
-/// Opens the file of a descriptor of the program's once more, for reading.
+/// Opens the file of a descriptor of the program's once more.
 fn opened_anew(fd: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
     const DIRECTORY: &[u8] = b"/proc/self/fd/";
     let mut name = [0; DIRECTORY.len() + 11];
@@ -190,28 +230,30 @@ mod tests {
     #[test]
     fn what_is_no_file_to_read_is_refused_by_name() {
         let said = |result: Result<DataFile, DataFileError>| result.err().unwrap().to_string();
-        let missing = said(DataFile::open(Path::new("/nowhere/x.npy")));
+        let missing = said(DataFile::open(Path::new("/nowhere/x.npy"), Access::Read));
         assert!(
             missing.contains("/nowhere/x.npy") && missing.contains("No such file"),
             "{missing}"
         );
-        let directory = said(DataFile::open(Path::new("/proc")));
+        let directory = said(DataFile::open(Path::new("/proc"), Access::Read));
         assert!(
             directory.contains("/proc is no regular file"),
             "{directory}"
         );
         let null = File::open("/dev/null").unwrap();
-        assert!(said(DataFile::duplicate(null.as_fd())).contains("no regular file"));
+        assert!(said(DataFile::duplicate(null.as_fd(), Access::Read)).contains("no regular file"));
         let dir = tempfile::tempdir().unwrap();
         let written = File::create(dir.path().join("w")).unwrap();
-        assert!(said(DataFile::duplicate(written.as_fd())).contains("for reading"));
+        assert!(
+            said(DataFile::duplicate(written.as_fd(), Access::Read)).contains("what the mode does")
+        );
     }
 
     #[test]
     fn a_descriptor_is_fetched_in_two_ways() {
         let mut file = tempfile::tempfile().unwrap();
         std::io::Write::write_all(&mut file, b"abc").unwrap();
-        let file = DataFile::duplicate(file.as_fd()).unwrap();
+        let file = DataFile::duplicate(file.as_fd(), Access::Read).unwrap();
         assert_eq!((file.len(), file.is_empty()), (Ok(3), Ok(false)));
         let ways = [
             fetched(&file.fd, OFlags::empty()),

@@ -80,6 +80,13 @@ impl Sums {
         })
     }
 
+    /// Forgets all pages: they count as changed.
+    pub(super) fn clear(&self) {
+        let mut table = self.table.lock();
+        table.keys().fill(FREE);
+        table.used = 0;
+    }
+
     /// Forgets pages that have left memory.
     pub(super) fn forget(&self, pages: Range<u32>) {
         let mut table = self.table.lock();

@@ -45,6 +45,7 @@ from ._errors import (
     Unaligned,
     Volatile,
 )
+from ._mapped import flush
 from ._figures import GroupStats, PondStats, Pressure, RegionStats
 from ._files import save
 from ._group import Group
@@ -82,6 +83,7 @@ __all__ = [
     "Volatile",
     "advise",
     "discard",
+    "flush",
     "pin",
     "prefetch",
     "region_of",

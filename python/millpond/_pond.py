@@ -25,6 +25,7 @@ from ._group import Group, limits, pressure
 from ._handle import Handle, Local
 from ._library import library, made, text
 from ._making import Making
+from ._mapped import Opening
 from ._prototypes import (
     ABORT_WHEN_FULL,
     BACKGROUND_ALWAYS,
@@ -51,7 +52,7 @@ def _way_out(delivery: str, refusal: str) -> str:
     return ways
 
 
-class Pond(Making, Local):
+class Pond(Making, Opening, Local):
     """Memory under one budget.
 
     >>> with millpond.Pond("16M") as pond:

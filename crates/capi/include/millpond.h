@@ -97,6 +97,7 @@ const char *millpond_version(void);
 
 typedef struct millpond millpond;
 typedef struct millpond_region millpond_region;
+typedef struct millpond_file millpond_file;
 typedef struct millpond_group millpond_group;
 typedef struct millpond_pin millpond_pin;
 typedef struct millpond_shrinker millpond_shrinker;
@@ -323,6 +324,47 @@ int millpond_region_split(millpond_region *from, size_t offset, size_t len, size
  * other thread may write to the region during the call, and no page of the region may be pinned.
  */
 int millpond_region_snapshot(millpond_region *region, millpond_region **snapshot);
+
+/* ------------------------------------------------------------------------------------------------------- files */
+
+/* What happens to the bytes of a mapped file when they leave memory. */
+enum millpond_file_mode {
+    MILLPOND_FILE_READ = 0,    /* the file is only read; the memory must not be written to */
+    MILLPOND_FILE_PRIVATE = 1, /* what is written to the memory goes to the store, and the file stays as it is */
+    MILLPOND_FILE_SHARED = 2,  /* what is written to the memory goes to the file, which is made as long as the range */
+};
+
+/*
+ * Maps `len` bytes of a file from `offset` on, or all bytes from there if `len` is 0. Bytes are read from the file when
+ * they are touched, and keep to the pond's budget. The offset need not be a multiple of anything.
+ *
+ * While the file is mapped nobody else may change these bytes in it. A touch of a page that the file cannot give, because it
+ * has become shorter or its medium fails, raises SIGBUS, and a call that meets the page returns MILLPOND_LOST; the next
+ * touch or call tries again.
+ */
+int millpond_map_file(millpond *pond, const char *path, uint64_t offset, uint64_t len, int mode, millpond_file **file);
+
+/* The address of the first mapped byte, and how many there are. They are null and 0 in a forked child. */
+void *millpond_file_data(const millpond_file *file);
+size_t millpond_file_size(const millpond_file *file);
+
+/*
+ * Ends the mapping. What was written to a private one is lost; what was written to a shared one goes to the file, and a
+ * line on standard error says if it cannot: call `millpond_file_sync` first. Null is allowed.
+ */
+void millpond_file_free(millpond_file *file);
+
+/* Copies bytes of the mapped file to `buffer`, which may be any memory, and raises no signal. */
+int millpond_file_read(const millpond_file *file, size_t offset, void *buffer, size_t len);
+
+/* Gives a hint about a range, as `millpond_region_advise` does. */
+int millpond_file_advise(const millpond_file *file, size_t offset, size_t len, int advice);
+
+/*
+ * Writes what has changed in a range of a shared mapping to the file, and returns when the device has it. Returns
+ * MILLPOND_SYSTEM if a page cannot be written: it stays in memory, and the next call tries again.
+ */
+int millpond_file_sync(const millpond_file *file, size_t offset, size_t len);
 
 /* ------------------------------------------------------------------------------------------------------ groups */
 

@@ -19,6 +19,7 @@
 //! A forked child's calls are refused before any lock is taken, since a lock may have been held when the child was
 //! made. When the child frees handles, the crate underneath leaves their memory alone.
 
+mod file;
 mod group;
 #[cfg(test)]
 mod layout;

@@ -141,6 +141,23 @@ fn handle(manager: Manager, region: millpond::Region) -> *mut Region {
     Box::into_raw(Box::new(Region(Arc::new(Shared { manager, region }))))
 }
 
+/// The advice that a value of `enum millpond_advice` stands for.
+pub(crate) fn advice_of(advice: c_int) -> Result<Advice, Failure> {
+    Ok(match advice {
+        0 => Advice::Normal,
+        1 => Advice::Sequential,
+        2 => Advice::Random,
+        3 => Advice::WillNeed,
+        4 => Advice::Cold,
+        5 => Advice::PageOut,
+        other => {
+            return Err(Failure::invalid(format!(
+                "{other} is no advice: it is 0 (MILLPOND_NORMAL) to 5 (MILLPOND_PAGEOUT)"
+            )));
+        }
+    })
+}
+
 /// # Safety
 /// Each pointer is null or as the header asks. This holds for all exported functions of this file.
 #[unsafe(no_mangle)]
@@ -245,20 +262,7 @@ pub unsafe extern "C" fn millpond_region_advise(
     advice: c_int,
 ) -> c_int {
     let advise = |region: &millpond::Region| {
-        let advice = match advice {
-            0 => Advice::Normal,
-            1 => Advice::Sequential,
-            2 => Advice::Random,
-            3 => Advice::WillNeed,
-            4 => Advice::Cold,
-            5 => Advice::PageOut,
-            other => {
-                return Err(Failure::invalid(format!(
-                    "{other} is no advice: it is 0 (MILLPOND_NORMAL) to 5 (MILLPOND_PAGEOUT)"
-                )));
-            }
-        };
-        Ok(region.advise(range(offset, len), advice)?)
+        Ok::<_, Failure>(region.advise(range(offset, len), advice_of(advice)?)?)
     };
     // SAFETY: the caller's contract.
     unsafe { beside(region, advise) }

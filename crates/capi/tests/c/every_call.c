@@ -1,5 +1,7 @@
 /* Every call does what the header says when its arguments are right. */
 #include "check.h"
+#include <fcntl.h>
+#include <unistd.h>
 
 static void figures(millpond *pond) {
     struct millpond_stats stats = {.size = sizeof stats};
@@ -169,6 +171,47 @@ static void pins(millpond *pond) {
     millpond_pin_free(pin);
 }
 
+/* A file of four pages, of which the mapping leaves a part out. */
+static void files(millpond *pond) {
+    char path[] = "/tmp/millpond-file-XXXXXX";
+    int descriptor = mkstemp(path);
+    CHECK(descriptor >= 0);
+    unsigned char written[4 * PAGE], read[PAGE];
+    for (size_t at = 0; at < sizeof written; at++)
+        written[at] = (unsigned char)(at / 1000 + 1);
+    CHECK(write(descriptor, written, sizeof written) == (ssize_t)sizeof written);
+    millpond_file *file = NULL;
+    CHECK(millpond_map_file(pond, path, 100, 0, MILLPOND_FILE_READ, &file) == 0);
+    CHECK(millpond_file_size(file) == sizeof written - 100);
+    CHECK(memcmp(millpond_file_data(file), written + 100, sizeof written - 100) == 0);
+    CHECK(millpond_file_advise(file, 0, PAGE, MILLPOND_PAGEOUT) == 0);
+    CHECK(millpond_file_read(file, 5000, read, PAGE) == 0 && memcmp(read, written + 5100, PAGE) == 0);
+    CHECK(millpond_file_read(file, sizeof written - 100, read, 1) == MILLPOND_INVALID);
+    CHECK(ftruncate(descriptor, PAGE) == 0);
+    millpond_file_free(file);
+    CHECK(millpond_map_file(pond, path, 0, PAGE + 1, MILLPOND_FILE_READ, &file) == MILLPOND_INVALID);
+    CHECK(millpond_map_file(pond, path, 0, PAGE, 7, &file) == MILLPOND_INVALID);
+    CHECK(millpond_map_file(pond, "/nowhere/at/all", 0, 0, MILLPOND_FILE_READ, &file) == MILLPOND_SYSTEM);
+    CHECK(strstr(millpond_error(), "/nowhere/at/all"));
+    CHECK(millpond_map_file(pond, path, 0, PAGE, MILLPOND_FILE_PRIVATE, &file) == 0);
+    unsigned char *bytes = millpond_file_data(file);
+    bytes[7] = 200;
+    CHECK(millpond_file_read(file, 7, read, 1) == 0 && read[0] == 200);
+    CHECK(pread(descriptor, read, 1, 7) == 1 && read[0] == written[7]);
+    CHECK(ftruncate(descriptor, 0) == 0);
+    CHECK(millpond_file_advise(file, 0, PAGE, MILLPOND_PAGEOUT) == 0 && bytes[7] == 200);
+    millpond_file_free(file);
+    millpond_file_free(NULL);
+    CHECK(millpond_map_file(pond, path, 10, PAGE, MILLPOND_FILE_SHARED, &file) == 0);
+    bytes = millpond_file_data(file);
+    memset(bytes, 9, PAGE);
+    CHECK(millpond_file_sync(file, 0, PAGE) == 0);
+    CHECK(pread(descriptor, read, PAGE, 10) == PAGE && memcmp(read, bytes, PAGE) == 0);
+    CHECK(millpond_file_sync(file, PAGE, 1) == MILLPOND_INVALID);
+    millpond_file_free(file);
+    CHECK(unlink(path) == 0 && close(descriptor) == 0);
+}
+
 int main(void) {
     const char *deliveries[] = {"in-thread", "handler"};
     for (int n = 0; n < 2; n++) {
@@ -180,6 +223,7 @@ int main(void) {
         groups(pond);
         shrinkers(pond);
         pins(pond);
+        files(pond);
         /* Regions outlive their pond's handle. */
         millpond_region *region = small_region(pond, 32 * MIB);
         millpond_close(pond);

@@ -1,0 +1,179 @@
+//! Files that are mapped under the pond's budget.
+
+use crate::pond::{Pond, check_process, manager, place};
+use crate::region::advice_of;
+use crate::status::{Failure, Status, answer, text};
+use millpond::{FileError, FileRegion, Manager, MapFileError, Mode};
+use std::ffi::{c_char, c_int, c_void};
+
+/// The type behind `millpond_file`.
+pub struct File {
+    /// The region's manager, which says without a lock whether this is a forked child.
+    manager: Manager,
+    region: FileRegion,
+}
+
+impl From<MapFileError> for Failure {
+    fn from(error: MapFileError) -> Self {
+        match error {
+            MapFileError::Region(error) => error.into(),
+            MapFileError::Empty { .. } | MapFileError::Beyond { .. } => {
+                Self::invalid(error.to_string())
+            }
+            _ => Self::new(Status::System, error.to_string()),
+        }
+    }
+}
+
+impl From<FileError> for Failure {
+    fn from(error: FileError) -> Self {
+        match error {
+            FileError::Range(error) => error.into(),
+            FileError::Pin(error) => error.into(),
+            FileError::Advise(error) => error.into(),
+            FileError::Write { .. } | FileError::Sync(_) => {
+                Self::new(Status::System, error.to_string())
+            }
+            _ => Self::new(Status::Lost, error.to_string()),
+        }
+    }
+}
+
+/// # Safety
+/// `file` is null, or a file that was not freed.
+unsafe fn file<'a>(file: *const File) -> Result<&'a File, Failure> {
+    // SAFETY: the caller's contract.
+    let file = unsafe { file.as_ref() };
+    let file = file.ok_or_else(|| Failure::invalid("null was passed for a file"))?;
+    check_process(&file.manager)?;
+    Ok(file)
+}
+
+/// # Safety
+/// Each pointer is null or as the header asks, and nobody changes the range in the file. This holds for all exported
+/// functions of this file.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_map_file(
+    pond: *const Pond,
+    path: *const c_char,
+    offset: u64,
+    len: u64,
+    mode: c_int,
+    mapped: *mut *mut File,
+) -> c_int {
+    let map = || {
+        // SAFETY: the caller's contract.
+        let (manager, path, place) = unsafe {
+            (
+                manager(pond)?,
+                text(path, "the path")?,
+                place(mapped, "file")?,
+            )
+        };
+        let path = path.ok_or_else(|| Failure::invalid("null was passed for a path"))?;
+        let mode = match mode {
+            0 => Mode::ReadOnly,
+            1 => Mode::Private,
+            2 => Mode::Shared,
+            other => {
+                return Err(Failure::invalid(format!(
+                    "{other} is no mode: it is 0 (MILLPOND_FILE_READ) to 2 (MILLPOND_FILE_SHARED)"
+                )));
+            }
+        };
+        // SAFETY: the caller's contract.
+        let region = unsafe {
+            match len {
+                0 => manager.map_file(path, offset.., mode),
+                len => manager.map_file(path, offset..offset.saturating_add(len), mode),
+            }
+        }?;
+        *place = Box::into_raw(Box::new(File {
+            manager: manager.clone(),
+            region,
+        }));
+        Ok(())
+    };
+    answer(map())
+}
+
+/// # Safety
+/// As [`millpond_map_file`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_file_data(file: *const File) -> *mut c_void {
+    // SAFETY: the caller's contract.
+    let file = unsafe { self::file(file) };
+    let data = |file: &File| file.region.as_ptr().cast_mut().cast();
+    file.map_or(std::ptr::null_mut(), data)
+}
+
+/// # Safety
+/// As [`millpond_map_file`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_file_size(file: *const File) -> usize {
+    // SAFETY: the caller's contract.
+    unsafe { self::file(file) }.map_or(0, |file| file.region.len())
+}
+
+/// # Safety
+/// As [`millpond_map_file`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_file_free(file: *mut File) {
+    if !file.is_null() {
+        // SAFETY: `millpond_map_file` made the file, and it is not used any more.
+        drop(unsafe { Box::from_raw(file) });
+    }
+}
+
+/// # Safety
+/// As [`millpond_map_file`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_file_read(
+    file: *const File,
+    offset: usize,
+    buffer: *mut c_void,
+    len: usize,
+) -> c_int {
+    let read = || {
+        // SAFETY: the caller's contract.
+        let file = unsafe { self::file(file)? };
+        if buffer.is_null() {
+            return Err(Failure::invalid("null was passed for a buffer"));
+        }
+        // SAFETY: the caller's contract.
+        let out = unsafe { std::slice::from_raw_parts_mut(buffer.cast(), len) };
+        Ok(file.region.read_at(offset, out)?)
+    };
+    answer(read())
+}
+
+/// # Safety
+/// As [`millpond_map_file`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_file_advise(
+    file: *const File,
+    offset: usize,
+    len: usize,
+    advice: c_int,
+) -> c_int {
+    let advise = || {
+        // SAFETY: the caller's contract.
+        let file = unsafe { self::file(file)? };
+        let range = offset..offset.saturating_add(len);
+        Ok(file.region.advise(range, advice_of(advice)?)?)
+    };
+    answer(advise())
+}
+
+/// # Safety
+/// As [`millpond_map_file`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_file_sync(file: *const File, offset: usize, len: usize) -> c_int {
+    // SAFETY: the caller's contract.
+    let file = unsafe { self::file(file) };
+    let sync = |file: &File| {
+        let range = offset..offset.saturating_add(len);
+        Ok(file.region.sync(range)?)
+    };
+    answer(file.and_then(sync))
+}

@@ -45,10 +45,10 @@ from ._errors import (
     Unaligned,
     Volatile,
 )
-from ._mapped import flush
 from ._figures import GroupStats, PondStats, Pressure, RegionStats
 from ._files import save
 from ._group import Group
+from ._mapped import flush
 from ._pin import Pin
 from ._pond import Pond
 from ._region import Region

@@ -175,9 +175,9 @@ impl Workers {
     }
 }
 
-/// Lets the calling process get the signals that the benchmark itself fetches. A measured program must get them: its mask
-/// would be the benchmark's, and a server that is ended by SIGTERM would go on for ever. It is called between fork and
-/// exec, and neither allocates nor locks.
+/// Lets the calling process get the signals that the benchmark itself fetches. A measured program must get them: its
+/// mask would be the benchmark's, and a server that is ended by SIGTERM would go on for ever. It is called between fork
+/// and exec, and neither allocates nor locks.
 pub fn unblock_signals() {
     let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: the set is writable and owned here; unblocking signals touches no memory else.

@@ -1,5 +1,5 @@
-//! The parts of `millpond`: `run`, `record`, `replay`, `stat`, `top`, `metrics`, `doctor`, `help`, and what they share with
-//! `millpond-bench`.
+//! The parts of `millpond`: `run`, `record`, `replay`, `stat`, `top`, `metrics`, `doctor`, `help`, and what they share
+//! with `millpond-bench`.
 
 pub mod bench;
 pub mod command;

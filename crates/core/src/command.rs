@@ -127,7 +127,8 @@ pub enum Command {
     },
     /// Write the contents of `frame` to the store as `slot`. The write is not needed when the contents are zeros, or
     /// still those that `previous` holds. When they are neither and were written, or are zeros, nobody needs `previous`
-    /// any more if the command `forgets` it: the store is told so before the answer. Answer: `Stored`, `Unchanged`, `AllZero`, `StoreFull`, `StoreFailed`.
+    /// any more if the command `forgets` it: the store is told so before the answer. Answer: `Stored`, `Unchanged`,
+    /// `AllZero`, `StoreFull`, `StoreFailed`.
     Save {
         /// The folio.
         folio: FolioId,

@@ -16,8 +16,8 @@
 //! - *How much.* The order policy decides, as for all pages: a stream's faults double up to 2 MiB, and each folio is
 //!   one read; a lone touch reads 4 KiB.
 //! - *A clean page is dropped.* It has been in limbo like any other, so that a second touch costs a rescue and no read.
-//!   A region that is only read is never written, whatever is in the frame. Its memory stays writable for the kernel all
-//!   the same: pages that may not be written leave by a copy of single pages (`mmu/src/uffd/capture_protected.rs`),
+//!   A region that is only read is never written, whatever is in the frame. Its memory stays writable for the kernel
+//!   all the same: pages that may not be written leave by a copy of single pages (`mmu/src/uffd/capture_protected.rs`),
 //!   where others leave by the leaf. What a stray pointer writes there is lost with the page, and never reaches the
 //!   file.
 //! - *What is written to a private region* goes to the store. A folio that leaves is compared with what was read, by
@@ -143,8 +143,8 @@ impl Driver<Uffd> {
 }
 
 impl<M: Memory> Driver<M> {
-    /// Takes addresses for a region of this kind whose pages are those of `backing`. No thread can touch it yet. `None` when there
-    /// is no free run that long.
+    /// Takes addresses for a region of this kind whose pages are those of `backing`. No thread can touch it yet. `None`
+    /// when there is no free run that long.
     pub fn new_file_region(
         &self,
         pages: PageCount,
@@ -164,7 +164,8 @@ impl<M: Memory> Driver<M> {
         self.files.why(page)
     }
 
-    /// The first page of `range` that its file could not give of late. `None` also when the question would have to wait.
+    /// The first page of `range` that its file could not give of late. `None` also when the question would have to
+    /// wait.
     pub fn first_failed(&self, range: PageRange) -> Option<PageIndex> {
         let _quiet = SignalsBlocked::new();
         let _inside = self.gate.try_enter()?;

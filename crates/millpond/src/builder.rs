@@ -32,8 +32,8 @@ use std::sync::Arc;
 pub enum StoreKind {
     /// Compressed RAM, then an unnamed file in `directory` (`$TMPDIR` or `/var/tmp`). At first compressed RAM may take
     /// a half of the part of the budget that the rest of the program leaves. Later it may take from a sixty-fourth of
-    /// that part to nearly all of it, by how much the program gains. Where the store is outside the budget, compressed RAM is
-    /// as much as three eighths of the budget.
+    /// that part to nearly all of it, by how much the program gains. Where the store is outside the budget, compressed
+    /// RAM is as much as three eighths of the budget.
     Auto {
         /// Directory in which the file is made.
         directory: Option<PathBuf>,

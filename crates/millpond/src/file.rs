@@ -92,8 +92,8 @@ impl Manager {
     /// Maps `range` of a file (byte offsets, which need not be multiples of anything).
     ///
     /// # Safety
-    /// As long as the region lives, nobody else changes the bytes of the range in the file: references to them would see
-    /// them change. Should the file become shorter all the same, touches of what is missing raise SIGBUS.
+    /// As long as the region lives, nobody else changes the bytes of the range in the file: references to them would
+    /// see them change. Should the file become shorter all the same, touches of what is missing raise SIGBUS.
     ///
     /// # Errors
     /// The file cannot be opened, is no regular one, has not all of the range and cannot be
@@ -496,8 +496,8 @@ impl FileRegion {
 }
 
 impl Drop for FileRegion {
-    /// Writes what has changed to a shared region's file, as a [sync](FileRegion::sync) does. What the file does not take
-    /// is lost, and a line on standard error says so: sync first, to know.
+    /// Writes what has changed to a shared region's file, as a [sync](FileRegion::sync) does. What the file does not
+    /// take is lost, and a line on standard error says so: sync first, to know.
     fn drop(&mut self) {
         if self.mode != Mode::Shared || !self.region.pond().is_ours() {
             return;

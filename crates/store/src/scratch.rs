@@ -137,10 +137,10 @@ pub(crate) struct Parts<'a> {
 
 impl Scratch<'_> {
     pub(crate) fn parts(&mut self) -> Parts<'_> {
-        // SAFETY: the bit that was taken from `free` makes this scratch ours alone until the drop,
-        // and `&mut self` hands out its three disjoint parts once at a time. The tables were
-        // written by the first `acquire` of this scratch; bytes are always valid, for the mapping is zeroed. The tables own no
-        // memory, so nothing is to be dropped.
+        // SAFETY: the bit that was taken from `free` makes this scratch ours alone until the drop, and `&mut self`
+        // hands out its three disjoint parts once at a time. The tables were written by the first `acquire` of this
+        // scratch; bytes are always valid, for the mapping is zeroed. The tables own no memory, so nothing is to be
+        // dropped.
         unsafe {
             let base = self.pool.at(self.index);
             Parts {

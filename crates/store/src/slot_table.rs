@@ -515,8 +515,8 @@ pub(crate) struct Rewriting<'a> {
 }
 
 impl Rewriting<'_> {
-    /// Lets `change` change each block that overlaps `len` bytes from page `first_page`. It is told the block's start in
-    /// the slot and its length. Nothing happens when the slot does not reach so far.
+    /// Lets `change` change each block that overlaps `len` bytes from page `first_page`. It is told the block's start
+    /// in the slot and its length. Nothing happens when the slot does not reach so far.
     pub(crate) fn change(
         &self,
         first_page: u16,

@@ -8,10 +8,10 @@
 //! | `kernel_file` | a memory cgroup that swaps to a file |
 //!
 //! The sides are those of `bench run`, which says more about each. A program runs twice without a limit before it is
-//! measured: that tells its output, its time, and the peak that is halved and quartered. Then its sides take turns. What
-//! is summed up at the end, for a half and for a quarter, is Millpond's time over that of zram inside, of the programs
-//! that both finish; how many the kernel ended for want of memory; and whether Millpond stayed within the budget, as
-//! the kernel counts resident memory (`ru_maxrss`).
+//! measured: that tells its output, its time, and the peak that is halved and quartered. Then its sides take turns.
+//! What is summed up at the end, for a half and for a quarter, is Millpond's time over that of zram inside, of the
+//! programs that both finish; how many the kernel ended for want of memory; and whether Millpond stayed within the
+//! budget, as the kernel counts resident memory (`ru_maxrss`).
 //!
 //! A run that takes longer than `--patience` times the program's own time is ended, and counts as one that failed.
 
@@ -86,8 +86,8 @@ fn names() -> clap::builder::PossibleValuesParser {
         .into()
 }
 
-/// Measures, puts everything back, and prints. Returns 1 when a program did not print what it prints without a limit, or
-/// failed under Millpond.
+/// Measures, puts everything back, and prints. Returns 1 when a program did not print what it prints without a limit,
+/// or failed under Millpond.
 ///
 /// # Errors
 /// When something cannot be put back, or a signal asked for the end.

@@ -18,7 +18,8 @@ pub struct Entry {
     pub input: &'static str,
     /// What is measured, run by bash. `$JOBS` has the files of [`FILES`], and `$WORK` is an empty directory.
     pub run: &'static str,
-    /// The least budget in MiB. Code is not managed, and with a budget that has no room for it a run shows nothing else.
+    /// The least budget in MiB. Code is not managed, and with a budget that has no room for it a run shows nothing
+    /// else.
     pub least_mib: u64,
 }
 

@@ -32,8 +32,8 @@ use serde::{Deserialize, Serialize};
 pub struct Outcome {
     /// Microseconds in which all threads together have one major fault.
     pub fault: f64,
-    /// Processor time of all threads of the process for each major fault, in microseconds. Where other programs want the
-    /// processors too, this says more than the clock on the wall.
+    /// Processor time of all threads of the process for each major fault, in microseconds. Where other programs want
+    /// the processors too, this says more than the clock on the wall.
     pub cpu: f64,
     /// Microseconds in which all threads together read one page.
     pub page: f64,

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 /// The least time between two looks at the program.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
-/// The part of its time that goes to looks at the program's resident set, as a divisor. One look walks the page tables of
-/// the whole program, which takes milliseconds for some hundred MiB. With ten looks a second, whatever one took, sqlite3
-/// with a database of 16 MiB spent 3 % of its processor time for them.
+/// The part of its time that goes to looks at the program's resident set, as a divisor. One look walks the page tables
+/// of the whole program, which takes milliseconds for some hundred MiB. With ten looks a second, whatever one took,
+/// sqlite3 with a database of 16 MiB spent 3 % of its processor time for them.
 const LOOK_SHARE: u32 = 100;
 
 /// The outcome of the program, as it was seen from outside.

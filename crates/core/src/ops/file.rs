@@ -12,10 +12,10 @@
 //! ([`Event::RetryStore`](crate::Event::RetryStore)).
 //!
 //! *A private region* reads a file and never writes it. A folio that was read there is saved like an anonymous one when
-//! it leaves, unless it still is what was read: then it is dropped, and its entry is empty again. Whichever of its pages
-//! was written to, all of it goes to the slot. What was saved as zeros keeps its entry, because an empty one would be the
-//! file's; so blocks of pages that come in together are all in the file, or all zeros. As long as a folio may be as it
-//! was read it counts as a file's memory, which costs what files cost when it comes back.
+//! it leaves, unless it still is what was read: then it is dropped, and its entry is empty again. Whichever of its
+//! pages was written to, all of it goes to the slot. What was saved as zeros keeps its entry, because an empty one
+//! would be the file's; so blocks of pages that come in together are all in the file, or all zeros. As long as a folio
+//! may be as it was read it counts as a file's memory, which costs what files cost when it comes back.
 //!
 //! Files cannot be lazily freed, purged, snapshot or moved here: all of these depend on where else the bytes are, and
 //! the file has them.

@@ -117,8 +117,8 @@ impl CompressedRam {
         }
     }
 
-    /// Moves what is needed of a block's object to a smaller one, if that gains memory. The answer is the new object and
-    /// the new number of compressed bytes.
+    /// Moves what is needed of a block's object to a smaller one, if that gains memory. The answer is the new object
+    /// and the new number of compressed bytes.
     fn repack(&self, block: &Block, len: usize, forgotten: u8) -> Option<(Handle, u16)> {
         let old = Place::of(block).object()?;
         // SAFETY: the slot is being rewritten, so nobody frees the object, and nobody else uses it.
@@ -143,8 +143,8 @@ impl CompressedRam {
         Some((new, size as u16))
     }
 
-    /// Loads all of a slot that is pinned into `out`, for a move of the slot to another place. Pages that were forgotten
-    /// are [`NOTHING`] there: nobody asks for them.
+    /// Loads all of a slot that is pinned into `out`, for a move of the slot to another place. Pages that were
+    /// forgotten are [`NOTHING`] there: nobody asks for them.
     pub(super) fn load_what_is_left(
         &self,
         slot: &Pinned<'_>,

@@ -2,9 +2,9 @@
 //! room for pages.
 //!
 //! User space does not see which pages a program has written to. So a page that leaves is compared with what was read,
-//! by its checksum, as the stores compare with what they hold ([`checksum`](crate::checksum)). Kept for each page of the
-//! file, these would be 0.4 % of it, beside a budget that may be a hundredth of the file. Kept for the pages in memory
-//! they are 0.7 % of these.
+//! by its checksum, as the stores compare with what they hold ([`checksum`](crate::checksum)). Kept for each page of
+//! the file, these would be 0.4 % of it, beside a budget that may be a hundredth of the file. Kept for the pages in
+//! memory they are 0.7 % of these.
 //!
 //! ```text
 //!   keys   | 17 |    | 4096 | 4097 |    |        a page begins to look at its own place, and takes the next free one

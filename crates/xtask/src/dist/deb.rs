@@ -2,7 +2,8 @@
 //!
 //! cargo-deb makes it by what `[package.metadata.deb]` says in the manifest of the crate `millpond-cli`. That names
 //! files below `target/release/deb/`, where the tree is laid out first as Debian wants it: manual pages are compressed,
-//! and the changelog has Debian's form. The licences are in `packaging/copyright`; their own files would be there twice.
+//! and the changelog has Debian's form. The licences are in `packaging/copyright`; their own files would be there
+//! twice.
 
 use super::{Made, VERSION};
 use crate::tool::{self, TaskError, at, run};

@@ -33,7 +33,7 @@
 //!   that the pages around a bad one come in. A single page that fails is poisoned in the core: the thread that asked
 //!   gets SIGBUS, or its call an error. That is not the end of the page, because the file may have it again (a file
 //!   that grew, a device that came back): the next touch, or the next call, forgets the poison and reads once more
-//!   ([`Driver::forget_failure`]). Where the faulting thread serves itself the kernel is not told of the poison at all,
+//!   (`Driver::forget_failure`). Where the faulting thread serves itself the kernel is not told of the poison at all,
 //!   since it would raise SIGBUS from then on without asking us; with a handler it must be told, as a sleeping thread
 //!   gets its SIGBUS by no other way, and only a call reads again.
 //! - *Descriptors.* Service threads of a handler-delivered manager have descriptor tables of their own, in which a file

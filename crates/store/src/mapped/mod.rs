@@ -24,7 +24,7 @@ use rustix::io::{self, Errno};
 use std::ops::Range;
 use sums::Sums;
 
-/// A range of a file, as the pages of a region. See the [module](self).
+/// A range of a file, as the pages of a region.
 pub struct MappedFile {
     file: DataFile,
     /// Where the first page begins in the file.

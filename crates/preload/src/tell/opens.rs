@@ -139,7 +139,7 @@ unsafe fn open_checked(path: *const c_char, flags: c_int) -> c_int {
     // SAFETY: the caller guarantees what these need.
     unsafe {
         let fd = match OPEN_CHECKED.get() {
-            Some(real) if !concerns(path.cast()) || flags & MAKES != 0 => real(path, flags),
+            Some(real) if !concerns(path.cast()) || makes(flags) => real(path, flags),
             _ => by_call(libc::AT_FDCWD, path, flags, 0),
         };
         exchange(fd, path)
@@ -154,12 +154,15 @@ unsafe fn openat_checked(at: c_int, path: *const c_char, flags: c_int) -> c_int 
     // SAFETY: the caller guarantees what these need.
     unsafe {
         let fd = match OPEN_AT_CHECKED.get() {
-            Some(real) if !concerns(path.cast()) || flags & MAKES != 0 => real(at, path, flags),
+            Some(real) if !concerns(path.cast()) || makes(flags) => real(at, path, flags),
             _ => by_call(at, path, flags, 0),
         };
         exchange(fd, path)
     }
 }
 
-/// The flags of an open that may make a file, which needs a mode.
-const MAKES: c_int = libc::O_CREAT | libc::O_TMPFILE;
+/// Whether an open with these flags may make a file, which needs a mode. The flag of a file without a name has the bit
+/// of a directory in it, which alone makes nothing.
+fn makes(flags: c_int) -> bool {
+    flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE
+}

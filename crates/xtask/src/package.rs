@@ -113,6 +113,10 @@ fn install(crates: &[Published], packages: &Path, directory: &Path) -> Result<()
             .env("CARGO_TARGET_DIR", tool::target());
         cargo
     };
+    // What other systems need as well: cargo reads all of the lock file's packages, and a build fetches only its own.
+    run(tool::cargo()
+        .current_dir(&root)
+        .args(["fetch", "--locked", "--quiet"]))?;
     // Takes what the packages do not need out of the lock file, and changes nothing else there.
     run(cargo().args(["metadata", "--offline", "--quiet", "--format-version", "1"]))?;
     let command = crates.iter().find(|one| one.name == "millpond-cli");

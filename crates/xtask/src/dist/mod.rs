@@ -168,13 +168,18 @@ pub fn dist(args: &DistArgs) -> Result<(), DistError> {
 fn build(profile: &str) -> Result<PathBuf, TaskError> {
     let mut cargo = tool::cargo();
     cargo.args(["build", "--locked", "--profile", profile]);
-    for package in [
-        "millpond-cli",
-        "millpond-bench",
-        "millpond-preload",
-        "millpond-capi",
-    ] {
-        cargo.args(["-p", package]);
+    // By themselves the packages' dependencies have other features than tests have built.
+    if profile == "release" {
+        cargo.arg("--workspace");
+    } else {
+        for package in [
+            "millpond-cli",
+            "millpond-bench",
+            "millpond-preload",
+            "millpond-capi",
+        ] {
+            cargo.args(["-p", package]);
+        }
     }
     run(&mut cargo)?;
     Ok(tool::target().join(profile))

@@ -127,7 +127,8 @@ fn the_report_of_a_run_without_a_file_has_no_series() {
     assert!(ran.stderr.is_empty());
 }
 
-/// Colours are for a terminal, and not for one whose user has asked for none.
+/// Colours are for a terminal, and not for one whose user has asked for none. The variables that
+/// also decide are taken away: with `CI` set, colours are for every terminal, as logs show them.
 #[test]
 fn colours_are_taken_out_where_they_are_not_wanted() {
     if !can_run(&[(PYTHON, "python3"), ("/usr/bin/script", "bsdutils")]) {
@@ -139,6 +140,9 @@ fn colours_are_taken_out_where_they_are_not_wanted() {
             .args(["--quiet", "--command", &command, "/dev/null"])
             .env("TERM", "xterm")
             .env_remove("NO_COLOR")
+            .env_remove("CLICOLOR")
+            .env_remove("CLICOLOR_FORCE")
+            .env_remove("CI")
             .envs(variables.iter().copied())
             .output()
             .unwrap();

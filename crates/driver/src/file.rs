@@ -293,6 +293,11 @@ impl<M: Memory> Driver<M> {
         let range = PageRange::new(page, PageCount(1));
         loop {
             let mut core = self.lock();
+            // Another thread may have brought the page in since, and the program may have written to it: a discard
+            // would lose that.
+            if core.page_state(page) != PageState::Poisoned {
+                return true;
+            }
             let reply = core.handle(Event::Discard { range }, commands);
             let gathered = !commands.batch().is_empty();
             if matches!(reply, Reply::Wait { .. }) && commands.is_empty() && !gathered {
@@ -305,10 +310,8 @@ impl<M: Memory> Driver<M> {
                 self.give_back(commands.batch(), FreedBy::Owner);
             }
             match reply {
-                Reply::Done => return true,
                 Reply::More { .. } | Reply::Wait { .. } => {}
-                // Another thread has brought the page in since, and pinned it, or no record is left: the fault finds
-                // out which.
+                // The poison is gone, or no record is left: the fault finds out which.
                 _ => return true,
             }
         }

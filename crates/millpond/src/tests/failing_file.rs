@@ -1,11 +1,11 @@
 //! A file whose medium fails: the error is of the page and the moment.
 
-use crate::{FileError, Manager, StoreKind};
+use crate::{Advice, Delivery, FileError, Manager, Order, StoreKind};
 use millpond_core::{Backing, Descriptors, FileFault, Kind, PAGE_SIZE};
 use rustix::io::Errno;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Barrier};
 
 /// A file of which one page cannot be read. Each byte of a page is the page's number.
 struct Failing {
@@ -87,4 +87,57 @@ fn one_bad_page_is_an_error_of_its_own() {
     region.read_at(77 * PAGE_SIZE, &mut page).unwrap();
     assert_eq!(page, [77; PAGE_SIZE]);
     assert_eq!(manager.stats().vm.pswpout, 0);
+}
+
+/// Two threads had touched a page that could not be read. Each forgot the failure and had the page read again, and the
+/// second did so though the first had the page by then, with what the program had written to it.
+#[test]
+fn two_threads_that_ask_again_for_a_page_lose_nothing_that_was_written_to_it() {
+    const PAGES: usize = 8192;
+    let manager = Manager::builder()
+        .ram(64 << 20)
+        .store(StoreKind::compressed_ram())
+        .delivery(Delivery::InThread)
+        .order(Order::ZERO);
+    let manager = manager.build().unwrap();
+    let file = Arc::new(Failing {
+        page: AtomicU32::new(u32::MAX),
+        reads: AtomicU64::new(0),
+    });
+    let region = manager.file_region(PAGES * PAGE_SIZE, Kind::File, Arc::clone(&file) as _);
+    let region = crate::FileRegion::over(region.unwrap());
+    // No page comes ahead of its turn.
+    let all = 0..PAGES * PAGE_SIZE;
+    region.advise(all, Advice::Random).unwrap();
+    let page = |number: usize| number * PAGE_SIZE..(number + 1) * PAGE_SIZE;
+    let turn = Barrier::new(3);
+    let mut failed = 0;
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let (region, turn, page) = (&region, &turn, &page);
+            scope.spawn(move || {
+                for number in 0..PAGES {
+                    turn.wait();
+                    let byte = region.as_ptr().wrapping_add(page(number).start + thread);
+                    // SAFETY: the byte is the region's, and this thread's alone.
+                    unsafe { byte.cast_mut().write_volatile(0xa0 + thread as u8) };
+                    turn.wait();
+                }
+            });
+        }
+        for number in 0..PAGES {
+            file.page.store(number as u32, SeqCst);
+            failed += usize::from(region.populate(page(number)).is_err());
+            file.page.store(u32::MAX, SeqCst);
+            turn.wait();
+            turn.wait();
+        }
+    });
+    let mut lost = 0;
+    for number in 0..PAGES {
+        let mut bytes = [0; 3];
+        region.read_at(page(number).start, &mut bytes).unwrap();
+        lost += usize::from(bytes != [0xa0, 0xa1, number as u8]);
+    }
+    assert_eq!((failed, lost), (PAGES, 0));
 }

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Mapping, Optional, Union
 import numpy as np
 
 from ._errors import InvalidError
+from ._files import header
 from ._handle import Handle
 from ._library import library, made, text
 from ._shape import Order, Shape, resolved
@@ -179,13 +180,8 @@ class Opening:
     def _open_npy(self, path: FilePath, file: BinaryIO, begin: int, mode: str) -> np.ndarray:
         file.seek(begin)
         try:
-            version = np.lib.format.read_magic(file)
-            read_header = {
-                (1, 0): np.lib.format.read_array_header_1_0,
-                (2, 0): np.lib.format.read_array_header_2_0,
-            }[version]
-            shape, columns_first, dtype = read_header(file)
-        except (ValueError, KeyError) as error:
+            shape, columns_first, dtype = header(file)
+        except ValueError as error:
             raise InvalidError(f"{os.fspath(path)} is no array that numpy saved: {error}") from None
         order: Order = "F" if columns_first else "C"
         return self.memmap(path, dtype, mode, file.tell(), shape, order)

@@ -251,13 +251,18 @@ pub fn usage_of_thread() -> Usage {
     usage_of(libc::RUSAGE_THREAD)
 }
 
-fn usage_of(whom: libc::c_int) -> Usage {
+/// All that the kernel says about `whom`, as `getrusage` names it.
+pub fn rusage(whom: libc::c_int) -> libc::rusage {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: `usage` is writable and owned here, and all-zero bytes are valid for it.
-    let usage = unsafe {
+    unsafe {
         libc::getrusage(whom, usage.as_mut_ptr());
         usage.assume_init()
-    };
+    }
+}
+
+fn usage_of(whom: libc::c_int) -> Usage {
+    let usage = rusage(whom);
     Usage {
         minor_faults: usage.ru_minflt as u64,
         major_faults: usage.ru_majflt as u64,

@@ -9,14 +9,15 @@
 //! over Millpond's, so it is below 1.
 
 use crate::bench::{self, Asked, Bench};
-use crate::clock::Clock;
+use crate::clock::{Clock, micros};
 use crate::error::{BenchError, Failure};
 use crate::part::{self, Contender, Figure, Part, Shown, show};
+use crate::phases;
 use crate::rounds::{self, Median, of};
 use crate::summary::Parts;
 use crate::under_run;
 use crate::worker::Workers;
-use millpond_cli::run::DeliveryChoice;
+use millpond_cli::run::{DeliveryChoice, cpu_time};
 use serde::{Deserialize, Serialize};
 use std::process::{Command, Stdio};
 use std::{fmt, io};
@@ -206,15 +207,8 @@ fn start_all(sizes: Sizes) -> Result<Outcome, Failure> {
 fn spent() -> (f64, f64) {
     let (mut cpu, mut faults) = (0.0, 0.0);
     for whom in [libc::RUSAGE_SELF, libc::RUSAGE_CHILDREN] {
-        let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-        // SAFETY: `usage` is writable and owned here, and all-zero bytes are valid for it.
-        let usage = unsafe {
-            libc::getrusage(whom, usage.as_mut_ptr());
-            usage.assume_init()
-        };
-        for time in [usage.ru_utime, usage.ru_stime] {
-            cpu += time.tv_sec as f64 * 1e6 + time.tv_usec as f64;
-        }
+        let usage = phases::rusage(whom);
+        cpu += micros(cpu_time(&usage));
         faults += usage.ru_minflt as f64;
     }
     (cpu, faults)

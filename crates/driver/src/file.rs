@@ -69,8 +69,16 @@ fn descriptors() -> Descriptors {
     }
 }
 
-/// A page that could not be written, and why; or no page, when the device may not have what was written.
-pub type SyncFailure = (Option<PageIndex>, FileFault);
+/// Why a file may not hold what has changed in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SyncError {
+    /// A page could not be brought to stay while it is written.
+    Pin(Refusal),
+    /// The pages from this one on could not be written.
+    Write(PageIndex, FileFault),
+    /// The device may not have what was written.
+    Device(FileFault),
+}
 
 /// A piece of memory at a page's boundary, where a copy is written from.
 #[repr(C, align(4096))]
@@ -85,7 +93,7 @@ impl Driver<Uffd> {
     ///
     /// # Errors
     /// The first page that could not be pinned or written; all others are.
-    pub fn sync_file(&self, range: PageRange) -> Result<(), Result<SyncFailure, Refusal>> {
+    pub fn sync_file(&self, range: PageRange) -> Result<(), SyncError> {
         let Some((file, number)) = self.files.of(range.start) else {
             return Ok(());
         };
@@ -99,8 +107,7 @@ impl Driver<Uffd> {
             }
             page = folio.end().min(range.end());
         }
-        let synced = file.sync().map_err(|why| Ok((None, why)));
-        result.and(synced)
+        result.and(file.sync().map_err(SyncError::Device))
     }
 
     /// The first folio in memory that has a page of `range`.
@@ -118,8 +125,8 @@ impl Driver<Uffd> {
         first: PageIndex,
         folio: PageRange,
         copy: &mut Copied,
-    ) -> Result<(), Result<SyncFailure, Refusal>> {
-        self.pin_in_any_case(folio).map_err(Err)?;
+    ) -> Result<(), SyncError> {
+        self.pin_in_any_case(folio).map_err(SyncError::Pin)?;
         let mut result = Ok(());
         let mut at = folio.start;
         while at < folio.end() {
@@ -132,8 +139,8 @@ impl Driver<Uffd> {
                 std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len());
             }
             let written = file.write_back(at.0 - first.0, bytes, Descriptors::OfProgram);
-            let written = written.map_err(|why| Ok((Some(at), why)));
-            result = result.and(written.map(|_| ()));
+            let written = written.map_err(|why| SyncError::Write(at, why));
+            result = result.and(written.map(drop));
             at = at.plus(len);
         }
         let unpinned = self.unpin(folio);

@@ -129,9 +129,12 @@ impl StoreKind {
             }
             Self::Auto { directory } => {
                 // Inside the budget the governor says how much of these bytes compressed RAM may take.
-                let eighths = if charge == Charge::Frames { 3 } else { 8 };
+                let most = match charge {
+                    Charge::Frames => ram / 8 * 3,
+                    _ => ram,
+                };
                 let front = CompressedRamConfig {
-                    max_bytes: Some((ram / 8 * eighths).max(CompressedRam::MIN_BYTES)),
+                    max_bytes: Some(most.max(CompressedRam::MIN_BYTES)),
                 };
                 let directory = directory.clone().unwrap_or_else(temporary_directory);
                 let back = FileStore::create(&FileStoreConfig {

@@ -7,6 +7,7 @@ use crate::manager::Manager;
 use crate::region::{Advice, PinGuard, Region, RegionStats};
 use millpond_core::{FileFault, Kind, PAGE_SIZE};
 use millpond_driver::error::MoveError;
+use millpond_driver::file::SyncError;
 use millpond_driver::signals::SignalsBlocked;
 use millpond_store::{Access, DataFile, MappedFile};
 use millpond_sync::{Rank, Ranked};
@@ -411,7 +412,7 @@ impl FileRegion {
         let _quiet = SignalsBlocked::new();
         let _alone = self.syncing.lock();
         driver.sync_file(pages).map_err(|failure| match failure {
-            Ok((Some(page), why)) => {
+            SyncError::Write(page, why) => {
                 let offset = self.outer(self.region.offset(page));
                 match why {
                     FileFault::Ended => FileError::Ended { offset },
@@ -421,9 +422,11 @@ impl FileRegion {
                     },
                 }
             }
-            Ok((None, FileFault::Io(errno))) => FileError::Sync(Errno::from_raw_os_error(errno)),
-            Ok((None, FileFault::Ended)) => FileError::Sync(Errno::IO),
-            Err(refusal) => match self.region.not_pinned(pages, refusal.into()) {
+            SyncError::Device(FileFault::Io(errno)) => {
+                FileError::Sync(Errno::from_raw_os_error(errno))
+            }
+            SyncError::Device(FileFault::Ended) => FileError::Sync(Errno::IO),
+            SyncError::Pin(refusal) => match self.region.not_pinned(pages, refusal.into()) {
                 PinError::Range(error) => self.range_error(error),
                 other => other.into(),
             },

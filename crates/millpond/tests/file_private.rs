@@ -2,21 +2,12 @@
 
 mod common;
 
-use common::{MIB, PAGE, Rng, deliveries, page_is, pages, small, ways, write_page};
+use common::{
+    MIB, PAGE, Rng, deliveries, numbered_file as file, page_is, pages, small, ways, write_page,
+};
 use millpond::{FileError, FileRegion, Manager, Mode, RangeError, StoreKind};
 use std::fs::File;
-use std::io::Write;
 use std::os::unix::fs::FileExt;
-
-fn file(bytes: usize) -> File {
-    let mut file = tempfile::tempfile_in("/var/tmp").unwrap();
-    let mut page = [0; PAGE];
-    for number in 0..pages(bytes) {
-        write_page(&mut page, number);
-        file.write_all(&page).unwrap();
-    }
-    file
-}
 
 fn map(manager: &Manager, file: &File) -> FileRegion {
     // SAFETY: nobody changes the file.

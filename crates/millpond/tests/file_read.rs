@@ -3,7 +3,8 @@
 mod common;
 
 use common::{
-    MIB, PAGE, Rng, alone, deliveries, is_over, page_is, pages, small, stress_time, write_page,
+    MIB, PAGE, Rng, alone, deliveries, is_over, numbered_file, page_is, pages, small, stress_time,
+    write_page,
 };
 use millpond::{Advice, Delivery, FileError, FileRegion, Manager, MapFileError, Mode, RangeError};
 use std::fs::File;
@@ -16,12 +17,8 @@ use std::time::Instant;
 
 /// A file of numbered pages, and of `more` bytes of another one.
 fn file(bytes: usize, more: usize) -> File {
-    let mut file = tempfile::tempfile_in("/var/tmp").unwrap();
+    let mut file = numbered_file(bytes);
     let mut page = [0; PAGE];
-    for number in 0..pages(bytes) {
-        write_page(&mut page, number);
-        file.write_all(&page).unwrap();
-    }
     write_page(&mut page, pages(bytes));
     file.write_all(&page[..more]).unwrap();
     file

@@ -2,22 +2,14 @@
 
 mod common;
 
-use common::{MIB, PAGE, Rng, alone, deliveries, page_is, pages, small, ways, write_page};
+use common::{
+    MIB, PAGE, Rng, alone, deliveries, numbered_file as file, page_is, small, ways, write_page,
+};
 use millpond::{FileError, FileRegion, Manager, MapFileError, Mode};
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
-
-fn file(bytes: usize) -> File {
-    let mut file = tempfile::tempfile_in("/var/tmp").unwrap();
-    let mut page = [0; PAGE];
-    for number in 0..pages(bytes) {
-        write_page(&mut page, number);
-        file.write_all(&page).unwrap();
-    }
-    file
-}
 
 fn map(manager: &Manager, file: &File) -> FileRegion {
     // SAFETY: nobody but the region changes the file.

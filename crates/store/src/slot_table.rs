@@ -328,15 +328,14 @@ impl SlotTable {
         }
     }
 
-    /// The numbers of the records of `len` bytes from page `first_page` of the slot of `head`, and what gives each of
-    /// their blocks its start in the slot and its length. The answer is `None` when the slot does not reach so far.
-    #[expect(clippy::type_complexity, reason = "the closure has no name")]
-    fn placed<T>(
-        &self,
-        head: &Record,
+    /// The records of the blocks that overlap `len` bytes from page `first_page` of the slot of `head`, each with its
+    /// block's start in the slot and its length. The answer is `None` when the slot does not reach so far.
+    fn records_of<'a>(
+        &'a self,
+        head: &'a Record,
         first_page: u16,
         len: usize,
-    ) -> Option<(Range<usize>, impl Fn((usize, T)) -> (T, usize, usize))> {
+    ) -> Option<impl Iterator<Item = (&'a Record, usize, usize)> + 'a> {
         let start = usize::from(first_page) * PAGE;
         let slot = usize::from(head.pages()) * PAGE;
         if len == 0 || start + len > slot {
@@ -344,12 +343,11 @@ impl SlotTable {
         }
         let size = if head.next() == 0 { slot } else { self.block };
         let skip = start / size;
-        let end = (start + len).div_ceil(size);
-        let placed = move |(i, block)| {
+        let records = self.records(head, skip..(start + len).div_ceil(size));
+        Some(records.enumerate().map(move |(i, record)| {
             let at = (skip + i) * size;
-            (block, at, size.min(slot - at))
-        };
-        Some((skip..end, placed))
+            (record, at, size.min(slot - at))
+        }))
     }
 
     fn all_records<'a>(&'a self, head: &'a Record) -> impl Iterator<Item = &'a Record> + 'a {
@@ -487,9 +485,8 @@ impl Pinned<'_> {
         first_page: u16,
         len: usize,
     ) -> Option<impl Iterator<Item = (Block, usize, usize)>> {
-        let (which, placed) = self.table.placed(self.head, first_page, len)?;
-        let records = self.table.records(self.head, which);
-        Some(records.map(Record::block).enumerate().map(placed))
+        let records = self.table.records_of(self.head, first_page, len)?;
+        Some(records.map(|(record, at, len)| (record.block(), at, len)))
     }
 }
 
@@ -523,11 +520,8 @@ impl Rewriting<'_> {
         len: usize,
         mut change: impl FnMut(Block, usize, usize) -> Block,
     ) {
-        let Some((which, placed)) = self.table.placed(self.head, first_page, len) else {
-            return;
-        };
-        let records = self.table.records(self.head, which);
-        for (record, at, len) in records.enumerate().map(placed) {
+        let records = self.table.records_of(self.head, first_page, len);
+        for (record, at, len) in records.into_iter().flatten() {
             let block = change(record.block(), at, len);
             let readers = record.meta.load(Relaxed) & READERS;
             let meta = record.fill_in(&block, record.pages(), record.next());

@@ -19,12 +19,10 @@ mod report;
 mod table;
 
 use crate::error::{BenchError, Failure, Skip};
-use crate::order::BenchOrder;
 use crate::part::{Part, Skips};
 use crate::rounds::{Rounds, load_average};
 use crate::run::{Expected, How, Limits, Program, Runner, Side, Sizes};
 use crate::summary::Summary;
-use millpond_cli::run::StoreChoice;
 use report::{ProgramsParts, Shared};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -67,15 +65,8 @@ pub struct ProgramsArgs {
     /// The Python that has the packages of the programs
     #[arg(long, value_name = "FILE")]
     python: Option<PathBuf>,
-    /// Millpond's store, as `millpond run` takes it
-    #[arg(long, value_name = "auto|zram|file[:PATH]", default_value = "auto", value_parser = StoreChoice::parse)]
-    store: StoreChoice,
-    /// The order of Millpond's folios
-    #[arg(long, default_value = "adaptive")]
-    order: BenchOrder,
-    /// The directory in which the kernel's swap file is made
-    #[arg(long, value_name = "DIRECTORY", default_value = "/var/tmp")]
-    swap_directory: PathBuf,
+    #[command(flatten)]
+    how: How,
 }
 
 fn names() -> clap::builder::PossibleValuesParser {
@@ -92,12 +83,7 @@ fn names() -> clap::builder::PossibleValuesParser {
 /// # Errors
 /// When something cannot be put back, or a signal asked for the end.
 pub fn programs(args: &ProgramsArgs) -> Result<u8, BenchError> {
-    let runner = Runner::new(How {
-        store: args.store.clone(),
-        order: args.order,
-        swap_directory: args.swap_directory.clone(),
-        patience: None,
-    })?;
+    let runner = Runner::new(args.how.clone())?;
     let mut bench = Bench {
         args,
         runner,
@@ -116,7 +102,7 @@ pub fn programs(args: &ProgramsArgs) -> Result<u8, BenchError> {
     let load = [load, load_average()];
     Summary::new(
         args.rounds,
-        Some(args.order),
+        Some(args.how.order),
         load,
         bench.parts,
         bench.skipped,
@@ -187,7 +173,7 @@ impl Bench<'_> {
             peak_rss_bytes: peak,
             is_repeatable: should.is_repeatable,
             program: vec![entry.run.to_owned()],
-            store: self.args.store.to_variable().to_string_lossy().into_owned(),
+            store: self.args.how.store_name(),
         };
         self.parts.programs.push(Shared {
             name: entry.name,

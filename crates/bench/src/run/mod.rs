@@ -25,11 +25,9 @@ mod runner;
 mod side;
 
 use crate::error::BenchError;
-use crate::order::BenchOrder;
 use crate::part::Part;
 use crate::rounds::{Rounds, load_average};
 use crate::summary::Summary;
-use millpond_cli::run::StoreChoice;
 use millpond_cli::size;
 pub use program::{Job, Ran, work};
 use report::RunParts;
@@ -38,7 +36,6 @@ use runner::SWAP_LEAST;
 pub use runner::{How, Limits, Program, Runner};
 pub use side::Side;
 use std::ffi::OsString;
-use std::path::PathBuf;
 
 /// The divisor that makes the limit from what the program takes, unless `--ram` says otherwise.
 const QUARTER: u64 = 4;
@@ -57,15 +54,8 @@ pub struct RunArgs {
     /// The memory for the program; without this option it is a quarter of what the program takes without a limit
     #[arg(long, value_name = "SIZE", value_parser = size::parse_ram)]
     ram: Option<u64>,
-    /// Millpond's store, as `millpond run` takes it
-    #[arg(long, value_name = "auto|zram|file[:PATH]", default_value = "auto", value_parser = StoreChoice::parse)]
-    store: StoreChoice,
-    /// The order of Millpond's folios
-    #[arg(long, default_value = "adaptive")]
-    order: BenchOrder,
-    /// The directory in which the kernel's swap file is made
-    #[arg(long, value_name = "DIRECTORY", default_value = "/var/tmp")]
-    swap_directory: PathBuf,
+    #[command(flatten)]
+    how: How,
     /// The program and its arguments; its standard input is empty
     #[arg(
         required = true,
@@ -82,12 +72,7 @@ pub struct RunArgs {
 /// # Errors
 /// When the program cannot be started, something cannot be put back, or a signal asked for the end.
 pub fn run(args: &RunArgs) -> Result<u8, BenchError> {
-    let mut runner = Runner::new(How {
-        store: args.store.clone(),
-        order: args.order,
-        swap_directory: args.swap_directory.clone(),
-        patience: None,
-    })?;
+    let mut runner = Runner::new(args.how.clone())?;
     let program = Program {
         words: &args.program,
         environment: &[],
@@ -115,13 +100,13 @@ pub fn run(args: &RunArgs) -> Result<u8, BenchError> {
         peak_rss_bytes: peak,
         is_repeatable: should.is_repeatable,
         program: words.map(String::from).collect(),
-        store: args.store.to_variable().to_string_lossy().into_owned(),
+        store: args.how.store_name(),
     };
     let parts = RunParts {
         program: Some(Part::new(sizes, rounds.done)),
     };
     let load = [load, load_average()];
-    Summary::new(args.rounds, Some(args.order), load, parts, skipped).conclude(args.json)
+    Summary::new(args.rounds, Some(args.how.order), load, parts, skipped).conclude(args.json)
 }
 
 #[cfg(test)]

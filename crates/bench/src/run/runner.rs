@@ -25,16 +25,24 @@ pub const SWAP_LEAST: u64 = 256 << 20;
 const WARM_TIMES: u64 = 2;
 
 /// How programs are run on the sides.
-#[derive(Clone, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct How {
-    /// Millpond's store.
-    pub store: StoreChoice,
-    /// The order of Millpond's folios.
+    /// Millpond's store, as `millpond run` takes it
+    #[arg(long, value_name = "auto|zram|file[:PATH]", default_value = "auto", value_parser = StoreChoice::parse)]
+    store: StoreChoice,
+    /// The order of Millpond's folios
+    #[arg(long, default_value = "adaptive")]
     pub order: BenchOrder,
-    /// The directory of the kernel's swap file.
-    pub swap_directory: PathBuf,
-    /// How many seconds a program may take.
-    pub patience: Option<u64>,
+    /// The directory in which the kernel's swap file is made
+    #[arg(long, value_name = "DIRECTORY", default_value = "/var/tmp")]
+    swap_directory: PathBuf,
+}
+
+impl How {
+    /// Millpond's store, as a report names it.
+    pub fn store_name(&self) -> String {
+        self.store.to_variable().to_string_lossy().into_owned()
+    }
 }
 
 /// A program that is measured.
@@ -71,6 +79,8 @@ impl Limits {
 /// The measured processes and what is to be put back.
 pub struct Runner {
     how: How,
+    /// How many seconds a program may take.
+    patience: Option<u64>,
     workers: Workers,
     guard: Option<Guard>,
 }
@@ -83,6 +93,7 @@ impl Runner {
     pub fn new(how: How) -> Result<Self, BenchError> {
         Ok(Self {
             how,
+            patience: None,
             workers: Workers::new().map_err(BenchError::Start)?,
             guard: Guard::acquire_if_root()?,
         })
@@ -95,7 +106,7 @@ impl Runner {
 
     /// Bounds the next runs.
     pub fn set_patience(&mut self, seconds: Option<u64>) {
-        self.how.patience = seconds;
+        self.patience = seconds;
     }
 
     /// The sides of `only`, or all, that this machine can do, and the list of the others.
@@ -170,7 +181,7 @@ impl Runner {
         if let Some(id) = setting.zram_inside {
             command.args(["--zram", &id.to_string()]);
         }
-        if let Some(seconds) = self.how.patience {
+        if let Some(seconds) = self.patience {
             command.args(["--patience", &seconds.to_string()]);
         }
         command.arg("--").args(program.words);

@@ -8,6 +8,8 @@ pub mod lazily;
 pub mod page_model;
 
 use millpond::{Delivery, Manager, ManagerBuilder, Order, Region, StoreKind, TakeOutMethod};
+use std::fs::File;
+use std::io::Write;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -96,6 +98,17 @@ impl Rng {
     pub fn below(&mut self, n: usize) -> usize {
         (self.next() % n as u64) as usize
     }
+}
+
+/// A file without a name that holds so many bytes of numbered pages, the next byte to be written behind them.
+pub fn numbered_file(bytes: usize) -> File {
+    let mut file = tempfile::tempfile_in("/var/tmp").unwrap();
+    let mut page = [0; PAGE];
+    for number in 0..pages(bytes) {
+        write_page(&mut page, number);
+        file.write_all(&page).unwrap();
+    }
+    file
 }
 
 /// Writes a kilobyte of noise and the page's number, which compress to about a third.

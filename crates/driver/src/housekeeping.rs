@@ -12,6 +12,7 @@ use crate::state::config::Background;
 use crate::state::reclaim_cpu::ReclaimCpu;
 use crate::state::refault_cost::RefaultCost;
 use crate::state::store_share::StoreShare;
+use millpond_core::port::Store;
 use millpond_core::{Commands, Event, GroupId, PageCount};
 use millpond_mmu::{Delivery, report};
 use millpond_sync::Barrier;
@@ -26,8 +27,8 @@ const TICK: Duration = Duration::from_millis(100);
 /// Cost of a major fault, in sixteenths of a rescue, from which on the store counts as one that is waited for. With
 /// compressed RAM a major fault costs 16 to 30, with a file 100 and more.
 const WAITED_FOR: u32 = 64;
-/// Longest time in which the thread moves data at once that the store has too much of in RAM.
-const TRIM: Duration = Duration::from_millis(20);
+/// Longest time for which the thread has the store move data that it has too much of in RAM, or give room back.
+const AT_ONCE: Duration = Duration::from_millis(20);
 /// Time for which a store that was full or failing is left alone.
 const STORE_RETRY: Duration = Duration::from_secs(1);
 
@@ -117,6 +118,7 @@ impl Driver {
             if last_retry.elapsed() >= STORE_RETRY {
                 last_retry = Instant::now();
                 self.tell(Event::RetryStore);
+                self.for_a_while(|store| store.give_room_back());
             }
         }
     }
@@ -189,12 +191,18 @@ impl<M: Memory> Driver<M> {
         if let Some(share) = share.look(tiers, vm.refaults_at, limit) {
             self.governor.set_store_share(share);
         }
+        self.for_a_while(|store| store.trim_ram());
+    }
+
+    /// Has the store do a piece of work after the other, until there is no more or the thread has other things to do.
+    /// A fork need not wait for more than one piece.
+    fn for_a_while(&self, piece: impl Fn(&dyn Store) -> bool) {
         let since = Instant::now();
-        let trim = || {
+        let work = || {
             let _inside = self.gate.enter();
-            self.store.trim_ram()
+            piece(&*self.store)
         };
-        while trim() && since.elapsed() < TRIM {}
+        while work() && since.elapsed() < AT_ONCE {}
     }
 
     /// Notes whether the store is one that is waited for: one from which a load takes so many sixteenths of a rescue.

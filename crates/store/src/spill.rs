@@ -340,6 +340,10 @@ impl Store for Spill {
         self.back.stay_awake(on);
     }
 
+    fn give_room_back(&self) -> bool {
+        self.back.give_room_back()
+    }
+
     fn after_fork_in_child(&self) -> Result<(), i32> {
         self.front.after_fork_in_child()?;
         self.back.after_fork_in_child()

@@ -14,14 +14,18 @@
 //!
 //! Where a copy cannot be made (no memory, or too many children with copies of their own), no block is used again
 //! until that child is gone: the file grows, but nothing is lost.
+//!
+//! Free blocks still take room on the device until they are given back ([`holes`](super::holes)).
 
+use super::holes::Holes;
 use crate::mem::Mapping;
 use rustix::io::Errno;
+use std::ops::Range;
 
 /// Number of bytes in a block of the file.
 pub(crate) const FILE_BLOCK: usize = 4096;
 /// Number of blocks that are looked at for a run: a gigabyte of file, ten microseconds.
-const LOOK_AT: u64 = 1 << 18;
+pub(super) const LOOK_AT: u64 = 1 << 18;
 /// A file of so many times the blocks that are taken does not grow for the sake of a longer run.
 const SPARSE: u64 = 2;
 /// A file of up to so many blocks grows all the same.
@@ -32,13 +36,13 @@ const COPIES: usize = 64;
 const CHILDREN: usize = 1 << 16;
 
 /// One bit for each block of the file.
-struct Bits {
+pub(super) struct Bits {
     map: Mapping,
     words: usize,
 }
 
 impl Bits {
-    fn new(blocks: u64) -> Result<Self, Errno> {
+    pub(super) fn new(blocks: u64) -> Result<Self, Errno> {
         let words = usize::try_from(blocks.div_ceil(64)).map_err(|_| Errno::NOMEM)?;
         Ok(Self {
             map: Mapping::new(words.checked_mul(8).ok_or(Errno::NOMEM)?)?,
@@ -46,7 +50,7 @@ impl Bits {
         })
     }
 
-    fn words(&self) -> &[u64] {
+    pub(super) fn words(&self) -> &[u64] {
         // SAFETY: the mapping has at least so many words, zeroed, aligned, and is only used through `self`.
         unsafe { std::slice::from_raw_parts(self.map.as_ptr().cast(), self.words) }
     }
@@ -56,28 +60,37 @@ impl Bits {
         unsafe { std::slice::from_raw_parts_mut(self.map.as_ptr().cast(), self.words) }
     }
 
-    /// Sets or clears the bits from `start`, whole words at a time.
-    fn set(&mut self, start: u64, count: u64, to: bool) {
+    /// Sets or clears the bits from `start`, whole words at a time. The answer is how many have changed.
+    pub(super) fn set(&mut self, start: u64, count: u64, to: bool) -> u64 {
+        let mut changed = 0;
         for (word, mask) in masks(start, count) {
             let word = &mut self.words_mut()[word];
-            *word = if to { *word | mask } else { *word & !mask };
+            let after = if to { *word | mask } else { *word & !mask };
+            changed += u64::from((*word ^ after).count_ones());
+            *word = after;
         }
+        changed
     }
 
     /// The first bit in `from..end` that is `what`.
     fn next(&self, from: u64, end: u64, what: bool) -> Option<u64> {
         let flip = if what { 0 } else { u64::MAX };
-        let mut first = u64::MAX << (from % 64);
-        for word in from / 64..end.div_ceil(64) {
-            let bits = (self.words()[word as usize] ^ flip) & first;
-            if bits != 0 {
-                let at = word * 64 + u64::from(bits.trailing_zeros());
-                return (at < end).then_some(at);
-            }
-            first = u64::MAX;
-        }
-        None
+        next(|word| self.words()[word] ^ flip, from, end)
     }
+}
+
+/// The first bit in `from..end` that is set in these words.
+pub(super) fn next(words: impl Fn(usize) -> u64, from: u64, end: u64) -> Option<u64> {
+    let mut first = u64::MAX << (from % 64);
+    for word in from / 64..end.div_ceil(64) {
+        let bits = words(word as usize) & first;
+        if bits != 0 {
+            let at = word * 64 + u64::from(bits.trailing_zeros());
+            return (at < end).then_some(at);
+        }
+        first = u64::MAX;
+    }
+    None
 }
 
 /// The words, and the bits in each, of a run of bits.
@@ -129,6 +142,7 @@ pub(crate) struct BlockMap {
     hint: u64,
     /// No run of this many free blocks lies before `end`.
     hopeless: u64,
+    pub(super) holes: Holes,
 }
 
 impl BlockMap {
@@ -147,6 +161,7 @@ impl BlockMap {
             limit,
             hint: 0,
             hopeless: u64::MAX,
+            holes: Holes::new(limit)?,
         })
     }
 
@@ -160,6 +175,7 @@ impl BlockMap {
     fn take(&mut self, start: u64, count: u64) {
         self.used.set(start, count, true);
         self.busy.set(start, count, true);
+        self.holes.fill(start..start + count);
         self.end = self.end.max(start + count);
         self.taken += count;
         self.hint = start + count;
@@ -250,12 +266,35 @@ impl BlockMap {
         self.hopeless = u64::MAX;
     }
 
-    /// The blocks of one word that are kept for children.
+    /// The blocks of one word that are kept for children, or until they have gone back to the file system.
     fn kept(&self, word: usize) -> u64 {
         self.copies
             .iter()
             .flatten()
-            .fold(0, |kept, copy| kept | copy.bits.words()[word])
+            .fold(self.holes.leaving(word), |kept, copy| {
+                kept | copy.bits.words()[word]
+            })
+    }
+
+    /// Takes free blocks out of use that may go back to the file system, if there are any that have not been needed
+    /// for a while ([`Holes::begin`]). The caller gives them back, and says so ([`BlockMap::gone`]).
+    pub(super) fn begin_hole(&mut self) -> Option<Range<u64>> {
+        if self.hoarders > 0 {
+            return None;
+        }
+        let run = self.holes.begin(self.busy.words(), self.end, self.taken)?;
+        self.taken += self.busy.set(run.start, run.end - run.start, true);
+        Some(run)
+    }
+
+    /// Says that the blocks of [`BlockMap::begin_hole`] have gone, or that the file system does not take any back.
+    pub(super) fn gone(&mut self, taken_back: bool) {
+        let run = self.holes.end(taken_back);
+        // Blocks that nobody may use again, for a child that came meanwhile, stay busy.
+        if self.hoarders == 0 {
+            self.taken -= self.busy.set(run.start, run.end - run.start, false);
+            self.hopeless = u64::MAX;
+        }
     }
 
     fn children(&mut self) -> &mut [Child] {
@@ -332,7 +371,7 @@ impl BlockMap {
 
     /// The RAM that the bitmaps take.
     pub(crate) fn ram_bytes(&self) -> u64 {
-        (2 + self.copies.iter().flatten().count() as u64) * (self.end / 8).next_multiple_of(4096)
+        (3 + self.copies.iter().flatten().count() as u64) * (self.end / 8).next_multiple_of(4096)
     }
 }
 
@@ -346,6 +385,8 @@ mod tests {
     struct Model {
         held: Vec<(u64, u64)>,
         children: Vec<(u64, HashSet<u64>)>,
+        /// The blocks that leave the device now.
+        leaving: HashSet<u64>,
     }
 
     impl Model {
@@ -355,13 +396,21 @@ mod tests {
                 .flat_map(|(start, count)| *start..start + count)
                 .collect()
         }
+
+        /// The blocks that may not be taken.
+        fn busy(&self) -> HashSet<u64> {
+            let mut busy = self.used();
+            busy.extend(self.children.iter().flat_map(|(_, kept)| kept));
+            busy.extend(&self.leaving);
+            busy
+        }
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
         #[test]
         fn blocks_are_given_once_and_never_from_under_a_child(
-            work in prop::collection::vec((0u8..10, 1u64..80, any::<prop::sample::Index>()), 1..200))
+            work in prop::collection::vec((0u8..12, 1u64..80, any::<prop::sample::Index>()), 1..200))
         {
             let mut map = BlockMap::new(4096).unwrap();
             let mut model = Model::default();
@@ -369,18 +418,12 @@ mod tests {
                 match act {
                     0..5 => if let Some(start) = map.alloc(count) {
                         prop_assert!(start + count <= 4096);
-                        for block in start..start + count {
-                            prop_assert!(!model.used().contains(&block));
-                            prop_assert!(model.children.iter().all(|(_, kept)| !kept.contains(&block)));
-                        }
+                        prop_assert!((start..start + count).all(|block| !model.busy().contains(&block)));
                         model.held.push((start, count));
                     },
                     5 => if let Some((start, count)) = map.alloc_run(count) {
                         prop_assert!(count > 0 && start + count <= 4096);
-                        for block in start..start + count {
-                            prop_assert!(!model.used().contains(&block));
-                            prop_assert!(model.children.iter().all(|(_, kept)| !kept.contains(&block)));
-                        }
+                        prop_assert!((start..start + count).all(|block| !model.busy().contains(&block)));
                         model.held.push((start, count));
                     },
                     6..8 => if !model.held.is_empty() {
@@ -391,17 +434,27 @@ mod tests {
                         map.before_fork(i as u64);
                         model.children.push((i as u64, model.used()));
                     }
-                    _ => if !model.children.is_empty() {
+                    9 => if !model.children.is_empty() {
                         let (id, _) = model.children.swap_remove(which.index(model.children.len()));
                         map.child_gone(id);
                     },
+                    10 => {
+                        map.holes.want(u64::MAX);
+                        if let Some(run) = map.begin_hole() {
+                            prop_assert!(run.clone().all(|block| !model.busy().contains(&block)));
+                            model.leaving = run.collect();
+                        }
+                    }
+                    _ => if !model.leaving.is_empty() {
+                        model.leaving.clear();
+                        map.gone(true);
+                    },
                 }
-                let mut busy = model.used();
-                busy.extend(model.children.iter().flat_map(|(_, kept)| kept));
                 if map.hoarders == 0 {
-                    prop_assert_eq!(map.taken, busy.len() as u64);
+                    prop_assert_eq!(map.taken, model.busy().len() as u64);
                 }
             }
+            if !model.leaving.is_empty() { map.gone(true); }
             for (start, count) in model.held { map.free(start, count); }
             for (id, _) in model.children { map.child_gone(id); }
             prop_assert_eq!(map.taken, 0);

@@ -16,6 +16,7 @@ mod alloc;
 mod awake;
 mod cipher;
 mod clusters;
+mod holes;
 mod io;
 mod load;
 mod page_sums;
@@ -407,6 +408,10 @@ impl Store for FileStore {
 
     fn stay_awake(&self, on: bool) {
         self.awake.want(on);
+    }
+
+    fn give_room_back(&self) -> bool {
+        self.punch()
     }
 
     fn after_fork_in_child(&self) -> Result<(), i32> {

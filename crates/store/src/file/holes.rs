@@ -1,0 +1,182 @@
+//! Holes: room of the file that nobody needs goes back to the file system.
+//!
+//! A block that is free in the map is still allocated on the device, because it was written once. A program that
+//! was large for a minute would keep a file of that size until it ends, and on a disk that it shares with others, or
+//! under a quota, that is their room. So free blocks are punched out of the file (`fallocate` with
+//! `FALLOC_FL_PUNCH_HOLE`), as the kernel discards the free clusters of a swap file.
+//!
+//! A hole has a price: whoever writes there next has the file system allocate anew. So only blocks go that were not
+//! needed for a while. Once a second it is counted how many blocks take room on the device beyond twice those that
+//! hold something; what was too much in each of the last [`LOOKS`] counts goes, in runs of at least [`LEAST`], which
+//! are worth a call.
+//!
+//! Nobody may take a block while it leaves: its new bytes would go with the old. So the map counts it as busy from
+//! [`Holes::begin`] to [`Holes::end`], and the lock is free in between. A file system that knows no holes is asked
+//! once.
+
+use super::alloc::{Bits, LOOK_AT, next};
+use super::{FILE_BLOCK, FileStore};
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+use std::ops::Range;
+use std::sync::atomic::Ordering::Acquire;
+
+/// Number of counts in each of which a block must have been too much.
+const LOOKS: u32 = 10;
+/// Number of blocks beyond those that hold something which stay in any case: 16 MiB.
+const SPARE: u64 = 4096;
+/// Number of blocks in the shortest run that goes: 256 KiB.
+const LEAST: u64 = 64;
+/// Number of blocks in the longest run that goes by one call: 16 MiB.
+const MOST: u64 = 4096;
+
+/// The blocks that take room on the device, and those that are leaving it. The module's documentation describes it.
+pub(super) struct Holes {
+    /// The blocks that were taken since they were last a hole.
+    written: Bits,
+    /// Number of these blocks.
+    on_device: u64,
+    /// The free blocks that are going back now.
+    leaving: Range<u64>,
+    /// The fewest blocks that were too much in the counts since `looks` was 0.
+    fewest: u64,
+    looks: u32,
+    /// Number of blocks that are still to go.
+    due: u64,
+    /// The block from which on runs are looked for.
+    hand: u64,
+    /// Number of blocks that the hand has passed since it last found a run.
+    passed: u64,
+    refused: bool,
+}
+
+impl Holes {
+    /// Notes nothing yet, for a file of up to `limit` blocks.
+    pub(super) fn new(limit: u64) -> Result<Self, Errno> {
+        Ok(Self {
+            written: Bits::new(limit)?,
+            on_device: 0,
+            leaving: 0..0,
+            fewest: u64::MAX,
+            looks: 0,
+            due: 0,
+            hand: 0,
+            passed: 0,
+            refused: false,
+        })
+    }
+
+    /// Notes that these blocks will be written.
+    pub(super) fn fill(&mut self, blocks: Range<u64>) {
+        self.on_device += self
+            .written
+            .set(blocks.start, blocks.end - blocks.start, true);
+    }
+
+    /// The blocks of one word that are leaving.
+    pub(super) fn leaving(&self, word: usize) -> u64 {
+        let (first, last) = (word as u64 * 64, word as u64 * 64 + 64);
+        let low = self.leaving.start.max(first);
+        let high = self.leaving.end.min(last);
+        match high.checked_sub(low) {
+            None | Some(0) => 0,
+            Some(count) => u64::MAX >> (64 - count) << (low - first),
+        }
+    }
+
+    /// The next run of blocks that is to go, of a file in which `busy` are the busy blocks up to `end`, `taken` in
+    /// number. `None` when nothing more is to go for now: such a call counts what is too much, and comes once a second.
+    pub(super) fn begin(&mut self, busy: &[u64], end: u64, taken: u64) -> Option<Range<u64>> {
+        if self.refused || !self.leaving.is_empty() {
+            return None;
+        }
+        let run = self.find(busy, end);
+        match &run {
+            Some(run) => self.leaving = run.clone(),
+            None => self.look(taken),
+        }
+        run
+    }
+
+    /// Looks for a run, for the [`LOOK_AT`] next blocks.
+    fn find(&mut self, busy: &[u64], end: u64) -> Option<Range<u64>> {
+        if self.due < LEAST {
+            return None;
+        }
+        let free = |word: usize| self.written.words()[word] & !busy[word];
+        let (mut at, stop) = (self.hand.min(end), end.min(self.hand + LOOK_AT));
+        let mut found = None;
+        while let Some(start) = next(free, at, stop) {
+            let most = stop.min(start + MOST.min(self.due));
+            let end = next(|word| !free(word), start, most).unwrap_or(most);
+            at = end;
+            if end - start >= LEAST {
+                found = Some(start..end);
+                break;
+            }
+        }
+        let reached = found.as_ref().map_or(stop, |run| run.end);
+        self.passed = match found {
+            Some(_) => 0,
+            None => self.passed + (reached - self.hand.min(reached)),
+        };
+        self.hand = if reached >= end { 0 } else { reached };
+        // The hand has been everywhere: what is left are short runs.
+        if self.passed >= end {
+            (self.due, self.passed) = (0, 0);
+        }
+        found
+    }
+
+    /// Counts the blocks that are too much.
+    fn look(&mut self, taken: u64) {
+        let spare = self.on_device.saturating_sub(taken);
+        self.fewest = self.fewest.min(spare.saturating_sub(taken.max(SPARE)));
+        self.looks += 1;
+        if self.looks == LOOKS {
+            self.due = std::mem::replace(&mut self.fewest, u64::MAX);
+            self.looks = 0;
+        }
+    }
+
+    /// Has this many blocks go, whether they are too much or not.
+    #[cfg(test)]
+    pub(super) fn want(&mut self, blocks: u64) {
+        self.due = blocks;
+    }
+
+    /// Ends what [`Holes::begin`] began. The answer is the run. `gone` says whether the file system has it.
+    pub(super) fn end(&mut self, gone: bool) -> Range<u64> {
+        let run = std::mem::take(&mut self.leaving);
+        let count = run.end - run.start;
+        match gone {
+            true => {
+                self.on_device -= self.written.set(run.start, count, false);
+                self.due = self.due.saturating_sub(count);
+            }
+            false => self.refused = true,
+        }
+        run
+    }
+}
+
+impl FileStore {
+    /// Gives a run of free blocks back to the file system. Returns whether there may be more.
+    pub(super) fn punch(&self) -> bool {
+        let Some(file) = self.file(self.own.load(Acquire)) else {
+            return false;
+        };
+        let Some(run) = self.blocks().begin_hole() else {
+            return false;
+        };
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let (start, count) = (run.start, run.end - run.start);
+        let bytes = FILE_BLOCK as u64;
+        let gone = fallocate(file, flags, start * bytes, count * bytes).is_ok();
+        self.blocks().gone(gone);
+        gone
+    }
+}
+
+#[cfg(test)]
+mod tests;

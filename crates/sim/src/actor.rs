@@ -18,6 +18,7 @@ use crate::remap::{Remap, RemapStage};
 use crate::report::{Check, Entry, breach};
 use crate::resize::{Resize, ResizeStage};
 use crate::snapshot::SnapshotStage;
+use crate::sync::SyncStage;
 use crate::world::World;
 
 /// The actor that keeps memory available.
@@ -171,6 +172,13 @@ pub enum Op {
         /// The group to remove.
         group: GroupId,
     },
+    /// Write what has changed of a shared file's pages, and wait until the device has it.
+    Sync {
+        /// The pages.
+        range: PageRange,
+        /// The stage that the operation has reached.
+        stage: SyncStage,
+    },
     /// End a base that no region inherits from, or only one.
     End(End),
     /// Discard all of a region, then drop the region. The range names it.
@@ -306,6 +314,8 @@ pub struct Actor {
     pub blocked: Blocked,
     /// The fault that the actor has to resolve first.
     pub fault: Option<PageIndex>,
+    /// A page that its file could not give, of which the actor has to forget that.
+    pub again: Option<PageIndex>,
     /// Pages that the actor has to reclaim before it resolves the fault.
     pub reclaim: Option<PageCount>,
     /// The group in which the actor has to reclaim.
@@ -354,6 +364,9 @@ impl World {
         }
         if let Some(pages) = self.actors[i].reclaim.take() {
             return self.reclaim_directly(i, pages);
+        }
+        if let Some(page) = self.actors[i].again {
+            return self.step_again(i, page);
         }
         if let Some(page) = self.actors[i].fault.take() {
             return self.handle_fault(i, page);
@@ -463,6 +476,7 @@ impl World {
                     let value = if zero { 0 } else { self.stamp };
                     self.mmu.write(page, line, value);
                     self.oracle.write(page, line, value);
+                    self.durable.wrote(page, line, value);
                     self.log.push(self.step, Entry::Wrote(i, page, line, value));
                 } else {
                     self.log.push(self.step, Entry::Read(i, page));
@@ -471,6 +485,11 @@ impl World {
                 self.actors[i].rounds = 0;
                 self.actors[i].split = false;
                 Ok(true)
+            }
+            // A touch of a page that its file could not give asks once more.
+            Slot::Poisoned if self.may_have_again(page) && (self.calm || self.rng.chance(300)) => {
+                self.actors[i].again = Some(page);
+                Ok(false)
             }
             // Now and then the fault was noted just before the poison came, and is still to be handled.
             Slot::Poisoned if self.rng.chance(200) => {

@@ -71,6 +71,7 @@ impl World {
             Op::Resize { resize, stage } => self.step_resize(i, resize, stage),
             Op::Regroup { range, group, from } => self.step_regroup(i, range, group, from),
             Op::RemoveGroup { group } => self.step_remove_group(i, group),
+            Op::Sync { range, stage } => self.step_sync(i, range, stage),
             Op::End(end) => self.step_end(i, end),
             Op::Drop { range, stage } => self.step_drop(i, range, stage),
         }
@@ -315,6 +316,8 @@ impl World {
                 breach!(at page, "{page} of a dropped region is {:?}", self.mmu.page(page));
             }
         }
+        self.durable.ends(region.range);
+        self.disk.left(region.range);
         self.regions.swap_remove(place);
         self.end_bases(i)
     }

@@ -15,6 +15,7 @@ use crate::mmu::overlap;
 use crate::profile::ARENA_PAGES;
 use crate::report::{Check, breach};
 use crate::snapshot::SnapshotStage;
+use crate::sync::SyncStage;
 use crate::world::{SimRegion, World};
 
 const MAX_REGIONS: usize = 8;
@@ -243,6 +244,18 @@ impl World {
                 range: region.range,
                 group: self.any_group(),
                 from: region.range.start,
+            }
+        } else if matches!(region.kind, Kind::File | Kind::Direct)
+            && self.rng.chance(self.profile.syncs)
+        {
+            let wide = self.rng.chance(500);
+            Op::Sync {
+                range: if wide {
+                    region.range
+                } else {
+                    self.part(region.range, 600)
+                },
+                stage: SyncStage::Begin,
             }
         } else if self.rng.chance(self.profile.freeing) && region.kind == Kind::Anonymous {
             self.draw_free_op(region)

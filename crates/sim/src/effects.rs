@@ -68,6 +68,7 @@ impl World {
                 }
             }
             C::Zap { at, .. } => {
+                self.forget_failures(at);
                 self.mmu.zap(at)?;
                 Outcome::Zapped
             }
@@ -188,6 +189,7 @@ impl World {
         if let Some(at) = read_from {
             let contents = self.mmu.frame(frame)?.to_vec();
             if self.is_as_read(at, &contents)? {
+                self.leave_file(at, &contents)?;
                 return Ok(Outcome::Unchanged);
             }
         }
@@ -196,7 +198,11 @@ impl World {
         match outcome {
             Outcome::StoreFull => Coverage::count(&mut self.coverage.injected, "store full"),
             Outcome::StoreFailed => Coverage::count(&mut self.coverage.injected, "save failed"),
-            _ => {}
+            _ => {
+                if let Some(at) = read_from {
+                    self.become_own(at);
+                }
+            }
         }
         Ok(outcome)
     }

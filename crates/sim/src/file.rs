@@ -12,12 +12,13 @@ use millpond_core::{
 };
 
 use crate::actor::{OPERATOR, Op};
-use crate::mmu::{BLANK, Content, LINES};
+use crate::disk::Fault;
+use crate::mmu::{BLANK, Content, LINES, Slot};
 use crate::report::{Check, Coverage, breach};
 use crate::world::{SimRegion, World};
 
 /// The cases that files must have gone through in the fixed seeds.
-pub const SEEN: [&str; 13] = [
+pub const SEEN: [&str; 23] = [
     "read",
     "read failed",
     "written back",
@@ -31,6 +32,16 @@ pub const SEEN: [&str; 13] = [
     "private, dropped as it was read",
     "private, to the store",
     "private, to a full store",
+    "read in pieces",
+    "read behind the end",
+    "written behind the end",
+    "asked for again",
+    "cut",
+    "left, and was changed outside",
+    "synced",
+    "the device failed",
+    "lost by a sync that failed",
+    "a folio that a sync came to was lost",
 ];
 
 impl World {
@@ -51,19 +62,25 @@ impl World {
         if kind == Kind::Anonymous {
             return;
         }
+        let mut contents = Vec::new();
         for page in range.pages() {
             let mut content = BLANK;
             if self.rng.chance(700) {
                 self.stamp += 1;
                 content[self.rng.below(LINES as u32) as usize] = self.stamp;
             }
-            self.file[page.0 as usize] = content;
+            contents.push(content);
             self.file_left[page.0 as usize] = false;
+            self.own[page.0 as usize] = false;
             self.oracle.begins_as(page, content);
+            if kind != Kind::Private {
+                self.durable.begins(page, content);
+            }
         }
+        self.disk.begin(range, &contents);
     }
 
-    fn kind_at(&self, page: PageIndex) -> Kind {
+    pub(crate) fn kind_at(&self, page: PageIndex) -> Kind {
         let region = self.regions.iter().find(|r| r.range.contains(page));
         region.map_or(Kind::Anonymous, |region| region.kind)
     }
@@ -75,23 +92,44 @@ impl World {
         if at.len != frame.order().pages() {
             breach!(at at.start, "{at} is read into {frame}");
         }
-        let failed = self.rng.chance(self.store.weather.load_errors);
-        let pages = at.start.0 as usize..at.end().0 as usize;
-        let contents = (!failed).then(|| self.file[pages].to_vec());
-        let frame_kept = !(failed && fresh && self.rng.chance(300));
+        let contents = match self.rng.chance(self.store.weather.load_errors) {
+            true => Err(Fault::Medium),
+            false => self.disk.read(at, &mut self.rng),
+        };
+        let why = contents.as_ref().err().copied();
+        if let Ok((_, true)) = contents {
+            self.count_file("read in pieces");
+        }
+        let contents = contents.ok().map(|(contents, _)| contents);
+        let frame_kept = !(why.is_some() && fresh && self.rng.chance(300));
         if frame_kept {
             self.mmu.fill(frame, fresh, contents)?;
         }
-        if failed {
-            self.count_file("read failed");
-            self.oracle.load_failed(at);
-            return Ok(Outcome::LoadFailed { frame_kept });
+        if let Some(why) = why {
+            return Ok(self.read_failed(at, why, frame_kept));
         }
         self.count_file("read");
         if self.kind_at(at.start) == Kind::Direct && self.file_left[at.start.0 as usize] {
             self.count_file("mapped straight, again");
         }
-        self.place(at, frame, false)
+        let outcome = self.place(at, frame, false)?;
+        if !matches!(outcome, Outcome::Installed { .. }) {
+            self.disk.left(at);
+        }
+        Ok(outcome)
+    }
+
+    /// The answer to a read that failed: of several pages each is asked for by itself.
+    fn read_failed(&mut self, at: PageRange, why: Fault, frame_kept: bool) -> Outcome {
+        self.count_file(match why {
+            Fault::Ended => "read behind the end",
+            Fault::Medium => "read failed",
+        });
+        if at.len > PageCount(1) {
+            return Outcome::InstallSplit { frame_kept };
+        }
+        self.oracle.load_failed(at);
+        Outcome::LoadFailed { frame_kept }
     }
 
     pub(crate) fn write_file(&mut self, at: PageRange, frame: Frame) -> Check<Outcome> {
@@ -103,19 +141,63 @@ impl World {
             breach!(at at.start, "{frame} is written to {at}");
         }
         let pages = at.start.0 as usize..at.end().0 as usize;
-        let weather = self.store.weather;
-        self.file_left[pages.clone()].fill(true);
-        if self.file[pages.clone()] == contents[..] {
-            self.count_file("dropped clean");
-            return Ok(Outcome::Unchanged);
+        self.file_left[pages].fill(true);
+        let mood = self.mood();
+        match self.disk.write_back(at, &contents, mood, &mut self.rng) {
+            Ok(any) => {
+                self.leave_file(at, &contents)?;
+                self.count_file(if any { "written back" } else { "dropped clean" });
+                Ok(if any {
+                    Outcome::Stored
+                } else {
+                    Outcome::Unchanged
+                })
+            }
+            Err(failed) => {
+                let ended = failed.iter().any(|(_, why)| *why == Fault::Ended);
+                self.count_file(if ended {
+                    "written behind the end"
+                } else {
+                    "write failed"
+                });
+                Ok(Outcome::StoreFailed)
+            }
         }
-        if weather.full || self.rng.chance(weather.save_errors) {
-            self.count_file("write failed");
-            return Ok(Outcome::StoreFailed);
+    }
+
+    /// Has pages leave memory whose file has what they were.
+    ///
+    /// # Errors
+    /// The file has something else, and nobody but the region has written to it.
+    pub(crate) fn leave_file(&mut self, at: PageRange, contents: &[Content]) -> Check {
+        for (page, content) in at.pages().zip(contents) {
+            let has = self.disk.content(page);
+            if has == *content {
+                continue;
+            }
+            if !self.disk.was_changed_outside(page) {
+                breach!(at page, "{page} leaves as {content:x?}, but its file has {has:x?}");
+            }
+            self.count_file("left, and was changed outside");
+            self.oracle.reads_as(page, has);
         }
-        self.file[pages].copy_from_slice(&contents);
-        self.count_file("written back");
-        Ok(Outcome::Stored)
+        self.disk.left(at);
+        Ok(())
+    }
+
+    /// Notes that the store has these pages of a private region, which the file has not any more.
+    pub(crate) fn become_own(&mut self, at: PageRange) {
+        self.own[at.start.0 as usize..at.end().0 as usize].fill(true);
+        self.disk.left(at);
+    }
+
+    /// Notes that it is forgotten that the file could not give these pages.
+    pub(crate) fn forget_failures(&mut self, at: PageRange) {
+        for page in at.pages() {
+            if self.mmu.page(page) == Slot::Poisoned && self.may_have_again(page) {
+                self.oracle.asked_again(page);
+            }
+        }
     }
 
     /// Whether what is to be saved still is what was read from these pages of a file. Notes what else becomes of it.
@@ -126,8 +208,7 @@ impl World {
         if self.kind_at(read_from.start) != Kind::Private {
             breach!(at read_from.start, "{read_from} is compared with a file, but is not private");
         }
-        let pages = read_from.start.0 as usize..read_from.end().0 as usize;
-        let same = self.file[pages] == *contents;
+        let same = self.disk.is_as_read(read_from, contents);
         self.count_file(match (same, self.store.weather.full) {
             (true, _) => "private, dropped as it was read",
             (false, false) => "private, to the store",
@@ -220,7 +301,7 @@ impl World {
         }
     }
 
-    fn count_file(&mut self, what: &'static str) {
+    pub(crate) fn count_file(&mut self, what: &'static str) {
         Coverage::count(&mut self.coverage.files, what);
     }
 }

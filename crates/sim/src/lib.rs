@@ -16,6 +16,8 @@ pub mod actor;
 mod acts;
 mod bases;
 mod choose;
+pub mod disk;
+pub mod durable;
 mod effects;
 mod fault;
 pub mod file;
@@ -39,6 +41,7 @@ pub mod seeds;
 mod several;
 pub mod snapshot;
 pub mod store;
+mod sync;
 mod volatile;
 pub mod world;
 

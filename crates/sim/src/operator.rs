@@ -23,6 +23,9 @@ impl World {
         if self.profile.groups > 0 && self.rng.chance(400) {
             return self.operate_groups();
         }
+        if self.profile.files > 0 && self.rng.chance(self.profile.cuts) {
+            return self.cut_some_file();
+        }
         match self.rng.below(10) {
             0 => {
                 let sixteenths = self.rng.below(400);

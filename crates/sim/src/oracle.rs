@@ -109,6 +109,18 @@ impl Oracle {
         };
     }
 
+    /// Notes that the file has `content` as a page from now on, which is not in memory.
+    pub fn reads_as(&mut self, page: PageIndex, content: Content) {
+        let page = &mut self.pages[page.0 as usize];
+        (page.only, page.candidates) = (content, Vec::new());
+    }
+
+    /// Notes that it is forgotten that the file could not give `page`.
+    pub fn asked_again(&mut self, page: PageIndex) {
+        let page = &mut self.pages[page.0 as usize];
+        (page.lost, page.losable) = (false, false);
+    }
+
     fn threats(&self, page: PageIndex) -> Threats {
         let mut running = self.discards.iter().chain(&self.frees);
         Threats {

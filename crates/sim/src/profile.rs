@@ -7,6 +7,7 @@
 use millpond_core::limits::MIN_LIMIT_PAGES;
 use millpond_core::{Config, LEAF_PAGES, Order, PageCount, PoolLayout};
 
+use crate::disk::DiskSabotage;
 use crate::mmu::MmuSabotage;
 use crate::rng::Rng;
 use crate::store::Weather;
@@ -76,6 +77,10 @@ pub struct Profile {
     pub groups: u32,
     /// Regions that belong to a file.
     pub files: u32,
+    /// Operations in regions of shared files that sync them.
+    pub syncs: u32,
+    /// Changes of circumstances by which a file becomes shorter or longer.
+    pub cuts: u32,
     /// Leaves of small folios may leave by their tables.
     pub takes_leaves: bool,
     /// Regions are of small folios and are swept with strides, so that most leaves could leave by their tables.
@@ -132,6 +137,8 @@ impl Profile {
             if seed >= WITH_FILES {
                 profile.files = rng.pick(&[200, 500, 800]);
                 profile.config.file_cost = rng.pick(&[16, 256, 1000]);
+                profile.syncs = rng.pick(&[20, 100, 300]);
+                profile.cuts = rng.pick(&[0, 50, 300]);
             }
         }
         profile
@@ -192,6 +199,8 @@ impl Profile {
             is_streamed: false,
             groups: 0,
             files: 0,
+            syncs: 0,
+            cuts: 0,
             remaps: Rng::new(rng.clone().word()).pick(&[0, 10, 25]),
         }
     }
@@ -202,6 +211,8 @@ impl Profile {
 pub enum Sabotage {
     /// The simulated memory is broken.
     Mmu(MmuSabotage),
+    /// A file, or what the driver does with it, is broken.
+    Disk(DiskSabotage),
     /// The store keeps another slot's bytes, every so many saves.
     StaleStore(u32),
     /// `Wake` is not passed on, and completions wake no actor.

@@ -22,6 +22,7 @@ use crate::report::{Check, Coverage, Failure, Log, breach};
 use crate::rng::Rng;
 use crate::snapshot::SnapshotStage;
 use crate::store::Weather;
+use crate::sync::SyncStage;
 use crate::world::{SimRegion, World};
 
 /// Steps that the end of a run may take, in each of its stages.
@@ -189,7 +190,7 @@ impl World {
             return Ok(false);
         }
         let actor = &self.actors[i];
-        let busy = actor.op.is_some() || actor.fault.is_some();
+        let busy = actor.op.is_some() || actor.fault.is_some() || actor.again.is_some();
         if busy || actor.reclaim.is_some() || actor.purge.is_some() {
             self.step_actor(i)?;
             return Ok(true);
@@ -269,6 +270,7 @@ impl World {
 
     fn come_to_rest(&mut self) -> Check {
         self.calm = true;
+        self.mend_files();
         let is_held = Rng::new(self.rng.clone().word() ^ 5).chance(200);
         if self.rng.chance(300) {
             self.withstand_a_siege()?;
@@ -289,6 +291,7 @@ impl World {
         self.reach_high_mark()?;
         self.let_time_pass()?;
         self.read_everything()?;
+        self.sync_everything()?;
         self.drop_everything()
     }
 
@@ -378,6 +381,31 @@ impl World {
                 writes: 0,
             });
             self.until_rest("reading everything")?;
+        }
+        Ok(())
+    }
+
+    /// Checks that everything that was written to shared files is on the device after a sync.
+    fn sync_everything(&mut self) -> Check {
+        let shared = |r: &&SimRegion| matches!(r.kind, Kind::File | Kind::Direct);
+        let ranges: Vec<_> = self
+            .regions
+            .iter()
+            .filter(shared)
+            .map(|r| r.range)
+            .collect();
+        for range in ranges {
+            let stage = SyncStage::Begin;
+            self.actors[LAST].op = Some(Op::Sync { range, stage });
+            self.until_rest("a sync")?;
+            let pages = range.pages();
+            for page in pages
+                .filter(|page| self.durable.is_certain(*page))
+                .collect::<Vec<_>>()
+            {
+                let left = self.disk.after_crash(page, &mut self.rng);
+                self.oracle.read(page, left)?;
+            }
         }
         Ok(())
     }

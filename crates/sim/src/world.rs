@@ -14,9 +14,11 @@ use millpond_core::{
 };
 
 use crate::actor::{Actor, Blocked, Ear};
+use crate::disk::Disk;
+use crate::durable::Durable;
 use crate::gather::{Batch, Batches};
 use crate::groups::SimGroup;
-use crate::mmu::{BLANK, Content, SimMmu};
+use crate::mmu::SimMmu;
 use crate::names;
 use crate::oracle::Oracle;
 use crate::profile::{Options, Profile, Sabotage};
@@ -25,6 +27,7 @@ use crate::rng::Rng;
 use crate::schedule::{self, Pending, Schedule};
 use crate::snapshot::SimBase;
 use crate::store::SimStore;
+use crate::sync::Syncing;
 use crate::volatile::Volatile;
 
 /// A region of the simulated program.
@@ -61,8 +64,14 @@ pub struct World {
     pub mmu: SimMmu,
     /// The simulated store.
     pub store: SimStore,
-    /// The contents of files, at the addresses of their regions.
-    pub file: Vec<Content>,
+    /// The files, at the addresses of their regions.
+    pub disk: Disk,
+    /// What a crash may leave of shared files.
+    pub durable: Durable,
+    /// The syncs under way, by actor.
+    pub(crate) syncs: BTreeMap<usize, Syncing>,
+    /// Pages of private regions of which the store has, or had, what was written.
+    pub(crate) own: Vec<bool>,
     /// Pages that have left the memory of a file's region.
     pub(crate) file_left: Vec<bool>,
     /// The contents that pages must have.
@@ -150,7 +159,9 @@ impl World {
         };
         let mut mmu = SimMmu::new(config.arena, config.pool.on_nodes(config.nodes));
         let mut store = SimStore::new(profile.store_pages);
+        let mut disk = Disk::new(config.arena);
         match options.sabotage {
+            Some(Sabotage::Disk(how)) => disk.sabotage = Some(how),
             Some(Sabotage::Mmu(how)) => mmu.sabotage = Some(how),
             Some(Sabotage::StaleStore(every)) => store.stale_every = Some(every),
             _ => {}
@@ -159,7 +170,10 @@ impl World {
             core,
             mmu,
             store,
-            file: vec![BLANK; config.arena.0 as usize],
+            disk,
+            durable: Durable::default(),
+            syncs: BTreeMap::new(),
+            own: vec![false; config.arena.0 as usize],
             file_left: vec![false; config.arena.0 as usize],
             oracle: Oracle::new(config.arena),
             schedule: Schedule::default(),

@@ -1,0 +1,197 @@
+//! What a crash may leave of a shared file, as far as the program knows.
+//!
+//! A program that has written to a shared region and has then synced it relies on one thing: of each byte the file has,
+//! after a crash, what the byte was at the sync or what it has been since. Nothing says which: memory may be written
+//! back at any time, in any order, and a device may do a part of a write. So the book has, for each line of each page,
+//! what the line has been since the last sync. A crash that leaves something else is a failure.
+//!
+//! ```text
+//!   written:  1    2    3    sync begins    4    sync ends    5        may be there after a crash: 3, 4 or 5
+//! ```
+//!
+//! What the sync covers is what was in memory when it began; a write beside it may be in the file or not.
+//!
+//! Two things make the book weaker, both of them outside of what a program is promised. Somebody cuts a piece off the
+//! file: then zeros may be there as well. A sync says that the device may not have what was written: of what had left
+//! memory before, there is then no saying what will be there, and the next sync does not change that. Both end when a
+//! line gets a value that it never had, and is synced. Zeros are no such value: they may be what was read there, and
+//! what is as it was read is not written.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use millpond_core::{PageIndex, PageRange};
+
+use crate::mmu::{Content, LINES};
+use crate::report::{Check, breach};
+
+#[derive(Clone, Debug)]
+struct Line {
+    /// What may be there, oldest first.
+    may: Vec<u64>,
+    /// It is not known what the file has.
+    is_doubtful: bool,
+    /// A write of the page is sure to come before the next sync ends, or the file has what the program reads.
+    is_sure: bool,
+    /// The first of these that may be there once the sync under way has ended.
+    begun: usize,
+}
+
+/// What a crash may leave of the pages of shared files.
+#[derive(Debug, Default)]
+pub struct Durable {
+    pages: BTreeMap<PageIndex, [Line; LINES]>,
+}
+
+impl Durable {
+    /// Notes that a page of a new file is on the device.
+    pub fn begins(&mut self, page: PageIndex, content: Content) {
+        let line = |value| Line {
+            may: vec![value],
+            is_doubtful: false,
+            is_sure: true,
+            begun: 0,
+        };
+        self.pages.insert(page, content.map(line));
+    }
+
+    /// Forgets the file of a region that has ended.
+    pub fn ends(&mut self, range: PageRange) {
+        range.pages().for_each(|page| {
+            self.pages.remove(&page);
+        });
+    }
+
+    /// Notes a write of the program's.
+    pub fn wrote(&mut self, page: PageIndex, line: usize, value: u64) {
+        if let Some(lines) = self.pages.get_mut(&page) {
+            let line = &mut lines[line];
+            line.may.push(value);
+            line.is_sure = !line.is_doubtful || value != 0;
+        }
+    }
+
+    /// Notes that somebody else has made `page` zeros from a line on.
+    pub fn was_cut(&mut self, page: PageIndex, from: usize) {
+        for line in self.pages.get_mut(&page).into_iter().flatten().skip(from) {
+            line.may.push(0);
+            (line.is_doubtful, line.is_sure) = (true, false);
+        }
+    }
+
+    /// Notes that it is not known what the file has of `page`.
+    pub fn is_doubtful(&mut self, page: PageIndex) {
+        for line in self.pages.get_mut(&page).into_iter().flatten() {
+            (line.is_doubtful, line.is_sure) = (true, false);
+        }
+    }
+
+    /// Notes that a sync of `range` begins.
+    pub fn sync_begins(&mut self, range: PageRange) {
+        for line in self.lines_in(range) {
+            line.begun = match line.is_sure {
+                true => line.may.len() - 1,
+                false => 0,
+            };
+        }
+    }
+
+    /// Notes that the sync of `range` has ended: the device has all pages but those that `failed`.
+    pub fn sync_ends(&mut self, range: PageRange, failed: &BTreeSet<PageIndex>) {
+        let pages = self.pages.range_mut(range.start..range.end());
+        let synced = pages.filter(|(page, _)| !failed.contains(page));
+        for line in synced.flat_map(|(_, lines)| lines) {
+            if line.is_sure {
+                line.may.drain(..line.begun);
+                line.is_doubtful &= line.begun == 0;
+            }
+            line.begun = 0;
+        }
+    }
+
+    fn lines_in(&mut self, range: PageRange) -> impl Iterator<Item = &mut Line> {
+        let pages = self.pages.range_mut(range.start..range.end());
+        pages.flat_map(|(_, lines)| lines)
+    }
+
+    /// Whether only one thing may be there.
+    #[must_use]
+    pub fn is_certain(&self, page: PageIndex) -> bool {
+        let lines = self.pages.get(&page);
+        lines.is_some_and(|lines| lines.iter().all(|line| line.may.len() == 1))
+    }
+
+    /// Judges what a crash has left of `page`.
+    ///
+    /// # Errors
+    /// The page could not have become that.
+    pub fn judge(&self, page: PageIndex, left: Content) -> Check {
+        let Some(lines) = self.pages.get(&page) else {
+            return Ok(());
+        };
+        for (nth, (line, value)) in lines.iter().zip(left).enumerate() {
+            if !line.may.contains(&value) {
+                breach!(
+                    at page,
+                    "a crash leaves {value:x} in line {nth} of {page}, must be one of {:x?}",
+                    line.may
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// The pages of shared files.
+    pub fn pages(&self) -> impl Iterator<Item = PageIndex> + '_ {
+        self.pages.keys().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millpond_core::PageCount;
+
+    const PAGE: PageIndex = PageIndex(3);
+    const RANGE: PageRange = PageRange {
+        start: PageIndex(0),
+        len: PageCount(8),
+    };
+
+    fn after(book: &Durable, value: u64) -> bool {
+        book.judge(PAGE, [value, 0, 0, 0]).is_ok()
+    }
+
+    #[test]
+    fn a_sync_covers_what_was_there_when_it_began() {
+        let mut book = Durable::default();
+        book.begins(PAGE, [1, 0, 0, 0]);
+        book.wrote(PAGE, 0, 2);
+        assert!(after(&book, 1) && after(&book, 2) && !after(&book, 3));
+        book.sync_begins(RANGE);
+        book.wrote(PAGE, 0, 3);
+        assert!(after(&book, 1), "the sync has not ended");
+        book.sync_ends(RANGE, &BTreeSet::new());
+        assert!(!after(&book, 1) && after(&book, 2) && after(&book, 3));
+        assert!(book.judge(PAGE, [3, 3, 0, 0]).is_err(), "another line");
+    }
+
+    #[test]
+    fn pages_that_failed_stay_as_they_were() {
+        let mut book = Durable::default();
+        book.begins(PAGE, [1, 0, 0, 0]);
+        book.wrote(PAGE, 0, 2);
+        book.sync_begins(RANGE);
+        book.sync_ends(RANGE, &BTreeSet::from([PAGE]));
+        assert!(after(&book, 1) && after(&book, 2));
+        book.is_doubtful(PAGE);
+        book.sync_begins(RANGE);
+        book.sync_ends(RANGE, &BTreeSet::new());
+        assert!(after(&book, 1), "nobody knows");
+        book.wrote(PAGE, 0, 5);
+        book.sync_begins(RANGE);
+        book.sync_ends(RANGE, &BTreeSet::new());
+        assert!(!after(&book, 1) && after(&book, 5));
+        book.was_cut(PAGE, 0);
+        assert!(after(&book, 0) && after(&book, 5));
+    }
+}

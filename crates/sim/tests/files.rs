@@ -1,0 +1,68 @@
+//! The checks of files can fail: each way of breaking the files on purpose is noticed.
+//!
+//! Each of these would be data that a program was told is safe, and that is not there after a crash, or is not what was
+//! written. `KeepAfterFailure` is what the driver did when these checks were written (`a_write_that_failed_halfway…` in
+//! `store/src/mapped/tests.rs`).
+
+use millpond_sim::disk::DiskSabotage;
+use millpond_sim::profile::WITH_FILES;
+use millpond_sim::{Options, Sabotage, run};
+
+fn verdict(how: DiskSabotage) -> String {
+    let options = Options {
+        events: 12_000,
+        sabotage: Some(Sabotage::Disk(how)),
+        ..Options::default()
+    };
+    let seeds = WITH_FILES..WITH_FILES + 60;
+    let mut failures = seeds.filter_map(|seed| run(seed, options).failure);
+    let what = failures.next().map(|failure| failure.what);
+    let what = what.unwrap_or_else(|| panic!("{how:?} was not noticed"));
+    println!("{how:?}: {what}");
+    what
+}
+
+#[test]
+fn a_read_that_was_cut_short_is_noticed() {
+    let what = verdict(DiskSabotage::ShortRead);
+    assert!(what.contains("reads"), "{what}");
+}
+
+#[test]
+fn what_was_forgotten_behind_the_end_is_noticed() {
+    let what = verdict(DiskSabotage::ForgetCut);
+    assert!(what.contains("but its file has"), "{what}");
+}
+
+#[test]
+fn a_page_that_is_half_written_and_taken_for_unchanged_is_noticed() {
+    let what = verdict(DiskSabotage::KeepAfterFailure);
+    assert!(
+        what.contains("but its file has") || what.contains("a crash leaves"),
+        "{what}"
+    );
+}
+
+#[test]
+fn pages_that_stay_clean_after_a_sync_that_failed_are_noticed() {
+    let what = verdict(DiskSabotage::KeepAfterSync);
+    assert!(
+        what.contains("but its file has") || what.contains("a crash leaves"),
+        "{what}"
+    );
+}
+
+#[test]
+fn a_sync_that_passes_over_pages_that_leave_is_noticed() {
+    let what = verdict(DiskSabotage::SkipLeaving);
+    assert!(what.contains("a crash leaves"), "{what}");
+}
+
+#[test]
+fn a_sector_that_lands_elsewhere_is_noticed() {
+    let what = verdict(DiskSabotage::Misplace);
+    assert!(
+        what.contains("but its file has") || what.contains("a crash leaves"),
+        "{what}"
+    );
+}

@@ -366,6 +366,15 @@ pub enum FileFault {
     Io(i32),
 }
 
+/// A page that could not be written to its file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WriteFault {
+    /// The page's number in its region.
+    pub page: u32,
+    /// Why it could not be written.
+    pub why: FileFault,
+}
+
 /// The table in which the calling thread finds its descriptors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Descriptors {
@@ -399,8 +408,9 @@ pub trait Backing: Send + Sync {
     /// The answer is whether anything had changed. A file that is never written has no changes.
     ///
     /// # Errors
-    /// The file does not hold all of the bytes. What was not written still counts as changed.
-    fn write_back(&self, first: u32, bytes: &[u8], table: Descriptors) -> Result<bool, FileFault>;
+    /// The first page that could not be written, and why. All others are written. What was not still counts as changed,
+    /// and where the file may hold a part of it, it does so whatever is in memory later.
+    fn write_back(&self, first: u32, bytes: &[u8], table: Descriptors) -> Result<bool, WriteFault>;
 
     /// Waits until the device has what was written.
     ///

@@ -74,7 +74,7 @@ fn descriptors() -> Descriptors {
 pub enum SyncError {
     /// A page could not be brought to stay while it is written.
     Pin(Refusal),
-    /// The pages from this one on could not be written.
+    /// This page could not be written.
     Write(PageIndex, FileFault),
     /// The device may not have what was written.
     Device(FileFault),
@@ -102,8 +102,11 @@ impl Driver<Uffd> {
         let mut result = Ok(());
         let mut page = range.start;
         while let Some(folio) = self.next_in_memory(range.tail(page)) {
-            if let Err(error) = self.write_folio(&*file, first, folio, &mut copy) {
-                result = result.and(Err(error));
+            match self.write_folio(&*file, first, folio, &mut copy) {
+                // The folio was on its way, in or out, and the file cannot give a page of it: that has no changes, and
+                // is in no folio any more. The others are looked for again.
+                Err(SyncError::Pin(Refusal::Poisoned { .. })) => continue,
+                written => result = result.and(written),
             }
             page = folio.end().min(range.end());
         }
@@ -139,7 +142,8 @@ impl Driver<Uffd> {
                 std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len());
             }
             let written = file.write_back(at.0 - first.0, bytes, Descriptors::OfProgram);
-            let written = written.map_err(|why| SyncError::Write(at, why));
+            let written =
+                written.map_err(|fault| SyncError::Write(first.plus(fault.page), fault.why));
             result = result.and(written.map(drop));
             at = at.plus(len);
         }
@@ -252,8 +256,10 @@ impl<M: Memory> Driver<M> {
                     false => Outcome::Unchanged,
                 };
             }
-            Err(FileFault::Ended) => Errno::FBIG,
-            Err(FileFault::Io(errno)) => Errno::from_raw_os_error(errno),
+            Err(fault) => match fault.why {
+                FileFault::Ended => Errno::FBIG,
+                FileFault::Io(errno) => Errno::from_raw_os_error(errno),
+            },
         };
         if self.store_failures.fetch_add(1, Ordering::Relaxed) == 0 {
             say(format_args!(

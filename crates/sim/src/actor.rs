@@ -473,7 +473,12 @@ impl World {
                     let line = self.rng.below(LINES as u32) as usize;
                     let zero = self.rng.chance(self.profile.zeros);
                     self.stamp += 1;
-                    let value = if zero { 0 } else { self.stamp };
+                    let before = self.disk.line_as_read(page, line);
+                    let value = match before.filter(|_| self.rng.chance(200)) {
+                        Some(before) => before,
+                        None if zero => 0,
+                        None => self.stamp,
+                    };
                     self.mmu.write(page, line, value);
                     self.oracle.write(page, line, value);
                     self.durable.wrote(page, line, value);

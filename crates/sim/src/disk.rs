@@ -219,6 +219,14 @@ impl Disk {
         pages.all(|(page, content)| self.pages[page.0 as usize].read_as == Some(*content))
     }
 
+    /// What was read in a line of `page`, which is in memory.
+    #[must_use]
+    pub fn line_as_read(&self, page: PageIndex, line: usize) -> Option<u64> {
+        self.pages[page.0 as usize]
+            .read_as
+            .map(|content| content[line])
+    }
+
     /// Notes that pages have left memory, or never came there.
     pub fn left(&mut self, at: PageRange) {
         for page in at.pages() {

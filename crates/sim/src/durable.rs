@@ -14,8 +14,8 @@
 //! Two things make the book weaker, both of them outside of what a program is promised. Somebody cuts a piece off the
 //! file: then zeros may be there as well. A sync says that the device may not have what was written: of what had left
 //! memory before, there is then no saying what will be there, and the next sync does not change that. Both end when a
-//! line gets a value that it never had, and is synced. Zeros are no such value: they may be what was read there, and
-//! what is as it was read is not written.
+//! line gets a value that it has not had since, and is synced. A value that it had may be what was read there, and what
+//! is as it was read is not written.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -65,8 +65,8 @@ impl Durable {
     pub fn wrote(&mut self, page: PageIndex, line: usize, value: u64) {
         if let Some(lines) = self.pages.get_mut(&page) {
             let line = &mut lines[line];
+            line.is_sure = !line.is_doubtful || !line.may.contains(&value);
             line.may.push(value);
-            line.is_sure = !line.is_doubtful || value != 0;
         }
     }
 

@@ -138,7 +138,7 @@ impl Files {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use millpond_core::{Descriptors, PageCount};
+    use millpond_core::{Descriptors, PageCount, WriteFault};
     use std::ops::Range;
 
     struct Nothing;
@@ -154,7 +154,7 @@ mod tests {
 
         fn forget(&self, _: Range<u32>) {}
 
-        fn write_back(&self, _: u32, _: &[u8], _: Descriptors) -> Result<bool, FileFault> {
+        fn write_back(&self, _: u32, _: &[u8], _: Descriptors) -> Result<bool, WriteFault> {
             Ok(false)
         }
 

@@ -1,7 +1,7 @@
 //! A file whose medium fails: the error is of the page and the moment.
 
 use crate::{Advice, Delivery, FileError, Manager, Order, StoreKind};
-use millpond_core::{Backing, Descriptors, FileFault, Kind, PAGE_SIZE};
+use millpond_core::{Backing, Descriptors, FileFault, Kind, PAGE_SIZE, WriteFault};
 use rustix::io::Errno;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
@@ -31,7 +31,7 @@ impl Backing for Failing {
 
     fn forget(&self, _: Range<u32>) {}
 
-    fn write_back(&self, _: u32, _: &[u8], _: Descriptors) -> Result<bool, FileFault> {
+    fn write_back(&self, _: u32, _: &[u8], _: Descriptors) -> Result<bool, WriteFault> {
         Ok(false)
     }
 

@@ -8,6 +8,11 @@
 //! the file is opened once more for direct reads; where the file system does not open it so, or refuses the first such
 //! read, reads go by the page cache. The kernel writes out what is new in the page cache before it reads directly.
 //!
+//! *Writes that fail.* A run of changed pages is one write. Should that fail, each page is written by itself, so that
+//! one that cannot be written keeps none of the others from the file. A write that failed may have written a part of a
+//! page. What was read there is forgotten then: were the program to put the old bytes back, they would count as
+//! unchanged, and the mixture would stay in the file.
+//!
 //! *The end of the file.* The last page of a file is mostly not whole. What lies behind the end reads as zeros, as in
 //! the kernel's own mappings. A page that begins behind the end is an error, and so is a run of pages of which the last
 //! does: the caller asks again for each of them.
@@ -18,7 +23,7 @@ mod sums;
 pub use open::{Access, DataFile, DataFileError};
 
 use crate::mem::PAGE;
-use millpond_core::{Backing, Descriptors, FileFault};
+use millpond_core::{Backing, Descriptors, FileFault, WriteFault};
 use open::Usable;
 use rustix::io::{self, Errno};
 use std::ops::Range;
@@ -136,6 +141,41 @@ impl MappedFile {
     }
 }
 
+impl MappedFile {
+    /// Writes a run of changed pages, page by page where they cannot be written as one.
+    fn write_run(&self, first: u32, bytes: &[u8], table: Descriptors) -> Result<(), WriteFault> {
+        let Err(why) = self.write_and_note(first, bytes, table) else {
+            return Ok(());
+        };
+        if bytes.len() == PAGE {
+            return Err(WriteFault { page: first, why });
+        }
+        let mut result = Ok(());
+        for (page, bytes) in (first..).zip(bytes.chunks_exact(PAGE)) {
+            let written = self.write_and_note(page, bytes, table);
+            result = result.and(written.map_err(|why| WriteFault { page, why }));
+        }
+        result
+    }
+
+    fn write_and_note(
+        &self,
+        first: u32,
+        bytes: &[u8],
+        table: Descriptors,
+    ) -> Result<(), FileFault> {
+        let written = self.write(first, bytes, table);
+        match (&self.sums, written) {
+            (Some(sums), Ok(())) => sums.set(first, bytes),
+            (Some(sums), Err(FileFault::Io(_))) => {
+                sums.forget(first..first + (bytes.len() / PAGE) as u32);
+            }
+            _ => {}
+        }
+        written
+    }
+}
+
 /// Writes all of `bytes`.
 fn write_to(fd: &Usable<'_>, bytes: &[u8], offset: u64) -> Result<(), Errno> {
     let mut done = 0;
@@ -192,7 +232,7 @@ impl Backing for MappedFile {
         }
     }
 
-    fn write_back(&self, first: u32, bytes: &[u8], table: Descriptors) -> Result<bool, FileFault> {
+    fn write_back(&self, first: u32, bytes: &[u8], table: Descriptors) -> Result<bool, WriteFault> {
         let Some(sums) = self.sums.as_ref().filter(|_| !self.own.is_empty()) else {
             return Ok(false);
         };
@@ -202,21 +242,20 @@ impl Backing for MappedFile {
             let bytes = &bytes[page * PAGE..(page + 1) * PAGE];
             !sums.are(first + page as u32, bytes)
         };
-        let mut any = false;
+        let (mut any, mut result) = (false, Ok(()));
         let mut page = 0;
         while page < pages {
             let run = (page..pages).take_while(|&page| changed(page)).count();
             if run > 0 {
                 let run_bytes = &bytes[page * PAGE..(page + run) * PAGE];
-                let at = first + page as u32;
-                self.write(at, run_bytes, table)?;
-                sums.set(at, run_bytes);
+                let written = self.write_run(first + page as u32, run_bytes, table);
+                result = result.and(written);
                 any = true;
             }
             // The page behind a run has not changed.
             page += run + 1;
         }
-        Ok(any)
+        result.map(|()| any)
     }
 
     fn sync(&self) -> Result<(), FileFault> {
@@ -282,6 +321,39 @@ mod tests {
         file.set_len(PAGE as u64).unwrap();
         assert_eq!(read(1, &mut out[..PAGE]), Err(FileFault::Ended));
         assert_eq!(read(0, &mut out[..PAGE]), Ok(()));
+    }
+
+    /// A run of changed pages went over the end of a file that somebody had cut. It was one write, which was refused, so
+    /// that pages that the file still had were not written either, and the error named the first of them.
+    #[test]
+    fn what_lies_behind_the_end_keeps_nothing_else_from_the_file() {
+        let file = file(&[1; 6 * PAGE]);
+        let data = DataFile::duplicate(file.as_fd(), Access::Write).unwrap();
+        let mapped = MappedFile::shared(data, &(0..6 * PAGE as u64), 16).unwrap();
+        let mut bytes = [0; 6 * PAGE];
+        mapped.read(0, &mut bytes, Descriptors::OfProgram).unwrap();
+        // The fourth page is as it was, and divides what has changed into two runs.
+        bytes[..3 * PAGE].fill(2);
+        bytes[4 * PAGE..].fill(2);
+        file.set_len(2 * PAGE as u64 + 10).unwrap();
+        let write = |bytes: &[u8]| mapped.write_back(0, bytes, Descriptors::OfProgram);
+        let ended = |page| {
+            Err(WriteFault {
+                page,
+                why: FileFault::Ended,
+            })
+        };
+        assert_eq!(write(&bytes), ended(2));
+        file.set_len(5 * PAGE as u64).unwrap();
+        assert_eq!(write(&bytes), ended(5));
+        file.set_len(6 * PAGE as u64).unwrap();
+        assert_eq!(write(&bytes), Ok(true));
+        assert_eq!(write(&bytes), Ok(false));
+        let mut out = [0; 6 * PAGE];
+        mapped.read(0, &mut out, Descriptors::OfProgram).unwrap();
+        // The page that had not changed was cut off.
+        bytes[3 * PAGE..4 * PAGE].fill(0);
+        assert!(out == bytes);
     }
 
     /// A frame for reads: bytes at a page.

@@ -270,6 +270,29 @@ pub struct Tiers {
     pub moves: bool,
 }
 
+/// What [`Store::recompress`] left to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Recompress {
+    /// There is more of it in this round.
+    More,
+    /// A round over everything that is kept is over, or there is no room for more of it. The next call begins another
+    /// round, in which what was not used since this one counts as unwanted.
+    RoundOver,
+    /// There is nothing to gain now.
+    Idle,
+}
+
+/// What [`Store::recompress`] has done since the store was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Recompressed {
+    /// Bytes that are kept more densely since, before any compression.
+    pub bytes: u64,
+    /// Bytes of RAM that this saved, without what became of them later.
+    pub saved: u64,
+    /// Bytes that were tried and left as they were, before any compression.
+    pub left: u64,
+}
+
 /// Keeps the bytes of folios under slot numbers that the core chooses.
 ///
 /// Slot numbers are dense and small; the core never uses one for two things at once. Calls about different slots
@@ -326,6 +349,17 @@ pub trait Store: Send + Sync {
     /// there is more to give back now. A thread that has time calls this once a second, until the answer is no.
     fn give_room_back(&self) -> bool {
         false
+    }
+
+    /// Keeps a part of what nobody wanted for a while more densely, if RAM is short, beside all other calls: what a
+    /// thread does in half a millisecond or so.
+    fn recompress(&self) -> Recompress {
+        Recompress::Idle
+    }
+
+    /// What [`Store::recompress`] has done so far.
+    fn recompressed(&self) -> Recompressed {
+        Recompressed::default()
     }
 
     /// How the two places are used and how many loads each has had, if the store has two.

@@ -16,6 +16,7 @@ use crate::mem::PAGE;
 use crate::paged;
 use crate::scratch::Tables;
 use crate::slot_table::{Block, Kind};
+use crate::zstd::{Unpacker, Unpackers};
 use core::ffi::{c_char, c_int};
 use lz4_flex::block::{compress_into_with_table, get_maximum_output_size};
 use millpond_core::port::LoadError;
@@ -54,9 +55,45 @@ pub(crate) struct Want<'a> {
 pub(crate) struct Stored<'a> {
     /// The stored bytes; empty for a fill.
     pub(crate) bytes: &'a [u8],
+    /// What compressed the bytes.
+    pub(crate) codec: Codec<'a>,
     /// The checksums of the block's pages, where they are kept. Then the block's own checksum is made of them, and
     /// each page has a stream of its own.
     pub(crate) pages: Option<&'a PageSums>,
+}
+
+/// What compressed a block.
+#[derive(Clone, Copy)]
+pub(crate) enum Codec<'a> {
+    Lz4,
+    /// It was zstd, for which these are the contexts.
+    Zstd(&'a Unpackers),
+}
+
+impl<'a> Codec<'a> {
+    /// What decompresses the block's streams.
+    pub(crate) fn open(self) -> Decoder<'a> {
+        match self {
+            Self::Lz4 => Decoder::Lz4,
+            Self::Zstd(unpackers) => Decoder::Zstd(unpackers.acquire()),
+        }
+    }
+}
+
+/// What decompresses a block's streams, one after the other.
+pub(crate) enum Decoder<'a> {
+    Lz4,
+    Zstd(Unpacker<'a>),
+}
+
+impl Decoder<'_> {
+    /// Fills `out` from `bytes`. If these are damaged, this fails, or the checksum refuses the result.
+    pub(crate) fn decompress(&mut self, bytes: &[u8], out: &mut [u8]) -> Result<(), LoadError> {
+        match self {
+            Self::Lz4 => decompress(bytes, out),
+            Self::Zstd(unpacker) => unpacker.unpack(bytes, out),
+        }
+    }
 }
 
 /// The checksums of pages, as they are stored.
@@ -74,7 +111,11 @@ pub(crate) fn restore<'p>(
     want: Want<'_>,
     plain: impl FnOnce() -> &'p mut [u8; BLOCK],
 ) -> Result<(), LoadError> {
-    let Stored { bytes, pages } = stored;
+    let Stored {
+        bytes,
+        codec,
+        pages,
+    } = stored;
     let Want { len, from, out } = want;
     let whole = out.len() == len;
     let end = from + out.len();
@@ -92,23 +133,24 @@ pub(crate) fn restore<'p>(
             out.copy_from_slice(&bytes[from..end]);
             sums.of_block(bytes)
         }
-        (Kind::Lz4, Some(pages)) => {
+        (Kind::Packed, Some(pages)) => {
+            let mut decoder = codec.open();
             let expected = pages.iter().enumerate().skip(from / PAGE);
             for (page, (number, sum)) in out.chunks_mut(PAGE).zip(expected) {
-                paged::decode(bytes, pages.len(), number, page)?;
+                paged::decode(bytes, pages.len(), number, &mut decoder, page)?;
                 if sums.of(page).to_le_bytes() != *sum {
                     return Err(LoadError::Corrupt);
                 }
             }
             block_sum(pages, sums)
         }
-        (Kind::Lz4, None) if whole => {
-            decompress(bytes, out)?;
+        (Kind::Packed, None) if whole => {
+            codec.open().decompress(bytes, out)?;
             sums.of_block(out)
         }
-        (Kind::Lz4, None) => {
+        (Kind::Packed, None) => {
             let plain = &mut plain()[..len];
-            decompress(bytes, plain)?;
+            codec.open().decompress(bytes, plain)?;
             out.copy_from_slice(&plain[from..end]);
             sums.of_block(plain)
         }

@@ -44,6 +44,7 @@ mod random;
 mod scratch;
 mod slot_table;
 mod spill;
+mod zstd;
 
 pub use compressed_ram::{CompressedRam, CompressedRamConfig};
 pub use error::OpenError;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!     checksum of each page | end of each stream but the last | stream of each page
-//!          16 bytes                    2 bytes                    LZ4, or as it is
+//!          16 bytes                    2 bytes               LZ4 or zstd, or as it is
 //! ```
 //!
 //! Once a block was a single stream. LZ4 looks back, so a load of the fourth page had to decompress three others
@@ -14,10 +14,11 @@
 //! 22.8 % of their size, and are 31.4, 28.4 and 24.3. The kernel's zram, which compresses by the page, pays that as
 //! well.
 //!
-//! A page that LZ4 does not shrink lies in the block as it is, and is known by its length. A block of a single page
+//! All streams of a block are LZ4, or all are zstd ([`compressed_ram`](crate::compressed_ram) notes which, beside the
+//! block's place). A page that is not shrunk lies in the block as it is, and is known by its length. A block of a single page
 //! is its stream and nothing else.
 
-use crate::codec::{compress, decompress};
+use crate::codec::{Decoder, compress};
 use crate::mem::PAGE;
 use crate::scratch::Tables;
 use millpond_core::port::LoadError;
@@ -80,6 +81,7 @@ pub(crate) fn decode(
     bytes: &[u8],
     pages: usize,
     number: usize,
+    decoder: &mut Decoder<'_>,
     out: &mut [u8],
 ) -> Result<(), LoadError> {
     let stream = stream_of(bytes, pages, number).ok_or(LoadError::Corrupt)?;
@@ -87,12 +89,29 @@ pub(crate) fn decode(
         out.copy_from_slice(stream);
         return Ok(());
     }
-    decompress(stream, out)
+    decoder.decompress(stream, out)
 }
 
 /// Writes to `out` what [`encode`] would have made of a block of `pages` pages whose pages `dropped` (a bit each) take
 /// no bytes. The answer is how many bytes that took; `None` if `bytes` are damaged, or do not fit.
 pub(crate) fn without(bytes: &[u8], pages: usize, dropped: u8, out: &mut [u8]) -> Option<usize> {
+    recode(bytes, pages, dropped, out, |_, stream, out| {
+        out.get_mut(..stream.len())?.copy_from_slice(stream);
+        Some(stream.len())
+    })
+}
+
+/// Writes to `out` a block of `pages` pages like that of `bytes`, with streams that `change` makes of the old ones, and
+/// without the pages `dropped` (a bit each). `change` is told the page's number, writes the new stream to the start of
+/// what it is given, and answers how many bytes that took. The answer is how many bytes all of it took; `None` if
+/// `bytes` are damaged, or something does not fit.
+pub(crate) fn recode(
+    bytes: &[u8],
+    pages: usize,
+    dropped: u8,
+    out: &mut [u8],
+    mut change: impl FnMut(usize, &[u8], &mut [u8]) -> Option<usize>,
+) -> Option<usize> {
     let mut end = ends(pages);
     for number in 0..pages {
         if number > 0 {
@@ -102,9 +121,7 @@ pub(crate) fn without(bytes: &[u8], pages: usize, dropped: u8, out: &mut [u8]) -
         }
         if dropped >> number & 1 == 0 {
             let stream = stream_of(bytes, pages, number)?;
-            out.get_mut(end..end + stream.len())?
-                .copy_from_slice(stream);
-            end += stream.len();
+            end += change(number, stream, out.get_mut(end..)?)?;
         }
     }
     Some(end)
@@ -160,7 +177,13 @@ mod tests {
             );
             for (n, page) in data.chunks(PAGE).enumerate() {
                 let mut out = vec![0xa5; PAGE];
-                let decoded = decode(&parts.wire[..size], kinds.len(), n, &mut out);
+                let decoded = decode(
+                    &parts.wire[..size],
+                    kinds.len(),
+                    n,
+                    &mut Decoder::Lz4,
+                    &mut out,
+                );
                 assert_eq!(decoded, Ok(()), "page {n} of {kinds:?}");
                 assert_eq!(out, page, "page {n} of {kinds:?}");
             }
@@ -182,7 +205,7 @@ mod tests {
             assert_eq!(without(bytes, 4, dropped, wrong), None);
             for (n, page) in data.chunks(PAGE).enumerate() {
                 let mut out = vec![0xa5; PAGE];
-                let decoded = decode(&small, 4, n, &mut out);
+                let decoded = decode(&small, 4, n, &mut Decoder::Lz4, &mut out);
                 match dropped >> n & 1 {
                     0 => assert!(
                         decoded == Ok(()) && out == page,
@@ -196,7 +219,7 @@ mod tests {
             let mut smaller = vec![0; size_without(&small, 4, fewer).unwrap()];
             assert_eq!(without(&small, 4, fewer, &mut smaller), Some(smaller.len()));
             assert_eq!(
-                decode(&smaller, 4, 3, &mut vec![0; PAGE]).is_ok(),
+                decode(&smaller, 4, 3, &mut Decoder::Lz4, &mut vec![0; PAGE]).is_ok(),
                 fewer < 8
             );
         }
@@ -218,15 +241,18 @@ mod tests {
                 bytes[at] ^= 1 << bit;
                 for n in 0..4 {
                     // The answer does not matter, but `decode` must stay within the bytes that it was given.
-                    let _ = decode(&bytes, 4, n, &mut out);
+                    let _ = decode(&bytes, 4, n, &mut Decoder::Lz4, &mut out);
                 }
             }
         }
         for len in 0..40 {
             for n in 0..4 {
-                let _ = decode(&bytes[..len], 4, n, &mut out);
+                let _ = decode(&bytes[..len], 4, n, &mut Decoder::Lz4, &mut out);
             }
         }
-        assert_eq!(decode(&[], 4, 2, &mut out), Err(LoadError::Corrupt));
+        assert_eq!(
+            decode(&[], 4, 2, &mut Decoder::Lz4, &mut out),
+            Err(LoadError::Corrupt)
+        );
     }
 }

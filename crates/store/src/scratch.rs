@@ -35,11 +35,58 @@ static FRESH: Tables = Tables {
     large: CompressTable::large(),
 };
 
-struct Seats {
-    /// One bit for each scratch that is free.
+/// Turns at a fixed number of places, each of which one caller has at a time.
+pub(crate) struct Seats {
+    state: Ranked<Taken>,
+    returned: Condvar,
+}
+
+struct Taken {
+    /// One bit for each place that is free.
     free: u32,
-    /// Number of callers that wait for a scratch.
+    /// Number of callers that wait for a place.
     waiting: u32,
+}
+
+impl Seats {
+    /// The number of places.
+    pub(crate) const COUNT: usize = COUNT;
+
+    pub(crate) fn new() -> Self {
+        Self {
+            state: Ranked::new(
+                Rank::Scratches,
+                Taken {
+                    free: (1 << COUNT) - 1,
+                    waiting: 0,
+                },
+            ),
+            returned: Condvar::new(),
+        }
+    }
+
+    /// Takes the free place with the lowest number, and waits until there is one.
+    pub(crate) fn take(&self) -> usize {
+        let mut seats = self.state.lock();
+        while seats.free == 0 {
+            seats.waiting += 1;
+            seats = seats.wait(&self.returned);
+            seats.waiting -= 1;
+        }
+        let index = seats.free.trailing_zeros() as usize;
+        seats.free &= seats.free - 1;
+        index
+    }
+
+    /// Gives back the place `index`, which [`Seats::take`] gave to the caller.
+    pub(crate) fn give_back(&self, index: usize) {
+        let mut seats = self.state.lock();
+        seats.free |= 1 << index;
+        // Waking without a waiter would still be a system call for every save and load.
+        if seats.waiting > 0 {
+            self.returned.notify_one();
+        }
+    }
 }
 
 /// The scratches of one store.
@@ -47,8 +94,7 @@ pub(crate) struct ScratchPool {
     map: Mapping,
     /// Number of bytes of each scratch's wire.
     wire: usize,
-    seats: Ranked<Seats>,
-    returned: Condvar,
+    seats: Seats,
     /// The longest wire asked of each scratch, 0 when it was never used.
     used: [AtomicUsize; COUNT],
 }
@@ -61,14 +107,7 @@ impl ScratchPool {
         Ok(Self {
             map,
             wire,
-            seats: Ranked::new(
-                Rank::Scratches,
-                Seats {
-                    free: (1 << COUNT) - 1,
-                    waiting: 0,
-                },
-            ),
-            returned: Condvar::new(),
+            seats: Seats::new(),
             used: [const { AtomicUsize::new(0) }; COUNT],
         })
     }
@@ -79,15 +118,7 @@ impl ScratchPool {
     /// When `wire` is more than the pool's.
     pub(crate) fn acquire(&self, wire: usize) -> Scratch<'_> {
         assert!(wire <= self.wire);
-        let mut seats = self.seats.lock();
-        while seats.free == 0 {
-            seats.waiting += 1;
-            seats = seats.wait(&self.returned);
-            seats.waiting -= 1;
-        }
-        let index = seats.free.trailing_zeros() as usize;
-        seats.free &= seats.free - 1;
-        drop(seats);
+        let index = self.seats.take();
         if self.used[index].fetch_max(wire.max(1), Relaxed) == 0 {
             // SAFETY: the bit that was taken from `free` makes this scratch ours alone. Its tables are at its start,
             // page-aligned; they own no memory, so a copy is as good as the original, and nothing is dropped.
@@ -154,12 +185,7 @@ impl Scratch<'_> {
 
 impl Drop for Scratch<'_> {
     fn drop(&mut self) {
-        let mut seats = self.pool.seats.lock();
-        seats.free |= 1 << self.index;
-        // Waking without a waiter would still be a system call for every save and load.
-        if seats.waiting > 0 {
-            self.pool.returned.notify_one();
-        }
+        self.pool.seats.give_back(self.index);
     }
 }
 
@@ -191,7 +217,7 @@ mod tests {
                 });
             }
         });
-        assert_eq!(pool.seats.lock().free, (1 << COUNT) - 1);
+        assert_eq!(pool.seats.state.lock().free, (1 << COUNT) - 1);
     }
     /// Covers tables that were all written when the pool was made: 97 page faults of every process's start.
     #[test]

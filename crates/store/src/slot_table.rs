@@ -33,17 +33,17 @@ pub(crate) enum Kind {
     Fill = 1,
     /// The block is kept as it is.
     Raw = 2,
-    /// The block is kept as `size` bytes of LZ4.
-    Lz4 = 3,
+    /// The block is kept as `size` compressed bytes. In what way, its medium knows: a file by LZ4 alone.
+    Packed = 3,
 }
 
 /// One block of a slot.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Block {
     pub(crate) kind: Kind,
     /// The place of the bytes, in the terms of the medium.
     pub(crate) place: u64,
-    /// Number of bytes of LZ4, below 64 Ki; otherwise unused.
+    /// Number of compressed bytes, below 64 Ki; otherwise unused.
     pub(crate) size: u16,
     pub(crate) sum: u128,
 }
@@ -58,9 +58,9 @@ impl Block {
     };
 }
 
-/// The record of one block. `meta` is, from the lowest bit: readers (8), kind (2, 0 = empty), pages of the slot (10),
-/// size (16), and the number of the first record of the run plus one (28). In a free run that last number is of the
-/// next free run.
+/// The record of one block. `meta` is, from the lowest bit: readers (7), whether the block is young (1), kind (2, 0 =
+/// empty), pages of the slot (10), size (16), and the number of the first record of the run plus one (28). In a free
+/// run that last number is of the next free run.
 #[repr(C)]
 struct Record {
     sum: KeptSum,
@@ -68,12 +68,14 @@ struct Record {
     meta: AtomicU64,
 }
 
-const READERS: u64 = 0xff;
+const READERS: u64 = 0x7f;
 /// Stands in place of the number of readers while a thread writes the slot.
-const WRITER: u64 = 0xff;
+const WRITER: u64 = 0x7f;
 /// Stands in place of the number of readers while a thread rewrites the slot, which goes on holding something. So many
 /// readers at once are not let in.
-const REWRITER: u64 = 0xfe;
+const REWRITER: u64 = 0x7e;
+/// A block is young until it was passed by since it was saved or loaded ([`Pinned::ages`]).
+const YOUNG: u64 = 1 << 7;
 const KIND_SHIFT: u32 = 8;
 const PAGES_SHIFT: u32 = 10;
 const SIZE_SHIFT: u32 = 20;
@@ -81,7 +83,7 @@ const NEXT_SHIFT: u32 = 36;
 const MAX_EXTRA: u32 = (1 << 28) - 2;
 
 impl Record {
-    /// Writes all of the record but `meta`. The answer is the new `meta`, without readers.
+    /// Writes all of the record but `meta`. The answer is the new `meta`, without readers, of a block that is not young.
     fn fill_in(&self, block: &Block, pages: u16, next: u32) -> u64 {
         self.sum.set(block.sum);
         self.place.store(block.place, Relaxed);
@@ -96,7 +98,7 @@ impl Record {
         Block {
             kind: match meta >> KIND_SHIFT & 3 {
                 2 => Kind::Raw,
-                3 => Kind::Lz4,
+                3 => Kind::Packed,
                 _ => Kind::Fill,
             },
             place: self.place.load(Relaxed),
@@ -416,7 +418,7 @@ impl SlotTable {
         let (mut filled, mut packed) = (true, false);
         for block in blocks {
             filled &= block.kind == Kind::Fill;
-            packed |= block.kind == Kind::Lz4;
+            packed |= block.kind == Kind::Packed;
         }
         add(&self.slots, 1);
         add(&self.pages, u64::from(pages));
@@ -441,7 +443,8 @@ impl Claim<'_> {
             for (index, block) in (run - 1..).zip(rest) {
                 let record = self.table.extra.get(index.into());
                 let record = record.expect("a record of the pool exists");
-                record.meta.store(record.fill_in(block, pages, 0), Relaxed);
+                let meta = record.fill_in(block, pages, 0);
+                record.meta.store(meta | YOUNG, Relaxed);
             }
         }
         self.table
@@ -449,7 +452,7 @@ impl Claim<'_> {
                 counter.fetch_add(n, Relaxed);
             });
         let meta = self.head.fill_in(first, pages, run);
-        self.head.meta.store(meta, Release);
+        self.head.meta.store(meta | YOUNG, Release);
         std::mem::forget(self);
         Ok(())
     }
@@ -490,6 +493,50 @@ impl Pinned<'_> {
     }
 }
 
+impl Pinned<'_> {
+    /// Notes that the blocks that overlap `len` bytes from page `first_page` are wanted: they are young again.
+    pub(crate) fn note_use(&self, first_page: u16, len: usize) {
+        let records = self.table.records_of(self.head, first_page, len);
+        for (record, ..) in records.into_iter().flatten() {
+            // Most are young already, and a look is cheaper than a change.
+            if record.meta.load(Relaxed) & YOUNG == 0 {
+                record.meta.fetch_or(YOUNG, Relaxed);
+            }
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.table.count_of(self.head)
+    }
+
+    /// Block `number` of the slot, with its start and length.
+    pub(crate) fn block(&self, number: usize) -> Option<(Block, usize, usize)> {
+        if number >= self.count() {
+            return None;
+        }
+        let record = self.table.record(self.head, number)?;
+        let slot = usize::from(self.pages()) * PAGE;
+        let size = match self.count() {
+            1 => slot,
+            _ => self.table.block,
+        };
+        let at = number * size;
+        Some((record.block(), at, size.min(slot - at)))
+    }
+
+    /// Whether block `number` was young. It is not any more.
+    pub(crate) fn ages(&self, number: usize) -> bool {
+        let Some(record) = self.table.record(self.head, number) else {
+            return false;
+        };
+        let young = record.meta.load(Relaxed) & YOUNG != 0;
+        if young {
+            record.meta.fetch_and(!YOUNG, Relaxed);
+        }
+        young
+    }
+}
+
 impl<'a> Pinned<'a> {
     /// Takes the slot out once no other thread reads it. A thread that waits to release it finds it empty then.
     pub(crate) fn take(self) -> Taken<'a> {
@@ -523,9 +570,9 @@ impl Rewriting<'_> {
         let records = self.table.records_of(self.head, first_page, len);
         for (record, at, len) in records.into_iter().flatten() {
             let block = change(record.block(), at, len);
-            let readers = record.meta.load(Relaxed) & READERS;
+            let stays = record.meta.load(Relaxed) & (READERS | YOUNG);
             let meta = record.fill_in(&block, record.pages(), record.next());
-            record.meta.store(meta | readers, Relaxed);
+            record.meta.store(meta | stays, Relaxed);
         }
     }
 }
@@ -575,7 +622,7 @@ mod tests {
 
     fn block(place: u64) -> Block {
         Block {
-            kind: Kind::Lz4,
+            kind: Kind::Packed,
             place,
             size: 100,
             sum: u128::from(place) << 70,
@@ -687,6 +734,45 @@ mod tests {
             }
         });
         assert!(table.pin(SlotId(1)).is_none() && table.rewrite(SlotId(1)).is_none());
+    }
+
+    #[test]
+    fn a_block_is_young_until_it_was_passed_by_and_again_when_it_is_used() {
+        let table = SlotTable::new(RAM_BLOCK).unwrap();
+        let blocks: Vec<Block> = (0..4).map(block).collect();
+        table
+            .claim(SlotId(1))
+            .unwrap()
+            .publish(15, &blocks)
+            .unwrap();
+        let ages = || {
+            let pinned = table.pin(SlotId(1)).unwrap();
+            [0, 1, 2, 3].map(|number| pinned.ages(number))
+        };
+        assert_eq!((ages(), ages()), ([true; 4], [false; 4]));
+        // Uses of the first and the third block, and a change, which leaves ages alone.
+        let pinned = table.pin(SlotId(1)).unwrap();
+        pinned.note_use(0, PAGE);
+        pinned.note_use(9, PAGE);
+        drop(pinned);
+        let rewriting = table.rewrite(SlotId(1)).unwrap();
+        rewriting.change(0, 15 * PAGE, |block, _, _| block);
+        drop(rewriting);
+        assert_eq!((ages(), ages()), ([true, false, true, false], [false; 4]));
+        let pinned = table.pin(SlotId(1)).unwrap();
+        for (number, len) in [RAM_BLOCK, RAM_BLOCK, RAM_BLOCK, 3 * PAGE]
+            .into_iter()
+            .enumerate()
+        {
+            let (block, at, is) = pinned.block(number).unwrap();
+            assert_eq!(
+                (block.place, at, is),
+                (number as u64, number * RAM_BLOCK, len)
+            );
+        }
+        assert!(pinned.block(4).is_none() && !pinned.ages(200));
+        drop(pinned);
+        assert!(table.take(SlotId(1)).is_some() && table.pin(SlotId(1)).is_none());
     }
 
     #[test]

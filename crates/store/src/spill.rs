@@ -27,7 +27,9 @@ use crate::image::{self, BLOCK, Contents, Image, MAX_PAGES, MAX_SLOT, RAM_BLOCK}
 use crate::mem::Mapping;
 use millpond_core::SlotId;
 use millpond_core::SlotPart;
-use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage, Tier, Tiers};
+use millpond_core::port::{
+    LoadError, Recompress, Recompressed, SaveError, Saved, Store, StoreUsage, Tier, Tiers,
+};
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -52,8 +54,6 @@ pub struct Spill {
     retry_at: AtomicU64,
     from_front: Counted,
     from_back: Counted,
-    /// The front holds no slot of this number or above.
-    top: AtomicU32,
     /// The slot that is looked at next, in search of those that have to move.
     next: AtomicU32,
     /// Number of slots that were looked at in this round. A round goes over all of them once.
@@ -100,7 +100,6 @@ impl Spill {
             retry_at: AtomicU64::new(0),
             from_front: Counted::default(),
             from_back: Counted::default(),
-            top: AtomicU32::new(0),
             next: AtomicU32::new(0),
             looked_at: AtomicU32::new(0),
             moved: AtomicUsize::new(0),
@@ -193,7 +192,6 @@ impl Store for Spill {
             if self.front.holds(slot) || self.back.holds(slot) {
                 return Err(SaveError::Io(Errno::EXIST.raw_os_error()));
             }
-            self.top.fetch_max(slot.0 + 1, Relaxed);
             if !comes_from_back.get() {
                 return self.put(slot, image);
             }
@@ -283,7 +281,7 @@ impl Store for Spill {
                 _ => Err(SaveError::Io(Errno::INVAL.raw_os_error())),
             }
         };
-        let top = self.top.load(Relaxed);
+        let top = self.front.top();
         let before = self.looked_at.load(Relaxed);
         let here = top.saturating_sub(before).min(LOOKED_AT);
         let mut moved = 0;
@@ -319,6 +317,14 @@ impl Store for Spill {
             self.rest();
         }
         false
+    }
+
+    fn recompress(&self) -> Recompress {
+        self.front.recompress()
+    }
+
+    fn recompressed(&self) -> Recompressed {
+        self.front.recompressed()
     }
 
     fn tiers(&self) -> Option<Tiers> {

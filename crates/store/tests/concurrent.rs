@@ -1,5 +1,5 @@
 //! Runs four threads that save, load and release at once. Slot numbers go around among them, and a fifth thread moves
-//! contents of RAM to the file behind it.
+//! contents of RAM to the file behind it, and a sixth makes them denser.
 
 mod common;
 
@@ -80,6 +80,12 @@ fn threads_do_not_see_each_others_bytes() {
                 let numbers = &numbers;
                 scope.spawn(move || work(store, numbers, thread, until));
             }
+            scope.spawn(move || {
+                while Instant::now() < until {
+                    store.recompress();
+                    std::thread::yield_now();
+                }
+            });
             scope.spawn(move || {
                 let mut random = Random(THREADS);
                 while Instant::now() < until {

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Fill, Random, contents, part, stores};
+use common::{Fill, Random, contents, part, recompress, stores};
 use millpond_core::SlotId;
 use millpond_core::port::{Saved, Store};
 use millpond_store::{CompressedRam, CompressedRamConfig};
@@ -77,6 +77,9 @@ fn the_other_pages_stay_and_nothing_is_left_at_the_end() {
             if held.len() > 40 {
                 let gone = held.swap_remove(random.next() as usize % held.len());
                 store.release(SlotId(gone.slot));
+            }
+            if random.next().is_multiple_of(8) {
+                recompress(store, random.next() as usize % 3);
             }
             if random.next().is_multiple_of(16) {
                 store.limit_ram(random.next() % (8 << 20));
@@ -166,6 +169,12 @@ fn pages_are_read_while_their_neighbours_are_forgotten_and_slots_move() {
                     });
                 }
                 let over = &over;
+                scope.spawn(move || {
+                    while !over.load(Ordering::Relaxed) {
+                        store.recompress();
+                        std::thread::yield_now();
+                    }
+                });
                 scope.spawn(move || {
                     let mut random = Random(9);
                     while !over.load(Ordering::Relaxed) {

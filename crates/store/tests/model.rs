@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Fill, contents, part, stores};
+use common::{Fill, contents, part, recompress, stores};
 use millpond_core::SlotId;
 use millpond_core::port::{LoadError, SaveError, Saved, Store};
 use proptest::prelude::*;
@@ -22,6 +22,8 @@ enum Act {
     Release(prop::sample::Index),
     /// Limits RAM to so many KiB, and moves the rest.
     Trim(u64),
+    /// Makes what is in RAM denser, in so many rounds.
+    Recompress(usize),
     Load {
         which: prop::sample::Index,
         first: u16,
@@ -46,6 +48,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
             ),
             2 => index().prop_map(Act::Release),
             1 => (128u64..2048).prop_map(Act::Trim),
+            1 => (1usize..3).prop_map(Act::Recompress),
             4 => (index(), any::<u16>(), any::<u16>())
                 .prop_map(|(which, first, pages)| Act::Load { which, first, pages }),
         ],
@@ -88,6 +91,9 @@ fn run(name: &str, store: &dyn Store, acts: &[Act]) -> usize {
             Act::Trim(kib) => {
                 store.limit_ram(kib << 10);
                 while store.trim_ram() {}
+            }
+            Act::Recompress(rounds) => {
+                recompress(store, *rounds);
             }
             Act::Release(index) => compared.release(index),
             Act::Load {

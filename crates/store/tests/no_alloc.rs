@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Fill, contents, part, stores};
+use common::{Fill, contents, part, recompress, stores};
 use millpond_core::SlotId;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -58,6 +58,11 @@ fn no_operation_calls_the_allocator() {
                 let _ = store.load(SlotId(slot), 0, &mut out[..4096]);
                 let _ = store.load(SlotId(slot), 200, &mut out[..4096]);
             }
+            recompress(&*store, 3);
+            (0..15).for_each(|slot| {
+                let _ = store.load(SlotId(slot), 0, &mut out[..4096]);
+            });
+            let _ = store.recompressed();
             store.limit_ram(1 << 20);
             while store.trim_ram() {}
             store.limit_ram(3 << 20);

@@ -70,6 +70,8 @@ ranks! {
     SigbusHandler,
     /// The board of this process.
     Board,
+    /// The turn to compress again what a store keeps in RAM.
+    Recompression,
     /// Seats of a store's scratch memory.
     Scratches,
     /// Bookkeeping of compressed RAM.

@@ -15,6 +15,9 @@
 //! ([`Arena::drain`]). Moving arbitrary objects would not do: a chunk with one object left still takes all of its
 //! memory, and new objects took the room of the moved ones as fast as these went.
 //!
+//! Objects that are freed here and there leave spans with many free places, which serve their own class alone. Who
+//! makes objects smaller needs room for another class, and gathers those of the old one ([`Arena::alloc_to_gather`]).
+//!
 //! One lock guards all bookkeeping and is held for tens of nanoseconds, a few microseconds when pages get RAM. Bytes
 //! are copied outside it: an object belongs to the caller that allocated it.
 
@@ -83,8 +86,19 @@ struct State {
     keep: u32,
     /// Number of bytes of RAM.
     ram: u64,
+    /// Number of bytes of RAM that are in spans.
+    spans: u64,
+    /// Whether objects are being gathered.
+    gathers: bool,
     /// Number of chunks that still get their RAM by batches, even if the store is large.
     resting: u32,
+}
+
+impl State {
+    /// Bytes of RAM that are in use.
+    fn taken(&self) -> u64 {
+        self.spans + u64::from(self.mapped) * HEADER_BYTES as u64
+    }
 }
 
 /// The arena. The module's documentation describes it.
@@ -97,6 +111,12 @@ pub(crate) struct Arena {
     freed: AtomicU64,
 }
 
+/// The part of the limit, as a divisor, by which an object may exceed it whose owner frees a larger one for it at once.
+const LENT: u64 = 32;
+/// The part of a span's places, as a divisor, that are free at least when its objects are gathered elsewhere.
+const SPARSE: u32 = 4;
+/// Number of spans that are looked at for a better place of an object.
+const LOOKED_AT: usize = 16;
 /// The part of the limit, as a divisor, by which the RAM may exceed it before chunks are drained: the limit moves a
 /// little all the time.
 const SLACK: u64 = 8;
@@ -126,6 +146,8 @@ impl Arena {
                     spare: NONE,
                     keep: NONE,
                     ram: 0,
+                    spans: 0,
+                    gathers: false,
                     resting: 0,
                 },
             ),
@@ -177,31 +199,45 @@ impl Arena {
 
     /// Allocates `len` bytes (1 to 64 Ki), whose contents are arbitrary.
     pub(crate) fn alloc(&self, len: usize) -> Result<Handle, Full> {
+        let most = self.max_ram();
+        let state = self.lock();
+        // Memory that is being made free is not for what comes.
+        if state.gathers && state.taken() > most - most / LENT {
+            return Err(Full);
+        }
+        self.alloc_within(state, len, most)
+    }
+
+    /// Allocates `len` bytes for what takes more of an object that the caller frees at once. A full arena has room for
+    /// that: the limit may be exceeded by a little for it.
+    pub(crate) fn alloc_to_shrink(&self, len: usize) -> Result<Handle, Full> {
+        let most = self.max_ram();
+        self.alloc_within(self.lock(), len, most.saturating_add(most / LENT))
+    }
+
+    fn alloc_within(
+        &self,
+        mut state: Held<'_, State>,
+        len: usize,
+        most: u64,
+    ) -> Result<Handle, Full> {
         let number = class_of(len);
-        let class = class(number);
-        let mut state = self.lock();
         let mut at = state.roomy[number];
         if at == NONE || at >> PAGE_BITS >= state.keep {
-            at = self.new_span(&mut state, number)?;
+            at = self.new_span(&mut state, number, most)?;
             self.link(&mut state, number, at);
         }
-        let span = self.span(&mut state, at);
-        let object = span.free.trailing_zeros() as usize;
-        span.free &= span.free - 1;
-        if span.free == 0 {
-            self.unlink(&mut state, number, at);
-        }
-        drop(state);
-        self.live.fetch_add(u64::from(class.size), Relaxed);
-        Ok(Handle::new(
-            (at >> PAGE_BITS) as usize,
-            (at & PAGE_MASK) as usize * PAGE + object * class.size as usize,
-        ))
+        Ok(self.take_object(&mut state, number, at))
     }
 
     /// Whether an object of `len` bytes takes less than one of `than` bytes.
     pub(crate) fn is_smaller(len: usize, than: usize) -> bool {
         class_of(len) < class_of(than)
+    }
+
+    /// The bytes that an object of `len` bytes takes.
+    pub(crate) fn taken_by(len: usize) -> usize {
+        class(class_of(len)).size as usize
     }
 
     /// Frees the object at `handle`.
@@ -315,24 +351,88 @@ impl Arena {
         self.lock().keep = NONE;
     }
 
-    fn room(&self, state: &State) -> u64 {
-        self.max_ram.load(Relaxed).saturating_sub(state.ram)
+    /// Allocates room for a copy of the object at `handle`, of `len` bytes, in another span that has fewer free places
+    /// than the object's own, or as many and lies before it. `None` when there is no such span, or the object's own has
+    /// few free places. Copying objects there empties spans: with each copy free places come together.
+    pub(crate) fn alloc_to_gather(&self, handle: Handle, len: usize) -> Option<Handle> {
+        let number = class_of(len);
+        let class = class(number);
+        let mut state = self.lock();
+        let header = self.chunk(&mut state, handle.chunk() as u32);
+        let page = handle.offset() / PAGE;
+        let start = page - usize::from(header.spans[page].back);
+        let own = (handle.chunk() << PAGE_BITS | start) as u32;
+        let free = header.spans[start].free.count_ones();
+        if usize::from(header.spans[start].class) != number || free * SPARSE < class.objects.into()
+        {
+            return None;
+        }
+        let mut at = state.roomy[number];
+        for _ in 0..LOOKED_AT {
+            if at == NONE {
+                return None;
+            }
+            let span = self.span(&mut state, at);
+            let (here, next) = (span.free.count_ones(), span.next);
+            if at != own && (here, at) < (free, own) {
+                return Some(self.take_object(&mut state, number, at));
+            }
+            at = next;
+        }
+        None
     }
 
-    /// Makes a span, in the lowest chunk that has room or in a new one.
-    fn new_span(&self, state: &mut State, number: usize) -> Result<u32, Full> {
+    /// Says whether objects are being gathered: nothing new comes into an arena then that is nearly full. Otherwise it
+    /// would fill the places that others leave, and no span would ever be empty.
+    pub(crate) fn set_gathers(&self, gathers: bool) {
+        self.lock().gathers = gathers;
+    }
+
+    /// Bytes of RAM that are in use: free pages that chunks keep are not among them.
+    pub(crate) fn taken_bytes(&self) -> u64 {
+        self.lock().taken()
+    }
+
+    /// Takes a free object of the span `at`, which has one.
+    fn take_object(&self, state: &mut State, number: usize, at: u32) -> Handle {
+        let class = class(number);
+        let span = self.span(state, at);
+        let object = span.free.trailing_zeros() as usize;
+        span.free &= span.free - 1;
+        if span.free == 0 {
+            self.unlink(state, number, at);
+        }
+        self.live.fetch_add(u64::from(class.size), Relaxed);
+        Handle::new(
+            (at >> PAGE_BITS) as usize,
+            (at & PAGE_MASK) as usize * PAGE + object * class.size as usize,
+        )
+    }
+
+    /// Whether chunks are being drained.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.lock().keep != NONE
+    }
+
+    /// Makes a span, in the lowest chunk that has room or in a new one. All RAM together is `most` bytes at most then.
+    fn new_span(&self, state: &mut State, number: usize, most: u64) -> Result<u32, Full> {
         let class = class(number);
         let pages = usize::from(class.pages);
+        let bytes = (pages * PAGE) as u64;
+        if state.taken() + bytes > most {
+            return Err(Full);
+        }
         let mut lowest = None;
         let end = state.end.min(state.keep);
         for chunk in state.lowest[pages].min(end)..end {
             if self.header(chunk).is_none() {
                 continue;
             }
-            let room = self.room(state);
+            let room = most.saturating_sub(state.ram);
             match self.chunk(state, chunk).new_span(number as u8, class, room) {
                 Ok((page, took)) => {
                     state.ram += took;
+                    state.spans += bytes;
                     state.lowest[pages] = lowest.unwrap_or(chunk);
                     if state.spare == chunk {
                         state.spare = NONE;
@@ -344,7 +444,7 @@ impl Arena {
             }
         }
         state.lowest[pages] = lowest.unwrap_or(end);
-        let room = self.room(state);
+        let room = most.saturating_sub(state.ram);
         if end < state.end || room < (HEADER_BYTES + pages * PAGE) as u64 {
             return Err(Full);
         }
@@ -352,12 +452,13 @@ impl Arena {
         let at_once = much && state.resting == 0;
         state.resting -= u32::from(much && !at_once);
         let chunk = self.map_chunk(state, at_once)?;
-        let room = self.room(state);
+        let room = most.saturating_sub(state.ram);
         let span = self.chunk(state, chunk).new_span(number as u8, class, room);
         let Ok((page, took)) = span else {
             unreachable!("an empty chunk holds any span")
         };
         state.ram += took;
+        state.spans += bytes;
         state.lowest[pages] = state.lowest[pages].min(chunk);
         Ok(chunk << PAGE_BITS | page as u32)
     }
@@ -396,7 +497,9 @@ impl Arena {
         let chunk = at >> PAGE_BITS;
         let header = self.chunk(state, chunk);
         header.free_span((at & PAGE_MASK) as usize, class(number));
+        let freed = usize::from(class(number).pages) * PAGE;
         let (longest, empty) = (header.longest_run(), header.is_empty());
+        state.spans -= freed as u64;
         for lowest in &mut state.lowest[..=longest] {
             *lowest = chunk.min(*lowest);
         }

@@ -6,7 +6,8 @@
 //! streams of the other pages are copied to a smaller object, still compressed. That takes less than a microsecond, and
 //! is left out where the smaller object would be of the same class.
 //!
-//! Which pages of a block were forgotten is noted in the upper bits of its place (`Place`). A load of such a page is a
+//! Which pages of a block were forgotten is noted in the upper bits of its place (`Place`), below them what compressed
+//! the block, and whether it is to stay as it is (`recompress.rs`). A load of such a page is a
 //! mistake of the caller, and fails as one.
 
 use crate::arena::{Arena, Handle};
@@ -24,7 +25,11 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Pages of the longest block.
 const PAGES: usize = RAM_BLOCK / PAGE;
 /// The bits of a place that name the object. All of them are set where there is no object any more.
-const OBJECT: u64 = (1 << FORGOTTEN) - 1;
+const OBJECT: u64 = ZSTD - 1;
+/// The bit of a place whose streams are zstd, where those of others are LZ4.
+const ZSTD: u64 = SETTLED >> 1;
+/// The bit of a place whose block is not compressed again.
+const SETTLED: u64 = 1 << (FORGOTTEN - 1);
 /// The first bit of those that say which pages were forgotten.
 const FORGOTTEN: u32 = u64::BITS - PAGES as u32;
 
@@ -44,8 +49,39 @@ impl Place {
         Self(block.place)
     }
 
-    fn new(object: Option<Handle>, forgotten: u8) -> Self {
-        Self(object.map_or(OBJECT, |object| object.0) | u64::from(forgotten) << FORGOTTEN)
+    /// This place with another object, or with none.
+    pub(super) fn with(self, object: Option<Handle>) -> Self {
+        Self(object.map_or(OBJECT, |object| object.0) | self.0 & !OBJECT)
+    }
+
+    /// This place with these pages forgotten, a bit each, beside those that were.
+    fn without_pages(self, forgotten: u8) -> Self {
+        Self(self.0 | u64::from(forgotten) << FORGOTTEN)
+    }
+
+    /// This place of a block that is not compressed again.
+    pub(super) fn settled(self) -> Self {
+        Self(self.0 | SETTLED)
+    }
+
+    /// The place of this block's streams as zstd, in another object.
+    pub(super) fn as_zstd(self, object: Handle) -> Self {
+        Self(self.with(Some(object)).0 | ZSTD)
+    }
+
+    /// The place as a record has it.
+    pub(super) fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// Whether the block's streams are zstd.
+    pub(super) fn is_zstd(self) -> bool {
+        self.0 & ZSTD != 0
+    }
+
+    /// Whether the block is not compressed again.
+    pub(super) fn is_settled(self) -> bool {
+        self.0 & (SETTLED | ZSTD) != 0
     }
 
     /// The block's object, unless all pages were forgotten.
@@ -100,10 +136,11 @@ impl CompressedRam {
         let forgotten = place.forgotten() | pages;
         let more = (forgotten ^ place.forgotten()).count_ones();
         self.forgotten.fetch_add(more.into(), Relaxed);
+        let left = place.without_pages(pages);
         if forgotten == pages_in(0..len) {
             self.arena.free(object);
             return Block {
-                place: Place::new(None, forgotten).0,
+                place: left.with(None).0,
                 ..block
             };
         }
@@ -111,7 +148,7 @@ impl CompressedRam {
             .repack(&block, len, forgotten)
             .unwrap_or((object, block.size));
         Block {
-            place: Place::new(Some(object), forgotten).0,
+            place: left.with(Some(object)).0,
             size,
             ..block
         }
@@ -122,7 +159,7 @@ impl CompressedRam {
     fn repack(&self, block: &Block, len: usize, forgotten: u8) -> Option<(Handle, u16)> {
         let old = Place::of(block).object()?;
         // SAFETY: the slot is being rewritten, so nobody frees the object, and nobody else uses it.
-        let Stored { bytes, pages } = unsafe { self.stored(block, len) };
+        let Stored { bytes, pages, .. } = unsafe { self.stored(block, len) };
         let sums = pages?;
         let size = size_without(bytes, sums.len(), forgotten)?;
         let (before, after) = (kept_sums(len) + bytes.len(), kept_sums(len) + size);

@@ -8,7 +8,7 @@ use super::alloc::FILE_BLOCK;
 use super::clusters::Clusters;
 use super::segments::Bounds;
 use super::{FileStore, extent, index_of, io, locate};
-use crate::codec::{Stored, Want, restore};
+use crate::codec::{Codec, Stored, Want, restore};
 use crate::image::{BLOCK, MAX_SLOT};
 use crate::mem::PAGE;
 use crate::slot_table::{Block, Kind};
@@ -135,7 +135,11 @@ impl FileStore {
                         from: part.start,
                         out,
                     };
-                    let stored = Stored { bytes, pages: None };
+                    let stored = Stored {
+                        bytes,
+                        codec: Codec::Lz4,
+                        pages: None,
+                    };
                     restore(block, stored, &self.sums, want, plain)?;
                     continue;
                 }
@@ -217,12 +221,12 @@ impl FileStore {
         let is_cut = part.len() < len && self.page_sums.know(&block, len);
         let (by, bytes) = match (block.kind, index_of(&block)) {
             (Kind::Raw, _) if is_cut => (By::Itself, part.clone()),
-            (Kind::Lz4, Some(index)) => {
+            (Kind::Packed, Some(index)) => {
                 let bounds = self.segments.bounds(index, block.size);
                 let bounds = bounds.ok_or(LoadError::Corrupt)?;
                 (By::Segments(bounds), bounds.span(&part))
             }
-            (Kind::Lz4, None) => (By::Block, 0..block.size.into()),
+            (Kind::Packed, None) => (By::Block, 0..block.size.into()),
             (Kind::Raw | Kind::Fill, _) => (By::Block, 0..extent(&block, len)),
         };
         let start = locate(&block).1 / FILE_BLOCK as u64;

@@ -271,7 +271,7 @@ impl FileStore {
     fn is_page(&self, block: &Block, len: usize, number: usize, sum: u128) -> bool {
         match (block.kind, index_of(block)) {
             (Kind::Raw, _) => self.page_sums.is(block, len, number, sum),
-            (Kind::Lz4, Some(index)) => self.segments.is(index, number, sum),
+            (Kind::Packed, Some(index)) => self.segments.is(index, number, sum),
             _ => false,
         }
     }
@@ -318,7 +318,7 @@ fn extent(block: &Block, len: usize) -> usize {
     match block.kind {
         Kind::Fill => 0,
         Kind::Raw => len,
-        Kind::Lz4 => usize::from(block.size).next_multiple_of(FILE_BLOCK),
+        Kind::Packed => usize::from(block.size).next_multiple_of(FILE_BLOCK),
     }
 }
 
@@ -332,7 +332,7 @@ fn locate(block: &Block) -> (usize, u64) {
 /// The index of a block that is compressed in segments; `None` for other blocks.
 fn index_of(block: &Block) -> Option<Index> {
     let index = NonZeroU32::new((block.place >> INDEX_SHIFT) as u32).map(Index);
-    index.filter(|_| block.kind == Kind::Lz4)
+    index.filter(|_| block.kind == Kind::Packed)
 }
 
 impl Store for FileStore {

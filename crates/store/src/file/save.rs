@@ -154,7 +154,7 @@ impl FileStore {
         };
         if let Some(size) = size {
             out[size..size.next_multiple_of(FILE_BLOCK)].fill(0);
-            return (Kind::Lz4, size as u16, index);
+            return (Kind::Packed, size as u16, index);
         }
         if let Some(index) = index {
             self.segments.give_back(index);

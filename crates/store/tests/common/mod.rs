@@ -2,7 +2,7 @@
 #![allow(dead_code)]
 
 use millpond_core::SlotId;
-use millpond_core::port::Store;
+use millpond_core::port::{Recompress, Store};
 use millpond_core::{Order, SlotPart};
 use millpond_store::{CompressedRam, CompressedRamConfig, FileStore, FileStoreConfig, Spill};
 use std::path::Path;
@@ -66,6 +66,20 @@ pub fn contents(fill: Fill, len: usize) -> Vec<u8> {
             })
             .collect(),
     }
+}
+
+/// Makes the store denser in so many rounds over all that it keeps. The answer is the number of calls.
+pub fn recompress(store: &dyn Store, rounds: usize) -> usize {
+    let (mut calls, mut over) = (0, 0);
+    while over < rounds {
+        calls += 1;
+        match store.recompress() {
+            Recompress::More => {}
+            Recompress::RoundOver => over += 1,
+            Recompress::Idle => break,
+        }
+    }
+    calls
 }
 
 pub fn ram(max_bytes: Option<u64>) -> CompressedRam {

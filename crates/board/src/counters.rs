@@ -104,7 +104,7 @@ pub fn named(name: &str) -> Option<&'static Counter> {
 }
 
 /// All counters, in the order in which they are printed.
-pub static ALL: [Counter; 80] = [
+pub static ALL: [Counter; 83] = [
     Counter::gauge(Field::Budget),
     Counter::gauge(Field::Rss),
     Counter::gauge(Field::Metadata),
@@ -209,6 +209,9 @@ pub static ALL: [Counter; 80] = [
     Counter::counts(Field::FreeBytes),
     Counter::counts(Field::FreeTime),
     Counter::gauge(Field::PeakRss),
+    Counter::counts(Field::Recompress),
+    Counter::counts(Field::RecompressBytes),
+    Counter::counts(Field::RecompressSaved),
 ];
 
 #[cfg(test)]

@@ -284,6 +284,12 @@ fields! {
     WaitedTime = "fault_waited_ns",
     /// Time that faults which reclaimed by themselves took, in nanoseconds, in all threads together.
     ReclaimedTime = "fault_reclaimed_ns",
+    /// Processor time that compressing again what is in compressed RAM took, in nanoseconds.
+    Recompress = "recompress_ns",
+    /// Bytes in compressed RAM that were compressed again, more densely, before any compression.
+    RecompressBytes = "recompressed_bytes",
+    /// Bytes of RAM that compressing again saved, at the time.
+    RecompressSaved = "recompress_saved_bytes",
 }
 
 const _: () = assert!(Field::ALL.len() <= FIELD_ROOM);

@@ -18,9 +18,9 @@ use crate::state::reuse::Reuse;
 use crate::state::shrink::Shrinkers;
 use crate::state::stall::Stalls;
 use crate::state::watchdog::Watchdog;
-use crate::stats::Stats;
+use crate::stats::{RecompressStats, Stats};
 use millpond_core::tables::volatile::VolatileBook;
-use millpond_core::{Core, Store, VmStat};
+use millpond_core::{Core, Recompressed, Store, VmStat};
 use millpond_mmu::{Delivery, Uffd};
 use millpond_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use millpond_sync::{Condvar, Gate, Held, Rank, Ranked, Word, end_by};
@@ -87,6 +87,7 @@ pub struct Driver<M: Memory = Uffd> {
     pub(crate) recorder: Option<Recorder>,
     pub(crate) reclaim_ns: AtomicU64,
     pub(crate) direct_ns: AtomicU64,
+    pub(crate) recompress_ns: AtomicU64,
     pub(crate) store_failures: AtomicU64,
     /// Whether the line was written that says that memory is above the budget; see [`excess`].
     pub(crate) excess_said: AtomicBool,
@@ -100,6 +101,7 @@ pub struct Driver<M: Memory = Uffd> {
     pub shrinkers: Shrinkers,
     /// Counters at the time when this process was forked, so that its own figures begin at zero.
     pub(crate) inherited: Ranked<VmStat>,
+    pub(crate) inherited_recompressed: Ranked<Recompressed>,
 }
 
 impl<M: Memory> Driver<M> {
@@ -144,6 +146,7 @@ impl<M: Memory> Driver<M> {
             recorder: parts.recording.map(Recorder::new),
             reclaim_ns: AtomicU64::new(0),
             direct_ns: AtomicU64::new(0),
+            recompress_ns: AtomicU64::new(0),
             store_failures: AtomicU64::new(0),
             excess_said: AtomicBool::new(false),
             watchdog: Watchdog::new(),
@@ -152,6 +155,7 @@ impl<M: Memory> Driver<M> {
             prefetcher: Prefetcher::new(),
             shrinkers: Shrinkers::new(),
             inherited: Ranked::new(Rank::Figures, VmStat::default()),
+            inherited_recompressed: Ranked::new(Rank::Figures, Recompressed::default()),
         }
     }
 
@@ -172,6 +176,17 @@ impl<M: Memory> Driver<M> {
         let _inside = self.gate.enter();
         let core = self.lock();
         core.judge(core.check());
+    }
+
+    fn recompress_stats(&self) -> RecompressStats {
+        let now = self.store.recompressed();
+        let before = *self.inherited_recompressed.lock();
+        RecompressStats {
+            time: Duration::from_nanos(self.recompress_ns.load(Ordering::Relaxed)),
+            bytes: now.bytes.saturating_sub(before.bytes),
+            saved_bytes: now.saved.saturating_sub(before.saved),
+            left_bytes: now.left.saturating_sub(before.left),
+        }
     }
 
     /// All counters and gauges.
@@ -198,6 +213,7 @@ impl<M: Memory> Driver<M> {
             refault_cost: f64::from(refault_cost) / 16.0,
             reclaim: Duration::from_nanos(direct + background),
             reclaim_direct: Duration::from_nanos(direct),
+            recompress: self.recompress_stats(),
             volatile_purges: self.purges.load(Ordering::Relaxed),
             store_failures: self.store_failures.load(Ordering::Relaxed),
         }

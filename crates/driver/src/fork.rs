@@ -258,10 +258,12 @@ impl Driver {
     /// Lets the child's figures begin at zero.
     fn inherit(&self, core: &Core) {
         *self.inherited.lock() = core.stats();
+        *self.inherited_recompressed.lock() = self.store.recompressed();
         self.freer.begin_anew();
         self.latency.clear();
         self.reclaim_ns.store(0, Ordering::Relaxed);
         self.direct_ns.store(0, Ordering::Relaxed);
+        self.recompress_ns.store(0, Ordering::Relaxed);
         self.store_failures.store(0, Ordering::Relaxed);
     }
 }

@@ -10,6 +10,7 @@ use crate::panics::Ours;
 use crate::signals::SignalsBlocked;
 use crate::state::config::Background;
 use crate::state::reclaim_cpu::ReclaimCpu;
+use crate::state::recompress::Pace;
 use crate::state::refault_cost::RefaultCost;
 use crate::state::store_share::StoreShare;
 use millpond_core::port::Store;
@@ -79,6 +80,7 @@ impl Driver {
         let mut fruitless = false;
         let mut reclaim_cpu = ReclaimCpu::new(self.delivery);
         let mut store_share = StoreShare::new(self.delivery, self.governor.store_share());
+        let (mut pace, began) = (Pace::new(), Instant::now());
         self.publish();
         while !self.stop.load(Ordering::SeqCst) {
             let seen = self.kicks.load();
@@ -120,6 +122,9 @@ impl Driver {
                 self.tell(Event::RetryStore);
                 self.for_a_while(|store| store.give_room_back());
             }
+            // The processor that faults come from has better things to do.
+            let go_away = || reclaim_cpu.leave(&self.traces);
+            self.recompress(&mut pace, began, seen, go_away);
         }
     }
 

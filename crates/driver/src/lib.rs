@@ -33,6 +33,7 @@ pub mod provoke;
 pub mod publish;
 mod recent;
 mod reclaim;
+mod recompress;
 pub mod record;
 pub mod regions;
 pub mod remap;

@@ -84,10 +84,26 @@ pub struct Stats {
     pub reclaim: Duration,
     /// Time spent reclaiming in faulting threads; a part of `reclaim`.
     pub reclaim_direct: Duration,
+    /// What compressing again has cost and won, in compressed RAM that was short.
+    pub recompress: RecompressStats,
     /// Volatile ranges that were purged because memory was short.
     pub volatile_purges: u64,
     /// Times that the store was found full or failing.
     pub store_failures: u64,
+}
+
+/// What compressing again has cost and won. Compressed RAM that is nearly full keeps what nobody wanted for a while by
+/// zstd instead of LZ4.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RecompressStats {
+    /// Processor time that it took.
+    pub time: Duration,
+    /// Bytes that were compressed again, before any compression.
+    pub bytes: u64,
+    /// Bytes of RAM that were saved by it, at the time.
+    pub saved_bytes: u64,
+    /// Bytes that were tried and stayed as they were, before any compression.
+    pub left_bytes: u64,
 }
 
 /// Figures of a store's contents; see [`millpond_core::StoreUsage`].

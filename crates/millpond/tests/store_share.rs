@@ -82,6 +82,78 @@ fn by_a_handler_as_well() {
     }
 }
 
+/// Page `number` of objects as a program has them, which zstd makes a third smaller than LZ4 does.
+fn write_objects(page: &mut [u8], number: usize) {
+    let mut rng = Rng(number as u64 + 1);
+    for object in page.as_chunks_mut::<32>().0 {
+        let words = [
+            0x7f31_0000_0000 | (rng.below(1 << 20) as u64) << 4,
+            rng.below(64) as u64,
+            5,
+            0x7f31_4444_0010,
+        ];
+        let words = words.map(u64::to_ne_bytes);
+        object.copy_from_slice(words.as_flattened());
+    }
+}
+
+/// What is not used becomes denser in the background, and is what it was when it is read, in the order of pages and not.
+fn becomes_denser(delivery: Delivery) {
+    let directory = Some(std::env::temp_dir());
+    let builder = Manager::builder()
+        .order(millpond::Order::new(4).unwrap())
+        .ram(RAM as u64)
+        .store(StoreKind::Auto { directory })
+        .delivery(delivery);
+    let manager = builder.build().unwrap();
+    let adaptive: OrderPolicy = "adaptive".parse().unwrap();
+    let mut region = manager.region_with(PAGES * PAGE, adaptive).unwrap();
+    for (number, page) in region.as_mut_slice().chunks_mut(PAGE).enumerate() {
+        write_objects(page, number);
+    }
+    let end = Instant::now() + Duration::from_secs(120);
+    let done = || manager.stats().recompress;
+    let mut rng = Rng(11);
+    let mut page = vec![0; PAGE];
+    while done().bytes < 4 * MIB as u64 {
+        // A part of it is used meanwhile.
+        for _ in 0..100 {
+            let number = rng.below(PAGES / 16);
+            write_objects(&mut page, number);
+            let is = &mut region.as_mut_slice()[number * PAGE..][..PAGE];
+            assert!(is == page, "page {number}");
+            is[0] = page[0];
+        }
+        std::thread::sleep(Duration::from_millis(5));
+        assert!(Instant::now() < end, "{:?}", manager.stats());
+    }
+    let one = done();
+    assert!(one.saved_bytes > 0 && one.time > Duration::ZERO, "{one:?}");
+    for _ in 0..PAGES {
+        let number = rng.below(PAGES);
+        write_objects(&mut page, number);
+        assert!(region.as_slice()[number * PAGE..][..PAGE] == page, "page {number}");
+    }
+    for (number, is) in region.as_slice().chunks(PAGE).enumerate() {
+        write_objects(&mut page, number);
+        assert!(is == page, "page {number}");
+    }
+    let peak = manager.stats().peak_bytes;
+    assert!(peak <= RAM as u64 + (2 << 20), "{peak} of {RAM}");
+}
+
+#[test]
+fn what_is_not_used_becomes_denser_and_is_what_it_was() {
+    becomes_denser(Delivery::InThread);
+}
+
+#[test]
+fn what_is_not_used_becomes_denser_by_a_handler_as_well() {
+    if can(Delivery::Handler) {
+        becomes_denser(Delivery::Handler);
+    }
+}
+
 /// Threads read, write, and give up data that the housekeeping thread is moving to the file.
 #[test]
 fn what_moves_is_used_and_given_up_meanwhile() {

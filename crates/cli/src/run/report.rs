@@ -29,7 +29,7 @@ use std::time::Duration;
 const PAGE: u64 = 4096;
 
 /// Counters that add up over processes. Lazily freed memory is a gauge: its value is from the end of each process.
-const SUMS: [Field; 32] = [
+const SUMS: [Field; 35] = [
     Field::Touched,
     Field::MinorFaults,
     Field::MajorFaults,
@@ -40,6 +40,9 @@ const SUMS: [Field; 32] = [
     Field::StoreLogicalPeak,
     Field::StoreStoredPeak,
     Field::Reclaim,
+    Field::Recompress,
+    Field::RecompressBytes,
+    Field::RecompressSaved,
     Field::StoreFailed,
     Field::LoadFailed,
     Field::OverLimit,

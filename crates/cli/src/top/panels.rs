@@ -132,7 +132,10 @@ fn reclaim(frame: &mut Frame<'_>, row: &Row, _: &App, area: Rect) {
             Human(logical),
             Human(stored)
         )),
-        Line::from(format!("ratio      {ratio}")),
+        Line::from(match row.get(Field::RecompressSaved) {
+            0 => format!("ratio      {ratio}"),
+            saved => format!("ratio      {ratio}, {} saved by zstd", Human(saved)),
+        }),
         Line::from(format!(
             "efficiency {} now, {} since start",
             percent(now.and_then(|now| now.efficiency())),

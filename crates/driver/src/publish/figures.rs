@@ -200,6 +200,9 @@ fn reclaim(fields: &mut Fields, stats: &Stats) {
         [
             (Field::Reclaim, nanos(stats.reclaim)),
             (Field::ReclaimDirect, nanos(stats.reclaim_direct)),
+            (Field::Recompress, nanos(stats.recompress.time)),
+            (Field::RecompressBytes, stats.recompress.bytes),
+            (Field::RecompressSaved, stats.recompress.saved_bytes),
             (Field::DirectReclaims, vm.allocstall),
             (Field::PgScanKswapd, vm.pgscan_kswapd),
             (Field::PgScanDirect, vm.pgscan_direct),

@@ -11,6 +11,7 @@ pub(crate) mod pauses;
 pub(crate) mod prefetch;
 pub mod queue;
 pub(crate) mod reclaim_cpu;
+pub(crate) mod recompress;
 pub mod record;
 pub(crate) mod refault_cost;
 pub(crate) mod reuse;

@@ -27,6 +27,7 @@ impl fmt::Display for Report {
         self.write_faults(f)?;
         self.write_store(f)?;
         self.write_reclaim(f)?;
+        self.write_recompressed(f)?;
         self.write_lazily_freed(f)?;
         self.write_given_back(f)?;
         self.write_trouble(f)?;
@@ -206,6 +207,20 @@ impl Report {
             write!(f, "; freed {efficiency:.0} % of what it looked at")?;
         }
         writeln!(f)
+    }
+
+    fn write_recompressed(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.sum(Field::RecompressBytes);
+        if bytes == 0 {
+            return Ok(());
+        }
+        writeln!(
+            f,
+            "  made denser     {} of what was in compressed RAM, which saved {}; {} of a processor",
+            Human(bytes),
+            Human(self.sum(Field::RecompressSaved)),
+            Time(self.sum(Field::Recompress)),
+        )
     }
 
     fn write_lazily_freed(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

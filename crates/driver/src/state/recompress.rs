@@ -1,0 +1,146 @@
+//! How much of a processor compressing again may take ([`Store::recompress`](millpond_core::Store::recompress)).
+//!
+//! The thread that does it has other work, which comes first, and the program's threads come before both. So it works
+//! in pieces of half a millisecond, and has an allowance of processor time that grows by an eighth of the time that
+//! passes. Where some pieces took much longer than the processor time that they got, others wanted the processor, and
+//! it pauses. The pause doubles as long as that goes on, up to three seconds.
+//!
+//! A round over all that is kept takes a second at least, since what was not used for a round counts as unwanted.
+//!
+//! An idle priority would not do instead: a thread that has it, and is put off while it holds a lock of the store, makes
+//! a fault wait until a processor has nothing else to do.
+
+use std::time::Duration;
+
+/// The part of the time that passes, as a divisor, that may be spent.
+const SHARE: u32 = 8;
+/// The most that is saved up for later.
+const SAVED_UP: Duration = Duration::from_millis(25);
+/// Least time between the beginnings of two rounds.
+const ROUND: Duration = Duration::from_secs(1);
+/// Processor time after which what the thread wanted and what it got are compared.
+const JUDGED: Duration = Duration::from_millis(4);
+/// Bounds of the pause when others want the processor.
+const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE_MOST: Duration = Duration::from_millis(3200);
+
+/// The allowance. Times are counted from when the thread began. See the [module](self).
+#[derive(Debug)]
+pub struct Pace {
+    /// Time of the last look.
+    now: Duration,
+    allowance: Duration,
+    /// Nothing is done before this.
+    rests_until: Duration,
+    round_began: Duration,
+    pause: Duration,
+    /// Processor time and time that was taken since the last judgement.
+    got: Duration,
+    took: Duration,
+}
+
+impl Pace {
+    pub fn new() -> Self {
+        Self {
+            now: Duration::ZERO,
+            allowance: Duration::ZERO,
+            rests_until: Duration::ZERO,
+            round_began: Duration::ZERO,
+            pause: PAUSE,
+            got: Duration::ZERO,
+            took: Duration::ZERO,
+        }
+    }
+
+    /// Whether a piece may be done at `now`.
+    pub fn may_work(&mut self, now: Duration) -> bool {
+        let passed = now.saturating_sub(self.now);
+        self.now = now;
+        self.allowance = (self.allowance + passed / SHARE).min(SAVED_UP);
+        now >= self.rests_until && self.allowance > Duration::ZERO
+    }
+
+    /// Notes a piece of work that got so much processor time and took so long.
+    pub fn worked(&mut self, got: Duration, took: Duration) {
+        self.allowance = self.allowance.saturating_sub(got);
+        self.got += got;
+        self.took += took;
+        if self.got < JUDGED && self.took < 2 * JUDGED {
+            return;
+        }
+        // Interrupts take some of the time, too.
+        if self.took > self.got + self.got / 4 {
+            self.rests_until = self.now + self.pause;
+            self.pause = (2 * self.pause).min(PAUSE_MOST);
+        } else {
+            self.pause = PAUSE;
+        }
+        (self.got, self.took) = (Duration::ZERO, Duration::ZERO);
+    }
+
+    /// Notes that a round is over.
+    pub fn round_is_over(&mut self) {
+        let next = (self.round_began + ROUND).max(self.now);
+        self.rests_until = self.rests_until.max(next);
+        self.round_began = next;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+    const PIECE: Duration = Duration::from_micros(500);
+
+    /// The processor time that is spent from one time to another, where a piece takes `factor` times as long.
+    fn spend(pace: &mut Pace, from: Duration, to: Duration, factor: u32) -> Duration {
+        let (mut now, mut spent) = (from, Duration::ZERO);
+        while now < to {
+            if pace.may_work(now) {
+                pace.worked(PIECE, factor * PIECE);
+                now += factor * PIECE;
+                spent += PIECE;
+            } else {
+                now += MS;
+            }
+        }
+        spent
+    }
+
+    #[test]
+    fn an_eighth_of_a_processor_is_the_most() {
+        let mut pace = Pace::new();
+        let spent = spend(&mut pace, Duration::ZERO, 4000 * MS, 1);
+        assert!(spent > 480 * MS && spent < 502 * MS, "{spent:?}");
+        // After a long time of nothing there is no more than what may be saved up.
+        let spent = spend(&mut pace, 100_000 * MS, 100_010 * MS, 1);
+        assert!(spent <= SAVED_UP, "{spent:?}");
+    }
+
+    #[test]
+    fn a_busy_machine_has_it_given_up_and_a_quiet_one_taken_up_again() {
+        let mut pace = Pace::new();
+        let spent = spend(&mut pace, Duration::ZERO, 20_000 * MS, 2);
+        assert!(spent < 80 * MS, "{spent:?}");
+        let spent = spend(&mut pace, 24_000 * MS, 28_000 * MS, 1);
+        assert!(spent > 450 * MS, "{spent:?}");
+    }
+
+    #[test]
+    fn a_round_takes_a_second_at_least() {
+        let mut pace = Pace::new();
+        let mut now = 10_000 * MS;
+        assert!(pace.may_work(now));
+        pace.round_is_over();
+        let mut rounds = 0;
+        while now < 20_000 * MS {
+            if pace.may_work(now) {
+                pace.round_is_over();
+                rounds += 1;
+            }
+            now += MS;
+        }
+        assert!((9..=11).contains(&rounds), "{rounds}");
+    }
+}

@@ -132,7 +132,10 @@ fn becomes_denser(delivery: Delivery) {
     for _ in 0..PAGES {
         let number = rng.below(PAGES);
         write_objects(&mut page, number);
-        assert!(region.as_slice()[number * PAGE..][..PAGE] == page, "page {number}");
+        assert!(
+            region.as_slice()[number * PAGE..][..PAGE] == page,
+            "page {number}"
+        );
     }
     for (number, is) in region.as_slice().chunks(PAGE).enumerate() {
         write_objects(&mut page, number);

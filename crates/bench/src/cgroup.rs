@@ -88,6 +88,14 @@ pub fn set_limit(path: &Path, bytes: u64) -> io::Result<()> {
     fs::write(limit, bytes.to_string())
 }
 
+/// The most memory that the group at `path` has had, if the kernel says it.
+#[must_use]
+pub fn peak(path: &Path) -> Option<u64> {
+    let mut files = ["memory.max_usage_in_bytes", "memory.peak"].into_iter();
+    let text = files.find_map(|name| fs::read_to_string(path.join(name)).ok())?;
+    text.trim().parse().ok()
+}
+
 /// The file that lists the processes of the group at `path`, and through which more processes enter it.
 #[must_use]
 pub fn procs(path: &Path) -> PathBuf {

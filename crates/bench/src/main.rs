@@ -7,6 +7,7 @@ mod cgroup;
 mod clock;
 mod data;
 mod error;
+mod file;
 mod fits;
 mod folio;
 mod free;
@@ -67,6 +68,8 @@ enum BenchCommand {
     Remap(remap::RemapArgs),
     /// Give much memory back, at once and repeatedly, beside `munmap`
     Free(free::FreeArgs),
+    /// Read a file larger than the budget in place, beside the kernel's `mmap` and the device's own rate
+    File(file::FileArgs),
     /// Run programs whose memory fits into the budget, under `millpond run` and by themselves
     Fits(fits::FitsArgs),
     /// Run a program of your own in less memory than it needs, by `millpond run`, beside swap to a file and to zram
@@ -120,6 +123,8 @@ enum WorkerCommand {
     Free(free::FreeWorker),
     /// Run one process of `run`
     Program(run::Job),
+    /// Run one process of `file`
+    File(file::Job),
     /// Run one process of `fits`
     #[command(subcommand)]
     Fits(fits::FitsWorker),
@@ -156,6 +161,7 @@ fn bench(command: &BenchCommand) -> Result<u8, BenchError> {
         BenchCommand::Folio(args) => folio::folio(args),
         BenchCommand::Remap(args) => remap::remap(args),
         BenchCommand::Free(args) => free::free(args),
+        BenchCommand::File(args) => file::file(args),
         BenchCommand::Fits(args) => fits::fits(args),
         BenchCommand::Run(args) => run::run(args),
         BenchCommand::Programs(args) => programs::programs(args),
@@ -187,6 +193,7 @@ fn work(command: &WorkerCommand) -> Result<u8, BenchError> {
         WorkerCommand::Remap(command) => remap::work(command)?,
         WorkerCommand::Free(command) => free::work(command)?,
         WorkerCommand::Program(job) => say_measured(run::work(job))?,
+        WorkerCommand::File(job) => say_measured(file::work(job))?,
         WorkerCommand::Fits(command) => fits::work(command)?,
         WorkerCommand::Threads(job) => say_measured(threads::work(job))?,
         WorkerCommand::Start { sizes } => start::work(*sizes)?,

@@ -1,0 +1,70 @@
+//! The file that is read: made once, and cold before each measurement.
+//!
+//! It has no name, so that nothing of it is left however the benchmark ends. Measured processes open it by the
+//! descriptor of the process that made it.
+
+use crate::data::{self, PAGE};
+use rustix::fs::{Advice, Mode, OFlags};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// A file of pages as [`data::fill`] makes them.
+pub struct DataFile(File);
+
+impl DataFile {
+    /// Makes the file in `directory`, and waits until the device has it.
+    ///
+    /// # Errors
+    /// When there is no room.
+    pub fn make(directory: &Path, bytes: u64) -> io::Result<Self> {
+        let file = tempfile::tempfile_in(directory)?;
+        let mut out = BufWriter::with_capacity(1 << 20, &file);
+        let mut page = [0; PAGE];
+        for index in 0..bytes as usize / PAGE {
+            data::fill(&mut page, index);
+            out.write_all(&page)?;
+        }
+        out.flush()?;
+        drop(out);
+        file.sync_all()?;
+        Ok(Self(file))
+    }
+
+    /// The name by which another process opens the file.
+    pub fn path(&self) -> PathBuf {
+        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd()).into()
+    }
+
+    /// Has the page cache forget the file.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn cool(&self) -> io::Result<()> {
+        Ok(rustix::fs::fadvise(&self.0, 0, None, Advice::DontNeed)?)
+    }
+}
+
+/// Opens the file at `path` for reads that pass by the page cache.
+///
+/// # Errors
+/// When the file system has no such reads.
+pub fn open_direct(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_page_says_its_number_and_another_descriptor_reads_it() {
+        let file = DataFile::make(Path::new("/var/tmp"), 9 * PAGE as u64).unwrap();
+        file.cool().unwrap();
+        let bytes = std::fs::read(file.path()).unwrap();
+        assert_eq!(bytes.len(), 9 * PAGE);
+        assert!((0..9).all(|page| data::look(&bytes, page)));
+    }
+}

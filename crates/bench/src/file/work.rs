@@ -1,0 +1,325 @@
+//! The measured process: it maps the file, or opens it for direct reads, and reads it as the part says.
+
+use crate::cgroup;
+use crate::clock::Clock;
+use crate::data::{self, PAGE};
+use crate::error::Failure;
+use crate::file::data_file::open_direct;
+use crate::file::report::Outcome;
+use crate::file::side::Side;
+use crate::file::{Name, Sizes};
+use crate::mapping::{Mapping, Pages};
+use crate::phases::usage;
+use millpond::{Delivery, Manager, Mode};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Barrier;
+use std::{io, thread};
+
+/// Bytes of one direct read, and how many of them are under way at once.
+const DEVICE_READ: usize = 1 << 20;
+const DEVICE_READS: usize = 4;
+/// Times that the hot set is gone through before the scan begins.
+const WARM_PASSES: u32 = 4;
+/// The scan's length in budgets, where the file has so many.
+const SCAN_BUDGETS: usize = 10;
+/// Pages of the hot set that are touched between two looks at the counters, and pages of the scan after them.
+const BATCH: usize = 64;
+
+/// What is measured once.
+#[derive(Clone, Debug, clap::Args)]
+#[group(skip)]
+pub struct Job {
+    /// The part
+    pub part: Name,
+    /// Who brings the pages in
+    pub side: Side,
+    /// The file
+    #[arg(long)]
+    pub file: PathBuf,
+    /// The directory of the process's memory cgroup
+    #[arg(long)]
+    pub cgroup: Option<PathBuf>,
+    #[command(flatten)]
+    pub sizes: Sizes,
+}
+
+/// Reads the file, and measures.
+///
+/// # Errors
+/// When the process cannot map the file or enter its group.
+pub fn work(job: &Job) -> Result<Outcome, Failure> {
+    if let Some(cgroup) = &job.cgroup {
+        cgroup::enter(cgroup)?;
+    }
+    let mut outcome = match job.side {
+        Side::Millpond => {
+            let settings = Manager::builder().ram(job.sizes.budget_bytes);
+            let manager = settings.delivery(Delivery::InThread).build()?;
+            // SAFETY: nobody changes the file once it is made.
+            let file = unsafe { manager.map_file(&job.file, .., Mode::ReadOnly)? };
+            read(file.as_slice(), job, &|| manager.stats().vm.pgmajfault)?
+        }
+        Side::Kernel | Side::KernelAdvised => {
+            let file = MappedByKernel::new(&job.file)?;
+            if job.side == Side::KernelAdvised {
+                file.advise(job.part)?;
+            }
+            read(file.bytes(), job, &|| usage().major_faults)?
+        }
+        Side::Device => device(&job.file, job.sizes.file_bytes as usize)?,
+    };
+    outcome.peak_rss_bytes = usage().peak_rss_bytes;
+    Ok(outcome)
+}
+
+fn read(memory: &[u8], job: &Job, faults: &dyn Fn() -> u64) -> Result<Outcome, Failure> {
+    let accesses = job.sizes.accesses as usize;
+    match job.part {
+        Name::Sequential => by_threads(memory, 1, faults, |_| Box::new(0..memory.len() / PAGE)),
+        Name::Random => at_random(memory, 1, accesses, faults),
+        Name::RandomThreads => at_random(memory, job.sizes.threads.into(), accesses, faults),
+        Name::Hot => Ok(hot(memory, job.sizes.budget_bytes as usize / PAGE, faults)),
+    }
+}
+
+/// Has each thread read pages at random, all together `accesses` of them.
+fn at_random(
+    memory: &[u8],
+    threads: usize,
+    accesses: usize,
+    faults: &dyn Fn() -> u64,
+) -> Result<Outcome, Failure> {
+    let pages = memory.len() / PAGE;
+    by_threads(memory, threads, faults, |number| {
+        Box::new(data::random_pages(pages, number as u64).take(accesses.div_ceil(threads)))
+    })
+}
+
+/// Has all threads read pages, each in the order that `order` gives for its number, from when the last of them is there.
+fn by_threads<'a>(
+    memory: &[u8],
+    threads: usize,
+    faults: &dyn Fn() -> u64,
+    order: impl Fn(usize) -> Box<dyn Iterator<Item = usize> + 'a> + Sync,
+) -> Result<Outcome, Failure> {
+    let start = Barrier::new(threads + 1);
+    let before = faults();
+    let share = |number| {
+        let pages = order(number);
+        start.wait();
+        pages.fold((0, 0), |(read, wrong), page| {
+            (read + 1, wrong + u64::from(!data::look(memory, page)))
+        })
+    };
+    let (page, cpu, done) = thread::scope(|scope| {
+        let share = &share;
+        let running: Vec<_> = (0..threads)
+            .map(|number| scope.spawn(move || share(number)))
+            .collect();
+        start.wait();
+        let clock = Clock::start();
+        let done: Vec<_> = running.into_iter().map(|thread| thread.join()).collect();
+        (clock.wall(), clock.cpu(), done)
+    });
+    let (mut pages, mut wrong_pages) = (0, 0);
+    for one in done {
+        let (read, wrong): (u64, u64) = one.map_err(|_| "a thread panicked")?;
+        pages += read;
+        wrong_pages += wrong;
+    }
+    Ok(Outcome {
+        page: page / pages as f64,
+        cpu: cpu / pages as f64,
+        major_faults: faults() - before,
+        wrong_pages,
+        ..Outcome::default()
+    })
+}
+
+/// A hot set of half the budget is gone through in random order, again and again, and a scan of the rest of the file
+/// goes past. The hit ratio is the share of accesses to the set that took no major fault.
+fn hot(memory: &[u8], budget: usize, faults: &dyn Fn() -> u64) -> Outcome {
+    let set = budget / 2;
+    let end = memory.len() / PAGE;
+    let mut scan = set..end.min(set + SCAN_BUDGETS * budget);
+    let mut hot: Vec<usize> = (0..set.min(end)).collect();
+    let mut random = data::Shuffle::new(7);
+    let mut wrong_pages = 0;
+    let mut look = |page| wrong_pages += u64::from(!data::look(memory, page));
+    for _ in 0..WARM_PASSES {
+        random.shuffle(&mut hot);
+        hot.iter().copied().for_each(&mut look);
+    }
+    let clock = Clock::start();
+    let first = faults();
+    let (mut accesses, mut missed, mut read) = (0, 0, 0);
+    // The loop goes on to the end of the scan.
+    while !scan.is_empty() {
+        random.shuffle(&mut hot);
+        for batch in hot.chunks(BATCH) {
+            let before = faults();
+            batch.iter().copied().for_each(&mut look);
+            missed += faults() - before;
+            accesses += batch.len();
+            let passing = take(&mut scan, BATCH);
+            read += batch.len() + passing.len();
+            passing.for_each(&mut look);
+        }
+    }
+    Outcome {
+        page: clock.wall() / read as f64,
+        cpu: clock.cpu() / read as f64,
+        major_faults: faults() - first,
+        hit_ratio: Some(1.0 - missed as f64 / accesses as f64),
+        wrong_pages,
+        ..Outcome::default()
+    }
+}
+
+/// Takes the first `most` pages off `pages`.
+fn take(pages: &mut Range<usize>, most: usize) -> Range<usize> {
+    let taken = pages.start..pages.end.min(pages.start + most);
+    pages.start = taken.end;
+    taken
+}
+
+/// Reads the whole file past the page cache, several reads at a time, and looks at every page as the other sides do.
+fn device(path: &Path, bytes: usize) -> Result<Outcome, Failure> {
+    let file = open_direct(path)?;
+    let clock = Clock::start();
+    let stripe = |number: usize| -> io::Result<u64> {
+        let mut buffer = Mapping::new(DEVICE_READ, Pages::Small)?;
+        let mut wrong = 0;
+        let mut at = number * DEVICE_READ;
+        while at < bytes {
+            let len = DEVICE_READ.min(bytes - at);
+            let out = &mut buffer.bytes_mut()[..len];
+            if rustix::io::pread(&file, &mut *out, at as u64)? != len {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            for (page, bytes) in out.chunks_exact(PAGE).enumerate() {
+                let is = std::hint::black_box(data::read(bytes)) > 0
+                    && bytes[PAGE - 8..] == ((at / PAGE + page) as u64).to_le_bytes();
+                wrong += u64::from(!is);
+            }
+            at += DEVICE_READS * DEVICE_READ;
+        }
+        Ok(wrong)
+    };
+    let wrong = thread::scope(|scope| {
+        let stripe = &stripe;
+        let running: Vec<_> = (0..DEVICE_READS)
+            .map(|number| scope.spawn(move || stripe(number)))
+            .collect();
+        let done = running.into_iter().map(|thread| thread.join());
+        let done: Result<Vec<_>, _> = done.collect();
+        done.map_err(|_| "a thread panicked")
+    })?;
+    let pages = (bytes / PAGE) as f64;
+    Ok(Outcome {
+        page: clock.wall() / pages,
+        cpu: clock.cpu() / pages,
+        wrong_pages: wrong.into_iter().sum::<io::Result<u64>>()?,
+        ..Outcome::default()
+    })
+}
+
+/// A file that the kernel maps, to be read.
+struct MappedByKernel(*mut u8, usize);
+
+impl MappedByKernel {
+    fn new(path: &Path) -> io::Result<Self> {
+        let file = std::fs::File::open(path)?;
+        let len = file.metadata()?.len() as usize;
+        let (protection, flags) = (ProtFlags::READ, MapFlags::SHARED);
+        // SAFETY: the kernel chooses the address, so no memory of this process is replaced.
+        let at =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, flags, &file, 0)? };
+        Ok(Self(at.cast(), len))
+    }
+
+    /// Tells the kernel how the file will be read.
+    fn advise(&self, part: Name) -> io::Result<()> {
+        let advice = match part {
+            Name::Sequential => Advice::Sequential,
+            Name::Random | Name::RandomThreads | Name::Hot => Advice::Random,
+        };
+        // SAFETY: the mapping is this value's own, and the advice does not change its contents.
+        Ok(unsafe { rustix::mm::madvise(self.0.cast(), self.1, advice)? })
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: the mapping is readable, and nobody changes the file.
+        unsafe { std::slice::from_raw_parts(self.0, self.1) }
+    }
+}
+
+impl Drop for MappedByKernel {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own and nobody refers to it any more.
+        let unmapped = unsafe { rustix::mm::munmap(self.0.cast(), self.1) };
+        debug_assert!(unmapped.is_ok(), "{unmapped:?} of an own mapping");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::data_file::DataFile;
+
+    const PAGES: usize = 3001;
+
+    fn job(part: Name, side: Side, file: &DataFile) -> Job {
+        Job {
+            part,
+            side,
+            file: file.path(),
+            cgroup: None,
+            sizes: Sizes {
+                file_bytes: (PAGES * PAGE) as u64,
+                budget_bytes: 200 * PAGE as u64,
+                accesses: 700,
+                threads: 3,
+            },
+        }
+    }
+
+    #[test]
+    fn the_kernel_and_the_device_read_what_the_file_holds() {
+        let file = DataFile::make(Path::new("/var/tmp"), (PAGES * PAGE) as u64).unwrap();
+        for part in [
+            Name::Sequential,
+            Name::Random,
+            Name::RandomThreads,
+            Name::Hot,
+        ] {
+            for side in [Side::Kernel, Side::KernelAdvised] {
+                let outcome = work(&job(part, side, &file)).unwrap();
+                assert_eq!(outcome.wrong_pages, 0, "{part:?}");
+                assert_eq!(outcome.hit_ratio.is_some(), part == Name::Hot);
+                assert!(outcome.page > 0.0 && outcome.peak_rss_bytes > 0);
+            }
+        }
+        if open_direct(&file.path()).is_ok() {
+            let outcome = work(&job(Name::Sequential, Side::Device, &file)).unwrap();
+            assert_eq!(outcome.wrong_pages, 0);
+        }
+    }
+
+    #[test]
+    fn a_wrong_page_is_counted_and_a_scan_is_read_once() {
+        let mut memory = vec![0; PAGES * PAGE];
+        for (index, page) in memory.chunks_exact_mut(PAGE).enumerate() {
+            data::fill(page, index);
+        }
+        memory[2500 * PAGE - 1] ^= 1;
+        let no_faults = || 0;
+        let outcome = hot(&memory, 300, &no_faults);
+        assert_eq!((outcome.wrong_pages, outcome.hit_ratio), (1, Some(1.0)));
+        let in_order = |_| Box::new(0..PAGES) as Box<dyn Iterator<Item = usize>>;
+        let outcome = by_threads(&memory, 2, &no_faults, in_order).unwrap();
+        assert_eq!(outcome.wrong_pages, 2);
+    }
+}

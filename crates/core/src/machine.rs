@@ -110,6 +110,9 @@ pub struct Core {
     pub(crate) excess: Excess,
     /// Whether the store was full or failed: then nothing new is given to it until [`Event::RetryStore`].
     pub(crate) store_blocked: bool,
+    /// Whether a file did not take something: then nothing that is known to wait for its file is offered again until
+    /// [`Event::RetryStore`].
+    pub(crate) files_blocked: bool,
     /// What is known of the store's room.
     pub(crate) room: StoreRoom,
     pub(crate) stat: VmStat,
@@ -170,6 +173,7 @@ impl Core {
             pins: 0,
             excess: Excess::default(),
             store_blocked: false,
+            files_blocked: false,
             room: StoreRoom::default(),
             stat: VmStat::default(),
         })
@@ -254,6 +258,7 @@ impl Core {
             Event::Tick => self.tick(),
             Event::RetryStore => {
                 self.open_store();
+                self.files_blocked = false;
                 Reply::Done
             }
         };
@@ -436,6 +441,12 @@ impl Core {
     #[must_use]
     pub fn store_blocked(&self) -> bool {
         self.store_blocked
+    }
+
+    /// Whether a file did not take something of late: what waits for it is not offered at the moment.
+    #[must_use]
+    pub fn files_blocked(&self) -> bool {
+        self.files_blocked
     }
 
     /// Where a folio's pages are, or belong.

@@ -107,7 +107,7 @@ fn what_cannot_be_written_waits_and_does_not_keep_reclaim_busy() {
     bench.touch(part(range, 0..4));
     leave(&mut bench, part(range, 0..4), Outcome::StoreFailed);
     assert_eq!(bench.state(range, 0), PageState::Limbo);
-    assert!(bench.0.store_blocked());
+    assert!(bench.0.files_blocked() && !bench.0.store_blocked());
     assert!(bench.reclaim(16).is_empty());
     bench.touch(part(range, 4..8));
     let asked = leave(&mut bench, part(range, 4..8), Outcome::Unchanged);
@@ -281,4 +281,72 @@ fn a_kind_that_is_not_there_does_not_shorten_batches() {
         .iter()
         .filter(|c| matches!(c, Command::Save { .. }));
     assert_eq!(saves.count(), 24);
+}
+
+/// A file that took nothing kept the store from being asked, too: anonymous memory beside it could not leave, and faults
+/// went above the limit.
+#[test]
+fn a_file_that_takes_nothing_keeps_no_other_memory_from_leaving() {
+    let mut bench = Bench::new();
+    let range = file(&mut bench, 64);
+    let advice = Advice::Random;
+    bench.send(Event::Advise { range, advice });
+    bench.touch(range);
+    while !leave(&mut bench, range, Outcome::StoreFailed).is_empty() {}
+    assert!(bench.0.files_blocked() && !bench.0.store_blocked());
+    // Anonymous memory goes to the store, wherever it is.
+    let anonymous = bench.filled(64, 0);
+    let advice = Advice::PageOut;
+    bench.all(part(anonymous, 0..8), |range| Event::Advise {
+        range,
+        advice,
+    });
+    let mut saved = 0;
+    for _ in 0..64 {
+        let commands = bench.reclaim(16);
+        let saves = commands
+            .iter()
+            .filter(|it| matches!(it, Command::Save { .. }));
+        saved += saves.count();
+        let asked = commands
+            .iter()
+            .any(|it| matches!(it, Command::WriteBack { .. }));
+        assert!(!asked, "what waits for its file was asked for again");
+        work(&mut bench, commands, Outcome::StoreFailed);
+    }
+    assert_eq!(saved, 64, "all of it left");
+    assert!((0..64).all(|page| bench.state(range, page) == PageState::Limbo));
+    bench.send(Event::RetryStore);
+    for _ in 0..16 {
+        let commands = bench.reclaim(16);
+        work(&mut bench, commands, Outcome::Stored);
+    }
+    assert!((0..64).all(|page| bench.state(range, page) == PageState::Empty));
+}
+
+/// When all that could leave waits for its file, faults are served above the limit, as with a full store.
+#[test]
+fn memory_full_of_what_waits_for_its_file_ends_above_the_limit() {
+    let mut bench = small(64);
+    let range = file(&mut bench, 64);
+    let advice = Advice::Random;
+    bench.send(Event::Advise { range, advice });
+    for page in range.pages() {
+        touch(&mut bench, page);
+    }
+    leave(&mut bench, range, Outcome::StoreFailed);
+    let anonymous = bench.region(8, 0);
+    for page in anonymous.pages() {
+        let served = (0..100).any(|_| {
+            let (reply, commands) = bench.fault(page);
+            work(&mut bench, commands, Outcome::StoreFailed);
+            if let Reply::Reclaim { pages } = reply {
+                let commands = bench.reclaim(pages.0);
+                work(&mut bench, commands, Outcome::StoreFailed);
+            }
+            reply == Reply::Done
+        });
+        assert!(served, "{page} is reclaimed for, for ever");
+    }
+    assert!(bench.0.stats().over_limit > 0);
 }

@@ -25,7 +25,8 @@ impl World {
         };
         self.one_more_round(i, &event)?;
         // A store that takes nothing lets faults exceed the limit. Volatile memory goes before that happens.
-        let exceeds = self.core.store_blocked() && self.core.available().0 < LEAF_PAGES;
+        let blocked = self.core.store_blocked() || self.core.files_blocked();
+        let exceeds = blocked && self.core.available().0 < LEAF_PAGES;
         if exceeds && self.begin_purge(i)? {
             self.actors[i].fault = Some(page);
             return Ok(());

@@ -349,7 +349,8 @@ impl World {
 
     /// The groups without others below them, as they are before reclaim is asked for.
     pub(crate) fn groups_before(&self, event: &Event) -> Vec<Before> {
-        let asked = matches!(event, Event::Reclaim { .. }) && !self.core.store_blocked();
+        let blocked = self.core.store_blocked() || self.core.files_blocked();
+        let asked = matches!(event, Event::Reclaim { .. }) && !blocked;
         if self.groups.is_empty() || !asked {
             return Vec::new();
         }

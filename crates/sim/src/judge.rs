@@ -253,7 +253,8 @@ impl World {
         self.over_limit = stats.over_limit;
         if over > 0 {
             self.expect_nothing_freed()?;
-            let waits = stats.nr_limbo > 0 && !self.core.store_blocked();
+            let blocked = self.core.store_blocked() || self.core.files_blocked();
+            let waits = stats.nr_limbo > 0 && !blocked;
             if waits {
                 breach!("a fault was served above the limit, while limbo could be saved");
             }

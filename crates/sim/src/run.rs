@@ -198,7 +198,11 @@ impl World {
         match i {
             BACKGROUND => self.background(),
             // A save that failed before the calm may be told after it: the driver tries again from time to time.
-            OPERATOR if self.calm && !self.siege && self.core.store_blocked() => {
+            OPERATOR
+                if self.calm
+                    && !self.siege
+                    && (self.core.store_blocked() || self.core.files_blocked()) =>
+            {
                 self.send(OPERATOR, Event::RetryStore)?;
                 self.actors[OPERATOR].blocked = Blocked::Until(self.step + 500);
                 Ok(true)

@@ -622,7 +622,7 @@ impl Core {
                     || self.store_ends_it(GroupId::ROOT, out)) =>
             {
                 self.stat.over_limit += 1;
-                if !self.store_blocked {
+                if !self.store_blocked && !self.files_blocked {
                     self.note_excess();
                 }
                 Memory::Fresh

@@ -7,9 +7,15 @@
 //!
 //! A page that becomes dirty is not seen, just as its use is not seen. Whether it must be written is found out where it
 //! is for an anonymous folio: when it leaves limbo its bytes are compared with those that were read (`Unchanged`). A
-//! clean page is dropped; that costs a hash, and no slot. A page that could not be written is known to be dirty from
-//! then on, and waits in limbo, without another try until the store, or the file, is said to take something
-//! ([`Event::RetryStore`](crate::Event::RetryStore)).
+//! clean page is dropped; that costs a hash, and no slot.
+//!
+//! *A page that could not be written is stranded*: it is known to be dirty from then on, and waits in limbo, without
+//! another try until files are said to take something ([`Event::RetryStore`](crate::Event::RetryStore)). Nothing else
+//! waits with it: other pages of files are asked for, because they may be clean or another file's, and the store is. A
+//! scan passes over stranded folios as it does over folios that a full store does not take. They do not count as limbo
+//! where its length is judged, as they are no test of what is in use; otherwise a file of the size of limbo that takes
+//! nothing would keep mapped memory from leaving. When nothing but stranded folios is left, faults are served above the
+//! limit ([`store_full`](crate::ops::store_full)).
 //!
 //! *A private region* reads a file and never writes it. A folio that was read there is saved like an anonymous one when
 //! it leaves, unless it still is what was read: then it is dropped, and its entry is empty again. Whichever of its
@@ -84,6 +90,15 @@ impl Core {
         Reply::Done
     }
 
+    /// Whether a folio in limbo is not offered now, because the store or its file has taken nothing of late.
+    pub(crate) fn waits_for_room(&self, folio: &Folio) -> bool {
+        let blocked = match folio.is_in_file() {
+            true => self.files_blocked,
+            false => self.store_blocked,
+        };
+        blocked && folio.must_be_written()
+    }
+
     /// Notes that the file holds the folio's contents, or could not be written.
     pub(crate) fn written_back(&mut self, id: FolioId, folio: &Folio, outcome: Outcome) {
         let pages = u64::from(folio.order.pages().0);
@@ -91,7 +106,7 @@ impl Core {
             Outcome::Stored => self.count(folio.group, |stat| stat.pgpgout += pages),
             Outcome::Unchanged => self.stat.pswpout_unchanged += pages,
             Outcome::StoreFailed | Outcome::StoreFull => {
-                self.store_blocked = true;
+                self.files_blocked = true;
                 self.stat.store_failed += 1;
                 let record = self.folios.get_mut(id);
                 record.set_dirty();

@@ -431,7 +431,7 @@ impl Core {
             }
             self.count_scan(id, by);
             self.unlist(id);
-            if self.store_blocked && folio.must_be_written() || !self.evict(id, by, out) {
+            if self.waits_for_room(&folio) || !self.evict(id, by, out) {
                 self.list_old(id, ListName::Limbo);
                 self.leaving.leaves.swap_remove(number);
                 return true;

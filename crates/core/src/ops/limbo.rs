@@ -27,7 +27,15 @@ impl Core {
     pub(crate) fn in_limbo(&self, vec: VecId) -> u32 {
         let lists = self.lru.get(vec);
         let limbo = [ListName::Limbo, ListName::LimboActive].map(|name| lists.pages_of(name));
-        limbo.into_iter().sum::<u32>() + lists.taking_out
+        limbo.into_iter().sum::<u32>() + lists.taking_out - self.stranded(vec)
+    }
+
+    /// Pages in limbo that wait for their file, as long as these are not offered.
+    fn stranded(&self, vec: VecId) -> u32 {
+        match self.files_blocked {
+            true => self.lru.get(vec).stranded(),
+            false => 0,
+        }
     }
 
     /// Least pages in limbo, so that every folio that leaves memory has been there: the lruvec's share, by its pages,
@@ -57,6 +65,10 @@ impl Core {
         for &kind in lists.kinds() {
             let pages = |name| lists.list(name, kind, part).pages();
             limbo += pages(ListName::Limbo) + pages(ListName::LimboActive);
+            if self.files_blocked {
+                let stranded = |name| lists.list(name, kind, part).stranded();
+                limbo -= stranded(ListName::Limbo) + stranded(ListName::LimboActive);
+            }
             mapped += pages(ListName::Active) + pages(ListName::Inactive);
         }
         let share = self.limbo_share(vec, part == WATCHED);
@@ -79,13 +91,7 @@ impl Core {
             if out.len() >= RECLAIM_BATCH {
                 break;
             }
-            let next = match self.store_blocked {
-                // The usual order has one list for folios that are used again and one for those that are not, and one
-                // of these lists might be gone round for ever.
-                true => self.lru.get(vec).oldest_beside_unchanged(),
-                false => self.next_evicted(vec),
-            };
-            let Some(id) = next else {
+            let Some(id) = self.next_offered(vec) else {
                 break;
             };
             let folio = *self.folios.get(id);
@@ -103,7 +109,7 @@ impl Core {
             self.unlist(id);
             // A store that takes nothing may still hold a folio that has not changed. The others make way for the next
             // scan.
-            if self.store_blocked && folio.must_be_written() {
+            if self.waits_for_room(&folio) {
                 self.waits(id);
                 continue;
             }
@@ -115,6 +121,24 @@ impl Core {
             saves += 1;
         }
         started
+    }
+
+    /// The folio in limbo that a scan comes to next. While something takes nothing the usual order may not do: it has
+    /// one list for folios that are used again and one for those that are not, and one of these lists might be gone
+    /// round for ever.
+    fn next_offered(&self, vec: VecId) -> Option<FolioId> {
+        let lists = self.lru.get(vec);
+        if self.store_blocked {
+            return match lists.oldest_beside_unchanged() {
+                None if !self.files_blocked && lists.stranded() > 0 => lists.oldest_stranded(),
+                oldest => oldest,
+            };
+        }
+        let next = self.next_evicted(vec)?;
+        match self.waits_for_room(self.folios.get(next)) {
+            true => lists.oldest_beside_stranded(),
+            false => Some(next),
+        }
     }
 
     /// Starts the save of a folio in limbo that is on no list now, on behalf of `by`. Returns false when there is no

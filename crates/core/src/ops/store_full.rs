@@ -18,11 +18,15 @@
 //! *When to give up.* Each list in limbo counts the folios that may leave without a write. When there are none, and the
 //! sweep has come to its end, a fault is served above the limit.
 //!
+//! *Files* that take nothing block no store: only what waits for them stays ([`file`](crate::ops::file)). They too may
+//! leave no other way than to go above the limit.
+//!
 //! A wrong guess, when the store is larger than it seemed, costs one more write of a folio that came in when it goes.
 
+use crate::addr::Order;
 use crate::command::Commands;
 use crate::ids::{FolioId, GroupId, ListName, SlotId, VecId};
-use crate::limits::{ANSWER_COMMANDS, SLOT_SWEEP};
+use crate::limits::{ANSWER_COMMANDS, LOAD_RESERVE, SLOT_SWEEP};
 use crate::machine::Core;
 use crate::tables::folio::{Folio, State};
 use crate::tables::lru::Lruvec;
@@ -119,16 +123,32 @@ impl Core {
         gave || self.room.sweep > 0 || self.room.held_twice
     }
 
-    /// Whether a store that takes nothing leaves no other way than to serve a fault of `scope` above the limit.
+    /// Whether a store or files that take nothing leave no other way than to serve a fault of `scope` above the limit.
     pub(crate) fn store_ends_it(&mut self, scope: GroupId, out: &mut Commands) -> bool {
-        if !self.store_blocked || self.releasing > 0 {
+        if !(self.store_blocked || self.files_blocked) || self.releasing > 0 {
             return false;
         }
         let below = |vec| self.groups.is_below(self.lru.group(vec), scope);
-        let may_leave = |(vec, lists): (VecId, &Lruvec)| {
-            below(vec) && lists.oldest_beside_unchanged().is_some()
-        };
+        let may_leave =
+            |(vec, lists): (VecId, &Lruvec)| below(vec) && self.something_leaves(vec, lists);
         !self.lru.iter().any(may_leave) && !self.give_slots_up(out)
+    }
+
+    /// Whether something of a lruvec may leave limbo, or come to it and leave then.
+    fn something_leaves(&self, vec: VecId, lists: &Lruvec) -> bool {
+        if self.store_blocked {
+            let is_offered = !self.files_blocked && lists.stranded() > 0;
+            return is_offered || lists.oldest_beside_unchanged().is_some();
+        }
+        let limbo = [ListName::Limbo, ListName::LimboActive].map(|name| lists.pages_of(name));
+        let mapped = lists.evictable() - limbo.into_iter().sum::<u32>();
+        // Folios in limbo that wait for their file may have taken all places to which others could be taken out.
+        let has_place = self.frames.holes(Order::ZERO, self.lru.node(vec)) > LOAD_RESERVE
+            || self.frames.spare_pages() > 0;
+        let is_moving = !self.is_quiet() || lists.taking_out > 0;
+        is_moving
+            || lists.oldest_beside_stranded().is_some()
+            || mapped > 0 && has_place && !lists.is_stuck()
     }
 
     /// Mapped folios that have a slot, for checks. There are none while the store is full and a fault goes above the

@@ -209,6 +209,11 @@ impl Folio {
         }
     }
 
+    /// Whether the folio's file did not take it when it was last asked.
+    pub(crate) fn is_stranded(&self) -> bool {
+        self.is_in_file() && self.marks & DIRTY != 0
+    }
+
     pub(crate) fn set_dirty(&mut self) {
         self.marks |= DIRTY;
     }

@@ -43,6 +43,9 @@ pub(crate) struct List {
     /// How many of the folios are [exceptions](is_exception). Whether a folio is an exception changes only while it
     /// is on no list.
     exceptions: u32,
+    /// Pages of the folios that are [stranded](Folio::is_stranded). Whether a folio is changes only while it is on no
+    /// list, too.
+    stranded: u32,
     /// The youngest [marked](Self::mark) folio.
     mark: u32,
 }
@@ -56,6 +59,7 @@ impl List {
             pages: 0,
             folios: 0,
             exceptions: 0,
+            stranded: 0,
             mark: END,
         }
     }
@@ -73,6 +77,11 @@ impl List {
     /// How many of the list's folios are [exceptions](is_exception).
     pub(crate) fn exceptions(&self) -> u32 {
         self.exceptions
+    }
+
+    /// Pages of the list's folios that are [stranded](Folio::is_stranded).
+    pub(crate) fn stranded(&self) -> u32 {
+        self.stranded
     }
 
     /// The oldest folio.
@@ -132,6 +141,7 @@ impl List {
             debug_assert_eq!(folio.list, self.name, "{id:?} is not on this list");
             folio.list = ListName::None;
             self.exceptions -= u32::from(is_exception(folio, self.name));
+            self.stranded -= stranded_pages(folio);
             (folio.prev, folio.next, folio.order.pages().0)
         };
         if prev == END {
@@ -158,8 +168,16 @@ impl List {
         folio.prev = prev;
         folio.next = next;
         self.exceptions += u32::from(is_exception(folio, self.name));
+        self.stranded += stranded_pages(folio);
         self.pages += folio.order.pages().0;
         self.folios += 1;
+    }
+}
+
+fn stranded_pages(folio: &Folio) -> u32 {
+    match folio.is_stranded() {
+        true => folio.order.pages().0,
+        false => 0,
     }
 }
 
@@ -259,9 +277,35 @@ impl Lruvec {
     /// The oldest folio of a list in limbo where a folio may leave without a write. A caller that puts each folio
     /// that must be written at the young end, and then takes the next, comes to that folio.
     pub(crate) fn oldest_beside_unchanged(&self) -> Option<FolioId> {
+        self.limbo_lists()
+            .find(|list| list.exceptions() > 0)?
+            .oldest()
+    }
+
+    /// The oldest folio of a list in limbo that has others than [stranded](Folio::is_stranded) ones. As
+    /// [above](Self::oldest_beside_unchanged), a caller that puts each of these at the young end comes to one of the
+    /// others.
+    pub(crate) fn oldest_beside_stranded(&self) -> Option<FolioId> {
+        self.limbo_lists()
+            .find(|list| list.pages() > list.stranded())?
+            .oldest()
+    }
+
+    /// The oldest folio of a list in limbo that has [stranded](Folio::is_stranded) ones.
+    pub(crate) fn oldest_stranded(&self) -> Option<FolioId> {
+        self.limbo_lists()
+            .find(|list| list.stranded() > 0)?
+            .oldest()
+    }
+
+    /// Pages of [stranded](Folio::is_stranded) folios in limbo.
+    pub(crate) fn stranded(&self) -> u32 {
+        self.limbo_lists().map(List::stranded).sum()
+    }
+
+    fn limbo_lists(&self) -> impl Iterator<Item = &List> {
         let limbo = [ListName::Limbo, ListName::LimboActive].into_iter();
-        let mut lists = limbo.flat_map(|name| self.lists(name));
-        lists.find(|list| list.exceptions() > 0)?.oldest()
+        limbo.flat_map(|name| self.lists(name))
     }
 
     /// Pages on all lists of the lruvec.

@@ -1,11 +1,12 @@
-//! A file whose medium fails: the error is of the page and the moment.
+//! Files whose medium fails: the error is of the page and the moment, and of no other memory.
 
 use crate::{Advice, Delivery, FileError, Manager, Order, StoreKind};
 use millpond_core::{Backing, Descriptors, FileFault, Kind, PAGE_SIZE, WriteFault};
 use rustix::io::Errno;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Barrier};
+use std::time::Instant;
 
 /// A file of which one page cannot be read. Each byte of a page is the page's number.
 struct Failing {
@@ -140,4 +141,91 @@ fn two_threads_that_ask_again_for_a_page_lose_nothing_that_was_written_to_it() {
         lost += usize::from(bytes != [0xa0, 0xa1, number as u8]);
     }
     assert_eq!((failed, lost), (PAGES, 0));
+}
+
+/// A file that takes nothing. Each page counts as changed.
+struct Refusing {
+    refuses: AtomicBool,
+    asked: AtomicU64,
+    written: AtomicU64,
+}
+
+impl Backing for Refusing {
+    fn read(&self, _: u32, out: &mut [u8], _: Descriptors) -> Result<(), FileFault> {
+        out.fill(0);
+        Ok(())
+    }
+
+    fn is_as_read(&self, _: u32, _: &[u8]) -> bool {
+        false
+    }
+
+    fn forget(&self, _: Range<u32>) {}
+
+    fn write_back(&self, _: u32, bytes: &[u8], _: Descriptors) -> Result<bool, FileFault> {
+        self.asked.fetch_add(1, SeqCst);
+        if self.refuses.load(SeqCst) {
+            return Err(FileFault::Io(Errno::NOSPC.raw_os_error()));
+        }
+        let pages = (bytes.len() / PAGE_SIZE) as u64;
+        self.written.fetch_add(pages, SeqCst);
+        Ok(true)
+    }
+
+    fn sync(&self) -> Result<(), FileFault> {
+        Ok(())
+    }
+
+    fn ram_bytes(&self) -> u64 {
+        0
+    }
+}
+
+/// A file that took nothing kept reclaim from asking the store, too: an anonymous region beside it stayed in memory, as
+/// much of it as was touched, above the budget. Beside a file that fills a third of the budget with what it does not
+/// take, a region of four budgets keeps to the rest; and when the file takes something again, all of it goes there.
+#[test]
+fn a_file_that_takes_nothing_leaves_the_region_beside_it_alone() {
+    const BUDGET: usize = 24 << 20;
+    for delivery in [Delivery::InThread, Delivery::Handler] {
+        let manager = Manager::builder()
+            .ram(BUDGET as u64)
+            .store(StoreKind::compressed_ram())
+            .store_outside_budget(true)
+            .delivery(delivery);
+        let manager = manager.build().unwrap();
+        let file = Arc::new(Refusing {
+            refuses: AtomicBool::new(true),
+            asked: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+        });
+        let bytes = BUDGET / 3;
+        let stuck = manager.file_region(bytes, Kind::File, Arc::clone(&file) as _);
+        let stuck = stuck.unwrap();
+        stuck.populate(0..bytes).unwrap();
+        stuck.advise(0..bytes, Advice::PageOut).unwrap();
+        let mut healthy = manager.region(4 * BUDGET).unwrap();
+        for round in 1..=3_u8 {
+            for page in healthy.as_mut_slice().chunks_mut(PAGE_SIZE) {
+                assert!(page[1..].iter().all(|&byte| byte == round - 1));
+                page[1..].fill(round);
+            }
+        }
+        let stats = manager.stats();
+        assert!(file.asked.load(SeqCst) > 0, "{delivery:?}");
+        assert_eq!(file.written.load(SeqCst), 0);
+        assert_eq!(stats.vm.over_limit, 0, "{delivery:?}: {stats:#?}");
+        // Folios in flight come on top.
+        assert!(
+            stats.peak_bytes <= (BUDGET + (1 << 20)) as u64,
+            "{stats:#?}"
+        );
+        file.refuses.store(false, SeqCst);
+        // The file is asked again once a second.
+        let since = Instant::now();
+        while file.written.load(SeqCst) < (bytes / PAGE_SIZE) as u64 {
+            healthy.as_mut_slice().fill(9);
+            assert!(since.elapsed().as_secs() < 60, "{:#?}", manager.stats());
+        }
+    }
 }

@@ -29,8 +29,7 @@ impl Lruvec {
             &mut self.workingset.streams,
         );
         if longer {
-            let runs = step.run >= PASSING_RUN && step.window > Order::ZERO;
-            return runs && streams.passed(at, step.window.pages().0, room);
+            return is_stream(step) && streams.passed(at, step.window.pages().0, room);
         }
         // An inactive page like this would have stayed in memory.
         if !shadow.workingset {
@@ -38,6 +37,19 @@ impl Lruvec {
         }
         false
     }
+
+    /// Whether the page `at`, which has never been in memory, as far as is known, belongs to a stream whose folios
+    /// should be dropped behind it: one over `file` pages of a file that memory cannot hold.
+    pub(crate) fn stream_passes_file(&mut self, at: PageIndex, file: u32, step: Step) -> bool {
+        let room = self.pages();
+        let streams = &mut self.workingset.streams;
+        file >= room && is_stream(step) && streams.passed(at, step.window.pages().0, room)
+    }
+}
+
+/// Whether a step is one of a run that may be a stream longer than memory.
+fn is_stream(step: Step) -> bool {
+    step.run >= PASSING_RUN && step.window > Order::ZERO
 }
 
 impl Core {

@@ -39,6 +39,11 @@ impl Core {
                 .balance
                 .note_cost(kind, pages as u32, price, all, most);
         }
+        if shadow == 0 && kind == FILE && folio.kind() != Kind::Direct {
+            let file = self.regions.of(page).map_or(0, |region| region.range.len.0);
+            let lists = self.lru.get_mut(vec);
+            passes = lists.stream_passes_file(page, file, step);
+        }
         let restored = near && found.is_some_and(|shadow| shadow.workingset);
         let [refaults, activated, restored] =
             [found.is_some(), near, restored].map(|so| u64::from(so) * pages);

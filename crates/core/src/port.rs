@@ -446,6 +446,11 @@ pub trait Backing: Send + Sync {
     /// and where the file may hold a part of it, it does so whatever is in memory later.
     fn write_back(&self, first: u32, bytes: &[u8], table: Descriptors) -> Result<bool, WriteFault>;
 
+    /// Whether what is written to the memory goes to the file: whether [`write_back`](Self::write_back) may write.
+    fn is_written(&self) -> bool {
+        false
+    }
+
     /// Waits until the device has what was written.
     ///
     /// # Errors

@@ -350,3 +350,18 @@ fn memory_full_of_what_waits_for_its_file_ends_above_the_limit() {
     }
     assert!(bench.0.stats().over_limit > 0);
 }
+
+/// A first scan of a file longer than memory put out all that was used again and again beside it: its pages had no
+/// shadows yet, so nobody knew that memory could not keep them. A file that fits is left alone.
+#[test]
+fn a_first_stream_over_a_file_longer_than_memory_is_dropped_behind() {
+    for (pages, is_dropped) in [(400, true), (40, false)] {
+        let mut bench = small(64);
+        let range = file(&mut bench, pages);
+        for page in range.pages() {
+            touch(&mut bench, page);
+        }
+        let dropped = bench.0.stats().drop_behind;
+        assert_eq!(dropped > 0, is_dropped, "{dropped} of {pages}");
+    }
+}

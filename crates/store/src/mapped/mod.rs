@@ -6,7 +6,8 @@
 //!
 //! *Past the page cache.* A page that is in a frame needs no second copy in the page cache, which no budget holds. So
 //! the file is opened once more for direct reads; where the file system does not open it so, or refuses the first such
-//! read, reads go by the page cache. The kernel writes out what is new in the page cache before it reads directly.
+//! read, reads go by the page cache. The kernel writes out what is new in the page cache before it reads directly. Large
+//! reads go through memory in one piece (`bounce.rs`).
 //!
 //! *Writes that fail.* A run of changed pages is one write. Should that fail, each page is written by itself, so that
 //! one that cannot be written keeps none of the others from the file. A write that failed may have written a part of a
@@ -17,21 +18,24 @@
 //! the kernel's own mappings. A page that begins behind the end is an error, and so is a run of pages of which the last
 //! does: the caller asks again for each of them.
 
+mod bounce;
 mod open;
 mod sums;
 
 pub use open::{Access, DataFile, DataFileError};
 
 use crate::mem::PAGE;
+use bounce::Bounce;
 use millpond_core::{Backing, Descriptors, FileFault, WriteFault};
 use open::Usable;
 use rustix::io::{self, Errno};
 use std::ops::Range;
+use std::sync::Arc;
 use sums::Sums;
 
 /// A range of a file, as the pages of a region.
 pub struct MappedFile {
-    file: DataFile,
+    file: Arc<DataFile>,
     /// Where the first page begins in the file.
     start: u64,
     /// What the pages in memory were when they were read. There is none where the memory is only read.
@@ -39,18 +43,28 @@ pub struct MappedFile {
     /// The bytes of the file that are written back: those of the range, and none beside it in its first and last page.
     /// There are none where the file is never written.
     own: Range<u64>,
+    /// Memory in one piece for large reads, if there is any.
+    bounce: Option<Arc<Bounce>>,
+    /// RAM of that memory, for the file that has made it.
+    bounce_bytes: u64,
 }
 
 impl MappedFile {
     /// The pages that hold `range` of the file. The first begins at a multiple of 4,096, at `range` or before it.
     /// Their memory is only read.
     #[must_use]
-    pub fn read_only(file: DataFile, range: &Range<u64>) -> Self {
+    pub fn read_only(file: impl Into<Arc<DataFile>>, range: &Range<u64>) -> Self {
+        let (bounce, made) = match Bounce::shared() {
+            Ok((bounce, made)) => (Some(bounce), made),
+            Err(_) => (None, false),
+        };
         Self {
-            file,
+            file: file.into(),
             start: range.start / PAGE as u64 * PAGE as u64,
             sums: None,
             own: 0..0,
+            bounce,
+            bounce_bytes: if made { bounce::BYTES as u64 } else { 0 },
         }
     }
 
@@ -58,7 +72,11 @@ impl MappedFile {
     ///
     /// # Errors
     /// As [`written`](Self::written).
-    pub fn shared(file: DataFile, range: &Range<u64>, most: usize) -> Result<Self, Errno> {
+    pub fn shared(
+        file: impl Into<Arc<DataFile>>,
+        range: &Range<u64>,
+        most: usize,
+    ) -> Result<Self, Errno> {
         Ok(Self {
             own: range.clone(),
             ..Self::written(file, range, most)?
@@ -69,7 +87,11 @@ impl MappedFile {
     ///
     /// # Errors
     /// The system has no memory for the table of what was read, or no random bytes for its key.
-    pub fn written(file: DataFile, range: &Range<u64>, most: usize) -> Result<Self, Errno> {
+    pub fn written(
+        file: impl Into<Arc<DataFile>>,
+        range: &Range<u64>,
+        most: usize,
+    ) -> Result<Self, Errno> {
         let pages = (range.end.div_ceil(PAGE as u64) - range.start / PAGE as u64) as usize;
         Ok(Self {
             sums: Some(Sums::new(pages.min(most))?),
@@ -84,7 +106,7 @@ impl MappedFile {
     fn fill(&self, out: &mut [u8], offset: u64, table: Descriptors) -> Result<usize, Errno> {
         let aligned = out.as_ptr().addr().is_multiple_of(PAGE);
         let done = match self.file.direct(table).filter(|_| aligned) {
-            Some(direct) => match fill_from(&direct, out, offset) {
+            Some(direct) => match self.fill_direct(&direct, out, offset) {
                 Err(Errno::INVAL) => {
                     self.file.refuse_direct();
                     0
@@ -110,6 +132,25 @@ impl MappedFile {
 }
 
 impl MappedFile {
+    /// Reads past the page cache as [`fill_from`] does: a large read through memory in one piece, if some is free.
+    fn fill_direct(&self, fd: &Usable<'_>, out: &mut [u8], offset: u64) -> Result<usize, Errno> {
+        let bounce = self.bounce.as_ref().filter(|_| out.len() >= bounce::LEAST);
+        let Some(mut part) = bounce.and_then(|bounce| bounce.take()) else {
+            return fill_from(fd, out, offset);
+        };
+        let mut done = 0;
+        for out in out.chunks_mut(part.bytes().len()) {
+            let bytes = &mut part.bytes()[..out.len()];
+            let read = fill_from(fd, bytes, offset + done as u64)?;
+            out[..read].copy_from_slice(&bytes[..read]);
+            done += read;
+            if read < out.len() {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
     /// Writes pages to the file, past the page cache where that can be. Of bytes that are not the range's own none is
     /// written, as somebody else may write them.
     fn write(&self, first: u32, bytes: &[u8], table: Descriptors) -> Result<(), FileFault> {
@@ -258,6 +299,10 @@ impl Backing for MappedFile {
         result.map(|()| any)
     }
 
+    fn is_written(&self) -> bool {
+        !self.own.is_empty()
+    }
+
     fn sync(&self) -> Result<(), FileFault> {
         let fd = self.file.cached(Descriptors::OfProgram);
         let synced = fd.and_then(rustix::fs::fdatasync);
@@ -271,7 +316,7 @@ impl Backing for MappedFile {
     }
 
     fn ram_bytes(&self) -> u64 {
-        self.sums.as_ref().map_or(0, Sums::ram_bytes)
+        self.bounce_bytes + self.sums.as_ref().map_or(0, Sums::ram_bytes)
     }
 }
 

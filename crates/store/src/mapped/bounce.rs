@@ -1,0 +1,119 @@
+//! Memory in one piece that large reads go through.
+//!
+//! A read past the page cache goes from the device to the pages of its buffer. A frame's pages are seldom neighbours in
+//! the machine's memory: they have gone round between program and pool one by one. So a read of 1 MiB is 256 pieces to
+//! the device, which is what a request may have at most, and devices pay by the piece: on a virtual disk such reads gave
+//! 300 MiB a second, and reads into a huge page 1,860, whatever the number that was under way. So a large read goes to
+//! a part of a huge page first, and is copied from there, at ten times the device's rate.
+//!
+//! There is one huge page for all files of a process, in four parts, since four threads read a stream ([`Part`]). A
+//! part is taken by one atomic operation; a thread that finds none free reads into its frame. Where the kernel has no
+//! huge page to give, all this is a copy in vain.
+
+use crate::mem::{Mapping, PAGE};
+use millpond_sync::{Rank, Ranked};
+use rustix::io::Errno;
+use rustix::mm::{self, Advice};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+/// Bytes of the huge page.
+pub(super) const BYTES: usize = 2 << 20;
+/// Parts of it.
+const PARTS: usize = 4;
+/// Bytes of a part: the length of one read.
+const PART: usize = BYTES / PARTS;
+/// Fewest bytes of a read that goes through it: shorter ones are paid by the call.
+pub(super) const LEAST: usize = 8 * PAGE;
+
+/// The huge page of a process, while there are files that use it.
+static SHARED: Ranked<Weak<Bounce>> = Ranked::new(Rank::Files, Weak::new());
+
+/// A huge page in parts. See the [module](self).
+pub(super) struct Bounce {
+    memory: Mapping,
+    taken: [AtomicBool; PARTS],
+}
+
+/// A part that a thread has taken.
+pub(super) struct Part<'a> {
+    bounce: &'a Bounce,
+    number: usize,
+}
+
+impl Bounce {
+    /// The process's, and whether it was made by this call. It takes memory when it is first used.
+    ///
+    /// # Errors
+    /// The system has no addresses for it.
+    pub(super) fn shared() -> Result<(Arc<Self>, bool), Errno> {
+        if let Some(bounce) = SHARED.lock().upgrade() {
+            return Ok((bounce, false));
+        }
+        let made = Arc::new(Self::new()?);
+        let mut shared = SHARED.lock();
+        if let Some(bounce) = shared.upgrade() {
+            return Ok((bounce, false));
+        }
+        *shared = Arc::downgrade(&made);
+        Ok((made, true))
+    }
+
+    fn new() -> Result<Self, Errno> {
+        let memory = Mapping::aligned(BYTES)?;
+        // SAFETY: the range is the mapping's, and the advice does not change its contents. Where it is refused the
+        // memory is of small pages.
+        let _ = unsafe { mm::madvise(memory.as_ptr().cast(), BYTES, Advice::LinuxHugepage) };
+        let taken = [const { AtomicBool::new(false) }; PARTS];
+        Ok(Self { memory, taken })
+    }
+
+    /// A part that no thread has, if there is one.
+    pub(super) fn take(&self) -> Option<Part<'_>> {
+        let free = |taken: &AtomicBool| !taken.swap(true, Ordering::Acquire);
+        let number = self.taken.iter().position(free)?;
+        let bounce = self;
+        Some(Part { bounce, number })
+    }
+}
+
+impl Part<'_> {
+    /// The part's bytes.
+    pub(super) fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: the part lies in the mapping, which is readable, writable and initialised (zeros at first), and no
+        // other thread has it while this value lives.
+        unsafe {
+            let start = self.bounce.memory.as_ptr().add(self.number * PART);
+            std::slice::from_raw_parts_mut(start, PART)
+        }
+    }
+}
+
+impl Drop for Part<'_> {
+    fn drop(&mut self) {
+        self.bounce.taken[self.number].store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_apart_and_free_again_when_they_are_dropped() {
+        let (bounce, _) = Bounce::shared().unwrap();
+        let (same, made) = Bounce::shared().unwrap();
+        assert!(Arc::ptr_eq(&bounce, &same) && !made);
+        let bounce = Bounce::new().unwrap();
+        let mut parts: Vec<_> = (0..PARTS).map(|_| bounce.take().unwrap()).collect();
+        assert!(bounce.take().is_none());
+        for (number, part) in (0..).zip(&mut parts) {
+            part.bytes().fill(number);
+        }
+        for (number, part) in (0..).zip(&mut parts) {
+            assert!(part.bytes().iter().all(|&byte| byte == number));
+        }
+        parts.pop();
+        assert!(bounce.take().is_some());
+    }
+}

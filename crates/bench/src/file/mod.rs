@@ -12,7 +12,7 @@
 //! | `millpond` | a region over the file, under a manager with the budget |
 //! | `kernel` | `mmap` of the file, which is what `np.memmap` does, in a memory cgroup of the budget |
 //! | `kernel_advised` | the same, and the kernel is told how the file will be read |
-//! | `device` | reads by the call, past the page cache, four of 1 MiB at a time: in the part `sequential` only |
+//! | `device` | reads by the call, past the page cache, four of 2 MiB at a time, into huge pages: in the part `sequential` only |
 //!
 //! The kernel charges the page cache that a process fills to the process's group, so a group of the budget is what holds
 //! a mapped file to a budget. Millpond's side has a group too, without a limit: what it fills of the page cache counts

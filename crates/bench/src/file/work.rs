@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::{io, thread};
 
-/// Bytes of one direct read, and how many of them are under way at once.
-const DEVICE_READ: usize = 1 << 20;
+/// Bytes of one direct read, a huge page's, and how many of them are under way at once.
+const DEVICE_READ: usize = 2 << 20;
 const DEVICE_READS: usize = 4;
 /// Times that the hot set is gone through before the scan begins.
 const WARM_PASSES: u32 = 4;
@@ -190,7 +190,7 @@ fn device(path: &Path, bytes: usize) -> Result<Outcome, Failure> {
     let file = open_direct(path)?;
     let clock = Clock::start();
     let stripe = |number: usize| -> io::Result<u64> {
-        let mut buffer = Mapping::new(DEVICE_READ, Pages::Small)?;
+        let mut buffer = Mapping::new(DEVICE_READ, Pages::Huge)?;
         let mut wrong = 0;
         let mut at = number * DEVICE_READ;
         while at < bytes {

@@ -51,4 +51,5 @@ pub use error::OpenError;
 pub use file::{FileStore, FileStoreConfig, IO_OF_STORE, Location};
 pub use mapped::{Access, DataFile, DataFileError, MappedFile};
 pub use null::Null;
+pub use pieces::{Entry, Pieces};
 pub use spill::Spill;

@@ -6,7 +6,7 @@ use millpond_sync::{Rank, Ranked};
 use rustix::io::Errno;
 use std::marker::PhantomData;
 use std::mem::size_of;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
 /// Number of entries of a piece.
 pub(crate) const PIECE: usize = 4096;
@@ -15,10 +15,24 @@ pub(crate) const PIECE: usize = 4096;
 ///
 /// # Safety
 /// Zeros are a valid value, nothing is to be dropped, and any thread may use a reference.
-pub(crate) unsafe trait Entry {}
+pub unsafe trait Entry {}
+
+// SAFETY: the array is made of atomics, for which zeros are valid and which any thread may use.
+unsafe impl<const N: usize> Entry for [AtomicU64; N] {}
 
 /// An array of entries that are zeros at first.
-pub(crate) struct Pieces<T> {
+///
+/// ```
+/// use millpond_store::Pieces;
+/// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+///
+/// let words = Pieces::<[AtomicU64; 2]>::new(1 << 32)?;
+/// assert!(words.get(7_000_000).is_none());
+/// let [first, _] = words.get_or_grow(7_000_000).unwrap();
+/// first.store(1, Relaxed);
+/// # Ok::<(), rustix::io::Errno>(())
+/// ```
+pub struct Pieces<T> {
     /// Pointers to pieces, null where there is none yet.
     directory: Mapping,
     /// Number of pointers in the directory.
@@ -34,7 +48,10 @@ impl<T: Entry> Pieces<T> {
     const BYTES: usize = PIECE * size_of::<T>();
 
     /// Makes an array of `len` entries.
-    pub(crate) fn new(len: u64) -> Result<Self, Errno> {
+    ///
+    /// # Errors
+    /// The kernel gives no address space for the directory.
+    pub fn new(len: u64) -> Result<Self, Errno> {
         let most = len.div_ceil(PIECE as u64) as usize;
         Ok(Self {
             directory: Mapping::new(most * size_of::<AtomicPtr<T>>())?,
@@ -52,7 +69,7 @@ impl<T: Entry> Pieces<T> {
     }
 
     /// The entry `index`, if its piece is mapped.
-    pub(crate) fn get(&self, index: u64) -> Option<&T> {
+    pub fn get(&self, index: u64) -> Option<&T> {
         let piece = self.directory().get(index as usize / PIECE)?.load(Acquire);
         // SAFETY: a piece that is published is mapped, holds `PIECE` entries and lives as long as `self`. Zeros are
         // valid entries.
@@ -61,7 +78,7 @@ impl<T: Entry> Pieces<T> {
 
     /// The entry `index`, whose piece is mapped if it has to be. The answer is `None` when there is no memory for it,
     /// or it lies behind the array.
-    pub(crate) fn get_or_grow(&self, index: u64) -> Option<&T> {
+    pub fn get_or_grow(&self, index: u64) -> Option<&T> {
         if let Some(entry) = self.get(index) {
             return Some(entry);
         }
@@ -83,7 +100,7 @@ impl<T: Entry> Pieces<T> {
     }
 
     /// The most RAM that the pieces and the directory take.
-    pub(crate) fn ram_bytes(&self) -> u64 {
+    pub fn ram_bytes(&self) -> u64 {
         let directory = (self.end.load(Relaxed) as usize * 8).next_multiple_of(PAGE);
         self.piece_bytes() + directory as u64
     }

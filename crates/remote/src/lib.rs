@@ -2,6 +2,24 @@
 //!
 //! [`RemoteStore`] is a [`Store`](millpond_core::port::Store) that puts a remote one behind another store. What does not
 //! fit there any more is packed into objects ([`format`]), sealed, and sent by a thread of its own through OpenDAL: to
-//! S3 and what speaks it, to Redis and what speaks it, to a directory.
+//! S3 and what speaks it, to Redis and what speaks it, to a directory. [`clean`] removes what runs have left that were
+//! killed.
+//!
+//! `docs/remote.md` says what that costs and promises.
 
+mod ahead;
+mod client;
 pub mod format;
+mod health;
+mod lease;
+mod objects;
+mod packer;
+mod requests;
+mod table;
+mod tier;
+mod url;
+
+pub use lease::{CleanError, Cleaned, clean};
+pub use requests::{RemoteError, TimeLimits};
+pub use tier::{PATIENCE, RemoteConfig, RemoteOpenError, RemoteStats, RemoteStore};
+pub use url::{RemoteUrl, UrlError};

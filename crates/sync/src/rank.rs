@@ -72,6 +72,14 @@ ranks! {
     Board,
     /// The turn to compress again what a store keeps in RAM.
     Recompression,
+    /// The order in which slots leave for a remote store.
+    RemoteQueue,
+    /// The objects of a remote store.
+    RemoteObjects,
+    /// The seats at which faults wait for a remote store.
+    RemoteSeats,
+    /// What the thread that packs for a remote store is told, and what it tells.
+    RemotePacker,
     /// Seats of a store's scratch memory.
     Scratches,
     /// Bookkeeping of compressed RAM.

@@ -35,6 +35,7 @@ mod seal;
 
 pub use encode::{Decoder, Encoder};
 pub use pack::{ChunkEntry, Pack, Packed, open_directory};
+pub(crate) use seal::fill_at_random;
 pub use seal::{ChunkName, RunKey};
 
 use millpond_core::PAGE_SIZE;

@@ -1,0 +1,170 @@
+//! Reading ahead: what left memory together comes back together.
+//!
+//! A request takes milliseconds however few bytes it brings. Slots are packed in the order in which they left memory, so
+//! a program that reads in that order finds what it needs next behind what it has just got. A load that continues where
+//! an earlier one ended, in the same object or at the beginning of the next, doubles how much is fetched beyond it, up
+//! to the end of the object. Any other load fetches only what it needs. What was fetched too much is kept, sealed as it
+//! is, until the bytes there may be are used up; the oldest goes first.
+//!
+//! When the guess is wrong, the bytes were paid for and not used: at most as many as the stream had used before.
+
+use crate::format::{PREAMBLE, UNIT};
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Streams that are followed at once.
+const STREAMS: usize = 8;
+/// Units that are fetched beyond the first load that continues a stream: 64 KiB.
+const FIRST: u32 = (64 << 10) / UNIT as u32;
+/// Units between two loads that still are one stream. Slots that died leave such gaps.
+const GAP: u32 = (64 << 10) / UNIT as u32;
+
+#[derive(Clone, Copy)]
+struct Stream {
+    object: u64,
+    end: u32,
+    window: u32,
+}
+
+struct Kept {
+    object: u64,
+    units: Range<u32>,
+    bytes: Vec<u8>,
+}
+
+/// What was fetched ahead. The module's documentation describes it.
+pub(crate) struct Ahead {
+    most: usize,
+    held: usize,
+    streams: VecDeque<Stream>,
+    kept: VecDeque<Kept>,
+}
+
+impl Ahead {
+    /// Keeps up to `most` bytes. With none, nothing is fetched ahead.
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            most,
+            held: 0,
+            streams: VecDeque::new(),
+            kept: VecDeque::new(),
+        }
+    }
+
+    /// The bytes of these units, if they are here.
+    pub(crate) fn find(&mut self, object: u64, units: &Range<u32>) -> Option<Vec<u8>> {
+        let has = |kept: &&Kept| {
+            kept.object == object && kept.units.start <= units.start && units.end <= kept.units.end
+        };
+        let kept = self.kept.iter().find(has)?;
+        let start = (units.start - kept.units.start) as usize * UNIT;
+        let len = units.len() * UNIT;
+        Some(kept.bytes[start..start + len].to_vec())
+    }
+
+    /// The units to fetch for a load of `units` in an object whose chunks end at `end`.
+    pub(crate) fn plan(&mut self, object: u64, units: &Range<u32>, end: u32) -> Range<u32> {
+        let begin = (PREAMBLE / UNIT) as u32;
+        let continues = |stream: &Stream| {
+            let here =
+                stream.object == object && (stream.end..=stream.end + GAP).contains(&units.start);
+            let next =
+                stream.object + 1 == object && units.start <= begin + GAP && stream.window > 0;
+            here || next
+        };
+        let window = match self.streams.iter().position(continues) {
+            Some(at) => self
+                .streams
+                .remove(at)
+                .map_or(0, |stream| (2 * stream.window).max(FIRST)),
+            None => 0,
+        };
+        let most = (self.most / UNIT) as u32;
+        let window = window.min(most);
+        self.note(Stream {
+            object,
+            end: units.end,
+            window,
+        });
+        units.start..(units.end + window).min(end.max(units.end))
+    }
+
+    /// A load was served from what is here: its stream goes on.
+    pub(crate) fn passed(&mut self, object: u64, units: &Range<u32>) {
+        let follows = |stream: &&mut Stream| {
+            stream.object == object && (stream.end..=stream.end + GAP).contains(&units.start)
+        };
+        if let Some(stream) = self.streams.iter_mut().find(follows) {
+            stream.end = units.end;
+        }
+    }
+
+    fn note(&mut self, stream: Stream) {
+        if self.streams.len() == STREAMS {
+            self.streams.pop_front();
+        }
+        self.streams.push_back(stream);
+    }
+
+    /// Keeps what was fetched.
+    pub(crate) fn keep(&mut self, object: u64, units: Range<u32>, bytes: Vec<u8>) {
+        if bytes.len() > self.most {
+            return;
+        }
+        self.held += bytes.len();
+        self.kept.push_back(Kept {
+            object,
+            units,
+            bytes,
+        });
+        while self.held > self.most {
+            let oldest = self.kept.pop_front();
+            self.held -= oldest.map_or(0, |kept| kept.bytes.len());
+        }
+    }
+
+    /// Drops what is here of an object: it is gone, or was damaged.
+    pub(crate) fn forget(&mut self, object: u64) {
+        let held = &mut self.held;
+        self.kept.retain(|kept| {
+            let stays = kept.object != object;
+            *held -= if stays { 0 } else { kept.bytes.len() };
+            stays
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_goes_on_is_fetched_ahead() {
+        let mut ahead = Ahead::new(1 << 20);
+        let end = 60_000;
+        assert_eq!(ahead.plan(5, &(1000..1010), end), 1000..1010);
+        assert_eq!(ahead.plan(5, &(40_000..40_010), end), 40_000..40_010);
+        // The first of the two goes on.
+        assert_eq!(ahead.plan(5, &(1010..1020), end), 1010..1020 + FIRST);
+        ahead.passed(5, &(1020..1100));
+        assert_eq!(ahead.plan(5, &(1100..1110), end), 1100..1110 + 2 * FIRST);
+        // And into the next object.
+        assert_eq!(ahead.plan(6, &(1..11), end), 1..11 + 4 * FIRST);
+        // Never beyond the object's end.
+        assert_eq!(ahead.plan(6, &(11..21), 100), 11..100);
+    }
+
+    #[test]
+    fn no_more_is_kept_than_there_may_be() {
+        let mut ahead = Ahead::new(1 << 10);
+        for object in 0..10 {
+            ahead.keep(object, 1..17, vec![object as u8; 256]);
+        }
+        assert!(ahead.held <= 1 << 10);
+        assert_eq!(ahead.find(0, &(1..2)), None);
+        assert_eq!(ahead.find(9, &(2..4)), Some(vec![9; 32]));
+        assert_eq!(ahead.find(9, &(2..18)), None);
+        ahead.forget(9);
+        assert_eq!((ahead.find(9, &(2..4)), ahead.held), (None, 768));
+    }
+}

@@ -1,0 +1,358 @@
+//! The thread that talks to the store, and the seats at which faults wait for it.
+//!
+//! A fault must not call an allocator, and every client of a network does. So the faulting thread only writes what it
+//! wants into a *seat*, wakes the thread of the network, and sleeps until the pages are in the seat's buffer, from which
+//! it copies them. Requesting, checking and decompressing are done by that one thread, by a runtime of its own.
+//!
+//! There are so many seats as requests for faults may be under way. A fault that finds none free waits for one. A fault
+//! that has waited for twice the deadline gives its seat up: whoever was to serve it frees the seat when it ends.
+
+use crate::ahead::Ahead;
+use crate::format::{CHUNK, ChunkName, Damaged, Decoder, RunKey, SLOT_CHUNKS, UNIT};
+use crate::health::Health;
+use crate::requests::{RemoteError, Requests};
+use millpond_sync::{Condvar, Rank, Ranked};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+
+/// Requests for faults that may be under way at once.
+const SEATS: usize = 8;
+
+/// What a fault wants: some chunks of a slot, side by side in one object.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted {
+    /// The number of the object.
+    pub(crate) object: u64,
+    /// The name of the first chunk.
+    pub(crate) first: ChunkName,
+    /// Number of chunks.
+    pub(crate) count: usize,
+    /// The places of the chunks, in units, and of what is behind the last.
+    pub(crate) places: [u32; SLOT_CHUNKS + 1],
+    /// The place behind the last chunk of the object.
+    pub(crate) end: u32,
+}
+
+/// How a load ended, without what would have to be allocated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fetched {
+    Here,
+    Away,
+    Lost,
+    Damaged,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Free,
+    Asked,
+    Working,
+    Done(Fetched),
+    GivenUp,
+}
+
+struct Seat {
+    used: Use,
+    wanted: Option<Wanted>,
+    /// The pages of the chunks, when they are here.
+    buffer: Vec<u8>,
+}
+
+struct Shared {
+    requests: Requests,
+    key: RunKey,
+    /// What the names of all objects begin with.
+    prefix: String,
+    seats: Ranked<[Seat; SEATS]>,
+    /// A seat was freed or served.
+    served: Condvar,
+    asked: Notify,
+    stop: Notify,
+    fetched: AtomicU64,
+}
+
+/// The network's thread, as others see it.
+pub(crate) struct Client {
+    shared: Arc<Shared>,
+    handle: Handle,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Client {
+    /// Starts the thread. Up to `ahead` bytes are kept that no fault has asked for yet.
+    pub(crate) fn start(
+        requests: Requests,
+        key: RunKey,
+        prefix: String,
+        ahead: usize,
+    ) -> std::io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let seat = || Seat {
+            used: Use::Free,
+            wanted: None,
+            buffer: Vec::new(),
+        };
+        let shared = Arc::new(Shared {
+            requests,
+            key,
+            prefix,
+            seats: Ranked::new(Rank::RemoteSeats, std::array::from_fn(|_| seat())),
+            served: Condvar::new(),
+            asked: Notify::new(),
+            stop: Notify::new(),
+            fetched: AtomicU64::new(0),
+        });
+        let handle = runtime.handle().clone();
+        let of_thread = Arc::clone(&shared);
+        let desk = Arc::new(std::sync::Mutex::new(Desk {
+            ahead: Ahead::new(ahead),
+            decoder: Decoder::new()?,
+        }));
+        let thread = std::thread::Builder::new()
+            .name("millpond-remote".into())
+            .spawn(move || {
+                runtime.block_on(async {
+                    tokio::select! {
+                        () = of_thread.stop.notified() => {}
+                        () = serve(&of_thread, &desk) => {}
+                    }
+                });
+                // What is still under way ends here.
+                runtime.shutdown_background();
+            })?;
+        Ok(Self {
+            shared,
+            handle,
+            thread: Some(thread),
+        })
+    }
+
+    pub(crate) fn key(&self) -> &RunKey {
+        &self.shared.key
+    }
+
+    pub(crate) fn health(&self) -> &Health {
+        &self.shared.requests.health
+    }
+
+    /// Bytes that were read from the store.
+    pub(crate) fn fetched_bytes(&self) -> u64 {
+        self.shared.fetched.load(Relaxed)
+    }
+
+    /// RAM of the seats.
+    pub(crate) fn ram_bytes(&self) -> u64 {
+        let seats = self.shared.seats.lock();
+        seats.iter().map(|seat| seat.buffer.capacity() as u64).sum()
+    }
+
+    pub(crate) fn path(&self, object: u64) -> String {
+        object_path(&self.shared.prefix, object)
+    }
+
+    /// Lets the network's thread do something beside all else.
+    pub(crate) fn spawn<F>(&self, work: impl FnOnce(Requests) -> F) -> AbortHandle
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.handle
+            .spawn(work(self.shared.requests.clone()))
+            .abort_handle()
+    }
+
+    /// Brings the pages of some chunks, and lets `take` have them. Called by threads that fault.
+    pub(crate) fn fetch(&self, wanted: &Wanted, take: impl FnOnce(&[u8])) -> Fetched {
+        let limit = Instant::now() + 2 * self.shared.requests.limits.deadline;
+        let mut seats = self.shared.seats.lock();
+        let at = loop {
+            if let Some(at) = seats.iter().position(|seat| seat.used == Use::Free) {
+                break at;
+            }
+            let Some(left) = limit.checked_duration_since(Instant::now()) else {
+                return Fetched::Away;
+            };
+            seats = seats.wait_timeout(&self.shared.served, left);
+        };
+        seats[at].used = Use::Asked;
+        seats[at].wanted = Some(*wanted);
+        self.shared.asked.notify_one();
+        let fetched = loop {
+            if let Use::Done(fetched) = seats[at].used {
+                break fetched;
+            }
+            let Some(left) = limit.checked_duration_since(Instant::now()) else {
+                seats[at].used = Use::GivenUp;
+                return Fetched::Away;
+            };
+            seats = seats.wait_timeout(&self.shared.served, left);
+        };
+        let buffer = std::mem::take(&mut seats[at].buffer);
+        drop(seats);
+        if fetched == Fetched::Here {
+            take(&buffer);
+        }
+        let mut seats = self.shared.seats.lock();
+        seats[at].buffer = buffer;
+        seats[at].used = Use::Free;
+        self.shared.served.notify_all();
+        fetched
+    }
+
+    /// Reads a whole object, for the thread that packs. `None` while the thread of the network ends.
+    pub(crate) fn read_all(&self, object: u64, bytes: u64) -> Option<Result<Vec<u8>, RemoteError>> {
+        let (tell, told) = std::sync::mpsc::channel();
+        let path = self.path(object);
+        self.spawn(move |requests| async move {
+            let read = requests.get(&path, 0..bytes, Ok::<_, Damaged>).await;
+            // The thread that asked may have ended.
+            let _ = tell.send(read);
+        });
+        told.recv().ok()
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.shared.stop.notify_one();
+        // A task may have held the last reference to the store: the thread does not wait for itself.
+        let other = |thread: &JoinHandle<()>| thread.thread().id() != std::thread::current().id();
+        if let Some(thread) = self.thread.take().filter(other) {
+            // A panic there was written to standard error.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The name of an object.
+pub(crate) fn object_path(prefix: &str, object: u64) -> String {
+    format!("{prefix}o/{object:016x}")
+}
+
+/// What the tasks that serve faults share. All of them run on one thread.
+struct Desk {
+    ahead: Ahead,
+    decoder: Decoder,
+}
+
+type SharedDesk = Arc<std::sync::Mutex<Desk>>;
+
+fn desk(desk: &SharedDesk) -> std::sync::MutexGuard<'_, Desk> {
+    desk.lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Begins to serve each seat at which somebody waits.
+async fn serve(shared: &Arc<Shared>, with: &SharedDesk) {
+    loop {
+        shared.asked.notified().await;
+        loop {
+            let mut seats = shared.seats.lock();
+            let Some(at) = seats.iter().position(|seat| seat.used == Use::Asked) else {
+                break;
+            };
+            let seat = &mut seats[at];
+            seat.used = Use::Working;
+            let Some(wanted) = seat.wanted else {
+                seat.used = Use::Done(Fetched::Lost);
+                continue;
+            };
+            let mut buffer = std::mem::take(&mut seat.buffer);
+            drop(seats);
+            let (shared, with) = (Arc::clone(shared), Arc::clone(with));
+            tokio::spawn(async move {
+                let fetched = shared.fetch(&wanted, &mut buffer, &with).await;
+                let mut seats = shared.seats.lock();
+                let seat = &mut seats[at];
+                seat.buffer = buffer;
+                seat.used = match seat.used {
+                    Use::GivenUp => Use::Free,
+                    _ => Use::Done(fetched),
+                };
+                shared.served.notify_all();
+            });
+        }
+    }
+}
+
+impl Shared {
+    /// Brings the wanted pages into `buffer`: from what was fetched ahead, or from the store.
+    async fn fetch(&self, wanted: &Wanted, buffer: &mut Vec<u8>, with: &SharedDesk) -> Fetched {
+        let units = wanted.places[0]..wanted.places[wanted.count];
+        let object = wanted.object;
+        let kept = desk(with).ahead.find(object, &units);
+        if let Some(mut sealed) = kept {
+            let desk = &mut *desk(with);
+            if self
+                .open(wanted, &mut sealed, buffer, &mut desk.decoder)
+                .is_ok()
+            {
+                desk.ahead.passed(object, &units);
+                return Fetched::Here;
+            }
+            desk.ahead.forget(object);
+        }
+        let plan = desk(with).ahead.plan(object, &units, wanted.end);
+        let path = object_path(&self.prefix, object);
+        let bytes = u64::from(plan.start) * UNIT as u64..u64::from(plan.end) * UNIT as u64;
+        let len = bytes.end - bytes.start;
+        let read = self.requests.get(&path, bytes, |all| {
+            let mut sealed = all[..units.len() * UNIT].to_vec();
+            self.open(wanted, &mut sealed, buffer, &mut desk(with).decoder)?;
+            Ok(all)
+        });
+        match read.await {
+            Ok(mut all) => {
+                self.fetched.fetch_add(len, Relaxed);
+                let rest = all.split_off(units.len() * UNIT);
+                let beyond: Range<u32> = units.end..plan.end;
+                if !beyond.is_empty() {
+                    desk(with).ahead.keep(object, beyond, rest);
+                }
+                Fetched::Here
+            }
+            Err(RemoteError::Away { .. }) => Fetched::Away,
+            Err(RemoteError::Lost { .. }) => Fetched::Lost,
+            Err(RemoteError::Damaged { .. }) => Fetched::Damaged,
+        }
+    }
+
+    /// Opens and decompresses all chunks of `sealed` into `buffer`.
+    fn open(
+        &self,
+        wanted: &Wanted,
+        sealed: &mut [u8],
+        buffer: &mut Vec<u8>,
+        decoder: &mut Decoder,
+    ) -> Result<(), Damaged> {
+        let pages = usize::from(wanted.first.pages);
+        let slot = pages * millpond_core::PAGE_SIZE;
+        let start = usize::from(wanted.first.index) * CHUNK;
+        let len = (slot - start).min(wanted.count * CHUNK);
+        buffer.resize(len, 0);
+        let mut rest = sealed;
+        for (number, out) in buffer.chunks_mut(CHUNK).enumerate() {
+            let (place, next) = (wanted.places[number], wanted.places[number + 1]);
+            let (chunk, others) = rest.split_at_mut((next - place) as usize * UNIT);
+            rest = others;
+            let index = wanted.first.index + number as u16;
+            let name = ChunkName {
+                index,
+                ..wanted.first
+            };
+            let body = self.key.open(wanted.object, place, &name, chunk)?;
+            decoder.decode(body, out)?;
+        }
+        Ok(())
+    }
+}
+
+/// The longest time that a thread which ends waits for its last requests.
+pub(crate) const LAST_REQUESTS: Duration = Duration::from_secs(10);

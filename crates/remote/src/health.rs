@@ -1,0 +1,83 @@
+//! Whether the store answers: known to all who ask, said to the user, counted.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// How long the store is away before a line says so: most disturbances pass before.
+const TELL_AFTER: Duration = Duration::from_secs(3);
+
+/// The state of the way to the store.
+pub(crate) struct Health {
+    begun: Instant,
+    /// Milliseconds since `begun` at which the first attempt failed that no answer has followed, plus one.
+    since: AtomicU64,
+    told: AtomicBool,
+    failures: AtomicU64,
+}
+
+impl Health {
+    pub(crate) fn new() -> Self {
+        Self {
+            begun: Instant::now(),
+            since: AtomicU64::new(0),
+            told: AtomicBool::new(false),
+            failures: AtomicU64::new(0),
+        }
+    }
+
+    /// How long the store has been away, if it is.
+    pub(crate) fn away_for(&self) -> Option<Duration> {
+        let since = self.since.load(Relaxed).checked_sub(1)?;
+        Some(
+            self.begun
+                .elapsed()
+                .saturating_sub(Duration::from_millis(since)),
+        )
+    }
+
+    /// Number of attempts that failed.
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures.load(Relaxed)
+    }
+
+    /// An attempt failed.
+    pub(crate) fn failed(&self, why: &str) {
+        self.failures.fetch_add(1, Relaxed);
+        let now = self.begun.elapsed().as_millis() as u64 + 1;
+        let _ = self.since.compare_exchange(0, now, Relaxed, Relaxed);
+        let away = self.away_for().unwrap_or_default();
+        if away >= TELL_AFTER && !self.told.swap(true, Relaxed) {
+            eprintln!(
+                "millpond: the remote store has not answered for {} s ({why}): nothing new is sent there, and pages that are only there wait",
+                away.as_secs()
+            );
+        }
+    }
+
+    /// The store has answered.
+    pub(crate) fn answered(&self) {
+        let away = self.away_for();
+        self.since.store(0, Relaxed);
+        if self.told.swap(false, Relaxed) {
+            let seconds = away.unwrap_or_default().as_secs();
+            eprintln!("millpond: the remote store answers again after {seconds} s");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn away_begins_with_a_failure_and_ends_with_an_answer() {
+        let health = Health::new();
+        assert_eq!(health.away_for(), None);
+        health.failed("refused");
+        assert!(health.away_for().is_some());
+        health.failed("refused");
+        assert_eq!(health.failures(), 2);
+        health.answered();
+        assert_eq!(health.away_for(), None);
+    }
+}

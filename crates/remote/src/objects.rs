@@ -1,0 +1,209 @@
+//! The objects of a run: which there are, where their chunks begin, and how much of each is still wanted.
+//!
+//! Slots die one by one, and a remote store has no holes. An object of which less than a half is alive is read, what
+//! lives is put into the next pack, and then the object is deleted. So a run takes at most twice the room of what it
+//! holds, and each byte is written at most once more for each byte that died. An object of which nothing is alive is
+//! deleted without being read.
+//!
+//! The second word of a slot that is remote names its object and its first chunk there. It is read and changed under
+//! the lock of this table, so that a slot counts in exactly one object, and a load never takes the place of one object
+//! for that of another.
+
+use crate::format::Packed;
+
+/// A slot's place in the store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Spot {
+    /// The object's index in this table.
+    pub(crate) object: u32,
+    /// The slot's first chunk in it.
+    pub(crate) chunk: u32,
+}
+
+/// What becomes of an object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fate {
+    /// Nothing: the entry of the table is free.
+    Free,
+    /// It is being sent.
+    Sending,
+    /// It is there.
+    There,
+    /// What lives in it is being put into another.
+    Rewriting,
+    /// It is being deleted.
+    Deleting,
+}
+
+pub(crate) struct Object {
+    /// The number by which the object is named. It is never used for another.
+    pub(crate) number: u64,
+    /// Bytes that the object takes.
+    pub(crate) bytes: u64,
+    /// Bytes of the slots that are alive in it.
+    pub(crate) live: u64,
+    /// Whether the store has lost it: its loads fail.
+    pub(crate) lost: bool,
+    /// Whether the loss was said.
+    pub(crate) told: bool,
+    pub(crate) fate: Fate,
+    /// Whether it could not be rewritten, because what the store gives for it is damaged.
+    pub(crate) stays: bool,
+    /// The places of the chunks, in units, and of what is behind the last one.
+    places: Box<[u32]>,
+}
+
+impl Object {
+    /// Whether it takes more than twice the room of what lives in it, and can be read.
+    fn may_be_rewritten(&self) -> bool {
+        !self.lost && !self.stays && 2 * self.live < self.bytes
+    }
+
+    /// The units of `count` chunks from `first` on.
+    pub(crate) fn units(&self, first: u32, count: usize) -> Option<(u32, u32)> {
+        let places = self.places.get(first as usize..=first as usize + count)?;
+        Some((*places.first()?, *places.last()?))
+    }
+
+    /// The place behind the last chunk.
+    pub(crate) fn end(&self) -> u32 {
+        self.places.last().copied().unwrap_or(0)
+    }
+
+    /// The places of `count` chunks from `first` on, and of what is behind the last.
+    pub(crate) fn places(&self, first: u32, count: usize) -> Option<&[u32]> {
+        self.places.get(first as usize..=first as usize + count)
+    }
+}
+
+/// The table of objects.
+#[derive(Default)]
+pub(crate) struct Objects {
+    all: Vec<Object>,
+    free: Vec<u32>,
+    /// Bytes of all objects that are there or on their way there, or away.
+    pub(crate) bytes: u64,
+    /// Bytes of slots that are alive in objects.
+    pub(crate) live: u64,
+    /// Places of chunks in all objects.
+    chunks: usize,
+    /// Objects that were found to be lost and are not reported yet.
+    pub(crate) lost: bool,
+    /// Whether an object may have become one to rewrite or to delete.
+    pub(crate) has_dead: bool,
+}
+
+impl Objects {
+    pub(crate) fn get(&self, index: u32) -> Option<&Object> {
+        self.all
+            .get(index as usize)
+            .filter(|object| object.fate != Fate::Free)
+    }
+
+    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut Object> {
+        let object = self.all.get_mut(index as usize);
+        object.filter(|object| object.fate != Fate::Free)
+    }
+
+    /// Notes an object that is about to be sent. Nothing in it is alive yet.
+    pub(crate) fn add(&mut self, packed: &Packed) -> u32 {
+        let object = Object {
+            number: packed.number,
+            bytes: packed.bytes.len() as u64,
+            live: 0,
+            lost: false,
+            told: false,
+            fate: Fate::Sending,
+            stays: false,
+            places: packed.places.clone().into_boxed_slice(),
+        };
+        self.bytes += object.bytes;
+        self.chunks += object.places.len();
+        if let Some(index) = self.free.pop() {
+            self.all[index as usize] = object;
+            return index;
+        }
+        self.all.push(object);
+        (self.all.len() - 1) as u32
+    }
+
+    /// A slot of so many chunks lives at this place from now on.
+    pub(crate) fn born(&mut self, spot: Spot, chunks: usize) {
+        let bytes = self.change(spot, chunks, |live, bytes| live + bytes);
+        self.live += bytes;
+    }
+
+    /// A slot of so many chunks is dead at this place.
+    pub(crate) fn died(&mut self, spot: Spot, chunks: usize) {
+        let bytes = self.change(spot, chunks, |live, bytes| live - bytes);
+        self.live -= bytes;
+        self.has_dead = true;
+    }
+
+    fn change(&mut self, spot: Spot, chunks: usize, by: impl Fn(u64, u64) -> u64) -> u64 {
+        let object = self.get_mut(spot.object);
+        let object = object.expect("an object with a living slot is not deleted");
+        let (start, end) = object
+            .units(spot.chunk, chunks)
+            .expect("a slot's chunks are in its object");
+        let bytes = u64::from(end - start) * crate::format::UNIT as u64;
+        object.live = by(object.live, bytes);
+        bytes
+    }
+
+    /// The next object that is dead, or of which less than a half is alive, by its index.
+    pub(crate) fn next_dead(&mut self) -> Option<u32> {
+        if !self.has_dead {
+            return None;
+        }
+        let is_dead = |object: &Object| match object.fate {
+            Fate::There => object.live == 0 || object.may_be_rewritten(),
+            Fate::Rewriting => object.live == 0,
+            _ => false,
+        };
+        let found = self.all.iter().position(is_dead).map(|index| index as u32);
+        self.has_dead = found.is_some();
+        found
+    }
+
+    /// The object is gone: its number in the table is free.
+    pub(crate) fn remove(&mut self, index: u32) {
+        if let Some(object) = self.get_mut(index) {
+            object.fate = Fate::Free;
+            let places = std::mem::take(&mut object.places);
+            let bytes = object.bytes;
+            self.chunks -= places.len();
+            self.bytes -= bytes;
+            self.free.push(index);
+        }
+    }
+
+    /// The numbers of all objects that the store may have.
+    pub(crate) fn numbers(&self) -> Vec<u64> {
+        let there = self.all.iter().filter(|object| object.fate != Fate::Free);
+        there.map(|object| object.number).collect()
+    }
+
+    /// Number of objects that the store may have.
+    pub(crate) fn count(&self) -> usize {
+        self.all.len() - self.free.len()
+    }
+
+    /// Calls `tell` with the number of each object that was found to be lost since, and the bytes that lived in it.
+    pub(crate) fn tell_lost(&mut self, mut tell: impl FnMut(u64, u64)) {
+        if std::mem::take(&mut self.lost) {
+            for object in self
+                .all
+                .iter_mut()
+                .filter(|object| object.lost && !object.told)
+            {
+                object.told = true;
+                tell(object.number, object.live);
+            }
+        }
+    }
+
+    pub(crate) fn ram_bytes(&self) -> u64 {
+        (self.chunks * size_of::<u32>() + self.all.capacity() * size_of::<Object>()) as u64
+    }
+}

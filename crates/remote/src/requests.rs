@@ -1,0 +1,232 @@
+//! Requests to the store, each until it is answered or given up.
+//!
+//! A store is elsewhere: it is restarted, is slow, sends less than it was asked for, or says that there are too many
+//! requests. So each attempt has a limit of time, and what fails is tried again after a pause that doubles, up to two
+//! seconds, and that chance makes up to a half longer, so that many processes do not come back at one moment.
+//!
+//! What an answer means is told apart in three ways:
+//!
+//! - *Away*: nothing was learned about the bytes. Reads try until their deadline, because a thread waits for them.
+//!   Writes try for as long as the store lives: what they carry is still in the store in front, nothing waits for
+//!   them, and nothing new is sent while they are not through.
+//! - *Lost*: the store says that there is no such object. It is asked three times in all, then believed.
+//! - *Damaged*: the bytes are not those that were put. A disturbance on the way passes, so they are read three times.
+
+use crate::format::Damaged;
+use crate::health::Health;
+use opendal::{Buffer, ErrorKind, Operator};
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// First pause between two attempts.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+/// Longest pause, before chance makes it longer.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// Attempts after which it is believed that bytes are lost or damaged.
+const BELIEVED: u32 = 3;
+
+/// Why the store did not do what it was asked for.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RemoteError {
+    /// The store was not to be had within the time there was: try again later.
+    #[error("the remote store does not answer ({why})")]
+    Away {
+        /// What the last attempt met.
+        why: String,
+    },
+    /// The store answers, and has no such object: what was in it is lost.
+    #[error("the remote store no longer has {object}")]
+    Lost {
+        /// The object's name.
+        object: String,
+    },
+    /// The store gives other bytes than were put there. They are not used.
+    #[error("the remote store has damaged {object} ({damaged})")]
+    Damaged {
+        /// The object's name.
+        object: String,
+        /// What is wrong.
+        damaged: Damaged,
+    },
+}
+
+/// Limits of time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TimeLimits {
+    /// How long a page waits for a store that is away, before it counts as lost.
+    pub deadline: Duration,
+    /// How long one attempt may take.
+    pub attempt: Duration,
+}
+
+impl Default for TimeLimits {
+    fn default() -> Self {
+        Self {
+            deadline: Duration::from_secs(60),
+            attempt: Duration::from_secs(10),
+        }
+    }
+}
+
+/// The way to a store.
+#[derive(Clone)]
+pub(crate) struct Requests {
+    pub(crate) operator: Operator,
+    pub(crate) limits: TimeLimits,
+    pub(crate) health: std::sync::Arc<Health>,
+}
+
+/// A pause that doubles.
+struct Pause(Duration);
+
+impl Pause {
+    async fn pass(&mut self) {
+        let mut chance = [0; 2];
+        // Without chance the pause is a plain one.
+        let _ = crate::format::fill_at_random(&mut chance);
+        let more = self.0 * u32::from(u16::from_le_bytes(chance)) / (2 * u32::from(u16::MAX));
+        tokio::time::sleep(self.0 + more).await;
+        self.0 = (self.0 * 2).min(LONGEST_PAUSE);
+    }
+}
+
+fn why(error: &opendal::Error) -> String {
+    format!("{}: {}", error.kind(), error.message())
+}
+
+impl Requests {
+    /// One attempt, which ends by the limit of time at the latest.
+    async fn attempt<T>(
+        &self,
+        request: impl Future<Output = Result<T, opendal::Error>>,
+    ) -> Result<T, opendal::Error> {
+        let limit = self.limits.attempt;
+        match tokio::time::timeout(limit, request).await {
+            Ok(answer) => answer,
+            Err(_) => Err(opendal::Error::new(
+                ErrorKind::Unexpected,
+                format!("no answer within {} ms", limit.as_millis()),
+            )),
+        }
+    }
+
+    /// Writes an object. Without a deadline it is tried until the future is dropped.
+    pub(crate) async fn put(
+        &self,
+        path: &str,
+        bytes: Buffer,
+        deadline: Option<Duration>,
+    ) -> Result<(), RemoteError> {
+        let begun = Instant::now();
+        let mut pause = Pause(FIRST_PAUSE);
+        loop {
+            match self.attempt(self.operator.write(path, bytes.clone())).await {
+                Ok(_) => {
+                    self.health.answered();
+                    return Ok(());
+                }
+                Err(error) => {
+                    self.health.failed(&why(&error));
+                    if deadline.is_some_and(|deadline| begun.elapsed() >= deadline) {
+                        return Err(RemoteError::Away { why: why(&error) });
+                    }
+                }
+            }
+            pause.pass().await;
+        }
+    }
+
+    /// Reads a range of an object's bytes, and has `check` look at them.
+    pub(crate) async fn get<T>(
+        &self,
+        path: &str,
+        range: Range<u64>,
+        mut check: impl FnMut(Vec<u8>) -> Result<T, Damaged>,
+    ) -> Result<T, RemoteError> {
+        let begun = Instant::now();
+        let mut pause = Pause(FIRST_PAUSE);
+        let (mut lost, mut damaged, mut failed) = (0, 0, 0);
+        loop {
+            let read = async { self.operator.read_with(path).range(range.clone()).await };
+            let last = match self.attempt(read).await {
+                Ok(bytes) if bytes.len() as u64 == range.end - range.start => {
+                    self.health.answered();
+                    match check(bytes.to_vec()) {
+                        Ok(checked) => return Ok(checked),
+                        Err(error) => {
+                            damaged += 1;
+                            let object = path.to_owned();
+                            RemoteError::Damaged {
+                                object,
+                                damaged: error,
+                            }
+                        }
+                    }
+                }
+                Ok(bytes) => {
+                    let (got, want) = (bytes.len(), (range.end - range.start) as usize);
+                    damaged += 1;
+                    let (object, damaged) = (path.to_owned(), Damaged::Length { got, want });
+                    RemoteError::Damaged { object, damaged }
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    self.health.answered();
+                    lost += 1;
+                    RemoteError::Lost {
+                        object: path.to_owned(),
+                    }
+                }
+                Err(error) => {
+                    // Some services do not say that a range is beyond an object's end, but only that it failed.
+                    failed += 1;
+                    let length = if failed % BELIEVED == 0 {
+                        self.length(path).await
+                    } else {
+                        None
+                    };
+                    if let Some(got) = length.filter(|&length| length < range.end) {
+                        damaged = BELIEVED;
+                        let (got, want) = (got as usize, range.end as usize);
+                        let (object, damaged) = (path.to_owned(), Damaged::Length { got, want });
+                        RemoteError::Damaged { object, damaged }
+                    } else {
+                        self.health.failed(&why(&error));
+                        RemoteError::Away { why: why(&error) }
+                    }
+                }
+            };
+            if lost >= BELIEVED || damaged >= BELIEVED || begun.elapsed() >= self.limits.deadline {
+                return Err(last);
+            }
+            pause.pass().await;
+        }
+    }
+
+    /// Bytes of an object, if the store says that.
+    async fn length(&self, path: &str) -> Option<u64> {
+        let stat = self.attempt(self.operator.stat(path)).await.ok()?;
+        Some(stat.content_length())
+    }
+
+    /// Deletes an object. One that is not there is no error.
+    pub(crate) async fn delete(&self, path: &str) -> Result<(), RemoteError> {
+        let begun = Instant::now();
+        let mut pause = Pause(FIRST_PAUSE);
+        loop {
+            match self.attempt(self.operator.delete(path)).await {
+                Ok(()) => {
+                    self.health.answered();
+                    return Ok(());
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+                Err(error) => {
+                    self.health.failed(&why(&error));
+                    if begun.elapsed() >= self.limits.deadline {
+                        return Err(RemoteError::Away { why: why(&error) });
+                    }
+                }
+            }
+            pause.pass().await;
+        }
+    }
+}

@@ -1,0 +1,511 @@
+//! A remote store behind another one: which of the two has a slot, and how it gets from one to the other.
+//!
+//! Everything is saved in the store in front (*local*: compressed RAM, a file, or both). When what it holds comes near
+//! its room, a thread of this store's (`packer.rs`) takes the slots that were saved first, packs them, and has them
+//! sent. Only when the store has answered are they released in front: at each moment a slot is in a place that it can
+//! be read from. A save that finds no room waits for that thread, at most [`PATIENCE`], unless the store is away: then
+//! the answer is that there is no room, as it would be without a remote store.
+//!
+//! A slot that is read from the remote store stays there. When its pages leave memory again they are saved in front like
+//! new ones, and the old slot dies. So what is used again is near, and what is not used stays far.
+//!
+//! Pages of a slot that nobody will read again ([`Store::forget`]) keep their room in front until the slot is released:
+//! a slot with holes could not be packed as a whole.
+//!
+//! A forked child has no thread that talks to the network, and cannot have this store.
+
+use crate::client::{Client, Fetched, Wanted};
+use crate::format::{CHUNK_PAGES, ChunkName, RunKey, SLOT_CHUNKS, chunks_of, fill_at_random};
+use crate::health::Health;
+use crate::lease;
+use crate::objects::{Objects, Spot};
+use crate::packer::{self, Notes};
+use crate::requests::{RemoteError, Requests, TimeLimits};
+use crate::table::{SlotWord, State, Table, pause};
+use crate::url::{RemoteUrl, UrlError};
+use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage, Tiers};
+use millpond_core::{PAGE_SIZE, SlotId, SlotPart};
+use millpond_sync::{Condvar, Rank, Ranked};
+use rustix::io::Errno;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long a save waits for room in front.
+pub const PATIENCE: Duration = Duration::from_secs(2);
+/// The packing thread looks at the room in front after so many bytes were saved.
+const LOOK_EVERY: u64 = 256 << 10;
+
+/// The settings of a [`RemoteStore`].
+#[derive(Clone, Debug)]
+pub struct RemoteConfig {
+    /// Where the objects go.
+    pub url: RemoteUrl,
+    /// Bytes that the store in front has room for. Slots leave it from seven eighths of that on.
+    pub local_room: u64,
+    /// Most bytes that all objects may take.
+    pub max_bytes: Option<u64>,
+    /// Bytes of an object. One that is being filled, and those that are being sent, are in RAM.
+    pub object_bytes: usize,
+    /// Objects that may be sent at once.
+    pub sending: usize,
+    /// Bytes that may be kept of what was fetched ahead. With none, nothing is fetched ahead.
+    pub ahead_bytes: usize,
+    /// Limits of time.
+    pub limits: TimeLimits,
+}
+
+impl RemoteConfig {
+    /// The usual settings: objects of 4 MiB, two sent at once, 4 MiB fetched ahead, no limit of room.
+    #[must_use]
+    pub fn new(url: RemoteUrl, local_room: u64) -> Self {
+        Self {
+            url,
+            local_room,
+            max_bytes: None,
+            object_bytes: 4 << 20,
+            sending: 2,
+            ahead_bytes: 4 << 20,
+            limits: TimeLimits::default(),
+        }
+    }
+}
+
+/// Why a remote store could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RemoteOpenError {
+    /// The URL names no store.
+    #[error(transparent)]
+    Url(#[from] UrlError),
+    /// The store does not take an object.
+    #[error(
+        "{url} takes no objects: {error}; check that it is there, and the credentials in the environment"
+    )]
+    Refused {
+        /// The store.
+        url: String,
+        /// What it answered.
+        error: RemoteError,
+    },
+    /// The system gives no memory, no random bytes or no thread.
+    #[error(
+        "the remote store cannot start ({0}): raise the limits on memory and threads (ulimit -v, ulimit -u)"
+    )]
+    System(#[from] std::io::Error),
+}
+
+/// What a remote store has done, in numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RemoteStats {
+    /// Slots that are only in the remote store.
+    pub slots: u64,
+    /// Bytes of their pages.
+    pub logical_bytes: u64,
+    /// Objects.
+    pub objects: u64,
+    /// Bytes that the objects take.
+    pub object_bytes: u64,
+    /// Loads from the remote store.
+    pub loads: u64,
+    /// Bytes that were fetched.
+    pub fetched_bytes: u64,
+    /// Bytes that were sent, rewritten ones too.
+    pub sent_bytes: u64,
+    /// Attempts that failed.
+    pub failures: u64,
+    /// Loads that got no page: the store was away for too long, or had lost or damaged it.
+    pub lost_loads: u64,
+    /// How long the store has been away, if it is.
+    pub away_for: Option<Duration>,
+}
+
+/// Counters of the store.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) slots: AtomicU64,
+    pub(crate) logical: AtomicU64,
+    pub(crate) sent: AtomicU64,
+    /// RAM of objects that are being filled or sent.
+    pub(crate) packing: AtomicU64,
+    loads: AtomicU64,
+    lost_loads: AtomicU64,
+    saved: AtomicU64,
+}
+
+/// What the threads of a store share.
+pub(crate) struct Inner {
+    pub(crate) local: Box<dyn Store>,
+    pub(crate) table: Table,
+    pub(crate) objects: Ranked<Objects>,
+    pub(crate) client: Client,
+    pub(crate) config: RemoteConfig,
+    pub(crate) notes: Ranked<Notes>,
+    /// The packing thread has something to do.
+    pub(crate) work: Condvar,
+    /// Slots were released in front.
+    pub(crate) room: Condvar,
+    pub(crate) counters: Counters,
+    pub(crate) prefix: String,
+}
+
+/// Another store with a remote one behind it. The module's documentation describes it.
+///
+/// ```
+/// use millpond_core::{SlotId, port::{Saved, Store}};
+/// use millpond_remote::{RemoteConfig, RemoteStore};
+/// use millpond_store::{CompressedRam, CompressedRamConfig};
+///
+/// let local = CompressedRam::new(CompressedRamConfig { max_bytes: Some(8 << 20) })?;
+/// let config = RemoteConfig::new("memory://".parse()?, 8 << 20);
+/// let store = RemoteStore::open(Box::new(local), config)?;
+/// let page: Vec<u8> = (0..4096).map(|i| (i / 50) as u8).collect();
+/// assert_eq!(store.save(SlotId(7), None, &page), Ok(Saved::Stored));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct RemoteStore {
+    inner: Arc<Inner>,
+    packer: Option<JoinHandle<()>>,
+}
+
+impl RemoteStore {
+    /// Puts the store at `config.url` behind `local`, which must be empty. An object is written there at once, which
+    /// says that the run is alive.
+    ///
+    /// # Errors
+    /// The store takes nothing, or the system refuses memory or a thread.
+    pub fn open(local: Box<dyn Store>, config: RemoteConfig) -> Result<Self, RemoteOpenError> {
+        let mut run = [0; 16];
+        fill_at_random(&mut run).map_err(std::io::Error::from)?;
+        let key = RunKey::draw(run).map_err(std::io::Error::from)?;
+        let prefix = lease::prefix(&run);
+        let requests = Requests {
+            operator: config.url.operator()?,
+            limits: config.limits,
+            health: Arc::new(Health::new()),
+        };
+        let client = Client::start(requests, key, prefix.clone(), config.ahead_bytes)?;
+        lease::begin(&client, &prefix).map_err(|error| RemoteOpenError::Refused {
+            url: config.url.to_string(),
+            error,
+        })?;
+        let inner = Arc::new(Inner {
+            local,
+            table: Table::new().map_err(std::io::Error::from)?,
+            objects: Ranked::new(Rank::RemoteObjects, Objects::default()),
+            client,
+            config,
+            notes: Ranked::new(Rank::RemotePacker, Notes::default()),
+            work: Condvar::new(),
+            room: Condvar::new(),
+            counters: Counters::default(),
+            prefix,
+        });
+        let packer = packer::start(Arc::clone(&inner))?;
+        Ok(Self {
+            inner,
+            packer: Some(packer),
+        })
+    }
+
+    /// A description of the store in one line, for reports.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        format!(
+            "then objects of {} KiB at {}",
+            self.inner.config.object_bytes >> 10,
+            self.inner.config.url
+        )
+    }
+
+    /// What the store has done.
+    #[must_use]
+    pub fn stats(&self) -> RemoteStats {
+        let inner = &self.inner;
+        let (objects, object_bytes) = {
+            let objects = inner.objects.lock();
+            (objects.count() as u64, objects.bytes)
+        };
+        RemoteStats {
+            slots: inner.counters.slots.load(Relaxed),
+            logical_bytes: inner.counters.logical.load(Relaxed),
+            objects,
+            object_bytes,
+            loads: inner.counters.loads.load(Relaxed),
+            fetched_bytes: inner.client.fetched_bytes(),
+            sent_bytes: inner.counters.sent.load(Relaxed),
+            failures: inner.client.health().failures(),
+            lost_loads: inner.counters.lost_loads.load(Relaxed),
+            away_for: inner.client.health().away_for(),
+        }
+    }
+
+    /// The beginning of the names of this run's objects.
+    #[must_use]
+    pub fn prefix(&self) -> &str {
+        &self.inner.prefix
+    }
+}
+
+impl Drop for RemoteStore {
+    fn drop(&mut self) {
+        self.inner.notes.lock().stop = true;
+        self.inner.work.notify_all();
+        if let Some(packer) = self.packer.take() {
+            // A panic there was written to standard error.
+            let _ = packer.join();
+        }
+        packer::delete_all(&self.inner);
+    }
+}
+
+impl Inner {
+    /// Waits until slots were released in front since `seen`. The answer is whether that was so before `until`.
+    fn wait_for_room(&self, seen: u64, until: Instant) -> bool {
+        let mut notes = self.notes.lock();
+        notes.wanted = true;
+        notes.is_hopeless = false;
+        self.work.notify_all();
+        while notes.released == seen {
+            let is_away = self
+                .client
+                .health()
+                .away_for()
+                .is_some_and(|away| away > PATIENCE / 2);
+            let left = until.saturating_duration_since(Instant::now());
+            if is_away || left.is_zero() || notes.is_hopeless {
+                return false;
+            }
+            notes = notes.wait_timeout(&self.room, left.min(PATIENCE / 4));
+        }
+        true
+    }
+
+    fn load_far(
+        &self,
+        slot: SlotId,
+        word: SlotWord,
+        first_page: u16,
+        out: &mut [u8],
+    ) -> Result<(), LoadError> {
+        let pages = out.len() / PAGE_SIZE;
+        let (first, end) = (usize::from(first_page), usize::from(first_page) + pages);
+        if pages == 0 || end > usize::from(word.pages()) {
+            return Err(LoadError::Missing);
+        }
+        let (first_chunk, end_chunk) = (first / CHUNK_PAGES, chunks_of(end));
+        self.counters.loads.fetch_add(1, Relaxed);
+        loop {
+            let (spot, wanted) = self.find(slot, word, first_chunk, end_chunk)?;
+            let fetched = self.client.fetch(&wanted, |bytes| {
+                let start = (first - first_chunk * CHUNK_PAGES) * PAGE_SIZE;
+                out.copy_from_slice(&bytes[start..start + out.len()]);
+            });
+            if fetched == Fetched::Here {
+                return Ok(());
+            }
+            let mut objects = self.objects.lock();
+            if self.table.spot(slot) != spot {
+                // It was rewritten meanwhile, and the old object was deleted.
+                continue;
+            }
+            self.counters.lost_loads.fetch_add(1, Relaxed);
+            return Err(match fetched {
+                Fetched::Lost => {
+                    if let Some(object) = objects.get_mut(spot.object) {
+                        object.lost = true;
+                    }
+                    objects.lost = true;
+                    drop(objects);
+                    self.work.notify_all();
+                    LoadError::Io(Errno::NODATA.raw_os_error())
+                }
+                Fetched::Damaged => LoadError::Corrupt,
+                Fetched::Away | Fetched::Here => LoadError::Io(Errno::TIMEDOUT.raw_os_error()),
+            });
+        }
+    }
+
+    /// The place of some chunks of a slot that is remote.
+    fn find(
+        &self,
+        slot: SlotId,
+        word: SlotWord,
+        first: usize,
+        end: usize,
+    ) -> Result<(Spot, Wanted), LoadError> {
+        let objects = self.objects.lock();
+        let spot = self.table.spot(slot);
+        let object = objects.get(spot.object).ok_or(LoadError::Missing)?;
+        if object.lost {
+            self.counters.lost_loads.fetch_add(1, Relaxed);
+            return Err(LoadError::Io(Errno::NODATA.raw_os_error()));
+        }
+        let found = object.places(spot.chunk + first as u32, end - first);
+        let found = found.ok_or(LoadError::Missing)?;
+        let mut places = [0; SLOT_CHUNKS + 1];
+        places[..found.len()].copy_from_slice(found);
+        let first = ChunkName {
+            slot: slot.0,
+            generation: word.generation(),
+            index: first as u16,
+            pages: word.pages(),
+        };
+        let wanted = Wanted {
+            object: object.number,
+            first,
+            count: found.len() - 1,
+            places,
+            end: object.end(),
+        };
+        Ok((spot, wanted))
+    }
+}
+
+impl Store for RemoteStore {
+    fn save(
+        &self,
+        slot: SlotId,
+        previous: Option<SlotPart>,
+        data: &[u8],
+    ) -> Result<Saved, SaveError> {
+        let inner = &self.inner;
+        if !inner.table.make_room(slot) {
+            return Err(SaveError::Full);
+        }
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let seen = inner.notes.lock().released;
+            match inner.local.save(slot, previous, data) {
+                Err(SaveError::Full) if inner.wait_for_room(seen, until) => {}
+                Ok(Saved::Stored) => {
+                    inner.table.saved(slot, (data.len() / PAGE_SIZE) as u16);
+                    let bytes = data.len() as u64;
+                    let before = inner.counters.saved.fetch_add(bytes, Relaxed);
+                    if before / LOOK_EVERY != (before + bytes) / LOOK_EVERY {
+                        inner.notes.lock().look = true;
+                        inner.work.notify_all();
+                    }
+                    return Ok(Saved::Stored);
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn load(&self, slot: SlotId, first_page: u16, out: &mut [u8]) -> Result<(), LoadError> {
+        let inner = &self.inner;
+        let mut tries = 0;
+        loop {
+            let word = inner.table.word(slot);
+            if word.state() == State::Remote {
+                return inner.load_far(slot, word, first_page, out);
+            }
+            match inner.local.load(slot, first_page, out) {
+                // It is leaving, or has left since the look at its state.
+                Err(LoadError::Missing)
+                    if word.state() == State::Settling || !inner.table.word(slot).is_like(word) =>
+                {
+                    pause(&mut tries);
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn expect(&self, page: SlotPart) {
+        self.inner.local.expect(page);
+    }
+
+    fn expect_bytes(&self, page: SlotPart) {
+        self.inner.local.expect_bytes(page);
+    }
+
+    fn release(&self, slot: SlotId) {
+        let inner = &self.inner;
+        let mut tries = 0;
+        loop {
+            let word = inner.table.word(slot);
+            match word.state() {
+                State::Empty => return,
+                State::Settling => pause(&mut tries),
+                State::Local | State::Moving => {
+                    if inner.table.end(slot, word) {
+                        return inner.local.release(slot);
+                    }
+                }
+                State::Remote => {
+                    let mut objects = inner.objects.lock();
+                    let spot = inner.table.spot(slot);
+                    if inner.table.end(slot, word) {
+                        let pages = usize::from(word.pages());
+                        objects.died(spot, chunks_of(pages));
+                        inner.counters.slots.fetch_sub(1, Relaxed);
+                        inner
+                            .counters
+                            .logical
+                            .fetch_sub((pages * PAGE_SIZE) as u64, Relaxed);
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn usage(&self) -> StoreUsage {
+        let inner = &self.inner;
+        let local = inner.local.usage();
+        let (live, objects_ram) = {
+            let objects = inner.objects.lock();
+            (objects.live, objects.ram_bytes())
+        };
+        let ram = inner.table.ram_bytes() + objects_ram + inner.client.ram_bytes();
+        StoreUsage {
+            slots: local.slots + inner.counters.slots.load(Relaxed),
+            logical_bytes: local.logical_bytes + inner.counters.logical.load(Relaxed),
+            stored_bytes: local.stored_bytes + live,
+            ram_bytes: local.ram_bytes + ram + inner.counters.packing.load(Relaxed),
+            ..local
+        }
+    }
+
+    fn limit_ram(&self, bytes: u64) {
+        self.inner.local.limit_ram(bytes);
+    }
+
+    fn trim_ram(&self) -> bool {
+        let inner = &self.inner;
+        let moves = inner.local.trim_ram();
+        if !moves && inner.local.tiers().is_some_and(|tiers| tiers.moves) {
+            // What is behind RAM in front has no room either.
+            inner.notes.lock().wanted = true;
+            inner.work.notify_all();
+        }
+        moves
+    }
+
+    fn tiers(&self) -> Option<Tiers> {
+        self.inner.local.tiers()
+    }
+
+    fn stay_awake(&self, on: bool) {
+        self.inner.local.stay_awake(on);
+    }
+
+    fn descriptors(&self, keep: &mut dyn FnMut(i32)) {
+        self.inner.local.descriptors(keep);
+    }
+
+    fn after_fork_in_child(&self) -> Result<(), i32> {
+        Err(Errno::OPNOTSUPP.raw_os_error())
+    }
+
+    fn before_fork(&self, child: u64) {
+        self.inner.local.before_fork(child);
+    }
+
+    fn child_gone(&self, child: u64) {
+        self.inner.local.child_gone(child);
+    }
+}

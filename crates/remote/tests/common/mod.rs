@@ -1,0 +1,70 @@
+//! What the tests of the tier share. Not every test uses all of it.
+#![allow(dead_code)]
+
+use millpond_core::port::Store;
+use millpond_remote::{RemoteConfig, RemoteStore, TimeLimits};
+use millpond_store::{CompressedRam, CompressedRamConfig};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Pages whose contents only `seed` decides, and that hardly compress.
+pub fn data(seed: u32, pages: usize) -> Vec<u8> {
+    let mut state = u64::from(seed) * 0x9e37_79b9_7f4a_7c15 + 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state & 0x0fff_ffff_ffff_ffff
+    };
+    (0..pages * 512)
+        .flat_map(|_| next().to_le_bytes())
+        .collect()
+}
+
+/// Compressed RAM of so many bytes.
+pub fn local(bytes: u64) -> Box<dyn Store> {
+    let config = CompressedRamConfig {
+        max_bytes: Some(bytes),
+    };
+    Box::new(CompressedRam::new(config).unwrap())
+}
+
+/// Small objects, so that there are many, and short limits.
+pub fn settings(url: &str, room: u64) -> RemoteConfig {
+    RemoteConfig {
+        object_bytes: 1 << 20,
+        ahead_bytes: 1 << 20,
+        limits: TimeLimits {
+            deadline: Duration::from_secs(20),
+            attempt: Duration::from_secs(2),
+        },
+        ..RemoteConfig::new(url.parse().unwrap(), room)
+    }
+}
+
+pub fn open(config: RemoteConfig) -> RemoteStore {
+    RemoteStore::open(local(config.local_room), config).unwrap()
+}
+
+/// All files below a directory, in order of their names.
+pub fn files_in(directory: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => files.extend(files_in(&path)),
+            false => files.push(path),
+        }
+    }
+    files.sort();
+    files
+}
+
+/// Waits for another thread's work.
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let limit = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < limit, "{what}: not within 30 seconds");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

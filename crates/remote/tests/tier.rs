@@ -1,0 +1,299 @@
+//! The tier as a store: what was saved comes back from wherever it is, and what the store loses is lost alone.
+
+mod common;
+
+use common::{data, files_in, local, open, settings, wait_until};
+use millpond_core::SlotId;
+use millpond_core::port::{LoadError, SaveError, Saved, Store};
+use millpond_remote::{RemoteConfig, RemoteStore, clean};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Saves so many slots of 64 KiB, each with contents of its own.
+fn fill(store: &RemoteStore, slots: u32) {
+    for slot in 0..slots {
+        assert_eq!(
+            store.save(SlotId(slot), None, &data(slot, 16)),
+            Ok(Saved::Stored),
+            "{slot}"
+        );
+    }
+}
+
+fn load(store: &RemoteStore, slot: u32) -> Result<(), LoadError> {
+    let mut out = vec![0; 64 << 10];
+    store.load(SlotId(slot), 0, &mut out)?;
+    assert!(
+        out == data(slot, 16),
+        "slot {slot} came back with other contents"
+    );
+    Ok(())
+}
+
+#[test]
+fn all_comes_back_and_nothing_is_left() {
+    let directory = tempfile::tempdir().unwrap();
+    let url = format!("fs://{}", directory.path().display());
+    let store = open(settings(&url, 2 << 20));
+    fill(&store, 256);
+    assert!(store.stats().slots > 150, "{:?}", store.stats());
+    for slot in (0..256).rev() {
+        load(&store, slot).unwrap();
+    }
+    // Single pages come from the chunk that they are in.
+    for slot in 0..256 {
+        let mut page = vec![0; 4096];
+        let first = (slot % 16) as u16;
+        store.load(SlotId(slot), first, &mut page).unwrap();
+        assert!(
+            page == data(slot, 16)[usize::from(first) * 4096..][..4096],
+            "{slot}"
+        );
+    }
+    let usage = store.usage();
+    assert_eq!((usage.slots, usage.logical_bytes), (256, 16 << 20));
+    (0..256).for_each(|slot| store.release(SlotId(slot)));
+    assert_eq!(store.usage().slots, 0);
+    assert_eq!(
+        store.load(SlotId(3), 0, &mut [0; 4096]),
+        Err(LoadError::Missing)
+    );
+    wait_until("all objects are deleted", || store.stats().objects == 0);
+    drop(store);
+    assert_eq!(files_in(directory.path()), Vec::<std::path::PathBuf>::new());
+}
+
+#[test]
+fn the_longest_slots_come_back_by_any_part() {
+    let store = open(settings("memory://", 8 << 20));
+    for slot in 0..16 {
+        assert_eq!(
+            store.save(SlotId(slot), None, &data(slot, 512)),
+            Ok(Saved::Stored)
+        );
+    }
+    wait_until("most are remote", || store.stats().slots >= 8);
+    for slot in 0..16 {
+        let whole = data(slot, 512);
+        for (first, pages) in [(0, 512), (511, 1), (15, 2), (16, 16), (100, 300)] {
+            let mut out = vec![0; pages * 4096];
+            store.load(SlotId(slot), first as u16, &mut out).unwrap();
+            assert!(
+                out == whole[first * 4096..(first + pages) * 4096],
+                "{slot}: {pages} pages from {first}"
+            );
+        }
+    }
+    assert_eq!(
+        store.load(SlotId(0), 511, &mut [0; 8192]),
+        Err(LoadError::Missing)
+    );
+}
+
+/// Several threads save, load and release slots of all lengths at random, each its own, while the packing thread moves
+/// and rewrites them. So slots are released in every state that they go through.
+#[test]
+fn at_random_all_is_as_it_was_saved() {
+    let config = RemoteConfig {
+        object_bytes: 256 << 10,
+        ..settings("memory://", 2 << 20)
+    };
+    let store = open(config);
+    let remote_loads = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..3u32 {
+            let (store, remote_loads) = (&store, &remote_loads);
+            scope.spawn(move || {
+                let mut state = u64::from(thread) + 1;
+                let mut next = move |below: u64| {
+                    state ^= state << 13;
+                    state ^= state >> 7;
+                    state ^= state << 17;
+                    (state >> 8) % below
+                };
+                // What each of this thread's slots holds: a seed, and a number of pages.
+                let mut held: Vec<Option<(u32, usize)>> = vec![None; 100];
+                for step in 0..4000u32 {
+                    let own = next(100) as usize;
+                    let slot = SlotId(thread * 100 + own as u32);
+                    match held[own] {
+                        None => {
+                            let pages = [1, 1, 4, 16, 32][next(5) as usize];
+                            let seed = step * 3 + thread;
+                            match store.save(slot, None, &data(seed, pages)) {
+                                Ok(saved) => {
+                                    assert_eq!(saved, Saved::Stored);
+                                    held[own] = Some((seed, pages));
+                                }
+                                Err(error) => assert_eq!(error, SaveError::Full),
+                            }
+                        }
+                        Some((seed, pages)) if next(3) > 0 => {
+                            let first = next(pages as u64) as usize;
+                            let count = 1 + next((pages - first) as u64) as usize;
+                            let mut out = vec![0; count * 4096];
+                            assert_eq!(
+                                store.load(slot, first as u16, &mut out),
+                                Ok(()),
+                                "{slot:?}"
+                            );
+                            assert!(
+                                out == data(seed, pages)[first * 4096..][..count * 4096],
+                                "{slot:?}"
+                            );
+                            remote_loads.fetch_add(1, Relaxed);
+                        }
+                        Some(_) => {
+                            store.release(slot);
+                            held[own] = None;
+                        }
+                    }
+                }
+                for own in 0..100 {
+                    store.release(SlotId(thread * 100 + own));
+                }
+            });
+        }
+    });
+    let stats = store.stats();
+    assert!(stats.loads > 500 && stats.lost_loads == 0, "{stats:?}");
+    assert_eq!(store.usage().slots, 0);
+    wait_until("all objects are deleted", || store.stats().objects == 0);
+}
+
+/// Of each object three quarters die: what lives is put together, and the room is given back.
+#[test]
+fn objects_that_are_mostly_dead_are_rewritten() {
+    let config = RemoteConfig {
+        object_bytes: 512 << 10,
+        ..settings("memory://", 1 << 20)
+    };
+    let store = open(config);
+    fill(&store, 400);
+    let before = store.stats().object_bytes;
+    (0..400)
+        .filter(|slot| slot % 4 != 0)
+        .for_each(|slot| store.release(SlotId(slot)));
+    // What is in the object that is still open is not counted.
+    wait_until("the room is given back", || {
+        store.stats().object_bytes < before * 6 / 10
+    });
+    for slot in (0..400).filter(|slot| slot % 4 == 0) {
+        load(&store, slot).unwrap();
+    }
+}
+
+#[test]
+fn no_more_room_is_taken_than_there_may_be() {
+    let most = 8 << 20;
+    let config = RemoteConfig {
+        max_bytes: Some(most),
+        ..settings("memory://", 1 << 20)
+    };
+    let store = open(config);
+    let mut slot = 0;
+    let refused = loop {
+        match store.save(SlotId(slot), None, &data(slot, 16)) {
+            Ok(_) => slot += 1,
+            Err(error) => break error,
+        }
+        assert!(store.stats().object_bytes <= most);
+        assert!(slot < 1000, "the store never was full");
+    };
+    assert_eq!(refused, SaveError::Full);
+    assert!(slot > 60, "{slot}");
+    (0..slot).for_each(|slot| load(&store, slot).unwrap());
+    // Room that is given back is used again.
+    (0..slot).for_each(|slot| store.release(SlotId(slot)));
+    wait_until("a save succeeds", || {
+        store.save(SlotId(1000), None, &data(1, 16)).is_ok()
+    });
+}
+
+#[test]
+fn a_lost_object_is_the_loss_of_its_pages_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(settings(
+        &format!("fs://{}", directory.path().display()),
+        1 << 20,
+    ));
+    fill(&store, 200);
+    let objects = files_in(&directory.path().join(store.prefix()).join("o"));
+    assert!(objects.len() > 3, "{objects:?}");
+    std::fs::remove_file(&objects[1]).unwrap();
+    let results: Vec<_> = (0..200).map(|slot| load(&store, slot)).collect();
+    let lost = results.iter().filter(|result| result.is_err()).count();
+    assert!((1..200 / 3).contains(&lost), "{lost} slots");
+    let nodata = LoadError::Io(rustix::io::Errno::NODATA.raw_os_error());
+    assert!(
+        results
+            .iter()
+            .all(|result| matches!(result, Ok(())) || *result == Err(nodata)),
+        "{results:?}"
+    );
+    assert_eq!(store.stats().lost_loads, lost as u64);
+}
+
+/// Objects are exchanged for each other, cut off, and changed by one bit. None of the pages that this hits is accepted.
+#[test]
+fn no_wrong_object_is_accepted() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(settings(
+        &format!("fs://{}", directory.path().display()),
+        1 << 20,
+    ));
+    fill(&store, 300);
+    let objects = files_in(&directory.path().join(store.prefix()).join("o"));
+    assert!(objects.len() > 8, "{objects:?}");
+    let (first, second) = (
+        std::fs::read(&objects[1]).unwrap(),
+        std::fs::read(&objects[2]).unwrap(),
+    );
+    std::fs::write(&objects[1], &second).unwrap();
+    std::fs::write(&objects[2], &first).unwrap();
+    let mut changed = std::fs::read(&objects[4]).unwrap();
+    changed[40_000] ^= 1;
+    std::fs::write(&objects[4], &changed).unwrap();
+    let cut = std::fs::read(&objects[6]).unwrap();
+    std::fs::write(&objects[6], &cut[..cut.len() / 2]).unwrap();
+    let results: Vec<_> = (0..300).map(|slot| load(&store, slot)).collect();
+    let corrupt = results
+        .iter()
+        .filter(|result| **result == Err(LoadError::Corrupt))
+        .count();
+    // All pages of two objects, a half of those of one, and one chunk.
+    assert!((20..100).contains(&corrupt), "{corrupt}: {results:?}");
+    assert!(
+        results.iter().filter(|result| result.is_ok()).count() > 200,
+        "{results:?}"
+    );
+}
+
+#[test]
+fn only_what_dead_runs_left_is_cleaned() {
+    let directory = tempfile::tempdir().unwrap();
+    let url = format!("fs://{}", directory.path().display());
+    let dead = directory
+        .path()
+        .join("millpond-run-0123456789abcdef0123456789abcdef");
+    std::fs::create_dir_all(dead.join("o")).unwrap();
+    std::fs::write(dead.join("o/0000000000000000"), b"x").unwrap();
+    std::fs::write(dead.join("lease"), b"millpond lease\nseconds 1000\n").unwrap();
+    std::fs::write(directory.path().join("of somebody else"), b"x").unwrap();
+    let store = open(settings(&url, 1 << 20));
+    fill(&store, 100);
+    let cleaned = clean(&url.parse().unwrap(), Duration::from_secs(3600)).unwrap();
+    let name = "millpond-run-0123456789abcdef0123456789abcdef/".to_owned();
+    assert_eq!(cleaned.removed, [(name, 1)]);
+    assert_eq!(cleaned.left.len(), 1);
+    assert_eq!(cleaned.left[0].0, store.prefix());
+    assert!(!dead.exists() && directory.path().join("of somebody else").exists());
+    (0..100).for_each(|slot| load(&store, slot).unwrap());
+}
+
+#[test]
+fn the_store_in_front_can_be_a_small_one() {
+    let store = RemoteStore::open(local(256 << 10), settings("memory://", 256 << 10)).unwrap();
+    fill(&store, 50);
+    (0..50).for_each(|slot| load(&store, slot).unwrap());
+}

@@ -11,7 +11,8 @@
 //! `~/.aws`, and the role of the machine or container; for Redis `REDISCLI_AUTH` (and `REDIS_USERNAME`, if the user is
 //! another than the default one). A URL with a password in it is refused, and the refusal does not repeat it.
 
-use opendal::{Operator, services};
+use opendal::{HttpTransporter, OperationContext, Operator, services};
+use opendal_http_transport_reqwest::ReqwestTransport;
 use std::fmt;
 use url::Url;
 
@@ -181,13 +182,14 @@ impl RemoteUrl {
             } => {
                 // Whichever library was first chooses how TLS is done; both ways are sound.
                 let _ = rustls::crypto::ring::default_provider().install_default();
-                opendal::install_default();
                 let mut s3 = services::S3::default().bucket(bucket).root(&self.root);
                 if let Some(endpoint) = endpoint {
                     s3 = s3.endpoint(endpoint);
                 }
                 s3 = s3.region(region.as_deref().unwrap_or("us-east-1"));
-                Operator::new(s3).map_err(refused)
+                Ok(Operator::new(s3)
+                    .map_err(refused)?
+                    .with_context(over_http()?))
             }
             Service::Redis {
                 hosts,
@@ -221,6 +223,16 @@ impl RemoteUrl {
             Service::Memory => Operator::new(services::Memory::default()).map_err(refused),
         }
     }
+}
+
+/// A way over HTTP of the operator's own: connections belong to the runtime that opened them, and end with it.
+fn over_http() -> Result<OperationContext, UrlError> {
+    let client = reqwest::Client::builder().build();
+    let client = client.map_err(|error| UrlError::Refused {
+        why: error.to_string(),
+    })?;
+    let transport = HttpTransporter::new(ReqwestTransport::new(client));
+    Ok(OperationContext::new().with_http_transport(transport))
 }
 
 fn variable(name: &str) -> Option<String> {

@@ -1,0 +1,244 @@
+//! Real servers that are disturbed: all that was saved comes back, and what cannot come in time says so.
+//!
+//! Redis is Debian's. The S3 server is moto's: OpenDAL signs each request, moto does not refuse a wrong signature.
+//! crates.io's s3s-fs would, but needs versions of other crates that OpenDAL cannot be built with. moto keeps its objects
+//! in memory, so it is frozen but not restarted.
+
+mod common;
+#[path = "common/proxy.rs"]
+mod proxy;
+#[path = "common/server.rs"]
+mod server;
+
+use common::{data, open, settings, wait_until};
+use millpond_core::SlotId;
+use millpond_core::port::{LoadError, SaveError, Store};
+use millpond_remote::{RemoteConfig, RemoteOpenError, RemoteStore, TimeLimits, clean};
+use proxy::{Disturbance, Proxy};
+use rustix::io::Errno;
+use server::Server;
+use std::time::Duration;
+
+const SLOTS: u32 = 240;
+
+/// Saves some slots, again and again where the store in front is full for now.
+fn save(store: &RemoteStore, slots: std::ops::Range<u32>) {
+    for slot in slots {
+        wait_until("a save succeeds", || {
+            match store.save(SlotId(slot), None, &data(slot, 16)) {
+                Ok(_) => true,
+                Err(SaveError::Full) => false,
+                Err(error) => panic!("{slot}: {error:?}"),
+            }
+        });
+    }
+}
+
+fn check(store: &RemoteStore, slots: impl Iterator<Item = u32>) {
+    for slot in slots {
+        let mut out = vec![0; 64 << 10];
+        assert_eq!(store.load(SlotId(slot), 0, &mut out), Ok(()), "slot {slot}");
+        assert!(
+            out == data(slot, 16),
+            "slot {slot} came back with other contents"
+        );
+    }
+}
+
+/// Fills and reads under each of `disturbances`.
+fn under_each(store: &RemoteStore, proxy: &Proxy, disturbances: &[Disturbance]) {
+    for &disturbance in disturbances {
+        proxy.disturb(disturbance, 2);
+        if disturbance == Disturbance::Stall {
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    wait_until("an answer is held back", || proxy.happened() > 0);
+                    std::thread::sleep(Duration::from_millis(500));
+                    proxy.disturb(Disturbance::None, 0);
+                });
+                check(store, 0..40);
+            });
+        }
+        check(store, (0..SLOTS).step_by(7));
+        // New slots take the place of old ones, so objects are written, rewritten and deleted meanwhile.
+        (100..160).for_each(|slot| store.release(SlotId(slot)));
+        save(store, 100..160);
+        check(store, 90..170);
+        assert!(
+            proxy.happened() > 0 || disturbance == Disturbance::Stall,
+            "{disturbance:?} never happened"
+        );
+        proxy.disturb(Disturbance::None, 0);
+    }
+    check(store, 0..SLOTS);
+    assert_eq!(store.stats().lost_loads, 0, "{:?}", store.stats());
+}
+
+#[test]
+fn redis_is_disturbed_restarted_and_stopped() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(mut redis) = Server::redis(directory.path()) else {
+        return;
+    };
+    let proxy = Proxy::before(redis.port);
+    let config = RemoteConfig {
+        ahead_bytes: 0,
+        ..settings(&format!("redis://127.0.0.1:{}/0", proxy.port), 2 << 20)
+    };
+    let store = open(config);
+    save(&store, 0..SLOTS);
+    check(&store, 0..SLOTS);
+    assert!(
+        store.stats().slots > u64::from(SLOTS) / 2,
+        "{:?}",
+        store.stats()
+    );
+    under_each(
+        &store,
+        &proxy,
+        &[
+            Disturbance::Refuse,
+            Disturbance::Truncate,
+            Disturbance::Flip,
+            Disturbance::Stall,
+        ],
+    );
+    // Restarted while threads read and write.
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            (0..3).for_each(|_| check(&store, 0..SLOTS));
+        });
+        scope.spawn(|| save(&store, SLOTS..2 * SLOTS));
+        redis.restart(Duration::from_millis(300));
+    });
+    check(&store, 0..2 * SLOTS);
+    // Frozen while a thread reads.
+    redis.freeze();
+    std::thread::scope(|scope| {
+        scope.spawn(|| check(&store, 0..SLOTS));
+        std::thread::sleep(Duration::from_secs(1));
+        redis.thaw();
+    });
+    assert_eq!(store.stats().lost_loads, 0, "{:?}", store.stats());
+    // It is known that Redis cannot be asked what it has.
+    let url = format!("redis://127.0.0.1:{}/0", redis.port)
+        .parse()
+        .unwrap();
+    let refused = clean(&url, Duration::from_secs(1)).unwrap_err().to_string();
+    assert!(refused.contains("redis-cli --scan"), "{refused}");
+}
+
+/// While Redis does not answer, what is local goes on; a page that is only there is an error after the deadline, and
+/// comes when Redis is back.
+#[test]
+fn what_is_away_is_an_error_after_its_deadline_and_then_comes_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(redis) = Server::redis(directory.path()) else {
+        return;
+    };
+    let limits = TimeLimits {
+        deadline: Duration::from_secs(1),
+        attempt: Duration::from_millis(300),
+    };
+    let config = settings(&format!("redis://127.0.0.1:{}", redis.port), 2 << 20);
+    let store = open(RemoteConfig { limits, ..config });
+    save(&store, 0..SLOTS);
+    redis.freeze();
+    let mut out = vec![0; 64 << 10];
+    let errors: Vec<_> = (0..3)
+        .map(|slot| store.load(SlotId(slot), 0, &mut out))
+        .collect();
+    let timed_out = LoadError::Io(Errno::TIMEDOUT.raw_os_error());
+    assert!(errors.contains(&Err(timed_out)), "{errors:?}");
+    assert!(store.stats().away_for.is_some());
+    // The store in front is filled up, and then says so at once.
+    let full =
+        (SLOTS..SLOTS + 100).find(|&slot| store.save(SlotId(slot), None, &data(slot, 16)).is_err());
+    let full = full.expect("the store in front has an end");
+    check(&store, full - 1..full);
+    redis.thaw();
+    wait_until("the store answers", || {
+        store.load(SlotId(0), 0, &mut out).is_ok()
+    });
+    check(&store, 0..full);
+    save(&store, full..full + 40);
+    check(&store, 0..full + 40);
+}
+
+#[test]
+fn a_store_that_is_not_there_is_refused_at_once() {
+    let config = settings("redis://127.0.0.1:1/0", 1 << 20);
+    let refused = RemoteStore::open(common::local(1 << 20), config).err();
+    let refused = refused.expect("nobody listens at port 1");
+    assert!(
+        matches!(refused, RemoteOpenError::Refused { .. }),
+        "{refused:?}"
+    );
+    assert!(
+        refused.to_string().contains("check that it is there"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn s3_answers_with_errors_and_is_stopped() {
+    // SAFETY: no other test of this file reads these variables, and none of their names is read elsewhere in it.
+    unsafe {
+        std::env::set_var("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE");
+        std::env::set_var(
+            "AWS_SECRET_ACCESS_KEY",
+            "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+        );
+    }
+    let Some(moto) = Server::s3() else { return };
+    make_bucket(moto.port);
+    let proxy = Proxy::before(moto.port);
+    let url = format!(
+        "s3://pond/team?endpoint=http://127.0.0.1:{}&region=us-east-1",
+        proxy.port
+    );
+    let store = open(RemoteConfig {
+        ahead_bytes: 0,
+        ..settings(&url, 2 << 20)
+    });
+    save(&store, 0..SLOTS);
+    check(&store, 0..SLOTS);
+    under_each(
+        &store,
+        &proxy,
+        &[
+            Disturbance::Answer("500 Internal Server Error"),
+            Disturbance::Answer("503 Slow Down"),
+            Disturbance::Answer("404 Not Found"),
+            Disturbance::Refuse,
+            Disturbance::Truncate,
+            Disturbance::Flip,
+            Disturbance::Stall,
+        ],
+    );
+    moto.freeze();
+    std::thread::scope(|scope| {
+        scope.spawn(|| check(&store, 0..40));
+        std::thread::sleep(Duration::from_secs(1));
+        moto.thaw();
+    });
+    let cleaned = clean(&url.parse().unwrap(), Duration::from_secs(3600)).unwrap();
+    assert_eq!(
+        (cleaned.removed.len(), cleaned.left.len()),
+        (0, 1),
+        "{cleaned:?}"
+    );
+    let cleaned = clean(&url.parse().unwrap(), Duration::ZERO).unwrap();
+    assert_eq!(cleaned.removed[0].0, store.prefix());
+    assert!(cleaned.removed[0].1 > 5, "{cleaned:?}");
+}
+
+/// Makes the bucket `pond`, before signatures are asked for.
+fn make_bucket(port: u16) {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+    write!(stream, "PUT /pond HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}

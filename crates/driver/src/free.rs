@@ -361,20 +361,28 @@ impl Driver {
 
     /// Starts the workers of a space, the only ones that the space will have, and waits until they need nothing of the
     /// program's any more.
+    ///
+    /// # Errors
+    /// Not one could be made. If only some could, these do the work.
     pub fn start_freeing(self: &Arc<Self>) -> std::io::Result<()> {
         let workers = self.freer.workers.load(Ordering::Relaxed);
-        let ready = Arc::new(Barrier::new(workers + 1));
         let _quiet = SignalsBlocked::new();
         let mut threads = Vec::with_capacity(workers);
-        for _ in 0..workers {
-            let ready = Arc::clone(&ready);
-            threads.push(self.start_worker(move |driver| {
+        while threads.len() < workers {
+            let ready = Arc::new(Barrier::new(2));
+            let thread_ready = Arc::clone(&ready);
+            let started = self.start_worker(move |driver| {
                 driver.isolate();
-                ready.wait();
+                thread_ready.wait();
                 driver.work();
-            })?);
+            });
+            match started {
+                Ok(thread) => threads.push(thread),
+                Err(error) if threads.is_empty() => return Err(error),
+                Err(_) => break,
+            }
+            ready.wait();
         }
-        ready.wait();
         let mut queue = self.freer.lock();
         queue.threads = threads;
         queue.complete = true;

@@ -30,6 +30,8 @@ const TICK: Duration = Duration::from_millis(100);
 const WAITED_FOR: u32 = 64;
 /// Longest time for which the thread has the store move data that it has too much of in RAM, or give room back.
 const AT_ONCE: Duration = Duration::from_millis(20);
+/// Number of ticks at which it is tried to make the other threads, before that is given up.
+const TRIES: u32 = 20;
 /// Time for which a store that was full or failing is left alone.
 const STORE_RETRY: Duration = Duration::from_secs(1);
 
@@ -40,6 +42,27 @@ pub enum Others {
     ByMaker,
     /// The background thread, at its first tick.
     AtFirstTick,
+}
+
+/// The threads that the background thread has still to make.
+struct Unmade {
+    /// Whether the one that watches is among them.
+    watches: bool,
+    /// Number of ticks at which it is still tried. While a thread of the program executes another program, or tries
+    /// to, the kernel makes no thread (`EAGAIN`).
+    tries: u32,
+}
+
+impl Unmade {
+    fn new(others: Others) -> Self {
+        Self {
+            watches: true,
+            tries: match others {
+                Others::ByMaker => 0,
+                Others::AtFirstTick => TRIES,
+            },
+        }
+    }
 }
 
 impl Driver {
@@ -74,13 +97,14 @@ impl Driver {
         Ok(thread)
     }
 
-    fn keep_house(self: &Arc<Self>, mut refault_cost: RefaultCost, mut others: Others) {
+    fn keep_house(self: &Arc<Self>, mut refault_cost: RefaultCost, others: Others) {
         let mut last_tick = Instant::now();
         let mut last_retry = Instant::now();
         let mut fruitless = false;
         let mut reclaim_cpu = ReclaimCpu::new(self.delivery);
         let mut store_share = StoreShare::new(self.delivery, self.governor.store_share());
         let (mut pace, began) = (Pace::new(), Instant::now());
+        let mut unmade = Unmade::new(others);
         self.publish();
         while !self.stop.load(Ordering::SeqCst) {
             let seen = self.kicks.load();
@@ -105,9 +129,7 @@ impl Driver {
                 reclaim_cpu.leave(&self.traces);
                 self.share_with_store(&mut store_share);
                 self.tick();
-                if std::mem::replace(&mut others, Others::ByMaker) == Others::AtFirstTick {
-                    self.start_others();
-                }
+                self.start_others(&mut unmade);
                 let measured = refault_cost.measure(&self.latency);
                 if let Some(sixteenths) = measured.store {
                     self.note_store_cost(sixteenths);
@@ -128,14 +150,29 @@ impl Driver {
         }
     }
 
-    /// Starts the threads that watch and that free. If they cannot be made, the process goes on without them: the
-    /// thread that frees gives memory back itself, and long waits are not named.
-    fn start_others(self: &Arc<Self>) {
-        if let Err(error) = self.start_watching().and_then(|_| self.start_freeing()) {
-            report::line(format_args!(
-                "no thread to free memory in the background, or to watch for long waits ({error}): raise `ulimit -u`"
-            ));
+    /// Starts the threads that watch and that free, if they are still to be made. If they cannot be made, the process
+    /// goes on without them: the thread that frees gives memory back itself, and long waits are not named.
+    fn start_others(self: &Arc<Self>, unmade: &mut Unmade) {
+        if unmade.tries == 0 {
+            return;
         }
+        unmade.tries -= 1;
+        let made = self.start_unmade(unmade);
+        match made {
+            Ok(()) => unmade.tries = 0,
+            Err(error) if unmade.tries == 0 => report::line(format_args!(
+                "no thread to free memory in the background, or to watch for long waits ({error}): raise `ulimit -u`"
+            )),
+            Err(_) => {}
+        }
+    }
+
+    fn start_unmade(self: &Arc<Self>, unmade: &mut Unmade) -> std::io::Result<()> {
+        if unmade.watches {
+            self.start_watching()?;
+            unmade.watches = false;
+        }
+        self.start_freeing()
     }
 
     /// Gives the service threads of a manager for any program a descriptor table of their own: the program may close

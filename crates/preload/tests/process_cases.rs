@@ -55,6 +55,11 @@ fn the_last_thread_ends_the_process_however_it_ends() {
 }
 
 #[test]
+fn a_program_that_executes_others_in_vain_has_all_of_our_threads() {
+    prints("execs_in_vain", &[], "done\n");
+}
+
+#[test]
 fn a_full_table_of_descriptors_keeps_no_child_from_going_on() {
     prints("fork_with_full_table", &[], "");
 }

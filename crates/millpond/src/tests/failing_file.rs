@@ -162,10 +162,11 @@ impl Backing for Refusing {
 
     fn forget(&self, _: Range<u32>) {}
 
-    fn write_back(&self, _: u32, bytes: &[u8], _: Descriptors) -> Result<bool, FileFault> {
+    fn write_back(&self, page: u32, bytes: &[u8], _: Descriptors) -> Result<bool, WriteFault> {
         self.asked.fetch_add(1, SeqCst);
         if self.refuses.load(SeqCst) {
-            return Err(FileFault::Io(Errno::NOSPC.raw_os_error()));
+            let why = FileFault::Io(Errno::NOSPC.raw_os_error());
+            return Err(WriteFault { page, why });
         }
         let pages = (bytes.len() / PAGE_SIZE) as u64;
         self.written.fetch_add(pages, SeqCst);
@@ -227,5 +228,72 @@ fn a_file_that_takes_nothing_leaves_the_region_beside_it_alone() {
             healthy.as_mut_slice().fill(9);
             assert!(since.elapsed().as_secs() < 60, "{:#?}", manager.stats());
         }
+    }
+}
+
+/// A file of which a read takes as long as the test likes, and fails then.
+struct Late {
+    began: Barrier,
+    end: Barrier,
+}
+
+impl Backing for Late {
+    fn read(&self, _: u32, _: &mut [u8], _: Descriptors) -> Result<(), FileFault> {
+        self.began.wait();
+        self.end.wait();
+        Err(FileFault::Ended)
+    }
+
+    fn is_as_read(&self, _: u32, _: &[u8]) -> bool {
+        true
+    }
+
+    fn forget(&self, _: Range<u32>) {}
+
+    fn write_back(&self, _: u32, _: &[u8], _: Descriptors) -> Result<bool, WriteFault> {
+        Ok(false)
+    }
+
+    fn sync(&self) -> Result<(), FileFault> {
+        Ok(())
+    }
+
+    fn ram_bytes(&self) -> u64 {
+        0
+    }
+}
+
+/// A sync came to a folio that another thread was reading, and waited for it to pin it. The read failed, the pin was
+/// refused because the page was lost, and the sync said so, though nothing of the file had changed. The simulator has
+/// these moments (`a folio that a sync came to was lost` in `sim/src/file.rs`).
+#[test]
+fn a_sync_beside_a_read_that_fails_has_nothing_to_say() {
+    let manager = Manager::builder()
+        .ram(16 << 20)
+        .store(StoreKind::compressed_ram())
+        .order(Order::ZERO);
+    let manager = manager.build().unwrap();
+    for _ in 0..20 {
+        // The reader, the sync and the test meet when the read has begun; the reader and the test when it ends.
+        let file = Arc::new(Late {
+            began: Barrier::new(3),
+            end: Barrier::new(2),
+        });
+        let region = manager.file_region(16 * PAGE_SIZE, Kind::File, Arc::clone(&file) as _);
+        let region = region.unwrap();
+        let pages = region.pages(&(0..16 * PAGE_SIZE));
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| region.populate(5 * PAGE_SIZE..6 * PAGE_SIZE));
+            let sync = scope.spawn(|| {
+                file.began.wait();
+                region.driver().sync_file(pages)
+            });
+            file.began.wait();
+            // The sync gets to the folio meanwhile. Should it be late, this round shows nothing.
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            file.end.wait();
+            reader.join().unwrap().unwrap_err();
+            assert_eq!(sync.join().unwrap(), Ok(()));
+        });
     }
 }

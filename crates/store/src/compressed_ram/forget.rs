@@ -213,7 +213,9 @@ impl CompressedRam {
         from: usize,
         out: &mut [u8],
     ) -> Result<(), LoadError> {
-        if forgotten_of(block) & pages_in(from..from + out.len()) != 0 {
+        // A slot that one word fills is a single block, of more pages than a byte has bits; none of it is forgotten.
+        let forgotten = forgotten_of(block);
+        if forgotten != 0 && forgotten & pages_in(from..from + out.len()) != 0 {
             return Err(LoadError::Missing);
         }
         self.expect_block(block, len, from);

@@ -221,6 +221,16 @@ pub use millpond_driver::stats::FaultLatencies;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub use millpond_driver::stats::LatencySummary;
+/// A part of [`Stats`].
+///
+/// ```
+/// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+/// // Nothing is made denser before compressed RAM is nearly full.
+/// let millpond::RecompressStats { bytes, saved_bytes, .. } = manager.stats().recompress;
+/// assert_eq!((bytes, saved_bytes), (0, 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub use millpond_driver::stats::RecompressStats;
 /// What [`Manager::stats`] answers.
 ///
 /// ```

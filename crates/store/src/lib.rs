@@ -2,7 +2,8 @@
 //!
 //! Every store here implements [`millpond_core::port::Store`]:
 //!
-//! - [`CompressedRam`]: LZ4 in an arena of its own. This is the usual store.
+//! - [`CompressedRam`]: LZ4 in an arena of its own, and zstd for what nobody wants while that is nearly full. This is
+//!   the usual store.
 //! - [`FileStore`]: an unlinked temporary file, or a file of a given name, with direct I/O where the file system has
 //!   it.
 //! - [`Spill`]: compressed RAM until that is full, the file afterwards.

@@ -202,6 +202,50 @@ fn a_large_arena_takes_whole_chunks_and_counts_them() {
     model.free_all();
 }
 
+/// Checks that objects of half-empty spans come together, and that spans are empty then for any class.
+#[test]
+fn what_is_gathered_leaves_spans_empty() {
+    let arena = Arena::new(8 << 20).unwrap();
+    let mut objects = Vec::new();
+    while let Ok(object) = arena.alloc(1000) {
+        objects.push(object);
+    }
+    let full = arena.taken_bytes();
+    // Each second object goes, and others of its class alone would find room.
+    let mut at = 0;
+    objects.retain(|object| {
+        at += 1;
+        let stays = at % 2 == 0;
+        if !stays {
+            arena.free(*object);
+        }
+        stays
+    });
+    assert_eq!(arena.taken_bytes(), full);
+    assert!(arena.alloc(30_000).is_err());
+    let mut moved = 0;
+    for object in &mut objects {
+        if let Some(new) = arena.alloc_to_gather(*object, 1000) {
+            arena.free(std::mem::replace(object, new));
+            moved += 1;
+        }
+    }
+    let left = arena.taken_bytes();
+    assert!(
+        moved < objects.len() && left < full * 6 / 10,
+        "{left} of {full}"
+    );
+    assert!(arena.alloc(30_000).is_ok());
+    // What is smaller is lent room by a full arena, what is new is not; nothing new comes while objects are gathered.
+    while arena.alloc(30_000).is_ok() {}
+    assert!(arena.alloc_to_shrink(30_000).is_ok());
+    assert!(arena.alloc(1000).is_ok());
+    arena.set_gathers(true);
+    assert!(arena.alloc(1000).is_err());
+    arena.set_gathers(false);
+    assert!(arena.alloc(1000).is_ok());
+}
+
 #[test]
 #[should_panic(expected = "freed twice")]
 fn a_double_free_is_caught() {

@@ -23,13 +23,12 @@
 //!
 //! A wrong guess, when the store is larger than it seemed, costs one more write of a folio that came in when it goes.
 
-use crate::addr::Order;
 use crate::command::Commands;
 use crate::ids::{FolioId, GroupId, ListName, SlotId, VecId};
 use crate::limits::{ANSWER_COMMANDS, LOAD_RESERVE, SLOT_SWEEP};
 use crate::machine::Core;
 use crate::tables::folio::{Folio, State};
-use crate::tables::lru::Lruvec;
+use crate::tables::lru::{Lruvec, UNWATCHED, WATCHED};
 
 impl Core {
     /// Notes that a slot was filled.
@@ -140,15 +139,16 @@ impl Core {
             let is_offered = !self.files_blocked && lists.stranded() > 0;
             return is_offered || lists.oldest_beside_unchanged().is_some();
         }
-        let limbo = [ListName::Limbo, ListName::LimboActive].map(|name| lists.pages_of(name));
-        let mapped = lists.evictable() - limbo.into_iter().sum::<u32>();
-        // Folios in limbo that wait for their file may have taken all places to which others could be taken out.
-        let has_place = self.frames.holes(Order::ZERO, self.lru.node(vec)) > LOAD_RESERVE
-            || self.frames.spare_pages() > 0;
+        // Folios in limbo that wait for their file may have taken all places to which the next one could be taken out.
+        let comes_out = |id: FolioId| {
+            let (order, node) = (self.folios.get(id).order, self.folios.get(id).node);
+            self.frames.holes(order, node) > LOAD_RESERVE || self.frames.has_spare_on(order, node)
+        };
+        let next = || self.next_for_limbo(vec, &[UNWATCHED, WATCHED]);
         let is_moving = !self.is_quiet() || lists.taking_out > 0;
         is_moving
             || lists.oldest_beside_stranded().is_some()
-            || mapped > 0 && has_place && !lists.is_stuck()
+            || !lists.is_stuck() && next().is_some_and(comes_out)
     }
 
     /// Mapped folios that have a slot, for checks. There are none while the store is full and a fault goes above the

@@ -12,12 +12,14 @@ use crate::state::latency::Latency;
 use crate::state::lazy_batch::LazyBatch;
 use crate::state::prefetch::Prefetcher;
 use crate::state::queue::Freer;
+use crate::state::read_ahead::ReadAhead;
 use crate::state::reclaim_cpu::Traces;
 use crate::state::record::Recorder;
 use crate::state::reuse::Reuse;
 use crate::state::shrink::Shrinkers;
 use crate::state::stall::Stalls;
 use crate::state::watchdog::Watchdog;
+use crate::state::writer::Writer;
 use crate::stats::{RecompressStats, Stats};
 use millpond_core::tables::volatile::VolatileBook;
 use millpond_core::{Core, Recompressed, Store, VmStat};
@@ -97,6 +99,10 @@ pub struct Driver<M: Memory = Uffd> {
     pub(crate) stalls: Stalls,
     /// The ranges that are to be prefetched.
     pub prefetcher: Prefetcher,
+    /// The streams of files that are read ahead.
+    pub(crate) read_ahead: ReadAhead,
+    /// The thread that writes shared regions back.
+    pub(crate) writer: Writer,
     /// The caches that give way when memory is short.
     pub shrinkers: Shrinkers,
     /// Counters at the time when this process was forked, so that its own figures begin at zero.
@@ -153,6 +159,8 @@ impl<M: Memory> Driver<M> {
             children: Children::new(),
             stalls: Stalls::new(),
             prefetcher: Prefetcher::new(),
+            read_ahead: ReadAhead::new(),
+            writer: Writer::new(),
             shrinkers: Shrinkers::new(),
             inherited: Ranked::new(Rank::Figures, VmStat::default()),
             inherited_recompressed: Ranked::new(Rank::Figures, Recompressed::default()),

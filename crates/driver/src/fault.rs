@@ -57,6 +57,21 @@ fn path_of(command: Command) -> Option<FaultPath> {
     }
 }
 
+/// What these commands read from a file: the folio that is wanted, and those that follow it.
+fn read_of(commands: &Commands) -> Option<PageRange> {
+    let mut reads = commands.iter().filter_map(|command| match command {
+        Command::Read { at, .. } => Some(at),
+        _ => None,
+    });
+    let mut all = reads.next()?;
+    for next in reads {
+        if next.start == all.end() {
+            all.len.0 += next.len.0;
+        }
+    }
+    Some(all)
+}
+
 /// Behaviour of a thread when the page is in flight on another one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
@@ -113,6 +128,7 @@ impl<M: Memory> Driver<M> {
             resolution,
             path,
             groups,
+            read,
         } = Fault::new(self, page, patience).serve();
         let resolution = match resolution {
             Ok(resolution) => resolution,
@@ -130,6 +146,9 @@ impl<M: Memory> Driver<M> {
         self.latency.record(path, ns);
         if let (FaultPath::Load | FaultPath::Read, Some(groups)) = (path, groups) {
             self.loaded(&groups, started, ns);
+        }
+        if matches!(path, FaultPath::Read | FaultPath::Waited) {
+            self.read_on(page, read);
         }
         if resolution == Resolution::Installed {
             self.record(page);
@@ -196,6 +215,8 @@ struct Served {
     path: FaultPath,
     /// The page's groups, when the page was brought in.
     groups: Option<Path>,
+    /// What was read from a file, from the page on.
+    read: Option<PageRange>,
 }
 
 /// A fault that is being served: what it asks for, and what it has gone through so far.
@@ -209,6 +230,8 @@ struct Fault<'a, M: Memory> {
     max_order: Order,
     path: FaultPath,
     groups: Option<Path>,
+    /// What was read from a file, from the page on.
+    read: Option<PageRange>,
     /// Batches that were paid for a group above its high.
     throttled: u32,
     /// The time in which the thread waits for memory, from the first reclaim on.
@@ -229,6 +252,7 @@ impl<'a, M: Memory> Fault<'a, M> {
             max_order: driver.most_order(),
             path: FaultPath::Spurious,
             groups: None,
+            read: None,
             throttled: 0,
             stalled: None,
             watched: None,
@@ -250,6 +274,7 @@ impl<'a, M: Memory> Fault<'a, M> {
             resolution,
             path: self.path,
             groups: self.groups,
+            read: self.read,
         }
     }
 
@@ -331,7 +356,8 @@ impl<'a, M: Memory> Fault<'a, M> {
     /// A store that takes nothing lets faults exceed the limit. Before that, memory goes that its owner can do without.
     /// `None` when some went.
     fn purge_before_exceeding(&mut self, core: Locked<'a>) -> Option<Locked<'a>> {
-        let exceeds = core.store_blocked() && core.available().0 < LEAF_PAGES;
+        let blocked = core.store_blocked() || core.files_blocked();
+        let exceeds = blocked && core.available().0 < LEAF_PAGES;
         if !exceeds || core.lazyfree_pages() > PageCount::ZERO {
             return Some(core);
         }
@@ -373,6 +399,7 @@ impl<'a, M: Memory> Fault<'a, M> {
                 self.watch();
             }
         }
+        self.read = read_of(commands);
         let installed = driver.carry_out(commands);
         if room {
             driver.ask_ahead();

@@ -24,11 +24,12 @@
 //!   checksums of the pages in memory (`store/src/mapped/sums.rs`): as it was read it is dropped, else all of it is
 //!   saved, and anonymous from then on. A page that the *store* has lost is lost for good: the file has not what it
 //!   held.
-//! - *What is written to a shared region* goes to its place in the file: when it leaves, and by a sync. A folio is
+//! - *What is written to a shared region* goes to its place in the file: when it leaves, by a sync, and in the
+//!   background (`write_back.rs`). A folio is
 //!   compared page by page with what was read, and runs of changed pages are written. A sync pins each folio in memory,
 //!   copies it and writes the copy: so reclaim does not write the folio meanwhile, and the checksum is of what was
 //!   written. Pages that are not in memory are in the file already. What the file does not take stays in memory, and is
-//!   asked for again; until then the store is not asked for anything else, as when it is itself full.
+//!   asked for again; other memory goes on meanwhile.
 //! - *Errors are of the page and the moment.* A read of several pages that fails is asked for again page by page, so
 //!   that the pages around a bad one come in. A single page that fails is poisoned in the core: the thread that asked
 //!   gets SIGBUS, or its call an error. That is not the end of the page, because the file may have it again (a file
@@ -59,7 +60,7 @@ use std::sync::Arc;
 
 /// Bytes that are copied out of memory, and written, at once.
 const PIECE: usize = 64 << 10;
-const PIECE_PAGES: u32 = (PIECE / PAGE_SIZE) as u32;
+pub(crate) const PIECE_PAGES: u32 = (PIECE / PAGE_SIZE) as u32;
 
 /// Where the calling thread finds its descriptors.
 fn descriptors() -> Descriptors {
@@ -82,27 +83,42 @@ pub enum SyncError {
 
 /// A piece of memory at a page's boundary, where a copy is written from.
 #[repr(C, align(4096))]
-struct Copied([u8; PIECE]);
+pub(crate) struct Copied([u8; PIECE]);
+
+impl Copied {
+    pub(crate) const fn new() -> Self {
+        Self([0; PIECE])
+    }
+
+    /// Room for so many pages, [`PIECE_PAGES`] at most.
+    pub(crate) fn pages(&mut self, len: u32) -> &mut [u8] {
+        &mut self.0[..len as usize * PAGE_SIZE]
+    }
+}
 
 impl Driver<Uffd> {
     /// Writes what has changed in `range` to the file, and waits until the device has it. Pages that are not in memory
-    /// have not changed. Two calls for one file exclude each other by the caller's care.
+    /// have not changed. Two calls for one region exclude each other, and so do a call and the thread that writes back:
+    /// of two copies of one page the older must not be written last.
     ///
     /// A page is pinned while it is copied and written, so that reclaim does not write it meanwhile; it is copied so
     /// that what is written is what its checksum is of.
     ///
     /// # Errors
-    /// The first page that could not be pinned or written; all others are.
+    /// The first page that could not be pinned or written; all others are. If there is none, the device's error, once:
+    /// all pages in memory count as changed since.
     pub fn sync_file(&self, range: PageRange) -> Result<(), SyncError> {
-        let Some((file, number)) = self.files.of(range.start) else {
+        let _quiet = SignalsBlocked::new();
+        let Some(shared) = self.files.shared_at(range.start) else {
             return Ok(());
         };
-        let first = PageIndex(range.start.0 - number);
-        let mut copy = Box::new(Copied([0; PIECE]));
+        let mut syncing = shared.sync.lock();
+        let (file, first) = (&shared.backing, shared.range.start);
+        let mut copy = Box::new(Copied::new());
         let mut result = Ok(());
         let mut page = range.start;
         while let Some(folio) = self.next_in_memory(range.tail(page)) {
-            match self.write_folio(&*file, first, folio, &mut copy) {
+            match self.write_folio(&**file, first, folio, &mut copy) {
                 // The folio was on its way, in or out, and the file cannot give a page of it: that has no changes, and
                 // is in no folio any more. The others are looked for again.
                 Err(SyncError::Pin(Refusal::Poisoned { .. })) => continue,
@@ -110,7 +126,13 @@ impl Driver<Uffd> {
             }
             page = folio.end().min(range.end());
         }
-        result.and(file.sync().map_err(SyncError::Device))
+        // An error of the device is told by this call or, if another one comes first, by the next.
+        syncing.untold = file.sync().err().or(syncing.untold);
+        result?;
+        match syncing.untold.take() {
+            Some(why) => Err(SyncError::Device(why)),
+            None => Ok(()),
+        }
     }
 
     /// The first folio in memory that has a page of `range`.
@@ -122,7 +144,8 @@ impl Driver<Uffd> {
         rest.pages().find_map(|page| core.folio_at(page))
     }
 
-    fn write_folio(
+    /// Writes what has changed of a folio in memory.
+    pub(crate) fn write_folio(
         &self,
         file: &dyn Backing,
         first: PageIndex,
@@ -134,7 +157,7 @@ impl Driver<Uffd> {
         let mut at = folio.start;
         while at < folio.end() {
             let len = (folio.end().0 - at.0).min(PIECE_PAGES);
-            let bytes = &mut copy.0[..len as usize * PAGE_SIZE];
+            let bytes = copy.pages(len);
             // SAFETY: the pages are pinned, so that they are mapped, and the copy is no part of the arena. A thread of
             // the program that writes there meanwhile does so before or after the copy of each byte.
             unsafe {

@@ -31,6 +31,7 @@ pub mod pressure;
 #[cfg(feature = "provoke")]
 pub mod provoke;
 pub mod publish;
+pub mod read_ahead;
 mod recent;
 mod reclaim;
 mod recompress;
@@ -48,6 +49,7 @@ pub mod stall;
 pub mod state;
 pub mod stats;
 mod watchdog;
+pub mod write_back;
 
 pub use driver::Driver;
 pub use fault::FaultError;

@@ -73,15 +73,17 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// Forgets what was asked for in `range`, as another region may lie there next. When this returns, no page of it is
+    /// Forgets what was asked for in `range`, and the streams there, as another region may lie there next. When this returns, no page of it is
     /// brought in any more.
     pub fn forget_prefetches(&self, range: PageRange) {
         let _quiet = SignalsBlocked::new();
         self.prefetcher.forget(range);
+        self.read_ahead.forget(range);
     }
 
-    /// Ends the thread, when it has brought in its current piece.
+    /// Ends the thread, when it has brought in its current piece, and those that read ahead.
     pub fn stop_prefetching(&self) {
+        self.stop_reading_ahead();
         let thread = {
             let mut state = self.prefetcher.lock();
             state.stop = true;

@@ -1,16 +1,14 @@
 //! A region over a file: data that is opened in place, and keeps to the budget.
 
 use crate::error::{AdviseError, PinError, RangeError, RegionError};
-use crate::file_error::{FileError, MapFileError};
+use crate::file_error::{FileError, GrowFileError, MapFileError};
 use crate::group::Group;
 use crate::manager::Manager;
 use crate::region::{Advice, PinGuard, Region, RegionStats};
 use millpond_core::{FileFault, Kind, PAGE_SIZE};
 use millpond_driver::error::MoveError;
 use millpond_driver::file::SyncError;
-use millpond_driver::signals::SignalsBlocked;
 use millpond_store::{Access, DataFile, MappedFile};
-use millpond_sync::{Rank, Ranked};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 use std::fmt;
@@ -32,8 +30,8 @@ pub enum Mode {
     /// The file is only read, and what is written to the memory is the program's own: it goes to the store when memory
     /// is short. All of it is lost when the region ends.
     Private,
-    /// What is written to the memory goes to the file: when memory is short, by [`FileRegion::sync`], and when the
-    /// region ends. A range that ends behind the file makes the file longer.
+    /// What is written to the memory goes to the file: in the background within seconds, when memory is short, by
+    /// [`FileRegion::sync`], and when the region ends. A range that ends behind the file makes the file longer.
     Shared,
 }
 
@@ -82,11 +80,18 @@ impl<'a> From<BorrowedFd<'a>> for FileSource<'a> {
 /// system calls, and threads that touch it must leave SIGBUS unblocked.
 pub struct FileRegion {
     region: Region,
+    /// The file and its offset of the first byte, where it can be made longer.
+    grows: Option<Grows>,
     /// Bytes of the first page that come before the range.
     skip: usize,
     mode: Mode,
-    /// Held by the one sync that there is at a time.
-    syncing: Ranked<()>,
+}
+
+/// What a shared region needs to be mapped again, longer.
+struct Grows {
+    manager: Manager,
+    file: Arc<DataFile>,
+    start: u64,
 }
 
 impl Manager {
@@ -130,6 +135,17 @@ impl Manager {
         };
         let len = file.len().map_err(MapFileError::Length)?;
         let range = bytes_of(&range, len)?;
+        self.map_opened(Arc::new(file), range, len, mode)
+    }
+
+    /// Maps a range of an open file of `len` bytes.
+    fn map_opened(
+        &self,
+        file: Arc<DataFile>,
+        range: Range<u64>,
+        len: u64,
+        mode: Mode,
+    ) -> Result<FileRegion, MapFileError> {
         let (start, end) = (range.start, range.end);
         if mode == Mode::Shared {
             let grown = file.grow(end);
@@ -146,6 +162,11 @@ impl Manager {
             size: 1,
         })?;
         let most = (self.pond().driver().most_ram() / PAGE_SIZE as u64) as usize;
+        let grows = (mode == Mode::Shared).then(|| Grows {
+            manager: self.clone(),
+            file: Arc::clone(&file),
+            start,
+        });
         let (kind, backing) = match mode {
             Mode::ReadOnly => (Kind::File, Ok(MappedFile::read_only(file, &range))),
             Mode::Private => (Kind::Private, MappedFile::written(file, &range, most)),
@@ -154,9 +175,9 @@ impl Manager {
         let backing = backing.map_err(MapFileError::Table)?;
         Ok(FileRegion {
             region: self.file_region(bytes, kind, Arc::new(backing))?,
+            grows,
             skip,
             mode,
-            syncing: Ranked::new(Rank::FileSync, ()),
         })
     }
 }
@@ -182,12 +203,12 @@ fn bytes_of(range: &impl RangeBounds<u64>, len: u64) -> Result<Range<u64>, MapFi
 impl FileRegion {
     /// A region over a test's own file.
     #[cfg(test)]
-    pub(crate) fn over(region: Region) -> Self {
+    pub(crate) fn over(region: Region, mode: Mode) -> Self {
         Self {
             region,
+            grows: None,
             skip: 0,
-            mode: Mode::ReadOnly,
-            syncing: Ranked::new(Rank::FileSync, ()),
+            mode,
         }
     }
 
@@ -388,7 +409,7 @@ impl FileRegion {
     /// A bad range, or the first page that could not be written: it stays in memory, and the next sync tries again, and
     /// so does reclaim. All other pages are written. If the device may not have what was written
     /// ([`FileError::Sync`]), the next sync writes all pages again that are in memory; what has left memory since the
-    /// sync before may be lost.
+    /// sync before may be lost. This error is told once, by a sync that has no other to tell.
     ///
     /// ```
     /// # use millpond::{Manager, Mode};
@@ -409,8 +430,6 @@ impl FileRegion {
             return Ok(());
         }
         let driver = self.region.driver();
-        let _quiet = SignalsBlocked::new();
-        let _alone = self.syncing.lock();
         driver.sync_file(pages).map_err(|failure| match failure {
             SyncError::Write(page, why) => {
                 let offset = self.outer(self.region.offset(page));
@@ -431,6 +450,57 @@ impl FileRegion {
                 other => other.into(),
             },
         })
+    }
+
+    /// Makes a [shared](Mode::Shared) region `len` bytes long, and its file as long as that takes. What is new reads as
+    /// the file does there: as zeros, where the file was shorter.
+    ///
+    /// All that was written is synced first, and the region lies at other addresses afterwards, in no group. A region
+    /// is never made shorter.
+    ///
+    /// # Errors
+    /// The region is not shared, something could not be synced, the file could not be made longer, or there are no
+    /// addresses. The region stays as it is then.
+    ///
+    /// ```
+    /// # use millpond::{Manager, Mode};
+    /// # let manager = Manager::builder().ram(16 << 20).build()?;
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("x");
+    /// std::fs::write(&path, "a line\n")?;
+    /// // SAFETY: nobody changes the file but the region.
+    /// let mut region = unsafe { manager.map_file(&path, .., Mode::Shared)? };
+    /// region.grow(15)?;
+    /// region.as_mut_slice().unwrap()[7..].copy_from_slice(b"another\n");
+    /// drop(region);
+    /// assert_eq!(std::fs::read_to_string(&path)?, "a line\nanother\n");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn grow(&mut self, len: usize) -> Result<(), GrowFileError> {
+        let Some(grows) = &self.grows else {
+            return Err(GrowFileError::NotShared);
+        };
+        if len <= self.len() {
+            return Ok(());
+        }
+        self.sync(0..self.len())?;
+        let has = grows.file.len().map_err(MapFileError::Length)?;
+        let end = grows.start.checked_add(len as u64);
+        let end = end.ok_or(RegionError::TooLong {
+            count: len,
+            size: 1,
+        });
+        let range = grows.start..end.map_err(MapFileError::Region)?;
+        let file = Arc::clone(&grows.file);
+        // Both regions have the same bytes now, and nobody writes to the old one while it is borrowed here.
+        *self = grows.manager.map_opened(file, range, has, self.mode)?;
+        Ok(())
+    }
+
+    /// The driver, for tests that do what a thread of its own does.
+    #[cfg(test)]
+    pub(crate) fn driver_for_tests(&self) -> &millpond_driver::Driver {
+        self.region.driver()
     }
 
     /// Bytes of the region by the place where they are. Bytes that are in none of these places are in the file alone.
@@ -505,7 +575,10 @@ impl Drop for FileRegion {
         if self.mode != Mode::Shared || !self.region.pond().is_ours() {
             return;
         }
-        if let Err(error) = self.sync(0..self.len()) {
+        let pages = self.region.pages(&(0..self.region.len()));
+        let synced = self.sync(0..self.len());
+        self.region.driver().end_write_back(pages);
+        if let Err(error) = synced {
             millpond_mmu::report::line(format_args!(
                 "a mapped file ends, and not all that was written to it is in the file: {error}"
             ));

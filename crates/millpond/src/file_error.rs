@@ -98,3 +98,18 @@ pub enum FileError {
     #[error("the device may not have what was written to the file ({0}): sync again")]
     Sync(Errno),
 }
+
+/// Why a file's region was not made longer. It is as it was then.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GrowFileError {
+    /// What is written to the region does not go to the file.
+    #[error("only a shared region can be made longer: map the file with Mode::Shared")]
+    NotShared,
+    /// What was written to the region could not be synced.
+    #[error(transparent)]
+    Sync(#[from] FileError),
+    /// The file could not be made longer, or not be mapped so far.
+    #[error(transparent)]
+    Map(#[from] MapFileError),
+}

@@ -48,7 +48,7 @@ pub use error::{
     SetRamError, SnapshotError, StoreError, VolatileError,
 };
 pub use file::{FileRegion, FileSource, Mode};
-pub use file_error::{FileError, MapFileError};
+pub use file_error::{FileError, GrowFileError, MapFileError};
 pub use group::{Group, GroupLimits, GroupStats};
 pub use heap::{HeapStats, PondAlloc};
 pub use manager::{Capabilities, Manager};

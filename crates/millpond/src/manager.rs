@@ -104,6 +104,7 @@ impl Drop for Pond {
         }
         self.driver.stop_shrinking();
         self.driver.stop_prefetching();
+        self.driver.stop_writing_back();
         self.driver.stop_freeing();
         self.driver.stop_housekeeping();
         self.driver.stop_watching();
@@ -206,6 +207,10 @@ impl Manager {
         };
         let pages = PageCount::from_bytes_ceil(len as u64).ok_or(too_long)?;
         let driver = self.pond.driver();
+        millpond_driver::read_ahead::start(driver);
+        if backing.is_written() {
+            millpond_driver::write_back::start(driver);
+        }
         self.open_region(len, pages, || {
             driver.new_file_region(pages, self.order, kind, Arc::clone(&backing))
         })

@@ -5,7 +5,7 @@ mod common;
 use common::{
     MIB, PAGE, Rng, alone, deliveries, numbered_file as file, page_is, small, ways, write_page,
 };
-use millpond::{FileError, FileRegion, Manager, MapFileError, Mode};
+use millpond::{FileError, FileRegion, GrowFileError, Manager, MapFileError, Mode};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
@@ -276,6 +276,42 @@ fn a_kill_leaves_every_synced_byte() {
                 "kill {kill}: page {number} is {:?}",
                 &words[..4]
             );
+        }
+    }
+}
+
+/// A region that grows has what was written to it, zeros behind, and a file that is as long; others do not grow.
+#[test]
+fn a_shared_region_grows_with_its_file() {
+    for delivery in deliveries() {
+        let file = file(2 * MIB);
+        let manager = small().delivery(delivery).build().unwrap();
+        // SAFETY: nobody but the region changes the file.
+        let map = |mode| unsafe { manager.map_file(&file, 100.., mode) }.unwrap();
+        let mut region = map(Mode::Shared);
+        let mut model = contents(&file)[100..].to_vec();
+        for len in [2 * MIB, 2 * MIB + 1, 5 * MIB + 77, 40 * MIB] {
+            let at = model.len() / 3;
+            region.as_mut_slice().unwrap()[at] ^= 1;
+            model[at] ^= 1;
+            region.grow(len).unwrap();
+            model.resize(len, 0);
+            assert_eq!(region.len(), len);
+            assert!(region.as_slice() == model, "{delivery:?}, {len}");
+            assert_eq!(file.metadata().unwrap().len(), len as u64 + 100);
+            *region.as_mut_slice().unwrap().last_mut().unwrap() = 9;
+            *model.last_mut().unwrap() = 9;
+        }
+        region.grow(1).unwrap();
+        assert_eq!(region.len(), model.len(), "a region is never made shorter");
+        let beyond = region.grow(usize::MAX);
+        assert!(matches!(beyond, Err(GrowFileError::Map(_))), "{beyond:?}");
+        assert!(region.as_slice() == model, "it is as it was");
+        drop(region);
+        assert!(contents(&file)[100..] == model);
+        for mode in [Mode::ReadOnly, Mode::Private] {
+            let grown = map(mode).grow(100 * MIB);
+            assert_eq!(grown, Err(GrowFileError::NotShared));
         }
     }
 }

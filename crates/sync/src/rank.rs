@@ -42,6 +42,8 @@ ranks! {
     FileSync,
     /// Background work: the reclaim thread holds this lock while it works, and the forking thread across a fork.
     Housekeeping,
+    /// The thread that writes shared regions back.
+    Writer,
     /// Ranges that are to be prefetched.
     Prefetches,
     /// Ranges that were freed in place and are not marked yet.
@@ -100,6 +102,8 @@ ranks! {
     TableGrowth,
     /// The files whose pages are regions'.
     Files,
+    /// The streams of files that are read ahead.
+    ReadAhead,
     /// The ring of what cores were told last.
     Recent,
     /// The allocator of a preloaded library's own memory.

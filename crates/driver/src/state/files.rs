@@ -12,8 +12,30 @@ use std::sync::Arc;
 /// Pages of which it is known why they could not be had.
 const FAILURES: usize = 64;
 
-/// A region, its file, and whether what is written to it stays the program's own.
-type Entry = (PageRange, Arc<dyn Backing>, Kind);
+/// A region, its file, and whether what is written to it stays the program's own. A shared region has its lock.
+type Entry = (PageRange, Arc<dyn Backing>, Kind, Option<SyncLock>);
+
+/// The lock of a shared region's writes by copies: a sync's, and the background's.
+type SyncLock = Arc<Ranked<Syncing>>;
+
+/// What is known of a shared region's writes.
+#[derive(Debug, Default)]
+pub(crate) struct Syncing {
+    /// Whether the region has ended for the thread that writes back.
+    pub(crate) has_ended: bool,
+    /// An error of the device that no sync has told yet. The kernel tells it once.
+    pub(crate) untold: Option<FileFault>,
+}
+
+/// A shared region.
+pub(crate) struct Shared {
+    /// Its pages.
+    pub(crate) range: PageRange,
+    /// Its file.
+    pub(crate) backing: Arc<dyn Backing>,
+    /// Held by whoever writes copies of its pages.
+    pub(crate) sync: SyncLock,
+}
 
 /// The files of a driver, by the pages of their regions. See the [module](self).
 pub(crate) struct Files {
@@ -27,6 +49,14 @@ pub(crate) struct Files {
     failures: Ranked<ArrayVec<(PageIndex, FileFault), FAILURES>>,
     /// Whether there are any, so that a page that is had need not take their lock.
     failed: AtomicBool,
+}
+
+fn shared((range, backing, _, sync): &Entry) -> Option<Shared> {
+    Some(Shared {
+        range: *range,
+        backing: Arc::clone(backing),
+        sync: Arc::clone(sync.as_ref()?),
+    })
 }
 
 impl Files {
@@ -44,6 +74,8 @@ impl Files {
     pub(crate) fn insert(&self, range: PageRange, backing: Arc<dyn Backing>, kind: Kind) {
         self.ram_bytes
             .fetch_add(backing.ram_bytes(), Ordering::SeqCst);
+        let is_shared = backing.is_written();
+        let sync = is_shared.then(|| Arc::new(Ranked::new(Rank::FileSync, Syncing::default())));
         loop {
             let mut longer = Vec::with_capacity(self.len.load(Ordering::SeqCst) + 1);
             let mut table = self.table.write();
@@ -52,7 +84,7 @@ impl Files {
             }
             longer.append(&mut table);
             let place = longer.partition_point(|entry| entry.0.start < range.start);
-            longer.insert(place, (range, backing, kind));
+            longer.insert(place, (range, backing, kind, sync));
             std::mem::swap(&mut *table, &mut longer);
             self.len.store(table.len(), Ordering::SeqCst);
             drop(table);
@@ -70,7 +102,7 @@ impl Files {
         let removed = place.map(|place| table.remove(place));
         self.len.store(table.len(), Ordering::SeqCst);
         drop(table);
-        if let Some((_, backing, _)) = removed {
+        if let Some((_, backing, _, _)) = removed {
             self.ram_bytes
                 .fetch_sub(backing.ram_bytes(), Ordering::SeqCst);
         }
@@ -78,9 +110,29 @@ impl Files {
         failures.retain(|(page, _)| !range.contains(*page));
     }
 
+    /// The shared region that `page` is in.
+    pub(crate) fn shared_at(&self, page: PageIndex) -> Option<Shared> {
+        self.find(page, shared)?
+    }
+
+    /// The shared region that `page` is in, or the next one after it.
+    pub(crate) fn shared_from(&self, page: PageIndex) -> Option<Shared> {
+        if self.len.load(Ordering::SeqCst) == 0 {
+            return None;
+        }
+        let table = self.table.read();
+        let first = table.partition_point(|entry| entry.0.end() <= page);
+        table[first..].iter().find_map(shared)
+    }
+
+    /// The region of a file that `page` is in.
+    pub(crate) fn region_of(&self, page: PageIndex) -> Option<PageRange> {
+        self.find(page, |&(range, ..)| range)
+    }
+
     /// The file that `page` is of, and the page's number in it.
     pub(crate) fn of(&self, page: PageIndex) -> Option<(Arc<dyn Backing>, u32)> {
-        self.find(page, |(range, backing, _)| {
+        self.find(page, |(range, backing, _, _)| {
             (Arc::clone(backing), page.0 - range.start.0)
         })
     }
@@ -103,7 +155,7 @@ impl Files {
     /// Whether a page that could not be had is to be read from its file again. A page of a private region may have been
     /// written to and lost by the store since, and then the file has not what was lost.
     pub(crate) fn may_have_again(&self, page: PageIndex) -> bool {
-        let kind = self.find(page, |&(_, _, kind)| kind);
+        let kind = self.find(page, |&(_, _, kind, _)| kind);
         kind.is_some_and(|kind| kind != Kind::Private || self.why(page).is_some())
     }
 

@@ -1,6 +1,6 @@
 //! Files whose medium fails: the error is of the page and the moment, and of no other memory.
 
-use crate::{Advice, Delivery, FileError, Manager, Order, StoreKind};
+use crate::{Advice, Delivery, FileError, FileRegion, Manager, Mode, Order, StoreKind};
 use millpond_core::{Backing, Descriptors, FileFault, Kind, PAGE_SIZE, WriteFault};
 use rustix::io::Errno;
 use std::ops::Range;
@@ -61,7 +61,7 @@ fn one_bad_page_is_an_error_of_its_own() {
     let region = manager
         .file_region(bytes, Kind::File, Arc::clone(&file) as _)
         .unwrap();
-    let region = crate::FileRegion::over(region);
+    let region = FileRegion::over(region, Mode::ReadOnly);
     let bad = Err(FileError::Read {
         offset: 77 * PAGE_SIZE,
         errno: Errno::IO,
@@ -106,7 +106,7 @@ fn two_threads_that_ask_again_for_a_page_lose_nothing_that_was_written_to_it() {
         reads: AtomicU64::new(0),
     });
     let region = manager.file_region(PAGES * PAGE_SIZE, Kind::File, Arc::clone(&file) as _);
-    let region = crate::FileRegion::over(region.unwrap());
+    let region = FileRegion::over(region.unwrap(), Mode::ReadOnly);
     // No page comes ahead of its turn.
     let all = 0..PAGES * PAGE_SIZE;
     region.advise(all, Advice::Random).unwrap();
@@ -229,6 +229,103 @@ fn a_file_that_takes_nothing_leaves_the_region_beside_it_alone() {
             assert!(since.elapsed().as_secs() < 60, "{:#?}", manager.stats());
         }
     }
+}
+
+/// A file whose first page cannot be written, and whose device fails, as often as is said. Until a page is known to be
+/// written it counts as changed.
+struct Unsure {
+    page_fails: AtomicU32,
+    device_fails: AtomicU32,
+    written: AtomicU64,
+    is_known: AtomicBool,
+}
+
+/// Counts one down. Answers whether there was one.
+fn one_less(left: &AtomicU32) -> bool {
+    left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1))
+        .is_ok()
+}
+
+impl Backing for Unsure {
+    fn read(&self, _: u32, out: &mut [u8], _: Descriptors) -> Result<(), FileFault> {
+        out.fill(0);
+        Ok(())
+    }
+
+    fn is_as_read(&self, _: u32, _: &[u8]) -> bool {
+        self.is_known.load(SeqCst)
+    }
+
+    fn forget(&self, _: Range<u32>) {}
+
+    fn is_written(&self) -> bool {
+        true
+    }
+
+    fn write_back(&self, first: u32, bytes: &[u8], _: Descriptors) -> Result<bool, WriteFault> {
+        if first == 0 && one_less(&self.page_fails) {
+            let why = FileFault::Io(Errno::NOSPC.raw_os_error());
+            return Err(WriteFault { page: first, why });
+        }
+        if self.is_known.load(SeqCst) {
+            return Ok(false);
+        }
+        let pages = (bytes.len() / PAGE_SIZE) as u64;
+        self.written.fetch_add(pages, SeqCst);
+        Ok(true)
+    }
+
+    fn sync(&self) -> Result<(), FileFault> {
+        let fails = one_less(&self.device_fails);
+        self.is_known.store(!fails, SeqCst);
+        match fails {
+            true => Err(FileFault::Io(Errno::IO.raw_os_error())),
+            false => Ok(()),
+        }
+    }
+
+    fn ram_bytes(&self) -> u64 {
+        0
+    }
+}
+
+/// The device failed under a sync that had a page to report, and the next sync said that all was well: the kernel tells
+/// an error of the device once, and what had left memory before it may be lost.
+#[test]
+fn an_error_of_the_device_is_told_once_whatever_else_a_sync_has_to_tell() {
+    const PAGES: u64 = 16;
+    let manager = Manager::builder()
+        .ram(16 << 20)
+        .store(StoreKind::compressed_ram());
+    let manager = manager.build().unwrap();
+    let file = Arc::new(Unsure {
+        page_fails: AtomicU32::new(1),
+        device_fails: AtomicU32::new(1),
+        written: AtomicU64::new(0),
+        is_known: AtomicBool::new(false),
+    });
+    let bytes = PAGES as usize * PAGE_SIZE;
+    let region = manager.file_region(bytes, Kind::File, Arc::clone(&file) as _);
+    let region = FileRegion::over(region.unwrap(), Mode::Shared);
+    region.populate(0..bytes).unwrap();
+    let page = region.sync(0..bytes);
+    assert!(
+        matches!(page, Err(FileError::Write { offset: 0, .. })),
+        "{page:?}"
+    );
+    assert_eq!(file.device_fails.load(SeqCst), 0);
+    assert_eq!(region.sync(0..bytes), Err(FileError::Sync(Errno::IO)));
+    assert!(
+        file.written.load(SeqCst) >= PAGES,
+        "all pages were dirty again"
+    );
+    assert_eq!(region.sync(0..bytes), Ok(()));
+    // Told at once, where there is nothing else.
+    file.device_fails.store(1, SeqCst);
+    assert_eq!(region.sync(0..bytes), Err(FileError::Sync(Errno::IO)));
+    let before = file.written.load(SeqCst);
+    assert_eq!(region.sync(0..bytes), Ok(()));
+    assert_eq!(file.written.load(SeqCst), before + PAGES);
 }
 
 /// A file of which a read takes as long as the test likes, and fails then.

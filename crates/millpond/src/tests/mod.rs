@@ -4,3 +4,4 @@ mod end_of_manager;
 mod failing_file;
 mod provoked;
 mod slow_load;
+mod write_back;

@@ -1,0 +1,132 @@
+//! Reading ahead of a stream over a file: several reads are under way while the program works on what it has.
+//!
+//! A fault reads as much as its window says and waits for it, so a stream by faults alone has one read in flight, and
+//! none while the program works. A device that answers several requests at a time then gives a third of its rate. So a
+//! fault that has read a large folio in order, upwards, asks that what follows be read, too. Threads of ours do that by
+//! the same faults that the program would take, so the order policy, reclaim and the rules for streams see what they
+//! would see without them.
+//!
+//! ```text
+//!      the program            readers, each with one read in flight         not asked for
+//!   ───────▶│ in memory │ reading │ reading │ reading │ asked for │ . . . . . . . . . . . .
+//!          come          next                                    end
+//! ```
+//!
+//! - *How far.* As far as four windows, an eighth of memory at most: that is a guess like the window itself, and it
+//!   grows with it.
+//! - *How a stream goes on.* A program that is faster than the device comes to a page that is being read, and waits:
+//!   that fault says how far the stream has come, and moves the end on. A program that is slower than the device finds
+//!   all in memory that was asked for, and its next fault reads one window by itself. Between two such faults lie four
+//!   windows, so it waits for a fifth of the reads at most. (The kernel marks a page in the middle of what it has read
+//!   ahead. User space learns of no touch but a fault's.)
+//! - *Who reads.* The threads begin with the first file of a manager, because a fault may allocate nothing. A program
+//!   without files has none of them. They are outside of the gate between two pieces, so a snapshot or a move waits for
+//!   2 MiB at most. `io_uring` would need no threads, but containers refuse it, and the work of a fault beside the read
+//!   would be left to the program's thread.
+//! - *A region that ends* takes its streams out and waits for the readers, as for prefetches (`prefetch.rs`).
+//!
+//! What it costs when the guess is wrong: a stream that ends has read four windows in vain. They are the first to leave,
+//! as the stream passes them by.
+
+use crate::driver::Driver;
+use crate::fault::Patience;
+use crate::memory::Memory;
+use crate::panics::Ours;
+use crate::signals::SignalsBlocked;
+use crate::state::read_ahead::READERS;
+use millpond_core::limits::LARGE;
+use millpond_core::{LEAF_PAGES, PageCount, PageIndex, PageRange, PageState};
+use millpond_sync::thread;
+use std::sync::Arc;
+
+/// Windows that are read ahead.
+const WINDOWS: u32 = 4;
+/// One part in this many of memory is read ahead of a stream at most.
+const SHARE: u32 = 8;
+
+/// Starts the threads that read ahead for `driver`, if there are none yet. Where the system has no thread to give, files
+/// are read with fewer, or by faults alone.
+pub fn start<M: Memory>(driver: &Arc<Driver<M>>) {
+    let _quiet = SignalsBlocked::new();
+    if driver.read_ahead.start() {
+        return;
+    }
+    let start = |number| {
+        let worker = Arc::clone(driver);
+        let thread = thread::Builder::new().name("millpond-read".into());
+        thread.spawn(move || {
+            let _ours = Ours::enter();
+            while let Some(piece) = worker.read_ahead.next(number) {
+                worker.read_piece(number, piece);
+                worker.read_ahead.let_go(number);
+            }
+        })
+    };
+    let threads: Vec<_> = (0..READERS)
+        .map_while(|number| start(number).ok())
+        .collect();
+    driver.read_ahead.lock().threads = threads;
+}
+
+impl<M: Memory> Driver<M> {
+    /// Notes that a fault at `page` has read `read`, or that the page was on its way. A stream is read ahead. For
+    /// threads inside the gate, without the core's lock.
+    pub(crate) fn read_on(&self, page: PageIndex, read: Option<PageRange>) {
+        if !self.read_ahead.has_readers() {
+            return;
+        }
+        let (from, window) = match read {
+            Some(read) if read.start != page || read.len < LARGE.pages() => return,
+            Some(read) => (
+                read.end(),
+                Some(read.len.0.next_power_of_two().min(LEAF_PAGES)),
+            ),
+            None if self.read_ahead.covers(page) => (page, None),
+            None => return,
+        };
+        let Some(region) = self.files.region_of(page) else {
+            return;
+        };
+        let most = self.lock().limit().0 / SHARE;
+        let ahead = (WINDOWS * window.unwrap_or(LEAF_PAGES)).min(most);
+        let end = PageIndex((from.0 + ahead).min(region.end().0));
+        self.read_ahead.ask(page, from.min(end), end, window);
+    }
+
+    /// Brings in what is not in memory of a piece of a stream, until the piece is called off.
+    fn read_piece(&self, number: usize, piece: PageRange) {
+        let _quiet = SignalsBlocked::new();
+        let _inside = self.gate.enter();
+        let mut rest = piece;
+        while rest.len > PageCount::ZERO && !self.read_ahead.is_called_off(number) {
+            let next = {
+                let core = self.lock();
+                let blocked = core.store_blocked() || core.files_blocked();
+                if blocked && core.available().0 < LEAF_PAGES {
+                    return;
+                }
+                let is_absent = |page: &PageIndex| {
+                    matches!(
+                        core.page_state(*page),
+                        PageState::Empty | PageState::Swapped
+                    )
+                };
+                rest.pages().find(is_absent)
+            };
+            let Some(page) = next else {
+                return;
+            };
+            // A page that cannot be had is reported to the thread that touches it.
+            let _ = self.fault_in(page, Patience::Wait);
+            rest = rest.tail(page.plus(1));
+        }
+    }
+
+    /// Ends the threads, when they have let go of their pieces.
+    pub(crate) fn stop_reading_ahead(&self) {
+        for thread in self.read_ahead.stop() {
+            // A panic of such a thread has ended the process.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! What is to be read ahead of streams (`read_ahead.rs`).
+
+use arrayvec::ArrayVec;
+use millpond_core::{LEAF_PAGES, PageCount, PageIndex, PageRange};
+use millpond_sync::atomic::{AtomicBool, Ordering};
+use millpond_sync::thread::JoinHandle;
+use millpond_sync::{Condvar, Held, Rank, Ranked};
+
+/// Threads that read: so many reads of streams are under way at once, beside those of faults.
+pub(crate) const READERS: usize = 3;
+/// Streams that are read ahead at a time. A further one takes the place of the one that was longest not heard of.
+const STREAMS: usize = 8;
+
+/// A stream, and how far it is read ahead.
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    /// The stream has come to this page.
+    come: PageIndex,
+    /// What is before this page was given to a reader, or is not to be read ahead.
+    next: PageIndex,
+    /// What is to be read ends here.
+    end: PageIndex,
+    /// Pages that one read is to have. A reader that took more would leave the run of faults in the middle of a leaf,
+    /// and the next reader would begin a new one, page by page.
+    window: u32,
+}
+
+impl Stream {
+    fn overlaps(&self, range: PageRange) -> bool {
+        self.come < range.end() && range.start < self.end
+    }
+}
+
+fn between(start: PageIndex, end: PageIndex) -> PageRange {
+    PageRange::new(start, PageCount(end.0 - start.0))
+}
+
+#[derive(Debug)]
+pub(crate) struct State {
+    /// The streams, the one that was heard of last at the end.
+    streams: ArrayVec<Stream, STREAMS>,
+    /// What each reader is reading.
+    current: [Option<PageRange>; READERS],
+    pub(crate) threads: Vec<JoinHandle<()>>,
+    stop: bool,
+}
+
+/// The streams of files, and the threads that read ahead of them. See the [module](self).
+#[derive(Debug)]
+pub struct ReadAhead {
+    state: Ranked<State>,
+    /// Notified when there is something to be read.
+    asked: Condvar,
+    /// Whether each reader is to let go of what it reads.
+    called_off: [AtomicBool; READERS],
+    /// Notified when a reader has let go.
+    let_go: Condvar,
+    /// Whether there are readers, so that a driver without files takes no lock.
+    has_readers: AtomicBool,
+}
+
+impl ReadAhead {
+    pub(crate) const fn new() -> Self {
+        Self {
+            state: Ranked::new(
+                Rank::ReadAhead,
+                State {
+                    streams: ArrayVec::new_const(),
+                    current: [None; READERS],
+                    threads: Vec::new(),
+                    stop: false,
+                },
+            ),
+            asked: Condvar::new(),
+            called_off: [const { AtomicBool::new(false) }; READERS],
+            let_go: Condvar::new(),
+            has_readers: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> Held<'_, State> {
+        self.state.lock()
+    }
+
+    pub(crate) fn has_readers(&self) -> bool {
+        self.has_readers.load(Ordering::Relaxed)
+    }
+
+    /// Notes that there are readers from here on. Returns whether there were some before.
+    pub(crate) fn start(&self) -> bool {
+        self.has_readers.swap(true, Ordering::SeqCst)
+    }
+
+    /// Notes that a stream has come to `come`, and has what is before `from` in memory or on its way; what is from
+    /// there to `end` is to be read, by `window` pages at a time, or by as many as before.
+    pub(crate) fn ask(
+        &self,
+        come: PageIndex,
+        from: PageIndex,
+        end: PageIndex,
+        window: Option<u32>,
+    ) {
+        let mut state = self.lock();
+        let streams = &mut state.streams;
+        let known = streams
+            .iter()
+            .position(|stream| stream.come <= come && come <= stream.end);
+        let stream = match known {
+            Some(place) => {
+                let known = streams.remove(place);
+                Stream {
+                    come,
+                    next: known.next.max(from),
+                    end: known.end.max(end),
+                    window: window.unwrap_or(known.window),
+                }
+            }
+            None => Stream {
+                come,
+                next: from,
+                end,
+                window: window.unwrap_or(LEAF_PAGES),
+            },
+        };
+        if streams.is_full() {
+            streams.remove(0);
+        }
+        let is_work = stream.next < stream.end;
+        streams.push(stream);
+        drop(state);
+        if is_work {
+            self.asked.notify_all();
+        }
+    }
+
+    /// Whether a stream is read ahead at `page`.
+    pub(crate) fn covers(&self, page: PageIndex) -> bool {
+        let state = self.lock();
+        let mut streams = state.streams.iter();
+        streams.any(|stream| stream.come <= page && page <= stream.end)
+    }
+
+    /// The next piece for reader `number`, when there is one: up to the next multiple of the window, in one leaf. `None`
+    /// at the end.
+    pub(crate) fn next(&self, number: usize) -> Option<PageRange> {
+        let mut state = self.lock();
+        loop {
+            if state.stop {
+                return None;
+            }
+            let mut streams = state.streams.iter_mut().rev();
+            if let Some(stream) = streams.find(|stream| stream.next < stream.end) {
+                let window = stream.window.clamp(1, LEAF_PAGES);
+                let window_end = PageIndex((stream.next.0 / window + 1) * window);
+                let piece = between(stream.next, window_end.min(stream.end));
+                stream.next = piece.end();
+                state.current[number] = Some(piece);
+                self.called_off[number].store(false, Ordering::Relaxed);
+                return Some(piece);
+            }
+            state = state.wait(&self.asked);
+        }
+    }
+
+    /// Notes that reader `number` touches nothing of its piece from here on.
+    pub(crate) fn let_go(&self, number: usize) {
+        self.lock().current[number] = None;
+        self.let_go.notify_all();
+    }
+
+    pub(crate) fn is_called_off(&self, number: usize) -> bool {
+        self.called_off[number].load(Ordering::Relaxed)
+    }
+
+    /// Forgets streams in `range`, and waits until no reader reads any of it.
+    pub(crate) fn forget(&self, range: PageRange) {
+        if !self.has_readers() {
+            return;
+        }
+        let mut state = self.lock();
+        state.streams.retain(|stream| !stream.overlaps(range));
+        loop {
+            let mut waits = false;
+            for (current, called_off) in state.current.iter().zip(&self.called_off) {
+                if current.is_some_and(|at| at.start < range.end() && range.start < at.end()) {
+                    // The flag is cleared under the lock, with the next piece.
+                    called_off.store(true, Ordering::Relaxed);
+                    waits = true;
+                }
+            }
+            if !waits {
+                return;
+            }
+            state = state.wait(&self.let_go);
+        }
+    }
+
+    /// Has the readers end when they have let go of what they read. The caller joins them.
+    pub(crate) fn stop(&self) -> Vec<JoinHandle<()>> {
+        let mut state = self.lock();
+        state.stop = true;
+        state.streams.clear();
+        for called_off in &self.called_off {
+            called_off.store(true, Ordering::Relaxed);
+        }
+        let threads = std::mem::take(&mut state.threads);
+        drop(state);
+        self.asked.notify_all();
+        threads
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(number: u32) -> PageIndex {
+        PageIndex(number)
+    }
+
+    fn range(start: u32, end: u32) -> PageRange {
+        between(page(start), page(end))
+    }
+
+    #[test]
+    fn a_stream_is_read_piece_by_piece_and_nothing_of_it_twice() {
+        let ahead = ReadAhead::new();
+        ahead.ask(page(100), page(200), page(1100), Some(512));
+        assert!(ahead.covers(page(100)) && ahead.covers(page(1099)) && !ahead.covers(page(99)));
+        assert_eq!(ahead.next(0), Some(range(200, 512)));
+        assert_eq!(ahead.next(1), Some(range(512, 1024)));
+        // The stream goes on; what it has passed is not read any more.
+        ahead.ask(page(600), page(1050), page(1600), None);
+        assert_eq!(ahead.next(2), Some(range(1050, 1536)));
+        assert!(!ahead.covers(page(100)));
+        assert_eq!(ahead.next(0), Some(range(1536, 1600)));
+    }
+
+    #[test]
+    fn a_piece_is_as_long_as_the_streams_window() {
+        let ahead = ReadAhead::new();
+        ahead.ask(page(0), page(130), page(500), Some(128));
+        assert_eq!(ahead.next(0), Some(range(130, 256)));
+        ahead.ask(page(100), page(256), page(500), Some(256));
+        assert_eq!(ahead.next(0), Some(range(256, 500)));
+    }
+
+    #[test]
+    fn the_stream_that_was_heard_of_last_comes_first_and_the_oldest_is_forgotten() {
+        let ahead = ReadAhead::new();
+        for stream in 0..STREAMS as u32 + 1 {
+            let start = stream * 10_000;
+            ahead.ask(page(start), page(start), page(start + 10), Some(512));
+        }
+        assert!(!ahead.covers(page(5)));
+        let last = STREAMS as u32 * 10_000;
+        assert_eq!(ahead.next(0), Some(range(last, last + 10)));
+        ahead.let_go(0);
+        assert!(!ahead.start());
+        ahead.forget(range(last - 10_000, last));
+        assert_eq!(ahead.next(0), Some(range(last - 20_000, last - 19_990)));
+        ahead.stop();
+        assert_eq!(ahead.next(0), None);
+    }
+}

@@ -42,7 +42,8 @@ impl DataFile {
     /// # Errors
     /// When the kernel refuses.
     pub fn cool(&self) -> io::Result<()> {
-        Ok(rustix::fs::fadvise(&self.0, 0, None, Advice::DontNeed)?)
+        rustix::fs::fadvise(&self.0, 0, None, Advice::DontNeed)?;
+        Ok(())
     }
 }
 

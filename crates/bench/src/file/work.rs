@@ -247,7 +247,8 @@ impl MappedByKernel {
             Name::Random | Name::RandomThreads | Name::Hot => Advice::Random,
         };
         // SAFETY: the mapping is this value's own, and the advice does not change its contents.
-        Ok(unsafe { rustix::mm::madvise(self.0.cast(), self.1, advice)? })
+        unsafe { rustix::mm::madvise(self.0.cast(), self.1, advice)? };
+        Ok(())
     }
 
     fn bytes(&self) -> &[u8] {

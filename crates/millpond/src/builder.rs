@@ -54,6 +54,34 @@ pub enum StoreKind {
         /// Accept a path on tmpfs, which is RAM that the budget does not see.
         force_tmpfs: bool,
     },
+    /// Compressed RAM, then a file, then objects in S3, in Redis, or in a directory: for memory that the machine has no
+    /// place for. `docs/remote.md` says what it costs. What is sent is compressed, encrypted and authenticated by a key
+    /// that is nowhere but in this process's memory. Two threads pack and send; while the store is away, a page that
+    /// is only there makes its reader wait for three minutes, and is lost then. A program that forks keeps this store
+    /// to itself. The program's global allocator must not be one over managed memory, because these threads allocate.
+    ///
+    /// ```no_run
+    /// use millpond::{Manager, StoreKind};
+    /// let store = StoreKind::Remote {
+    ///     url: "s3://cold-pages/team?region=eu-central-1".parse()?,
+    ///     directory: None,
+    ///     file_bytes: 8 << 30,
+    ///     max_bytes: Some(256 << 30),
+    /// };
+    /// let manager = Manager::builder().ram(4 << 30).store(store).build()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg(feature = "remote")]
+    Remote {
+        /// Where the objects go.
+        url: millpond_remote::RemoteUrl,
+        /// Directory in which the file is made, as for [`StoreKind::Auto`].
+        directory: Option<PathBuf>,
+        /// Most bytes that the file may take: at least 4 MiB, or none for no file, where there is no disk.
+        file_bytes: u64,
+        /// Most bytes that the objects may take.
+        max_bytes: Option<u64>,
+    },
     /// No store: only pages of zeros and pages that were never touched can leave memory.
     None,
 }
@@ -81,6 +109,8 @@ impl StoreKind {
     fn refault_cost(&self) -> u32 {
         match self {
             Self::None | Self::CompressedRam { .. } | Self::Auto { .. } => 20,
+            #[cfg(feature = "remote")]
+            Self::Remote { .. } => 20,
             Self::File { .. } => 256,
         }
     }
@@ -93,6 +123,8 @@ impl StoreKind {
     fn limbo_share(&self, usual: u16) -> u16 {
         match self {
             Self::None | Self::CompressedRam { .. } | Self::Auto { .. } => usual / 2,
+            #[cfg(feature = "remote")]
+            Self::Remote { .. } => usual / 2,
             Self::File { .. } => usual,
         }
     }
@@ -127,6 +159,16 @@ impl StoreKind {
                 };
                 Box::new(FileStore::create(&config)?)
             }
+            #[cfg(feature = "remote")]
+            Self::Remote {
+                url,
+                directory,
+                file_bytes,
+                max_bytes,
+            } => {
+                let file = (directory.as_deref(), *file_bytes);
+                open_remote(url, file, *max_bytes, ram, charge, encrypt)?
+            }
             Self::Auto { directory } => {
                 // Inside the budget the governor says how much of these bytes compressed RAM may take.
                 let most = match charge {
@@ -145,6 +187,47 @@ impl StoreKind {
             }
         })
     }
+}
+
+/// Opens compressed RAM, the file if there is to be one, and the remote store behind them. What is packed and sent is in
+/// RAM, so objects are small where the budget is.
+#[cfg(feature = "remote")]
+fn open_remote(
+    url: &millpond_remote::RemoteUrl,
+    (directory, file_bytes): (Option<&Path>, u64),
+    max_bytes: Option<u64>,
+    ram: u64,
+    charge: Charge,
+    encrypt: bool,
+) -> Result<Box<dyn Store>, StoreError> {
+    let most = match (charge, file_bytes) {
+        (Charge::Frames, _) => ram / 8 * 3,
+        (_, 0) => ram / 2,
+        _ => ram,
+    };
+    let most = most.max(CompressedRam::MIN_BYTES);
+    let front = CompressedRam::new(CompressedRamConfig {
+        max_bytes: Some(most),
+    })?;
+    let (local, local_room): (Box<dyn Store>, u64) = if file_bytes == 0 {
+        (Box::new(front), most)
+    } else {
+        let directory = directory.map_or_else(temporary_directory, Path::to_path_buf);
+        let back = FileStore::create(&FileStoreConfig {
+            encrypt,
+            max_bytes: Some(file_bytes),
+            ..FileStoreConfig::in_directory(directory)
+        })?;
+        (Box::new(Spill::new(front, back)), file_bytes)
+    };
+    let object_bytes = (ram / 32).clamp(512 << 10, 4 << 20) as usize;
+    let config = millpond_remote::RemoteConfig {
+        max_bytes,
+        object_bytes,
+        ahead_bytes: object_bytes,
+        ..millpond_remote::RemoteConfig::new(url.clone(), local_room)
+    };
+    Ok(Box::new(millpond_remote::RemoteStore::open(local, config)?))
 }
 
 /// The directory for the store's file: `$TMPDIR`, or `/var/tmp`, because `/tmp` is often RAM.

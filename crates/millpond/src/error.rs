@@ -85,7 +85,29 @@ pub enum BuildError {
 /// ```
 #[derive(Debug, Error)]
 #[error(transparent)]
-pub struct StoreError(#[from] pub(crate) millpond_store::OpenError);
+pub struct StoreError(Unopened);
+
+/// Which of the stores could not be opened.
+#[derive(Debug, Error)]
+#[error(transparent)]
+enum Unopened {
+    Local(millpond_store::OpenError),
+    #[cfg(feature = "remote")]
+    Remote(millpond_remote::RemoteOpenError),
+}
+
+impl From<millpond_store::OpenError> for StoreError {
+    fn from(error: millpond_store::OpenError) -> Self {
+        Self(Unopened::Local(error))
+    }
+}
+
+#[cfg(feature = "remote")]
+impl From<millpond_remote::RemoteOpenError> for StoreError {
+    fn from(error: millpond_remote::RemoteOpenError) -> Self {
+        Self(Unopened::Remote(error))
+    }
+}
 
 /// Why a region could not be made.
 ///

@@ -272,6 +272,8 @@ pub use millpond_mmu::Mask;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub use millpond_mmu::TakeOutMethod;
+#[cfg(feature = "remote")]
+pub use millpond_remote::{RemoteUrl, UrlError};
 pub use millpond_store::IO_OF_STORE;
 pub use region::{Advice, PinGuard, Pinned, Region, RegionStats};
 pub use region_builder::RegionBuilder;

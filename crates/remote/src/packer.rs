@@ -159,7 +159,8 @@ impl Packer {
 
     /// Moves slots out of the store in front while that holds more than it should, or a save has found no room.
     fn make_room(&mut self, wanted: bool) {
-        let room = self.inner.config.local_room;
+        let tiers = self.inner.local.tiers();
+        let room = self.inner.config.local_room + tiers.map_or(0, |tiers| tiers.ram_most);
         let (begin, end) = (room / 8 * 7, room / 4 * 3);
         let mut due = if wanted {
             self.inner.config.object_bytes as u64
@@ -563,7 +564,7 @@ pub(crate) fn delete_all(inner: &Arc<Inner>) {
         .count();
     if gone < count {
         eprintln!(
-            "millpond: {} objects of the run {} are left in the remote store, which does not answer: millpond remote clean {} removes them",
+            "millpond: {} objects of the run {} are left in the remote store, which does not answer: millpond_remote::clean removes what is left at {}",
             count - gone,
             inner.prefix,
             inner.config.url

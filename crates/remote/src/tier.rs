@@ -42,7 +42,8 @@ const LOOK_EVERY: u64 = 256 << 10;
 pub struct RemoteConfig {
     /// Where the objects go.
     pub url: RemoteUrl,
-    /// Bytes that the store in front has room for. Slots leave it from seven eighths of that on.
+    /// Bytes that the store in front has room for, beside RAM of which it says itself how much that may be
+    /// ([`Tiers::ram_most`]). Slots leave it from seven eighths of all of that on.
     pub local_room: u64,
     /// Most bytes that all objects may take.
     pub max_bytes: Option<u64>,

@@ -207,3 +207,72 @@ impl Objects {
         (self.chunks * size_of::<u32>() + self.all.capacity() * size_of::<Object>()) as u64
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::{ChunkName, Encoder, Pack, RunKey};
+
+    fn packed(number: u64, chunks: u32) -> Packed {
+        let key = RunKey::of(&[1; 32], [2; 16]);
+        let mut encoder = Encoder::new().unwrap();
+        let mut pack = Pack::new(number, 0);
+        for slot in 0..chunks {
+            let name = ChunkName {
+                slot,
+                generation: 0,
+                index: 0,
+                pages: 1,
+            };
+            pack.push(&key, name, encoder.encode(&[slot as u8; 4096]));
+        }
+        pack.finish(&key)
+    }
+
+    #[test]
+    fn an_object_is_rewritten_when_less_than_a_half_lives_and_deleted_when_nothing_does() {
+        let mut objects = Objects::default();
+        let object = objects.add(&packed(7, 10));
+        let spot = |chunk| Spot { object, chunk };
+        (0..10).for_each(|chunk| objects.born(spot(chunk), 1));
+        objects.get_mut(object).unwrap().fate = Fate::There;
+        objects.has_dead = true;
+        assert_eq!(objects.next_dead(), None);
+        let mut chunk = 0;
+        let found = loop {
+            objects.died(spot(chunk), 1);
+            chunk += 1;
+            if let Some(found) = objects.next_dead() {
+                break found;
+            }
+        };
+        assert_eq!(found, object);
+        assert!((2..7).contains(&chunk), "{chunk} of 10 were dead");
+        objects.get_mut(object).unwrap().fate = Fate::Rewriting;
+        assert_eq!(objects.next_dead(), None);
+        (chunk..10).for_each(|chunk| objects.died(spot(chunk), 1));
+        assert_eq!((objects.live, objects.next_dead()), (0, Some(object)));
+        objects.remove(object);
+        assert_eq!(
+            (objects.bytes, objects.count(), objects.ram_bytes() > 0),
+            (0, 0, true)
+        );
+        assert!(objects.get(object).is_none());
+        // The entry is used again, by an object of another number.
+        assert_eq!(objects.add(&packed(8, 1)), object);
+        assert_eq!(objects.numbers(), [8]);
+    }
+
+    #[test]
+    fn a_loss_is_told_once() {
+        let mut objects = Objects::default();
+        let object = objects.add(&packed(7, 1));
+        let mut told = Vec::new();
+        for _ in 0..2 {
+            objects.get_mut(object).unwrap().lost = true;
+            objects.lost = true;
+            objects.tell_lost(|number, _| told.push(number));
+        }
+        assert_eq!(told, [7]);
+    }
+}

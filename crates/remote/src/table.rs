@@ -243,3 +243,71 @@ pub(crate) fn pause(tries: &mut u32) {
     | NanosleepRelativeResult::Interrupted(_)
     | NanosleepRelativeResult::Err(_)) = nanosleep(&moment);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    proptest! {
+        /// Against a naive queue: slots are taken in the order in which they were saved, none twice, and none that was
+        /// released. A number that is used again while it still waits keeps its turn.
+        #[test]
+        fn slots_leave_in_the_order_in_which_they_came(work in prop::collection::vec((0u8..4, 0u32..12), 1..300)) {
+            let table = Table::new().unwrap();
+            let mut queue: VecDeque<u32> = VecDeque::new();
+            let mut local = [false; 12];
+            for (act, number) in work {
+                let slot = SlotId(number);
+                prop_assert!(table.make_room(slot));
+                let word = table.word(slot);
+                match act {
+                    0 | 1 => if word.state() == State::Empty {
+                        table.saved(slot, 3);
+                        local[number as usize] = true;
+                        if !queue.contains(&number) {
+                            queue.push_back(number);
+                        }
+                    },
+                    2 => {
+                        let ends = word.state() != State::Empty;
+                        prop_assert!(!ends || table.end(slot, word));
+                        prop_assert!(!ends || table.word(slot).generation() == word.generation() + 1);
+                        local[number as usize] = false;
+                    }
+                    _ => {
+                        let expected = loop {
+                            match queue.pop_front() {
+                                Some(next) if !local[next as usize] => {}
+                                next => break next,
+                            }
+                        };
+                        let taken = table.take_oldest();
+                        prop_assert_eq!(taken.map(|(slot, _)| slot.0), expected);
+                        if let Some((slot, word)) = taken {
+                            prop_assert_eq!((word.state(), word.pages()), (State::Moving, 3));
+                            prop_assert!(table.word(slot).is_like(word));
+                            local[slot.0 as usize] = false;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// A slot that was released and used again while it was being sent is another one: what was sent is not its.
+    #[test]
+    fn what_was_sent_of_an_earlier_use_is_not_taken_for_the_slot() {
+        let table = Table::new().unwrap();
+        let slot = SlotId(5);
+        assert!(table.make_room(slot));
+        table.saved(slot, 1);
+        let (_, moving) = table.take_oldest().unwrap();
+        assert!(table.end(slot, moving));
+        table.saved(slot, 1);
+        let (_, again) = table.take_oldest().unwrap();
+        assert_eq!(table.change(slot, moving, State::Settling), None);
+        assert!(table.change(slot, again, State::Settling).is_some());
+    }
+}

@@ -155,7 +155,7 @@ async fn clean_all(operator: &Operator, age: Duration) -> Result<Cleaned, openda
         let digits = name
             .strip_prefix(RUN)
             .and_then(|rest| rest.strip_suffix('/'));
-        if !digits.is_some_and(|digits| digits.len() == 32) {
+        if digits.is_none_or(|digits| digits.len() != 32) {
             continue;
         }
         let lease = match operator.read(&path(&name)).await {

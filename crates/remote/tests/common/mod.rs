@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// Pages whose contents only `seed` decides, and that hardly compress.
 pub fn data(seed: u32, pages: usize) -> Vec<u8> {
-    let mut state = u64::from(seed) * 0x9e37_79b9_7f4a_7c15 + 1;
+    let mut state = u64::from(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
         state ^= state << 13;
         state ^= state >> 7;

@@ -5,7 +5,7 @@
 //! core.)
 
 /// The fixed list.
-pub const FIXED: [u64; 93] = [
+pub const FIXED: [u64; 96] = [
     1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24,
     // A thread that wants to drop a region waited for one that stays under siege: the simulator's own mistake.
     11_028_227,
@@ -23,7 +23,10 @@ pub const FIXED: [u64; 93] = [
     16_777_217, 16_777_218, 16_777_219, 16_777_220, 16_777_221, 16_777_222, 16_777_223, 16_777_224,
     16_777_225, 16_777_227, 16_777_239, 16_777_244, // With files, too.
     33_554_434, 33_554_435, 33_554_436, 33_554_437, 33_554_438, 33_554_439, 33_554_441, 33_554_448,
-    33_554_449, // Leaves that leave by their tables; the first one is the answer of a leaf that others went on with.
+    33_554_449,
+    // A sync that comes to a folio that cannot be read; private pages and a full store.
+    33_554_453, 33_554_457,
+    33_554_474, // Leaves that leave by their tables; the first one is the answer of a leaf that others went on with.
     50_331_650, 50_331_651, 50_331_652, 50_331_654, 50_331_658, 50_331_659, 50_331_661, 50_331_664,
     50_331_665, 50_331_668, // Streams that have leaves whole.
     67_108_864, 67_108_865, 67_108_866, 67_108_867, 67_108_868, 67_108_869,

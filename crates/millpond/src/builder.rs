@@ -189,8 +189,8 @@ impl StoreKind {
     }
 }
 
-/// Opens compressed RAM, the file if there is to be one, and the remote store behind them. What is packed and sent is in
-/// RAM, so objects are small where the budget is.
+/// Opens compressed RAM, the file if there is to be one, and the remote store behind them. What is packed and sent is
+/// in RAM, so objects are small where the budget is.
 #[cfg(feature = "remote")]
 fn open_remote(
     url: &millpond_remote::RemoteUrl,

@@ -1,10 +1,10 @@
 //! Reading ahead: what left memory together comes back together.
 //!
-//! A request takes milliseconds however few bytes it brings. Slots are packed in the order in which they left memory, so
-//! a program that reads in that order finds what it needs next behind what it has just got. A load that continues where
-//! an earlier one ended, in the same object or at the beginning of the next, doubles how much is fetched beyond it, up
-//! to the end of the object. Any other load fetches only what it needs. What was fetched too much is kept, sealed as it
-//! is, until the bytes there may be are used up; the oldest goes first.
+//! A request takes milliseconds however few bytes it brings. Slots are packed in the order in which they left memory,
+//! so a program that reads in that order finds what it needs next behind what it has just got. A load that continues
+//! where an earlier one ended, in the same object or at the beginning of the next, doubles how much is fetched beyond
+//! it, up to the end of the object. Any other load fetches only what it needs. What was fetched too much is kept,
+//! sealed as it is, until the bytes there may be are used up; the oldest goes first.
 //!
 //! When the guess is wrong, the bytes were paid for and not used: at most as many as the stream had used before.
 

@@ -1,8 +1,8 @@
 //! The thread that talks to the store, and the seats at which faults wait for it.
 //!
 //! A fault must not call an allocator, and every client of a network does. So the faulting thread only writes what it
-//! wants into a *seat*, wakes the thread of the network, and sleeps until the pages are in the seat's buffer, from which
-//! it copies them. Requesting, checking and decompressing are done by that one thread, by a runtime of its own.
+//! wants into a *seat*, wakes the thread of the network, and sleeps until the pages are in the seat's buffer, from
+//! which it copies them. Requesting, checking and decompressing are done by that one thread, by a runtime of its own.
 //!
 //! There are so many seats as requests for faults may be under way. A fault that finds none free waits for one. A fault
 //! that has waited for twice the deadline gives its seat up: whoever was to serve it frees the seat when it ends.
@@ -215,6 +215,7 @@ impl Client {
             // The thread that asked may have ended.
             let _ = tell.send(read);
         });
+        self.shared.fetched.fetch_add(bytes, Relaxed);
         told.recv().ok()
     }
 }

@@ -2,12 +2,12 @@
 //!
 //! All objects of a run are named `millpond-run-`, 32 hexadecimal digits that were drawn for it, and `/`. The object
 //! `lease` under that name says when the run last said that it lives; it is written anew each minute. A run that ends
-//! deletes its objects, the lease last. One that was killed leaves them, and [`clean`] removes the objects of runs whose
-//! lease is old. An old lease may also be that of a run that could not reach the store for as long: a run that finds
-//! its objects gone loses its pages, so the age that counts as old should be longer than any interruption.
+//! deletes its objects, the lease last. One that was killed leaves them, and [`clean`] removes the objects of runs
+//! whose lease is old. An old lease may also be that of a run that could not reach the store for as long: a run that
+//! finds its objects gone loses its pages, so the age that counts as old should be longer than any interruption.
 //!
-//! Redis has no list of keys by prefix that OpenDAL could ask for, so [`clean`] does not work there: it says so, and how
-//! to do it with redis-cli.
+//! Redis has no list of keys by prefix that OpenDAL could ask for, so [`clean`] does not work there: it says so, and
+//! how to do it with redis-cli.
 
 use crate::client::Client;
 use crate::requests::{RemoteError, Requests};

@@ -456,7 +456,7 @@ impl Packer {
             return;
         };
         let mut place = crate::format::PREAMBLE;
-        let mut at = 0;
+        let (mut at, mut all_read) = (0, true);
         while at < entries.len() {
             let chunks =
                 chunks_of(usize::from(entries[at].name.pages)).clamp(1, entries.len() - at);
@@ -469,15 +469,19 @@ impl Packer {
                 object: index,
                 chunk: at as u32,
             };
-            self.take_slot(number, these, spot, place, &mut object[place..place + len]);
+            all_read &= self.take_slot(number, these, spot, place, &mut object[place..place + len]);
             place += len;
             at += chunks;
+        }
+        if !all_read && let Some(object) = self.inner.objects.lock().get_mut(index) {
+            // Otherwise it would be read again and again for the sake of a slot that cannot be moved.
+            object.stays = true;
         }
         self.rewritten.push((index, number));
         self.send_if_full();
     }
 
-    /// Puts a slot of another object into the open one, if it lives there.
+    /// Puts a slot of another object into the open one, if it lives there. The answer is whether it could be read.
     fn take_slot(
         &mut self,
         number: u64,
@@ -485,7 +489,7 @@ impl Packer {
         spot: Spot,
         place: usize,
         sealed: &mut [u8],
-    ) {
+    ) -> bool {
         let name = entries[0].name;
         let slot = SlotId(name.slot);
         let word = self.inner.table.word(slot);
@@ -494,10 +498,12 @@ impl Packer {
             self.inner.table.spot(slot) == spot
         };
         if !lives {
-            return;
+            return true;
         }
         self.open_for(entries.len());
-        let Some(pack) = &mut self.open else { return };
+        let Some(pack) = &mut self.open else {
+            return true;
+        };
         let chunk = pack.chunks() as u32;
         let (mut place, mut rest) = (place, sealed);
         for entry in entries {
@@ -512,7 +518,7 @@ impl Packer {
                 .open(number, unit, &entry.name, sealed)
             else {
                 // The slot stays where it is. Its chunks that were taken already are dead in the new object.
-                return;
+                return false;
             };
             pack.push(self.inner.client.key(), entry.name, body);
             place += len;
@@ -523,6 +529,7 @@ impl Packer {
             chunk,
             from: Some(spot),
         });
+        true
     }
 
     /// Leaves an object as it was. `for_good` says that it is not to be tried again.

@@ -1,8 +1,8 @@
 //! Where each slot is: in the store in front (*local*), on its way, or in a chunk of an object.
 //!
-//! Slot numbers are dense, so the table is an array of two words for each slot, 16 bytes, in pieces that are mapped when
-//! first needed. The first word is the slot's state; the second is the next slot in the queue or the slot's place in
-//! the store.
+//! Slot numbers are dense, so the table is an array of two words for each slot, 16 bytes, in pieces that are mapped
+//! when first needed. The first word is the slot's state; the second is the next slot in the queue or the slot's place
+//! in the store.
 //!
 //! ```text
 //! first word    state (3) | queued (1) | pages (10) | generation (32)

@@ -6,8 +6,8 @@
 //! be read from. A save that finds no room waits for that thread, at most [`PATIENCE`], unless the store is away: then
 //! the answer is that there is no room, as it would be without a remote store.
 //!
-//! A slot that is read from the remote store stays there. When its pages leave memory again they are saved in front like
-//! new ones, and the old slot dies. So what is used again is near, and what is not used stays far.
+//! A slot that is read from the remote store stays there. When its pages leave memory again they are saved in front
+//! like new ones, and the old slot dies. So what is used again is near, and what is not used stays far.
 //!
 //! Pages of a slot that nobody will read again ([`Store::forget`]) keep their room in front until the slot is released:
 //! a slot with holes could not be packed as a whole.
@@ -461,7 +461,8 @@ impl Store for RemoteStore {
             let objects = inner.objects.lock();
             (objects.live, objects.ram_bytes())
         };
-        let ram = inner.table.ram_bytes() + objects_ram + inner.client.ram_bytes();
+        let ahead = inner.config.ahead_bytes as u64;
+        let ram = inner.table.ram_bytes() + objects_ram + inner.client.ram_bytes() + ahead;
         StoreUsage {
             slots: local.slots + inner.counters.slots.load(Relaxed),
             logical_bytes: local.logical_bytes + inner.counters.logical.load(Relaxed),

@@ -1,8 +1,8 @@
 //! Real servers that are disturbed: all that was saved comes back, and what cannot come in time says so.
 //!
 //! Redis is Debian's. The S3 server is moto's: OpenDAL signs each request, moto does not refuse a wrong signature.
-//! crates.io's s3s-fs would, but needs versions of other crates that OpenDAL cannot be built with. moto keeps its objects
-//! in memory, so it is frozen but not restarted.
+//! crates.io's s3s-fs would, but needs versions of other crates that OpenDAL cannot be built with. moto keeps its
+//! objects in memory, so it is frozen but not restarted.
 
 mod common;
 #[path = "common/proxy.rs"]

@@ -269,6 +269,43 @@ fn no_wrong_object_is_accepted() {
     );
 }
 
+/// A chunk of a slot that lives is damaged in an object that is mostly dead. The packing thread read the whole object
+/// again and again, as it could move everything but that slot, and so the object never died.
+#[test]
+fn an_object_that_cannot_be_rewritten_is_read_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = RemoteConfig {
+        object_bytes: 512 << 10,
+        ..settings(&format!("fs://{}", directory.path().display()), 1 << 20)
+    };
+    let store = open(config);
+    fill(&store, 200);
+    for object in files_in(&directory.path().join(store.prefix()).join("o")) {
+        let mut bytes = std::fs::read(&object).unwrap();
+        // In each object, the first slot of it.
+        bytes[20_000] ^= 1;
+        std::fs::write(&object, &bytes).unwrap();
+    }
+    let corrupt: Vec<u32> = (0..200)
+        .filter(|&slot| load(&store, slot).is_err())
+        .collect();
+    assert!(corrupt.len() > 5, "{corrupt:?}");
+    (0..200)
+        .filter(|slot| !corrupt.contains(slot))
+        .for_each(|slot| store.release(SlotId(slot)));
+    // What is read ends.
+    let mut last = 0;
+    wait_until("nothing is read any more", || {
+        std::thread::sleep(Duration::from_millis(1500));
+        std::mem::replace(&mut last, store.stats().fetched_bytes) == store.stats().fetched_bytes
+    });
+    let still = corrupt
+        .iter()
+        .filter(|&&slot| load(&store, slot) == Err(LoadError::Corrupt))
+        .count();
+    assert_eq!(still, corrupt.len());
+}
+
 #[test]
 fn only_what_dead_runs_left_is_cleaned() {
     let directory = tempfile::tempdir().unwrap();

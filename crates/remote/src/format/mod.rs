@@ -1,8 +1,8 @@
 //! Objects: what one request writes, and how each part of it is read alone and believed.
 //!
 //! A request to a remote store costs the same for 4 KiB as for some hundred, so slots are packed into objects of a few
-//! MiB. A fault wants a single page, so a slot is cut into *chunks* of 64 KiB, each of which is compressed and sealed by
-//! itself: one request for a range of bytes brings what the fault wants and no more.
+//! MiB. A fault wants a single page, so a slot is cut into *chunks* of 64 KiB, each of which is compressed and sealed
+//! by itself: one request for a range of bytes brings what the fault wants and no more.
 //!
 //! ```text
 //! offset 0    preamble, 16 bytes, not encrypted: "millpond", version (u32), number of chunks (u32)

@@ -39,11 +39,11 @@ impl Lruvec {
     }
 
     /// Whether the page `at`, which has never been in memory, as far as is known, belongs to a stream whose folios
-    /// should be dropped behind it: one over `file` pages of a file that memory cannot hold.
-    pub(crate) fn stream_passes_file(&mut self, at: PageIndex, file: u32, step: Step) -> bool {
+    /// should be dropped behind it: one over a file that memory cannot hold.
+    pub(crate) fn stream_passes_file(&mut self, at: PageIndex, step: Step) -> bool {
         let room = self.pages();
         let streams = &mut self.workingset.streams;
-        file >= room && is_stream(step) && streams.passed(at, step.window.pages().0, room)
+        is_stream(step) && streams.passed(at, step.window.pages().0, room)
     }
 }
 

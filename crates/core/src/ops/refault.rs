@@ -41,8 +41,8 @@ impl Core {
         }
         if shadow == 0 && kind == FILE && folio.kind() != Kind::Direct {
             let file = self.regions.of(page).map_or(0, |region| region.range.len.0);
-            let lists = self.lru.get_mut(vec);
-            passes = lists.stream_passes_file(page, file, step);
+            let (limit, lists) = (self.limit, self.lru.get_mut(vec));
+            passes = file >= limit && lists.stream_passes_file(page, step);
         }
         let restored = near && found.is_some_and(|shadow| shadow.workingset);
         let [refaults, activated, restored] =

@@ -290,6 +290,12 @@ fields! {
     RecompressBytes = "recompressed_bytes",
     /// Bytes of RAM that compressing again saved, at the time.
     RecompressSaved = "recompress_saved_bytes",
+    /// Pages of files in memory now that may leave.
+    NrFilePages = "nr_file_pages",
+    /// Pages of files that a write has failed for now.
+    NrDirty = "nr_dirty",
+    /// Pages of files on their way out now, which are written if they have changed.
+    NrWriteback = "nr_writeback",
 }
 
 const _: () = assert!(Field::ALL.len() <= FIELD_ROOM);

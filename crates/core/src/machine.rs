@@ -43,7 +43,7 @@ use crate::tables::frames::Frames;
 use crate::tables::group::{GroupLimits, Groups, Spared};
 use crate::tables::leaf::{Entry, LeafTable};
 use crate::tables::leaving::Leaving;
-use crate::tables::lru::{Lruvec, Lruvecs, kind_of};
+use crate::tables::lru::{EVICTABLE, Lruvec, Lruvecs, kind_of};
 use crate::tables::recount::Recount;
 use crate::tables::region::Regions;
 use crate::tables::swap::Slots;
@@ -113,6 +113,8 @@ pub struct Core {
     /// Whether a file did not take something: then nothing that is known to wait for its file is offered again until
     /// [`Event::RetryStore`].
     pub(crate) files_blocked: bool,
+    /// Pages of files that are on their way out.
+    pub(crate) writing_back: u32,
     /// What is known of the store's room.
     pub(crate) room: StoreRoom,
     pub(crate) stat: VmStat,
@@ -174,6 +176,7 @@ impl Core {
             excess: Excess::default(),
             store_blocked: false,
             files_blocked: false,
+            writing_back: 0,
             room: StoreRoom::default(),
             stat: VmStat::default(),
         })
@@ -355,6 +358,14 @@ impl Core {
         stat.nr_inactive = u64::from(self.lru.total(ListName::Inactive));
         stat.nr_active_file = u64::from(self.lru.total_in(ListName::Active, FILE));
         stat.nr_inactive_file = u64::from(self.lru.total_in(ListName::Inactive, FILE));
+        let of_files = EVICTABLE.map(|name| u64::from(self.lru.total_in(name, FILE)));
+        stat.nr_file_pages = of_files.into_iter().sum();
+        let stranded = self
+            .lru
+            .iter()
+            .map(|(_, lists)| u64::from(lists.stranded()));
+        stat.nr_dirty = stranded.sum();
+        stat.nr_writeback = u64::from(self.writing_back);
         stat.nr_unevictable = u64::from(self.lru.total(ListName::Unevictable));
         let past = (0..self.lru.len()).map(|vec| u64::from(self.leaves.past_tables(vec)));
         stat.workingset_nodes = past.sum();

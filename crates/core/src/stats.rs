@@ -126,6 +126,13 @@ pub struct VmStat {
     pub nr_active_file: u64,
     /// Gauge: of the pages on the inactive list, those of files.
     pub nr_inactive_file: u64,
+    /// Gauge: pages of files in memory, mapped or in limbo, that may leave.
+    pub nr_file_pages: u64,
+    /// Gauge: pages of files that are known to differ from what the file has. User space sees no dirty bit, so these
+    /// are the ones of which a write has failed, as far as they are in limbo.
+    pub nr_dirty: u64,
+    /// Gauge: pages of files that are being compared with what was read, and written if they differ, as they leave.
+    pub nr_writeback: u64,
     /// Gauge: pages that cannot be reclaimed (pinned, or their mapping forbids it).
     pub nr_unevictable: u64,
     /// Gauge: tables of entries that hold shadows only, of 4 KiB each.

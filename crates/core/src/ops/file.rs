@@ -102,6 +102,7 @@ impl Core {
     /// Notes that the file holds the folio's contents, or could not be written.
     pub(crate) fn written_back(&mut self, id: FolioId, folio: &Folio, outcome: Outcome) {
         let pages = u64::from(folio.order.pages().0);
+        self.writing_back -= folio.order.pages().0;
         match outcome {
             Outcome::Stored => self.count(folio.group, |stat| stat.pgpgout += pages),
             Outcome::Unchanged => self.stat.pswpout_unchanged += pages,

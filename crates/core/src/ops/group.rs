@@ -11,7 +11,7 @@ use crate::ids::{FILE, GroupId, ListName, RegionId};
 use crate::limits::{DISCARD_WALK, GROUP_WALK, RECLAIM_SCAN, TABLES_WALK};
 use crate::machine::Core;
 use crate::tables::group::{GroupEvents, GroupLimits, GroupStat, NoGroup};
-use crate::tables::lru::Lruvecs;
+use crate::tables::lru::{EVICTABLE, Lruvecs};
 
 impl Core {
     pub(crate) fn create_group(&mut self, parent: GroupId, limits: GroupLimits) -> Reply {
@@ -157,6 +157,9 @@ impl Core {
                 vm.nr_inactive += u64::from(lists.pages_of(ListName::Inactive));
                 vm.nr_active_file += u64::from(lists.pages_in(ListName::Active, FILE));
                 vm.nr_inactive_file += u64::from(lists.pages_in(ListName::Inactive, FILE));
+                let of_files = EVICTABLE.map(|name| u64::from(lists.pages_in(name, FILE)));
+                vm.nr_file_pages += of_files.into_iter().sum::<u64>();
+                vm.nr_dirty += u64::from(lists.stranded());
                 vm.nr_unevictable += u64::from(lists.pages_of(ListName::Unevictable));
             }
         }

@@ -244,6 +244,7 @@ impl Core {
         let folio = *self.folios.get(id);
         if folio.is_in_file() {
             self.begin(id, State::Saving);
+            self.writing_back += folio.order.pages().0;
             out.push(Command::WriteBack {
                 folio: id,
                 at: self.at(id),

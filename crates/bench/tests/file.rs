@@ -1,5 +1,5 @@
-//! `millpond bench file` reads the right bytes on every side, keeps Millpond within its budget as seen from outside, and
-//! leaves the machine as it was.
+//! `millpond bench file` reads the right bytes on every side, keeps Millpond within its budget as seen from outside,
+//! and leaves the machine as it was.
 
 mod common;
 #[path = "common/parts.rs"]

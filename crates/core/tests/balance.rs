@@ -283,8 +283,8 @@ fn a_kind_that_is_not_there_does_not_shorten_batches() {
     assert_eq!(saves.count(), 24);
 }
 
-/// A file that took nothing kept the store from being asked, too: anonymous memory beside it could not leave, and faults
-/// went above the limit.
+/// A file that took nothing kept the store from being asked, too: anonymous memory beside it could not leave, and
+/// faults went above the limit.
 #[test]
 fn a_file_that_takes_nothing_keeps_no_other_memory_from_leaving() {
     let mut bench = Bench::new();

@@ -73,8 +73,8 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// Forgets what was asked for in `range`, and the streams there, as another region may lie there next. When this returns, no page of it is
-    /// brought in any more.
+    /// Forgets what was asked for in `range`, and the streams there, as another region may lie there next.
+    /// When this returns, no page of it is brought in any more.
     pub fn forget_prefetches(&self, range: PageRange) {
         let _quiet = SignalsBlocked::new();
         self.prefetcher.forget(range);

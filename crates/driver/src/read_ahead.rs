@@ -25,8 +25,8 @@
 //!   would be left to the program's thread.
 //! - *A region that ends* takes its streams out and waits for the readers, as for prefetches (`prefetch.rs`).
 //!
-//! What it costs when the guess is wrong: a stream that ends has read four windows in vain. They are the first to leave,
-//! as the stream passes them by.
+//! What it costs when the guess is wrong: a stream that ends has read four windows in vain. They are the first to
+//! leave, as the stream passes them by.
 
 use crate::driver::Driver;
 use crate::fault::Patience;
@@ -44,8 +44,8 @@ const WINDOWS: u32 = 4;
 /// One part in this many of memory is read ahead of a stream at most.
 const SHARE: u32 = 8;
 
-/// Starts the threads that read ahead for `driver`, if there are none yet. Where the system has no thread to give, files
-/// are read with fewer, or by faults alone.
+/// Starts the threads that read ahead for `driver`, if there are none yet. Where the system has no thread to give,
+/// files are read with fewer, or by faults alone.
 pub fn start<M: Memory>(driver: &Arc<Driver<M>>) {
     let _quiet = SignalsBlocked::new();
     if driver.read_ahead.start() {

@@ -97,7 +97,7 @@ fn at_random(
     })
 }
 
-/// Has all threads read pages, each in the order that `order` gives for its number, from when the last of them is there.
+/// Has all threads read pages, each in the order that `order` gives for its number, from when the last one is there.
 fn by_threads<'a>(
     memory: &[u8],
     threads: usize,

@@ -140,8 +140,8 @@ impl ReadAhead {
         streams.any(|stream| stream.come <= page && page <= stream.end)
     }
 
-    /// The next piece for reader `number`, when there is one: up to the next multiple of the window, in one leaf. `None`
-    /// at the end.
+    /// The next piece for reader `number`, when there is one: up to the next multiple of the window, in one leaf.
+    /// `None` at the end.
     pub(crate) fn next(&self, number: usize) -> Option<PageRange> {
         let mut state = self.lock();
         loop {

@@ -104,7 +104,7 @@ pub fn named(name: &str) -> Option<&'static Counter> {
 }
 
 /// All counters, in the order in which they are printed.
-pub static ALL: [Counter; 83] = [
+pub static ALL: [Counter; 86] = [
     Counter::gauge(Field::Budget),
     Counter::gauge(Field::Rss),
     Counter::gauge(Field::Metadata),

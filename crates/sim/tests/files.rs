@@ -1,8 +1,7 @@
 //! The checks of files can fail: each way of breaking the files on purpose is noticed.
 //!
 //! Each of these would be data that a program was told is safe, and that is not there after a crash, or is not what was
-//! written. `KeepAfterFailure` is what the driver did when these checks were written (`a_write_that_failed_halfway…` in
-//! `store/src/mapped/tests.rs`).
+//! written. `KeepAfterFailure` is what the store did when these checks were written (`store/tests/half_written.rs`).
 
 use millpond_sim::disk::DiskSabotage;
 use millpond_sim::profile::WITH_FILES;
@@ -15,7 +14,10 @@ fn verdict(how: DiskSabotage) -> String {
         ..Options::default()
     };
     let seeds = WITH_FILES..WITH_FILES + 60;
-    let mut failures = seeds.filter_map(|seed| run(seed, options).failure);
+    let mut failures = seeds.filter_map(|seed| {
+        let failure = run(seed, options).failure;
+        failure.inspect(|_| println!("seed {seed}"))
+    });
     let what = failures.next().map(|failure| failure.what);
     let what = what.unwrap_or_else(|| panic!("{how:?} was not noticed"));
     println!("{how:?}: {what}");

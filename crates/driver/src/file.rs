@@ -189,6 +189,9 @@ impl<M: Memory> Driver<M> {
         let region = self.new_region_of(pages, order, kind)?;
         let _quiet = SignalsBlocked::new();
         self.files.insert(region.1, backing, kind);
+        // What the file takes beside its pages comes off the budget before the first page is read.
+        let _inside = self.gate.enter();
+        self.adjust_limit();
         Some(region)
     }
 

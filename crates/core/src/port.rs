@@ -345,8 +345,8 @@ pub trait Store: Send + Sync {
         false
     }
 
-    /// Gives a part of the room on a device back that was not needed for a while, beside all other calls. Returns whether
-    /// there is more to give back now. A thread that has time calls this once a second, until the answer is no.
+    /// Gives a part of the room on a device back that was not needed for a while, beside all other calls. Returns
+    /// whether there is more to give back now. A thread that has time calls this once a second, until the answer is no.
     fn give_room_back(&self) -> bool {
         false
     }

@@ -10,8 +10,8 @@ use millpond_sync::time::Instant;
 
 impl<M: Memory> Driver<M> {
     /// Does pieces of it until the allowance is spent, there is nothing to do, or a thread wants memory: a kick after
-    /// `seen` ends it. `began` is the time from which the pace counts. `go_away` is called when there is something to do:
-    /// it lets the thread run on any processor.
+    /// `seen` ends it. `began` is the time from which the pace counts. `go_away` is called when there is something to
+    /// do: it lets the thread run on any processor.
     pub fn recompress(
         &self,
         pace: &mut Pace,

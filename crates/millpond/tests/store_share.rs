@@ -97,7 +97,8 @@ fn write_objects(page: &mut [u8], number: usize) {
     }
 }
 
-/// What is not used becomes denser in the background, and is what it was when it is read, in the order of pages and not.
+/// What is not used becomes denser in the background, and is what it was when it is read, in the order of pages and
+/// not.
 fn becomes_denser(delivery: Delivery) {
     let directory = Some(std::env::temp_dir());
     let builder = Manager::builder()

@@ -15,8 +15,8 @@
 //! well.
 //!
 //! All streams of a block are LZ4, or all are zstd ([`compressed_ram`](crate::compressed_ram) notes which, beside the
-//! block's place). A page that is not shrunk lies in the block as it is, and is known by its length. A block of a single page
-//! is its stream and nothing else.
+//! block's place). A page that is not shrunk lies in the block as it is, and is known by its length. A block of a
+//! single page is its stream and nothing else.
 
 use crate::codec::{Decoder, compress};
 use crate::mem::PAGE;

@@ -83,7 +83,8 @@ const NEXT_SHIFT: u32 = 36;
 const MAX_EXTRA: u32 = (1 << 28) - 2;
 
 impl Record {
-    /// Writes all of the record but `meta`. The answer is the new `meta`, without readers, of a block that is not young.
+    /// Writes all of the record but `meta`. The answer is the new `meta`, without readers, of a block that is not
+    /// young.
     fn fill_in(&self, block: &Block, pages: u16, next: u32) -> u64 {
         self.sum.set(block.sum);
         self.place.store(block.place, Relaxed);

@@ -15,9 +15,9 @@
 //! | `device` | reads by the call, past the page cache, four of 2 MiB at a time, into huge pages: in the part `sequential` only |
 //!
 //! The kernel charges the page cache that a process fills to the process's group, so a group of the budget is what
-//! holds a mapped file to a budget. Millpond's side has a group too, without a limit: what it fills of the page cache counts
-//! there, and is seen from outside. Before each measured process the page cache forgets the file. Every side looks at
-//! every byte of the pages that it reads.
+//! holds a mapped file to a budget. Millpond's side has a group too, without a limit: what it fills of the page cache
+//! counts there, and is seen from outside. Before each measured process the page cache forgets the file. Every side
+//! looks at every byte of the pages that it reads.
 
 mod data_file;
 mod report;

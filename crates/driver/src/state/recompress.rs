@@ -7,8 +7,8 @@
 //!
 //! A round over all that is kept takes a second at least, since what was not used for a round counts as unwanted.
 //!
-//! An idle priority would not do instead: a thread that has it, and is put off while it holds a lock of the store, makes
-//! a fault wait until a processor has nothing else to do.
+//! An idle priority would not do instead: a thread that has it, and is put off while it holds a lock of the store,
+//! makes a fault wait until a processor has nothing else to do.
 
 use std::time::Duration;
 

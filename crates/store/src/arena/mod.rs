@@ -351,9 +351,9 @@ impl Arena {
         self.lock().keep = NONE;
     }
 
-    /// Allocates room for a copy of the object at `handle`, of `len` bytes, in another span that has no more free places
-    /// than the object's own. `None` when there is none among the first, or the object's own has few free places. With
-    /// each copy free places come together (the sum of their squares grows), so copying ends.
+    /// Allocates room for a copy of the object at `handle`, of `len` bytes, in another span that has no more free
+    /// places than the object's own. `None` when there is none among the first, or the object's own has few free
+    /// places. With each copy free places come together (the sum of their squares grows), so copying ends.
     pub(crate) fn alloc_to_gather(&self, handle: Handle, len: usize) -> Option<Handle> {
         let number = class_of(len);
         let class = class(number);

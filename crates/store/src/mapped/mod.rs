@@ -368,8 +368,8 @@ mod tests {
         assert_eq!(read(0, &mut out[..PAGE]), Ok(()));
     }
 
-    /// A run of changed pages went over the end of a file that somebody had cut. It was one write, which was refused, so
-    /// that pages that the file still had were not written either, and the error named the first of them.
+    /// A run of changed pages went over the end of a file that somebody had cut. It was one write, which was refused,
+    /// so that pages that the file still had were not written either, and the error named the first of them.
     #[test]
     fn what_lies_behind_the_end_keeps_nothing_else_from_the_file() {
         let file = file(&[1; 6 * PAGE]);

@@ -80,25 +80,73 @@ mod chosen {
     use crate::Rank;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    /// Thread number and a bit for each rank that the thread holds. All managers share the table; a thread that holds
-    /// locks of two managers at once would be out of order anyway.
-    static HELD: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
-    /// Number of bits for ranks. Thread numbers are below 2^22 (the kernel's `PID_MAX_LIMIT`).
+    /// Thread number and a bit for each rank that the thread holds. All managers share the tables; a thread that holds
+    /// locks of two managers at once would be out of order anyway. A word has no room for all ranks, so the higher ones
+    /// are in a table of their own.
+    static HELD: [Table; 2] = [Table::new(0), Table::new(BITS)];
+    /// Number of bits for ranks in a word. Thread numbers are below 2^22 (the kernel's `PID_MAX_LIMIT`).
     const BITS: u32 = 42;
     const RANKS: u64 = (1 << BITS) - 1;
-    const _: () = assert!(Rank::ALL.len() <= BITS as usize);
+    const _: () = assert!(Rank::ALL.len() <= 64);
+
+    /// The ranks from the one on whose number is `first`, of all threads that hold one.
+    struct Table {
+        first: u32,
+        seats: [AtomicU64; 256],
+    }
+
+    impl Table {
+        const fn new(first: u32) -> Self {
+            Self {
+                first,
+                seats: [const { AtomicU64::new(0) }; 256],
+            }
+        }
+
+        fn seat_of(&self, thread: u64) -> Option<&AtomicU64> {
+            let mut seats = self.seats.iter();
+            seats.find(|seat| seat.load(Ordering::Relaxed) & !RANKS == thread)
+        }
+
+        /// The ranks that the thread holds, of all ranks.
+        fn held_by(&self, thread: u64) -> u64 {
+            let held = |seat: &AtomicU64| seat.load(Ordering::Relaxed) & RANKS;
+            self.seat_of(thread).map_or(0, held) << self.first
+        }
+
+        /// Notes the ranks of this table among `ranks`.
+        fn take(&self, me: u64, ranks: u64) {
+            let ranks = ranks >> self.first & RANKS;
+            if ranks == 0 {
+                return;
+            }
+            if let Some(seat) = self.seat_of(me) {
+                seat.fetch_or(ranks, Ordering::Relaxed);
+                return;
+            }
+            // If there are more threads than seats, the check leaves out the threads that find none.
+            let _ = self.seats.iter().find(|seat| {
+                seat.compare_exchange(0, me | ranks, Ordering::Relaxed, Ordering::Relaxed)
+                    .is_ok()
+            });
+        }
+
+        fn release(&self, me: u64, ranks: u64) {
+            let ranks = ranks >> self.first & RANKS;
+            if let Some(seat) = self.seat_of(me).filter(|_| ranks != 0) {
+                let left = seat.load(Ordering::Relaxed) & !ranks;
+                seat.store(if left & RANKS == 0 { 0 } else { left }, Ordering::Relaxed);
+            }
+        }
+    }
 
     pub fn me() -> u64 {
         (rustix::thread::gettid().as_raw_nonzero().get() as u64) << BITS
     }
 
-    fn seat_of(thread: u64) -> Option<&'static AtomicU64> {
-        HELD.iter()
-            .find(|seat| seat.load(Ordering::Relaxed) & !RANKS == thread)
-    }
-
     fn held_by(thread: u64) -> u64 {
-        seat_of(thread).map_or(0, |seat| seat.load(Ordering::Relaxed) & RANKS)
+        HELD.iter()
+            .fold(0, |held, table| held | table.held_by(thread))
     }
 
     pub fn held() -> u64 {
@@ -106,37 +154,26 @@ mod chosen {
     }
 
     pub fn taken(rank: Rank) {
-        take(me(), 1 << rank as u8);
-    }
-
-    fn take(me: u64, ranks: u64) {
-        if let Some(seat) = seat_of(me) {
-            seat.fetch_or(ranks, Ordering::Relaxed);
-            return;
-        }
-        // If there are more threads than seats, the check leaves out the threads that find none.
-        let _ = HELD.iter().find(|seat| {
-            seat.compare_exchange(0, me | ranks, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
-        });
+        let me = me();
+        HELD.iter()
+            .for_each(|table| table.take(me, 1 << rank as u8));
     }
 
     pub fn inherit(from: u64) {
         let me = me();
         let held = held_by(from) | held_by(me);
-        for seat in &HELD {
-            seat.store(0, Ordering::Relaxed);
-        }
-        if held != 0 {
-            take(me, held);
+        for table in &HELD {
+            for seat in &table.seats {
+                seat.store(0, Ordering::Relaxed);
+            }
+            table.take(me, held);
         }
     }
 
     pub fn released(rank: Rank) {
-        if let Some(seat) = seat_of(me()) {
-            let left = seat.load(Ordering::Relaxed) & !(1 << rank as u8);
-            seat.store(if left & RANKS == 0 { 0 } else { left }, Ordering::Relaxed);
-        }
+        let me = me();
+        HELD.iter()
+            .for_each(|table| table.release(me, 1 << rank as u8));
     }
 }
 

@@ -28,7 +28,10 @@ fn prefix() -> Option<&'static Path> {
         let mut install = Command::new(Path::new(HERE).join("install"));
         install.arg(prefix.path()).env("CARGO_TARGET_DIR", target);
         // The library is built as a part of the workspace: by itself its dependencies would have other features.
-        install.env("CARGO_FLAGS", "--quiet --workspace");
+        install.env(
+            "CARGO_FLAGS",
+            "--quiet --workspace --exclude millpond-remote",
+        );
         succeeded(&install.output().unwrap(), "install");
         Some(prefix)
     });

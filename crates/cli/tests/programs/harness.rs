@@ -34,6 +34,7 @@ pub fn millpond() -> &'static Path {
         let directory = program.parent().unwrap();
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["build", "--quiet", "--workspace"]);
+        cargo.args(["--exclude", "millpond-remote"]);
         cargo.arg("--target-dir").arg(directory.parent().unwrap());
         if directory.ends_with("release") {
             cargo.arg("--release");

@@ -30,7 +30,8 @@ pub fn library() -> &'static Path {
         let mut cargo = Command::new(env!("CARGO"));
         // The library is built as a part of the workspace, as `./test` has done already: by itself its dependencies
         // would have other features.
-        cargo.args(["build", "--quiet", "--workspace", "--target-dir"]);
+        cargo.args(["build", "--quiet", "--workspace"]);
+        cargo.args(["--exclude", "millpond-remote", "--target-dir"]);
         cargo.arg(profile.parent().unwrap());
         if profile.ends_with("release") {
             cargo.arg("--release");

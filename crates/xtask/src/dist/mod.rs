@@ -170,7 +170,7 @@ fn build(profile: &str) -> Result<PathBuf, TaskError> {
     cargo.args(["build", "--locked", "--profile", profile]);
     // By themselves the packages' dependencies have other features than tests have built.
     if profile == "release" {
-        cargo.arg("--workspace");
+        cargo.args(["--workspace", "--exclude", "millpond-remote"]);
     } else {
         for package in [
             "millpond-cli",

@@ -3,12 +3,12 @@
 //! A changed page goes to its file when it leaves, and by a sync. Both then pay for all that was written since: a sync
 //! for a gigabyte at once, and a fault that reclaims for the writes before its read. So a thread of ours goes over the
 //! shared regions, every five seconds as the kernel's flusher does, and writes what it finds changed: in the order of
-//! the file, runs of pages at a time, and not more than [`WRITTEN`] in a tenth of a second. A sync then finds what was
+//! the file, runs of pages at a time, and not more than `WRITTEN` in a tenth of a second. A sync then finds what was
 //! written in the last seconds, and what leaves is mostly dropped.
 //!
 //! - *Finding what has changed* needs a look at every byte: user space has no dirty bit. The thread copies a piece of a
 //!   folio without a fault, and compares the checksums of its pages with those of what was read or written last
-//!   (`store/src/mapped/sums.rs`). That is 0.1 ms a MiB, of [`LOOKED`] at most in a tenth of a second. Only mapped
+//!   (`store/src/mapped/sums.rs`). That is 0.1 ms a MiB, of `LOOKED` at most in a tenth of a second. Only mapped
 //!   folios are looked at: one in limbo is on its way out, and whoever takes it out writes it.
 //! - *Writing* is a sync's way (`file.rs`): the folio is pinned, copied, compared and written from the copy, so that
 //!   the checksum is of what was written. A page that the program writes to meanwhile differs from the checksum, and so

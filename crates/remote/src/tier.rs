@@ -23,7 +23,9 @@ use crate::packer::{self, Notes};
 use crate::requests::{RemoteError, Requests, TimeLimits};
 use crate::table::{SlotWord, State, Table, pause};
 use crate::url::{RemoteUrl, UrlError};
-use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage, Tiers};
+use millpond_core::port::{
+    LoadError, Recompress, Recompressed, SaveError, Saved, Store, StoreUsage, Tiers,
+};
 use millpond_core::{PAGE_SIZE, SlotId, SlotPart};
 use millpond_sync::{Condvar, Rank, Ranked};
 use rustix::io::Errno;
@@ -485,6 +487,18 @@ impl Store for RemoteStore {
             inner.work.notify_all();
         }
         moves
+    }
+
+    fn give_room_back(&self) -> bool {
+        self.inner.local.give_room_back()
+    }
+
+    fn recompress(&self) -> Recompress {
+        self.inner.local.recompress()
+    }
+
+    fn recompressed(&self) -> Recompressed {
+        self.inner.local.recompressed()
     }
 
     fn tiers(&self) -> Option<Tiers> {

@@ -4,7 +4,10 @@ mod common;
 
 use common::{data, files_in, local, open, settings, wait_until};
 use millpond_core::SlotId;
-use millpond_core::port::{LoadError, SaveError, Saved, Store};
+use millpond_core::SlotPart;
+use millpond_core::port::{
+    LoadError, Recompress, Recompressed, SaveError, Saved, Store, StoreUsage,
+};
 use millpond_remote::{RemoteConfig, RemoteStore, clean};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
@@ -341,4 +344,61 @@ fn the_store_in_front_can_be_a_small_one() {
     let store = RemoteStore::open(local(256 << 10), settings("memory://", 256 << 10)).unwrap();
     fill(&store, 50);
     (0..50).for_each(|slot| load(&store, slot).unwrap());
+}
+
+/// A store in front that has work to do in the background.
+struct Busy;
+
+impl Busy {
+    const DONE: Recompressed = Recompressed {
+        bytes: 3,
+        saved: 2,
+        left: 1,
+    };
+}
+
+impl Store for Busy {
+    fn save(&self, _: SlotId, _: Option<SlotPart>, _: &[u8]) -> Result<Saved, SaveError> {
+        Err(SaveError::Full)
+    }
+
+    fn load(&self, _: SlotId, _: u16, _: &mut [u8]) -> Result<(), LoadError> {
+        Err(LoadError::Missing)
+    }
+
+    fn release(&self, _: SlotId) {}
+
+    fn usage(&self) -> StoreUsage {
+        StoreUsage::default()
+    }
+
+    fn give_room_back(&self) -> bool {
+        true
+    }
+
+    fn recompress(&self) -> Recompress {
+        Recompress::More
+    }
+
+    fn recompressed(&self) -> Recompressed {
+        Self::DONE
+    }
+
+    fn after_fork_in_child(&self) -> Result<(), i32> {
+        Ok(())
+    }
+
+    fn before_fork(&self, _: u64) {}
+
+    fn child_gone(&self, _: u64) {}
+}
+
+/// What has a default in the port was not asked of the store in front: behind a remote store compressed RAM was never
+/// made denser, and the file gave no room back.
+#[test]
+fn the_store_in_front_goes_on_with_its_own_work() {
+    let store = RemoteStore::open(Box::new(Busy), settings("memory://", 8 << 20)).unwrap();
+    assert!(store.give_room_back());
+    assert_eq!(store.recompress(), Recompress::More);
+    assert_eq!(store.recompressed(), Busy::DONE);
 }

@@ -110,6 +110,28 @@ impl Requests {
         }
     }
 
+    /// Makes a request that answers nothing until it is answered, or has not been for as long as `deadline`; without
+    /// one, until the future is dropped.
+    async fn repeat<R: Future<Output = Result<(), opendal::Error>>>(
+        &self,
+        deadline: Option<Duration>,
+        request: impl Fn() -> R,
+    ) -> Result<(), RemoteError> {
+        let begun = Instant::now();
+        let mut pause = Pause(FIRST_PAUSE);
+        loop {
+            let Err(error) = self.attempt(request()).await else {
+                self.health.answered();
+                return Ok(());
+            };
+            self.health.failed(&why(&error));
+            if deadline.is_some_and(|deadline| begun.elapsed() >= deadline) {
+                return Err(RemoteError::Away { why: why(&error) });
+            }
+            pause.pass().await;
+        }
+    }
+
     /// Writes an object. Without a deadline it is tried until the future is dropped.
     pub(crate) async fn put(
         &self,
@@ -117,23 +139,9 @@ impl Requests {
         bytes: Buffer,
         deadline: Option<Duration>,
     ) -> Result<(), RemoteError> {
-        let begun = Instant::now();
-        let mut pause = Pause(FIRST_PAUSE);
-        loop {
-            match self.attempt(self.operator.write(path, bytes.clone())).await {
-                Ok(_) => {
-                    self.health.answered();
-                    return Ok(());
-                }
-                Err(error) => {
-                    self.health.failed(&why(&error));
-                    if deadline.is_some_and(|deadline| begun.elapsed() >= deadline) {
-                        return Err(RemoteError::Away { why: why(&error) });
-                    }
-                }
-            }
-            pause.pass().await;
-        }
+        let (operator, bytes) = (&self.operator, &bytes);
+        let write = || async move { operator.write(path, bytes.clone()).await.map(drop) };
+        self.repeat(deadline, write).await
     }
 
     /// Reads a range of an object's bytes, and has `check` look at them.
@@ -210,23 +218,13 @@ impl Requests {
 
     /// Deletes an object. One that is not there is no error.
     pub(crate) async fn delete(&self, path: &str) -> Result<(), RemoteError> {
-        let begun = Instant::now();
-        let mut pause = Pause(FIRST_PAUSE);
-        loop {
-            match self.attempt(self.operator.delete(path)).await {
-                Ok(()) => {
-                    self.health.answered();
-                    return Ok(());
-                }
-                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-                Err(error) => {
-                    self.health.failed(&why(&error));
-                    if begun.elapsed() >= self.limits.deadline {
-                        return Err(RemoteError::Away { why: why(&error) });
-                    }
-                }
+        let operator = &self.operator;
+        let delete = || async move {
+            match operator.delete(path).await {
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+                answer => answer,
             }
-            pause.pass().await;
-        }
+        };
+        self.repeat(Some(self.limits.deadline), delete).await
     }
 }

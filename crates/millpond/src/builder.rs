@@ -170,23 +170,42 @@ impl StoreKind {
                 open_remote(url, file, *max_bytes, ram, charge, encrypt)?
             }
             Self::Auto { directory } => {
-                // Inside the budget the governor says how much of these bytes compressed RAM may take.
-                let most = match charge {
-                    Charge::Frames => ram / 8 * 3,
-                    _ => ram,
-                };
-                let front = CompressedRamConfig {
-                    max_bytes: Some(most.max(CompressedRam::MIN_BYTES)),
-                };
-                let directory = directory.clone().unwrap_or_else(temporary_directory);
-                let back = FileStore::create(&FileStoreConfig {
-                    encrypt,
-                    ..FileStoreConfig::in_directory(directory)
-                })?;
-                Box::new(Spill::new(CompressedRam::new(front)?, back))
+                let most = most_before_another(ram, charge);
+                Box::new(open_spill(most, directory.as_deref(), None, encrypt)?)
             }
         })
     }
+}
+
+/// The most bytes of compressed RAM that has another place behind it. Inside the budget the governor says how much of
+/// these bytes it may take.
+fn most_before_another(ram: u64, charge: Charge) -> u64 {
+    match charge {
+        Charge::Frames => ram / 8 * 3,
+        _ => ram,
+    }
+}
+
+/// Opens compressed RAM of up to `most` bytes, and a file behind it of up to `file_bytes`.
+fn open_spill(
+    most: u64,
+    directory: Option<&Path>,
+    file_bytes: Option<u64>,
+    encrypt: bool,
+) -> Result<Spill, StoreError> {
+    let directory = directory.map_or_else(temporary_directory, Path::to_path_buf);
+    let back = FileStore::create(&FileStoreConfig {
+        encrypt,
+        max_bytes: file_bytes,
+        ..FileStoreConfig::in_directory(directory)
+    })?;
+    Ok(Spill::new(open_before_another(most)?, back))
+}
+
+/// Opens compressed RAM of up to `most` bytes that has another place behind it.
+fn open_before_another(most: u64) -> Result<CompressedRam, StoreError> {
+    let max_bytes = Some(most.max(CompressedRam::MIN_BYTES));
+    Ok(CompressedRam::new(CompressedRamConfig { max_bytes })?)
 }
 
 /// Opens compressed RAM, the file if there is to be one, and the remote store behind them. What is packed and sent is
@@ -200,25 +219,17 @@ fn open_remote(
     charge: Charge,
     encrypt: bool,
 ) -> Result<Box<dyn Store>, StoreError> {
-    let most = match (charge, file_bytes) {
-        (Charge::Frames, _) => ram / 8 * 3,
-        (_, 0) => ram / 2,
-        _ => ram,
-    };
-    let most = most.max(CompressedRam::MIN_BYTES);
-    let front = CompressedRam::new(CompressedRamConfig {
-        max_bytes: Some(most),
-    })?;
     let (local, local_room): (Box<dyn Store>, u64) = if file_bytes == 0 {
-        (Box::new(front), most)
+        let most = match charge {
+            Charge::Frames => most_before_another(ram, charge),
+            _ => ram / 2,
+        };
+        let front = open_before_another(most)?;
+        (Box::new(front), most.max(CompressedRam::MIN_BYTES))
     } else {
-        let directory = directory.map_or_else(temporary_directory, Path::to_path_buf);
-        let back = FileStore::create(&FileStoreConfig {
-            encrypt,
-            max_bytes: Some(file_bytes),
-            ..FileStoreConfig::in_directory(directory)
-        })?;
-        (Box::new(Spill::new(front, back)), file_bytes)
+        let most = most_before_another(ram, charge);
+        let local = open_spill(most, directory, Some(file_bytes), encrypt)?;
+        (Box::new(local), file_bytes)
     };
     let object_bytes = (ram / 32).clamp(512 << 10, 4 << 20) as usize;
     let config = millpond_remote::RemoteConfig {

@@ -492,9 +492,7 @@ impl Pinned<'_> {
         let records = self.table.records_of(self.head, first_page, len)?;
         Some(records.map(|(record, at, len)| (record.block(), at, len)))
     }
-}
 
-impl Pinned<'_> {
     /// Notes that the blocks that overlap `len` bytes from page `first_page` are wanted: they are young again.
     pub(crate) fn note_use(&self, first_page: u16, len: usize) {
         let records = self.table.records_of(self.head, first_page, len);
@@ -506,23 +504,13 @@ impl Pinned<'_> {
         }
     }
 
-    fn count(&self) -> usize {
-        self.table.count_of(self.head)
-    }
-
     /// Block `number` of the slot, with its start and length.
     pub(crate) fn block(&self, number: usize) -> Option<(Block, usize, usize)> {
-        if number >= self.count() {
+        if number >= self.table.count_of(self.head) {
             return None;
         }
-        let record = self.table.record(self.head, number)?;
-        let slot = usize::from(self.pages()) * PAGE;
-        let size = match self.count() {
-            1 => slot,
-            _ => self.table.block,
-        };
-        let at = number * size;
-        Some((record.block(), at, size.min(slot - at)))
+        let first_page = number * self.table.block / PAGE;
+        self.blocks_of(first_page as u16, 1)?.next()
     }
 
     /// Whether block `number` was young. It is not any more.

@@ -153,7 +153,7 @@ fn a_read_of_what_is_there_makes_no_system_call() {
         }
     });
     assert_eq!(there, 512);
-    assert_eq!(calls.unwrap_or_default(), []);
+    assert_eq!(calls.unwrap_or_default(), [0_i64; 0]);
 }
 
 #[test]

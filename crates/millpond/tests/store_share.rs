@@ -15,7 +15,8 @@ const RAM: usize = 48 * MIB;
 /// Pages of the region: twice as many as memory holds, or three halves of those that it holds compressed to a third.
 const PAGES: usize = 96 * MIB / PAGE;
 
-fn filled(delivery: Delivery) -> (Manager, Region) {
+/// A region of [`PAGES`] pages, in a manager of [`RAM`] bytes with compressed RAM before a file.
+fn region(delivery: Delivery) -> (Manager, Region) {
     let directory = Some(std::env::temp_dir());
     let builder = Manager::builder()
         .order(millpond::Order::new(4).unwrap())
@@ -24,7 +25,12 @@ fn filled(delivery: Delivery) -> (Manager, Region) {
         .delivery(delivery);
     let manager = builder.build().unwrap();
     let adaptive: OrderPolicy = "adaptive".parse().unwrap();
-    let mut region = manager.region_with(PAGES * PAGE, adaptive).unwrap();
+    let region = manager.region_with(PAGES * PAGE, adaptive).unwrap();
+    (manager, region)
+}
+
+fn filled(delivery: Delivery) -> (Manager, Region) {
+    let (manager, mut region) = region(delivery);
     fill(&mut region, 0..PAGES * PAGE, 0);
     (manager, region)
 }
@@ -100,15 +106,7 @@ fn write_objects(page: &mut [u8], number: usize) {
 /// What is not used becomes denser in the background, and is what it was when it is read, in the order of pages and
 /// not.
 fn becomes_denser(delivery: Delivery) {
-    let directory = Some(std::env::temp_dir());
-    let builder = Manager::builder()
-        .order(millpond::Order::new(4).unwrap())
-        .ram(RAM as u64)
-        .store(StoreKind::Auto { directory })
-        .delivery(delivery);
-    let manager = builder.build().unwrap();
-    let adaptive: OrderPolicy = "adaptive".parse().unwrap();
-    let mut region = manager.region_with(PAGES * PAGE, adaptive).unwrap();
+    let (manager, mut region) = region(delivery);
     for (number, page) in region.as_mut_slice().chunks_mut(PAGE).enumerate() {
         write_objects(page, number);
     }

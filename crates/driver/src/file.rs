@@ -25,11 +25,10 @@
 //!   saved, and anonymous from then on. A page that the *store* has lost is lost for good: the file has not what it
 //!   held.
 //! - *What is written to a shared region* goes to its place in the file: when it leaves, by a sync, and in the
-//!   background (`write_back.rs`). A folio is
-//!   compared page by page with what was read, and runs of changed pages are written. A sync pins each folio in memory,
-//!   copies it and writes the copy: so reclaim does not write the folio meanwhile, and the checksum is of what was
-//!   written. Pages that are not in memory are in the file already. What the file does not take stays in memory, and is
-//!   asked for again; other memory goes on meanwhile.
+//!   background (`write_back.rs`). A folio is compared page by page with what was read, and runs of changed pages are
+//!   written. A sync pins each folio in memory, copies it and writes the copy: so reclaim does not write the folio
+//!   meanwhile, and the checksum is of what was written. Pages that are not in memory are in the file already. What the
+//!   file does not take stays in memory, and is asked for again; other memory goes on meanwhile.
 //! - *Errors are of the page and the moment.* A read of several pages that fails is asked for again page by page, so
 //!   that the pages around a bad one come in. A single page that fails is poisoned in the core: the thread that asked
 //!   gets SIGBUS, or its call an error. That is not the end of the page, because the file may have it again (a file

@@ -30,6 +30,8 @@ pub struct Pace {
     /// Time of the last look.
     now: Duration,
     allowance: Duration,
+    /// What the last piece took beyond the allowance, which the next allowance pays first.
+    debt: Duration,
     /// Nothing is done before this.
     rests_until: Duration,
     round_began: Duration,
@@ -44,6 +46,7 @@ impl Pace {
         Self {
             now: Duration::ZERO,
             allowance: Duration::ZERO,
+            debt: Duration::ZERO,
             rests_until: Duration::ZERO,
             round_began: Duration::ZERO,
             pause: PAUSE,
@@ -56,12 +59,16 @@ impl Pace {
     pub fn may_work(&mut self, now: Duration) -> bool {
         let passed = now.saturating_sub(self.now);
         self.now = now;
-        self.allowance = (self.allowance + passed / SHARE).min(SAVED_UP);
+        let earned = passed / SHARE;
+        let paid = earned.min(self.debt);
+        self.debt -= paid;
+        self.allowance = (self.allowance + earned - paid).min(SAVED_UP);
         now >= self.rests_until && self.allowance > Duration::ZERO
     }
 
     /// Notes a piece of work that got so much processor time and took so long.
     pub fn worked(&mut self, got: Duration, took: Duration) {
+        self.debt += got.saturating_sub(self.allowance);
         self.allowance = self.allowance.saturating_sub(got);
         self.got += got;
         self.took += took;

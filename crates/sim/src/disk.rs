@@ -59,8 +59,10 @@ pub enum Fault {
 pub struct Mood {
     /// Writes find no room.
     pub full: bool,
-    /// Writes and syncs that fail.
+    /// Writes that fail.
     pub errors: u32,
+    /// Syncs that fail.
+    pub sync_errors: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -336,7 +338,7 @@ impl Disk {
     /// Has the device take all of the file of `range` that was written. Returns whether it did, and the pages, not in
     /// memory, of which the device may not have what was written.
     pub fn sync(&mut self, range: PageRange, mood: Mood, rng: &mut Rng) -> (bool, Vec<PageIndex>) {
-        let fails = rng.chance(mood.errors);
+        let fails = rng.chance(mood.sync_errors);
         let mut doubtful = Vec::new();
         let keeps = self.sabotage == Some(DiskSabotage::KeepAfterSync);
         for at in range.pages() {

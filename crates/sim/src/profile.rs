@@ -139,6 +139,8 @@ impl Profile {
                 profile.config.file_cost = rng.pick(&[16, 256, 1000]);
                 profile.syncs = rng.pick(&[20, 100, 300]);
                 profile.cuts = rng.pick(&[0, 50, 300]);
+                // The kernel takes writes that its device fails later, so this has nothing to do with failed writes.
+                profile.storm.sync_errors = rng.pick(&[0, 200, 700]);
             }
         }
         profile
@@ -185,6 +187,7 @@ impl Profile {
                 full: rng.chance(300),
                 save_errors: rng.pick(&[0, 20, 500, 1000]),
                 load_errors: rng.pick(&[0, 10, 100]),
+                sync_errors: 0,
             },
             storms: rng.pick(&[0, 200, 700]),
             crowding: rng.pick(&[100, 400, 700]),

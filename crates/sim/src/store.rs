@@ -23,6 +23,8 @@ pub struct Weather {
     pub save_errors: u32,
     /// Loads that fail, by errors of the medium or damaged bytes.
     pub load_errors: u32,
+    /// Syncs of a file that fail, after writes that the kernel had taken.
+    pub sync_errors: u32,
 }
 
 /// Slots and what they hold.

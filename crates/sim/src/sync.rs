@@ -50,6 +50,7 @@ impl World {
         Mood {
             full: weather.full,
             errors: weather.save_errors,
+            sync_errors: weather.sync_errors,
         }
     }
 

@@ -139,6 +139,8 @@ impl Profile {
             full: rng.chance(150),
             save_errors: rng.pick(&[0, 0, 50, 500]),
             load_errors: rng.pick(&[0, 0, 0, 20, 300]),
+            // There are no files.
+            sync_errors: 0,
         };
         // Which heirs a page that a base has lost is lost for is `sim`'s to judge.
         if weather.load_errors > 0 {

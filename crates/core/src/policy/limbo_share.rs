@@ -11,14 +11,18 @@
 //! be as dear as `C` rescues ([`Config::refault_cost`]). Then
 //!
 //! ```text
-//!     C · (h₁ − h₀) > 1
+//!     (C − 1) · (h₁ − h₀) > 1
 //! ```
 //!
-//! says that limbo is worth its rescues. This is not all that rescues buy: of a sweep up and down each folio is as
-//! likely to be rescued as any other, and yet a memory that does not see the uses throws out by arrival the folios that
-//! are wanted next. The misses that looking spares as a whole are known from the watched folios: beside the two rules a
-//! cache of the same seats that goes by arrival is simulated. With `b` its misses beyond those of the rule in force,
-//! and `r` the rescues of watched folios (both of late: about two rescues for each of them),
+//! says that limbo is worth its rescues. What a kept folio spares is not a whole major fault, as its next use is a
+//! rescue where limbo is long. (Formerly it was taken for a whole one. With compressed RAM the gain then was just
+//! above its price while limbo was short, and below it when it had grown; so limbo went up and down over a list of
+//! pointers and its objects, and neither length found its order.) This is not all that rescues buy: of a sweep up
+//! and down each folio is as likely to be rescued as any other, and yet a memory that does not see the uses throws
+//! out by arrival the folios that are wanted next. The misses that looking spares as a whole are known from the
+//! watched folios: beside the two rules a cache of the same seats that goes by arrival is simulated. With `b` its
+//! misses beyond those of the rule in force, and `r` the rescues of watched folios (both of late: about two rescues
+//! for each of them),
 //!
 //! ```text
 //!     C · b > r
@@ -31,11 +35,11 @@
 //!
 //! # Before the first answer
 //! Before the first answer only `C` is known: as `h₁ − h₀` is at most one, the first inequality cannot hold for `C`
-//! below 1, and for 2 it is as likely as not. So limbo begins at nine tenths where a major fault costs more than two
-//! rescues, and at its least where not, until rescues have told. With a beginning at nine tenths with compressed RAM,
-//! in memory that was just filled by folios of 2 MiB, the answer came after half of 100,000 random reads. The rescues
-//! were 6,000 of pages and 580 of these folios, which are touched again as soon as they are in limbo; with the present
-//! beginning they are 900 and 170.
+//! up to 2. So limbo begins at nine tenths where a major fault costs more than two rescues, and at its least where
+//! not, until rescues have told. With a beginning at nine tenths with compressed RAM, in memory that was just
+//! filled by folios of 2 MiB, the answer came after half of 100,000 random reads. The rescues were 6,000 of pages
+//! and 580 of these folios, which are touched again as soon as they are in limbo; with the present beginning they
+//! are 900 and 170.
 //!
 //! # What it may cost
 //! These are averages. In any case limbo may cost no more than a part of the cost of major faults, a quarter where one
@@ -169,7 +173,8 @@ impl LimboShare {
         }
         let all = |exits: Exits| i64::from(exits.rescued + exits.evicted).max(1);
         let gain = i64::from(known.rescued) * all(new) - i64::from(new.rescued) * all(known);
-        let known_stay = gain * i64::from(cost) > i64::from(SIXTEENTH) * all(new) * all(known);
+        let spares = i64::from(cost) - i64::from(SIXTEENTH);
+        let known_stay = gain * spares > i64::from(SIXTEENTH) * all(new) * all(known);
         let spared = i64::from(self.blind) * i64::from(cost);
         let worth = known_stay || spared > i64::from(SIXTEENTH) * i64::from(self.looked);
         let share = self.share(cost, least);
@@ -261,7 +266,9 @@ mod tests {
         assert_eq!(go(256, 5, 5), least);
         assert_eq!(go(256, 5, 2), LIMBO_MOST);
         assert_eq!(go(20, 5, 2), least);
-        assert_eq!(go(20, 10, 1), LIMBO_MOST, "found out, from least on");
+        assert_eq!(go(20, 10, 1), least, "no rescue buys its price");
+        assert_eq!(go(36, 10, 1), LIMBO_MOST);
+        assert_eq!(go(32, 10, 1), least);
         // No folio is rescued: nothing is known, and nothing is spent. The share is the one that is likely by the cost.
         assert_eq!(go(256, 0, 0), LIMBO_MOST);
         assert_eq!(go(20, 0, 0), least);

@@ -6,12 +6,14 @@
 //! Recording takes two atomic operations and no lock: a fault may come from anywhere, and a child of a fork finds no
 //! lock taken. The buckets are those of HdrHistogram: as many for each doubling of the time, so that the error is
 //! relative. With 64 of them for each doubling the error is 1.6 %, and each path takes 16 KiB of counters. A reader
-//! adds up the counts that it finds; a fault that is recorded meanwhile is in the figures or not.
+//! adds up the counts that it finds; a fault that is recorded meanwhile is in the figures or not. A word for each path
+//! says which doublings have counts, as the figures are published ten times a second: to read all counters of all paths
+//! took 0.27 ms each time, and a third of a hundredth of a processor.
 
 use crate::stats::{FaultLatencies, LatencySummary};
 use millpond_board::{LATENCY_BUCKETS, latency_bucket};
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// The path that a fault took.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -51,6 +53,7 @@ const STEP_BITS: u32 = STEPS.ilog2();
 /// Number of doublings. Longer times (17 s) are counted in the last bucket; the longest time is kept as it is.
 const DOUBLINGS: usize = 29;
 const BUCKETS: usize = STEPS * DOUBLINGS;
+const _: () = assert!(DOUBLINGS <= u32::BITS as usize);
 
 /// The histograms of all paths. See the [module](self).
 #[derive(Debug)]
@@ -61,6 +64,8 @@ pub struct Latency {
 #[derive(Debug)]
 struct Histogram {
     buckets: Box<[AtomicU64]>,
+    /// A bit for each doubling that has counts.
+    used: AtomicU32,
     max: AtomicU64,
 }
 
@@ -69,6 +74,7 @@ impl Latency {
     pub(crate) fn new() -> Self {
         let empty = |_| Histogram {
             buckets: (0..BUCKETS).map(|_| AtomicU64::new(0)).collect(),
+            used: AtomicU32::new(0),
             max: AtomicU64::new(0),
         };
         Self {
@@ -79,7 +85,12 @@ impl Latency {
     /// Records a fault of this path that took `ns` nanoseconds.
     pub fn record(&self, path: FaultPath, ns: u64) {
         let one = &self.paths[path as usize];
-        one.buckets[bucket(ns)].fetch_add(1, Relaxed);
+        let at = bucket(ns);
+        let doubling = 1 << (at / STEPS);
+        if one.used.load(Relaxed) & doubling == 0 {
+            one.used.fetch_or(doubling, Relaxed);
+        }
+        one.buckets[at].fetch_add(1, Relaxed);
         if one.max.load(Relaxed) < ns {
             one.max.fetch_max(ns, Relaxed);
         }
@@ -89,6 +100,7 @@ impl Latency {
     pub fn clear(&self) {
         for one in &self.paths {
             one.max.store(0, Relaxed);
+            one.used.store(0, Relaxed);
             for count in &one.buckets {
                 count.store(0, Relaxed);
             }
@@ -148,7 +160,7 @@ impl Recent {
         if count < least {
             return None;
         }
-        let median = quantile(count, 50, since);
+        let median = quantile(count, 50, 0..BUCKETS, since);
         std::mem::swap(&mut self.looked, &mut self.now);
         median
     }
@@ -157,14 +169,18 @@ impl Recent {
 fn summary(paths: &[Histogram]) -> LatencySummary {
     let in_bucket =
         |i: usize| -> u64 { paths.iter().map(|one| one.buckets[i].load(Relaxed)).sum() };
-    let count = (0..BUCKETS).map(in_bucket).sum::<u64>();
+    let used = paths
+        .iter()
+        .fold(0, |all, one| all | one.used.load(Relaxed));
+    let count = buckets(used).map(in_bucket).sum::<u64>();
     let max_ns = paths.iter().map(|one| one.max.load(Relaxed)).max();
     let max_ns = max_ns.unwrap_or(0);
     // Faults that came between counting and looking may have moved the rank beyond the last bucket.
-    let quantile =
-        |percent: u64| quantile(count, percent, in_bucket).map_or(max_ns, |ns| ns.min(max_ns));
+    let quantile = |percent: u64| {
+        quantile(count, percent, buckets(used), in_bucket).map_or(max_ns, |ns| ns.min(max_ns))
+    };
     let (mut histogram, mut total_ns) = ([0; LATENCY_BUCKETS], 0u64);
-    for i in 0..BUCKETS {
+    for i in buckets(used) {
         let faults = in_bucket(i);
         histogram[latency_bucket(last_of(i))] += faults;
         total_ns = total_ns.saturating_add(faults.saturating_mul(middle_of(i).min(max_ns)));
@@ -179,11 +195,22 @@ fn summary(paths: &[Histogram]) -> LatencySummary {
     }
 }
 
-/// The time that `percent` of `count` faults took at most.
-fn quantile(count: u64, percent: u64, in_bucket: impl Fn(usize) -> u64) -> Option<u64> {
+/// The buckets of the doublings whose bits are set in `used`, in order.
+fn buckets(used: u32) -> impl Iterator<Item = usize> {
+    let doublings = (0..DOUBLINGS).filter(move |doubling| used >> doubling & 1 != 0);
+    doublings.flat_map(|doubling| doubling * STEPS..(doubling + 1) * STEPS)
+}
+
+/// The time that `percent` of `count` faults took at most, which are in `buckets`.
+fn quantile(
+    count: u64,
+    percent: u64,
+    mut buckets: impl Iterator<Item = usize>,
+    in_bucket: impl Fn(usize) -> u64,
+) -> Option<u64> {
     let rank = (count * percent).div_ceil(100).max(1);
     let mut seen = 0;
-    let at = (0..BUCKETS).find(|&i| {
+    let at = buckets.find(|&i| {
         seen += in_bucket(i);
         seen >= rank
     });

@@ -48,6 +48,9 @@ pub struct Governor {
     /// Time of the last look, in microseconds after `begun`.
     looked: AtomicU64,
     begun: Instant,
+    /// Looks that have begun, and the latest of them whose limit was set.
+    looks: AtomicU64,
+    set_by: AtomicU64,
     /// The store's share of the budget that the rest of the program leaves, in 1/[`store_share::WHOLE`].
     pub(crate) store_share: AtomicU32,
     /// `/proc/self/statm`, opened once: reading it again costs about a microsecond.
@@ -66,6 +69,8 @@ impl Governor {
             look_below: AtomicU32::new(0),
             looked: AtomicU64::new(0),
             begun: Instant::now(),
+            looks: AtomicU64::new(0),
+            set_by: AtomicU64::new(0),
             store_share: AtomicU32::new(store_share::BEGIN),
             statm: Ranked::new(Rank::Figures, statm),
         }
@@ -114,6 +119,17 @@ impl Governor {
                 .looked
                 .compare_exchange(looked, now, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
+    }
+
+    /// The number of a look at what the memory is used for, which begins now.
+    pub(crate) fn begin_look(&self) -> u64 {
+        self.looks.fetch_add(1, Ordering::AcqRel)
+    }
+
+    /// Whether no look that began after the one with this number has set the limit; if so, this one is to set it. The
+    /// caller holds the core.
+    pub(crate) fn is_latest(&self, look: u64) -> bool {
+        self.set_by.fetch_max(look, Ordering::Relaxed) <= look
     }
 
     /// Notes that a thread has just looked at the process's size.

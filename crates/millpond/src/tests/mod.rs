@@ -4,4 +4,5 @@ mod end_of_manager;
 mod failing_file;
 mod provoked;
 mod slow_load;
+mod stale_look;
 mod write_back;

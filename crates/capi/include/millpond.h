@@ -166,7 +166,7 @@ struct millpond_stats {
     uint64_t metadata;        /* the pond's own tables */
     uint64_t peak;            /* the most memory that was charged to the budget at one time */
     uint64_t pgfault;         /* faults */
-    uint64_t pgmajfault;      /* faults that read from the store */
+    uint64_t pgmajfault;      /* faults that read from the store, or from a file */
     uint64_t pswpin;          /* pages that were read from the store */
     uint64_t pswpout;         /* pages that were written to the store */
     uint64_t store_failures;  /* how often the store was found full or failing */
@@ -366,6 +366,15 @@ int millpond_file_advise(const millpond_file *file, size_t offset, size_t len, i
  */
 int millpond_file_sync(const millpond_file *file, size_t offset, size_t len);
 
+/*
+ * Makes a shared mapping `len` bytes long, and its file as long as that takes; a mapping that is so long already stays
+ * as it is. The new bytes read as the file does there: as zeros, where the file was shorter. All that was written is
+ * synced first. The mapping has moved afterwards, so ask for its address again. No other thread may access its bytes
+ * during the call. If the call fails the mapping stays as it was, at its address: MILLPOND_INVALID says that it is not
+ * shared, and MILLPOND_SYSTEM that the file cannot be written, or made so long.
+ */
+int millpond_file_grow(millpond_file *file, size_t len);
+
 /* ------------------------------------------------------------------------------------------------------ groups */
 
 /* The limits of a group, in bytes, with the names of memory cgroups. 0 means no protection, or no limit. */
@@ -398,7 +407,7 @@ struct millpond_group_stats {
     uint64_t resident;  /* bytes that are mapped and in use */
     uint64_t lazyfree;  /* bytes in RAM that were lazily freed and not used since */
     uint64_t stored;    /* bytes in the store */
-    uint64_t pgmajfault; /* faults that read from the store */
+    uint64_t pgmajfault; /* faults that read from the store, or from a file */
 };
 
 int millpond_group_stats(millpond_group *group, struct millpond_group_stats *stats);

@@ -3,14 +3,16 @@
 use crate::pond::{Pond, check_process, manager, place};
 use crate::region::advice_of;
 use crate::status::{Failure, Status, answer, text};
-use millpond::{FileError, FileRegion, Manager, MapFileError, Mode};
+use millpond::{FileError, FileRegion, GrowFileError, Manager, MapFileError, Mode};
+use millpond_sync::{Rank, RankedRw};
 use std::ffi::{c_char, c_int, c_void};
 
 /// The type behind `millpond_file`.
 pub struct File {
     /// The region's manager, which says without a lock whether this is a forked child.
     manager: Manager,
-    region: FileRegion,
+    /// The region. A growth, which puts another one in its place, takes the lock for writing.
+    region: RankedRw<FileRegion>,
 }
 
 impl From<MapFileError> for Failure {
@@ -35,6 +37,16 @@ impl From<FileError> for Failure {
                 Self::new(Status::System, error.to_string())
             }
             _ => Self::new(Status::Lost, error.to_string()),
+        }
+    }
+}
+
+impl From<GrowFileError> for Failure {
+    fn from(error: GrowFileError) -> Self {
+        match error {
+            GrowFileError::Sync(error) => error.into(),
+            GrowFileError::Map(error) => error.into(),
+            _ => Self::invalid(error.to_string()),
         }
     }
 }
@@ -90,7 +102,7 @@ pub unsafe extern "C" fn millpond_map_file(
         }?;
         *place = Box::into_raw(Box::new(File {
             manager: manager.clone(),
-            region,
+            region: RankedRw::new(Rank::RegionHandle, region),
         }));
         Ok(())
     };
@@ -103,7 +115,7 @@ pub unsafe extern "C" fn millpond_map_file(
 pub unsafe extern "C" fn millpond_file_data(file: *const File) -> *mut c_void {
     // SAFETY: the caller's contract.
     let file = unsafe { self::file(file) };
-    let data = |file: &File| file.region.as_ptr().cast_mut().cast();
+    let data = |file: &File| file.region.read().as_ptr().cast_mut().cast();
     file.map_or(std::ptr::null_mut(), data)
 }
 
@@ -112,7 +124,7 @@ pub unsafe extern "C" fn millpond_file_data(file: *const File) -> *mut c_void {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_file_size(file: *const File) -> usize {
     // SAFETY: the caller's contract.
-    unsafe { self::file(file) }.map_or(0, |file| file.region.len())
+    unsafe { self::file(file) }.map_or(0, |file| file.region.read().len())
 }
 
 /// # Safety
@@ -142,7 +154,7 @@ pub unsafe extern "C" fn millpond_file_read(
         }
         // SAFETY: the caller's contract.
         let out = unsafe { std::slice::from_raw_parts_mut(buffer.cast(), len) };
-        Ok(file.region.read_at(offset, out)?)
+        Ok(file.region.read().read_at(offset, out)?)
     };
     answer(read())
 }
@@ -160,7 +172,7 @@ pub unsafe extern "C" fn millpond_file_advise(
         // SAFETY: the caller's contract.
         let file = unsafe { self::file(file)? };
         let range = offset..offset.saturating_add(len);
-        Ok(file.region.advise(range, advice_of(advice)?)?)
+        Ok(file.region.read().advise(range, advice_of(advice)?)?)
     };
     answer(advise())
 }
@@ -173,7 +185,17 @@ pub unsafe extern "C" fn millpond_file_sync(file: *const File, offset: usize, le
     let file = unsafe { self::file(file) };
     let sync = |file: &File| {
         let range = offset..offset.saturating_add(len);
-        Ok(file.region.sync(range)?)
+        Ok(file.region.read().sync(range)?)
     };
     answer(file.and_then(sync))
+}
+
+/// # Safety
+/// As [`millpond_map_file`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millpond_file_grow(file: *const File, len: usize) -> c_int {
+    // SAFETY: the caller's contract.
+    let file = unsafe { self::file(file) };
+    let grow = |file: &File| Ok(file.region.write().grow(len)?);
+    answer(file.and_then(grow))
 }

@@ -171,6 +171,28 @@ static void pins(millpond *pond) {
     millpond_pin_free(pin);
 }
 
+/* A shared file that grows beyond the budget keeps what was written, and has what is written to its new bytes. */
+static void growth(millpond *pond, const char *path, int descriptor) {
+    const size_t from = 10, first = 3 * PAGE, all = 24 * MIB;
+    unsigned char read[2] = {0};
+    millpond_file *file = NULL;
+    CHECK(ftruncate(descriptor, 0) == 0);
+    CHECK(millpond_map_file(pond, path, from, first, MILLPOND_FILE_SHARED, &file) == 0);
+    memset(millpond_file_data(file), 5, first);
+    CHECK(millpond_file_grow(file, all) == 0);
+    CHECK(millpond_file_size(file) == all && lseek(descriptor, 0, SEEK_END) == (off_t)(from + all));
+    unsigned char *bytes = millpond_file_data(file);
+    for (size_t at = 0; at < all; at += PAGE)
+        CHECK(bytes[at] == (at < first ? 5 : 0));
+    memset(bytes + first, 6, all - first);
+    /* One that is so long already stays where it is. */
+    CHECK(millpond_file_grow(file, PAGE) == 0 && millpond_file_data(file) == bytes);
+    CHECK(millpond_file_sync(file, 0, all) == 0);
+    CHECK(pread(descriptor, read, 2, (off_t)(from + first - 1)) == 2 && read[0] == 5 && read[1] == 6);
+    CHECK(pread(descriptor, read, 2, (off_t)(from + all - 1)) == 1 && read[0] == 6);
+    millpond_file_free(file);
+}
+
 /* A file of four pages, of which the mapping leaves a part out. */
 static void files(millpond *pond) {
     char path[] = "/tmp/millpond-file-XXXXXX";
@@ -198,6 +220,7 @@ static void files(millpond *pond) {
     bytes[7] = 200;
     CHECK(millpond_file_read(file, 7, read, 1) == 0 && read[0] == 200);
     CHECK(pread(descriptor, read, 1, 7) == 1 && read[0] == written[7]);
+    CHECK(millpond_file_grow(file, 2 * PAGE) == MILLPOND_INVALID && strstr(millpond_error(), "only a shared region"));
     CHECK(ftruncate(descriptor, 0) == 0);
     CHECK(millpond_file_advise(file, 0, PAGE, MILLPOND_PAGEOUT) == 0 && bytes[7] == 200);
     millpond_file_free(file);
@@ -209,6 +232,7 @@ static void files(millpond *pond) {
     CHECK(pread(descriptor, read, PAGE, 10) == PAGE && memcmp(read, bytes, PAGE) == 0);
     CHECK(millpond_file_sync(file, PAGE, 1) == MILLPOND_INVALID);
     millpond_file_free(file);
+    growth(pond, path, descriptor);
     CHECK(unlink(path) == 0 && close(descriptor) == 0);
 }
 

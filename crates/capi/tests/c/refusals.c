@@ -114,6 +114,7 @@ static void others(millpond *pond) {
     REFUSED(millpond_set_ram(pond, 1), MILLPOND_INVALID, "1 bytes");
     REFUSED(millpond_quiesce(NULL), MILLPOND_INVALID, "null was passed for a pond");
     REFUSED(millpond_region_grow(NULL, 1), MILLPOND_INVALID, "null was passed for a region");
+    REFUSED(millpond_file_grow(NULL, 1), MILLPOND_INVALID, "null was passed for a file");
     REFUSED(millpond_group_stats(NULL, NULL), MILLPOND_INVALID, "null was passed for a group");
     CHECK(value == 7 && millpond_region_data(NULL) == NULL && millpond_region_size(NULL) == 0);
     millpond_region_free(region);

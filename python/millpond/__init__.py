@@ -48,6 +48,7 @@ from ._errors import (
 from ._figures import GroupStats, PondStats, Pressure, RegionStats
 from ._files import save
 from ._group import Group
+from ._growth import grow
 from ._mapped import flush
 from ._pin import Pin
 from ._pond import Pond
@@ -84,6 +85,7 @@ __all__ = [
     "advise",
     "discard",
     "flush",
+    "grow",
     "pin",
     "prefetch",
     "region_of",

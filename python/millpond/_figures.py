@@ -34,7 +34,7 @@ class PondStats(NamedTuple):
     pgfault: int
     """How many faults there were."""
     pgmajfault: int
-    """How many faults read from the store."""
+    """How many faults read from the store, or from a file."""
     pswpin: int
     """How many pages were read from the store."""
     pswpout: int
@@ -78,7 +78,7 @@ class GroupStats(NamedTuple):
     stored: int
     """Bytes in the store."""
     pgmajfault: int
-    """How many faults read from the store."""
+    """How many faults read from the store, or from a file."""
 
 
 class Pressure(NamedTuple):

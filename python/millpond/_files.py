@@ -80,6 +80,29 @@ def header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     return shape, columns, dtype
 
 
+def longer_header(file: BinaryIO, shape: tuple[int, ...]) -> bytes:
+    """Returns the bytes of a file's header as they are for another shape. They are as many.
+
+    Raises `InvalidError` if the header has no room for the shape.
+    """
+    file.seek(0)
+    _, columns, dtype = header(file)
+    size = file.tell()
+    file.seek(0)
+    begin = file.read(8)
+    # Version 1 has a length of two bytes, and version 2 one of four.
+    begin += file.read(2 if begin[6] == 1 else 4)
+    descr = _format.dtype_to_descr(dtype)
+    words = f"{{'descr': {descr!r}, 'fortran_order': {columns}, 'shape': {shape!r}, }}"
+    room = size - len(begin) - 1
+    if len(words) > room:
+        raise InvalidError(
+            f"the file's header has no room for a shape of {shape}: save the array by "
+            "millpond.save, which leaves some"
+        )
+    return begin + words.ljust(room).encode("latin-1") + b"\n"
+
+
 def fill(rows: np.ndarray[Any, Any], file: BinaryIO) -> None:
     """Reads the elements of an array that is contiguous by rows.
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import os
 import struct
+import weakref
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Mapping, Optional, Union
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Mapping, NamedTuple, Optional, Union
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from ._errors import InvalidError
 from ._files import header
 from ._handle import Handle
 from ._library import library, made, text
-from ._shape import Order, Shape, resolved
+from ._shape import Form, Order, Shape, resolved
 from ._size import Size, parse
 
 if TYPE_CHECKING:
@@ -31,17 +32,51 @@ if TYPE_CHECKING:
 _MODES = {"r": 0, "c": 1, "r+": 2}
 """The values of `enum millpond_file_mode`, by numpy's words."""
 
+Holder = Literal["raw", "npy", "npz"]
+"""What a file is: bytes, numpy's format with its header, or an archive of several arrays."""
+
 _LOCAL_HEADER = struct.Struct("<26xHH")
 """The lengths of name and extra field, at the end of a zip member's own header."""
 
 
-class _FileLease:
+class Source(NamedTuple):
+    """What an array over a file was opened from, so that it can be opened once more."""
+
+    pond: Opening
+    path: str
+    """The absolute path."""
+    identity: tuple[int, int]
+    mode: str
+    offset: int
+    """Where the array begins in the file."""
+    form: Form
+    order: Order
+    holder: Holder
+
+    def open(self, form: Form) -> np.ndarray:
+        """Opens an array of this form at the same place."""
+        return self.pond._open(self.path, self.mode, self.offset, form, self.order, self.holder)
+
+
+def identity(file: Union[FilePath, int]) -> tuple[int, int]:
+    """Returns the device and the inode of a file, which no other file has as long as it is open."""
+    stat = os.stat(file)
+    return stat.st_dev, stat.st_ino
+
+
+class FileLease:
     """The bytes of a mapped file, in the form that numpy makes an array of.
 
     It is the base of all arrays over them, and the mapping ends with the last of these.
     """
 
-    __slots__ = ("__array_interface__", "_handle")
+    __slots__ = ("__array_interface__", "_handle", "opened", "source")
+
+    __array_interface__: dict[str, Any]
+    source: list[Source]
+    """What the array was opened from. It is gone once a longer array has taken its place."""
+    opened: weakref.ref[np.ndarray]
+    """The array that was opened."""
 
     def __init__(self, pointer: int, readonly: bool) -> None:
         free = library().millpond_file_free
@@ -55,8 +90,19 @@ class _FileLease:
             }
 
     def sync(self) -> None:
+        """Writes all that has changed to the file."""
         with self._handle as file:
             library().millpond_file_sync(file, 0, self.__array_interface__["shape"][0])
+
+
+def lease_of(array: Any) -> FileLease:
+    """Returns the lease at the end of an array's chain of bases."""
+    base = array
+    while base is not None and not isinstance(base, FileLease):
+        base = base.obj if isinstance(base, memoryview) else getattr(base, "base", None)
+    if base is None:
+        raise InvalidError("the array lies over no file: make it by Pond.open or Pond.memmap")
+    return base
 
 
 def flush(array: np.ndarray) -> None:
@@ -76,12 +122,7 @@ def flush(array: np.ndarray) -> None:
     ...     list(file.read())
     [7, 8, 9]
     """
-    base: Any = array
-    while base is not None and not isinstance(base, _FileLease):
-        base = base.obj if isinstance(base, memoryview) else getattr(base, "base", None)
-    if base is None:
-        raise InvalidError("the array lies over no file: make it by Pond.open or Pond.memmap")
-    base.sync()
+    lease_of(array).sync()
 
 
 class Opening:
@@ -95,7 +136,11 @@ class Opening:
 
     _handle: Handle
 
-    def _map(self, path: FilePath, offset: int, size: int, mode: str) -> np.ndarray:
+    def _open(
+        self, path: FilePath, mode: str, offset: int, form: Form, order: Order, holder: Holder
+    ) -> np.ndarray:
+        if form.nbytes == 0:
+            return np.empty(form.shape, form.dtype, order=order)
         if mode not in _MODES:
             raise InvalidError(
                 f'a mode of {mode!r} is none: give "r" (read), "r+" (changes go to the file) or '
@@ -103,8 +148,13 @@ class Opening:
             )
         name = text(os.fspath(path), "a path")
         with self._handle as pond:
-            new = made("millpond_map_file", pond, name, offset, size, _MODES[mode])
-        return np.asarray(_FileLease(new, readonly=mode == "r"))
+            new = made("millpond_map_file", pond, name, offset, form.nbytes, _MODES[mode])
+        lease = FileLease(new, readonly=mode == "r")
+        opened = np.ndarray(form.shape, form.dtype, np.asarray(lease), order=order)
+        whole = os.path.abspath(os.fspath(path))
+        lease.source = [Source(self, whole, identity(path), mode, offset, form, order, holder)]
+        lease.opened = weakref.ref(opened)
+        return opened
 
     def memmap(
         self,
@@ -137,11 +187,7 @@ class Opening:
                     "bytes: give a shape, or another offset"
                 )
             shape = room // itemsize
-        form = resolved(shape, dtype)
-        if form.nbytes == 0:
-            return np.empty(form.shape, form.dtype, order=order)
-        data = self._map(path, begin, form.nbytes, mode)
-        return np.ndarray(form.shape, form.dtype, data, order=order)
+        return self._open(path, mode, begin, resolved(shape, dtype), order, "raw")
 
     def open(
         self, path: FilePath, mode: str = "r"
@@ -161,7 +207,7 @@ class Opening:
         """
         with Path(path).open("rb") as file:
             if not zipfile.is_zipfile(file):
-                return self._open_npy(path, file, 0, mode)
+                return self._open_npy(path, file, 0, mode, "npy")
             arrays = {}
             with zipfile.ZipFile(file) as archive:
                 for member in archive.infolist():
@@ -174,14 +220,16 @@ class Opening:
                     lengths = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
                     begin = member.header_offset + _LOCAL_HEADER.size + sum(lengths)
                     name = member.filename.removesuffix(".npy")
-                    arrays[name] = self._open_npy(path, file, begin, mode)
+                    arrays[name] = self._open_npy(path, file, begin, mode, "npz")
             return arrays
 
-    def _open_npy(self, path: FilePath, file: BinaryIO, begin: int, mode: str) -> np.ndarray:
+    def _open_npy(
+        self, path: FilePath, file: BinaryIO, begin: int, mode: str, holder: Holder
+    ) -> np.ndarray:
         file.seek(begin)
         try:
             shape, columns_first, dtype = header(file)
         except ValueError as error:
             raise InvalidError(f"{os.fspath(path)} is no array that numpy saved: {error}") from None
         order: Order = "F" if columns_first else "C"
-        return self.memmap(path, dtype, mode, file.tell(), shape, order)
+        return self._open(path, mode, file.tell(), resolved(shape, dtype), order, holder)

@@ -175,6 +175,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "millpond_file_read": (STATUS, [_handle, c_size_t, c_void_p, c_size_t]),
     "millpond_file_advise": (STATUS, [_handle, c_size_t, c_size_t, c_int]),
     "millpond_file_sync": (STATUS, [_handle, c_size_t, c_size_t]),
+    "millpond_file_grow": (STATUS, [_handle, c_size_t]),
     "millpond_group_new": (STATUS, [_handle, _handle, c_char_p, POINTER(Limits), _out]),
     "millpond_group_set_limits": (STATUS, [_handle, POINTER(Limits)]),
     "millpond_group_remove": (STATUS, [_handle]),

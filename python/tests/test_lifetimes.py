@@ -151,6 +151,34 @@ PROGRAMS = {
             threading.Thread(target=work, daemon=True).start()
         print(True)
     """,
+    "an array over a file outlives its pond, its file and its growth": """
+        import os, tempfile
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "x.npy")
+            np.save(path, np.ones(4_000_000))
+            pond = millpond.Pond("16M")
+            numbers = pond.open(path, "r+")
+            views = [numbers[::1000], memoryview(numbers)[:10], numbers.reshape(2, -1).T]
+            longer = millpond.grow(numbers, 5_000_000)
+            longer[-1] = 1
+            pond.close()
+        del pond, numbers
+        gc.collect()
+        print(all(np.asarray(view).min() == 1 for view in views) and longer.sum() == 4_000_001)
+    """,
+    "an array over a file that grew is read after the interpreter's own end": """
+        import tempfile
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(bytes(1000))
+            file.flush()
+            pond = millpond.Pond("16M")
+            old = pond.memmap(file.name, mode="r+")
+            sys.kept = millpond.grow(old, 9_000_000), old
+        @atexit.register
+        def last():
+            print(not any(array.any() for array in sys.kept))
+        atexit.register(pond.close)
+    """,
     "an array is read after the interpreter's own end": """
         pond, numbers = made()
         sys.kept = numbers

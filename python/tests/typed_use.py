@@ -42,4 +42,7 @@ def work(path: str) -> float:
         millpond.advise(numbers, "cold")
         assert_type(millpond.discard(numbers), int)
         before = millpond.snapshot(back)
+        mapped = pond.memmap(path, "f4", "r+", shape=(3, 4))
+        grown: np.ndarray[Any, Any] = millpond.grow(mapped, 5)
+        millpond.flush(grown)
     return float(before.sum())

@@ -134,7 +134,7 @@ pub static ALL: [Counter; 86] = [
     Counter::named(
         "pgmajfault",
         From::Field(Field::MajorFaults),
-        "Faults that read from the store.",
+        "Faults that read from the store, or from a file.",
     ),
     Counter::counts(Field::PgScanKswapd),
     Counter::counts(Field::PgScanDirect),

@@ -45,9 +45,9 @@ fields! {
     PeakFrames = "peak_frames_bytes",
     /// Bytes of managed memory that were touched, each page once until it was given back.
     Touched = "touched_bytes",
-    /// Faults that needed no read from the store.
+    /// Faults that needed no read from the store, nor from a file.
     MinorFaults = "minor_faults",
-    /// Faults that read from the store.
+    /// Faults that read from the store, or from a file.
     MajorFaults = "major_faults",
     /// Bytes written to the store, before compression.
     BytesOut = "out_bytes",
@@ -112,7 +112,7 @@ fields! {
     RescueP99 = "fault_rescue_p99_ns",
     /// The longest fault that mapped a page in limbo again, in nanoseconds.
     RescueMax = "fault_rescue_max_ns",
-    /// Faults that read from the store.
+    /// Faults that read from the store, or from a file.
     LoadCount = "fault_load_count",
     /// Half of the faults that read from the store were served in this time or less, in nanoseconds.
     LoadP50 = "fault_load_p50_ns",

@@ -8,6 +8,7 @@ mod common;
 use busy::busy;
 use common::millpond;
 
+use millpond::{Manager, Mode};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -135,6 +136,40 @@ fn a_manager_of_another_process_is_found_watched_and_gone_when_it_ends() {
     drop((region, manager));
     assert_eq!((listed("index"), listed("cache")), (0, 1));
     drop(second);
+    pages_of_files_are_told(&pid);
+}
+
+/// The figures of files have the same names and values in a manager's statistics and in what `stat` says of it.
+fn pages_of_files_are_told(pid: &str) {
+    let builder = Manager::builder().ram(16 << 20).publish("reader");
+    let manager = builder.build().unwrap();
+    let file = tempfile::tempfile_in("/var/tmp").unwrap();
+    file.set_len(24 << 20).unwrap();
+    // SAFETY: nobody else has the file.
+    let region = unsafe { manager.map_file(&file, .., Mode::ReadOnly).unwrap() };
+    for _ in 0..3 {
+        assert!(region.as_slice().iter().all(|&byte| byte == 0));
+    }
+    let truth = manager.stats().vm;
+    assert!(truth.nr_file_pages > 0 && truth.pgpgin > 0, "{truth:?}");
+    let told = until(pid, |seen| {
+        seen["counters"]["nr_file_pages"] == truth.nr_file_pages
+            && seen["counters"]["pgpgin"] == truth.pgpgin
+    });
+    for (name, value) in [
+        ("nr_dirty", truth.nr_dirty),
+        ("nr_writeback", truth.nr_writeback),
+        ("nr_active_file", truth.nr_active_file),
+        ("nr_inactive_file", truth.nr_inactive_file),
+        ("workingset_refault_file", truth.workingset_refault_file),
+        ("pgscan_file", truth.pgscan_file),
+        ("pgsteal_file", truth.pgsteal_file),
+        ("pgpgout", truth.pgpgout),
+    ] {
+        assert_eq!(told["counters"][name], value, "{name} of {told}");
+    }
+    let text = String::from_utf8(stat(&[pid, "0.1", "1"]).stdout).unwrap();
+    assert!(text.contains("files, pages/s"), "{text}");
 }
 
 /// A supervised program that waits for its standard input to end.

@@ -262,6 +262,12 @@ mod tests {
             (Field::NrLimit, 4096),
             (Field::RefaultsAt100, 80),
             (Field::RefaultsAt125, 20),
+            (Field::NrFilePages, 300),
+            (Field::NrDirty, 2),
+            (Field::NrWriteback, 64),
+            (Field::WorkingsetRefaultFile, 9),
+            (Field::PgPgIn, 400),
+            (Field::PgPgOut, 70),
         ];
         let text = of(vec![process("index", Some(3), &fields)]);
         for line in [
@@ -273,6 +279,12 @@ mod tests {
             r#"millpond_faults_total{pid="7",name="index",run="3",class="load"} 4.0"#,
             r#"millpond_fault_seconds{pid="7",name="index",run="3",class="load",quantile="0.99"} 0.000005"#,
             r#"millpond_pressure_ratio{pid="7",name="index",run="3",kind="some",window="60s"} 0.125"#,
+            r#"millpond_nr_file_pages{pid="7",name="index",run="3"} 300.0"#,
+            r#"millpond_nr_dirty{pid="7",name="index",run="3"} 2.0"#,
+            r#"millpond_nr_writeback{pid="7",name="index",run="3"} 64.0"#,
+            r#"millpond_workingset_refault_file_total{pid="7",name="index",run="3"} 9.0"#,
+            r#"millpond_pgpgin_total{pid="7",name="index",run="3"} 400.0"#,
+            r#"millpond_pgpgout_total{pid="7",name="index",run="3"} 70.0"#,
             r#"millpond_avoided_ratio{pid="7",name="index",run="3",more="25%"} 0.75"#,
         ] {
             assert!(text.lines().any(|one| one == line), "{line}\n{text}");

@@ -10,18 +10,29 @@ use std::io::{self, Write};
 const LINES: u32 = 20;
 const MIB: u64 = 1 << 20;
 const PAGES_A_MIB: u64 = MIB / 4096;
+/// What the two lines of the heading have for files: pages there are, and pages a second.
+const FILES: [&str; 2] = [
+    " -----files, pages----- ------files, pages/s------",
+    "    cache  dirty  wback  refault       in      out",
+];
 
-/// The table of lines of figures.
+/// The table of lines of figures. It has columns of files from the first line on of which a process has any pages of
+/// files, so that it stays as narrow as `vmstat`'s for all others.
 pub struct Table {
     /// Lines since the last heading.
     since: u32,
+    /// Whether there are columns of files.
+    files: bool,
 }
 
 impl Table {
     /// A table before its first line.
     #[must_use]
     pub fn new() -> Self {
-        Self { since: LINES }
+        Self {
+            since: LINES,
+            files: false,
+        }
     }
 
     /// Writes a line.
@@ -29,15 +40,23 @@ impl Table {
     /// # Errors
     /// When `out` takes no more.
     pub fn write(&mut self, out: &mut impl Write, figures: &Figures) -> io::Result<()> {
+        if !self.files && has_files(figures) {
+            self.files = true;
+            self.since = LINES;
+        }
         if self.since >= LINES {
             self.since = 0;
+            let [above, below] = match self.files {
+                true => FILES,
+                false => [""; 2],
+            };
             writeln!(
                 out,
-                "procs -----------memory, MiB---------- ----faults/s---- ----pages/s---- --------reclaim, pages/s--------"
+                "procs ----------memory, MiB---------- -----faults/s---- ----pages/s---- --------reclaim, pages/s-------{above}"
             )?;
             writeln!(
                 out,
-                "    r     rss  mapped   limbo    swpd    minor    major      si      so      scan     steal  eff stalls"
+                "    r     rss  mapped   limbo    swpd    minor    major      si      so      scan     steal  eff stalls{below}"
             )?;
         }
         self.since += 1;
@@ -45,7 +64,7 @@ impl Table {
         let rate = |name| figures.rate(name).round();
         let efficiency = figures.efficiency();
         let efficiency = efficiency.map_or("-".to_owned(), |part| format!("{:.0}%", part * 100.0));
-        writeln!(
+        write!(
             out,
             "{:>5} {:>7} {:>7} {:>7} {:>7} {:>8} {:>8} {:>7} {:>7} {:>9} {:>9} {:>4} {:>6}",
             figures.running(),
@@ -61,8 +80,28 @@ impl Table {
             figures.stolen().round(),
             efficiency,
             rate("allocstall"),
-        )
+        )?;
+        if self.files {
+            write!(
+                out,
+                " {:>8} {:>6} {:>6} {:>8} {:>8} {:>8}",
+                figures.value("nr_file_pages"),
+                figures.value("nr_dirty"),
+                figures.value("nr_writeback"),
+                rate("workingset_refault_file"),
+                rate("pgpgin"),
+                rate("pgpgout"),
+            )?;
+        }
+        writeln!(out)
     }
+}
+
+/// Whether a process has pages of files, or has read or written any.
+fn has_files(figures: &Figures) -> bool {
+    ["nr_file_pages", "pgpgin", "pgpgout"]
+        .iter()
+        .any(|name| figures.value(name) > 0)
 }
 
 /// The list of boards.
@@ -118,5 +157,77 @@ impl fmt::Display for Listing {
             )?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figures::Sample;
+    use millpond_board::{Fields, State};
+
+    /// The figures of a process that has these values at so many seconds.
+    fn at(second: u64, values: &[(Field, u64)]) -> Sample {
+        let mut fields = Fields::default();
+        for &(field, value) in values {
+            fields.set(field, value);
+        }
+        let slot = SlotReading {
+            number: 0,
+            pid: 7,
+            parent: None,
+            name: "work".to_owned(),
+            state: State::Running,
+            claimed_ns: 0,
+            published_ns: second * 1_000_000_000,
+            fields,
+            torn: false,
+        };
+        Sample::of_one(slot, true)
+    }
+
+    fn lines(table: &mut Table, figures: &Figures) -> Vec<String> {
+        let mut out = Vec::new();
+        table.write(&mut out, figures).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// Pages of files were once counted and not shown, so that a process which only reads files seemed to do nothing.
+    #[test]
+    fn files_have_columns_once_there_are_any_pages_of_them() {
+        let mut table = Table::new();
+        let without = at(1, &[(Field::NrMapped, 512), (Field::MajorFaults, 3)]);
+        let before = lines(&mut table, &Figures::new(&without, None));
+        assert_eq!(before.len(), 3);
+        assert_eq!(before[0].len(), before[2].len(), "{before:#?}");
+        assert!(!before[0].contains("files") && !before[1].contains("cache"));
+        let with = at(
+            3,
+            &[
+                (Field::NrFilePages, 1234),
+                (Field::NrDirty, 5),
+                (Field::NrWriteback, 64),
+                (Field::WorkingsetRefaultFile, 20),
+                (Field::PgPgIn, 4000),
+                (Field::PgPgOut, 600),
+            ],
+        );
+        let begun = lines(&mut table, &Figures::new(&with, Some(&without)));
+        assert_eq!(begun.len(), 3, "the headings come again");
+        let widths: Vec<usize> = begun.iter().map(String::len).collect();
+        assert_eq!(widths, [widths[0]; 3], "{begun:#?}");
+        let last = |line: &str| -> Vec<String> {
+            let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
+            words[words.len() - 6..].to_vec()
+        };
+        let names = ["cache", "dirty", "wback", "refault", "in", "out"];
+        assert_eq!(last(&begun[1]), names);
+        assert_eq!(last(&begun[2]), ["1234", "5", "64", "10", "2000", "300"]);
+        // They stay when the last page has left.
+        let without = at(4, &[(Field::PgPgIn, 4000)]);
+        let later = lines(&mut table, &Figures::new(&without, Some(&with)));
+        assert_eq!((later.len(), later[0].len()), (1, widths[0]));
+        assert_eq!(last(&later[0])[..2], ["0", "0"]);
     }
 }

@@ -29,6 +29,8 @@ pub enum Column {
     Limbo,
     /// Memory in RAM that is free for the taking.
     Lazy,
+    /// Memory in RAM that holds pages of files.
+    Files,
     /// Bytes in the store, before compression.
     Store,
     /// Bytes that the store takes for its contents.
@@ -51,7 +53,7 @@ pub enum Column {
 
 impl Column {
     /// All columns, from left to right.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Pid,
         Self::Name,
         Self::Budget,
@@ -59,6 +61,7 @@ impl Column {
         Self::Resident,
         Self::Limbo,
         Self::Lazy,
+        Self::Files,
         Self::Store,
         Self::Stored,
         Self::Ratio,
@@ -80,6 +83,7 @@ impl Column {
             Self::Resident => ("RSS", 8, 7),
             Self::Limbo => ("LIMBO", 8, 12),
             Self::Lazy => ("LAZY", 8, 15),
+            Self::Files => ("FILES", 8, 16),
             Self::Store => ("STORE", 8, 6),
             Self::Stored => ("TAKES", 8, 14),
             Self::Ratio => ("RATIO", 6, 11),
@@ -120,6 +124,7 @@ impl Column {
             Self::Resident => known(Field::Rss),
             Self::Limbo => Some(bytes(Field::NrLimbo) * PAGE as f64),
             Self::Lazy => Some(bytes(Field::LazyFree)),
+            Self::Files => Some(bytes(Field::NrFilePages) * PAGE as f64),
             Self::Store => Some(bytes(Field::StoreLogical)),
             Self::Stored => Some(bytes(Field::StoreStored)),
             Self::Ratio => Some(bytes(Field::StoreLogical) / known(Field::StoreStored)?),

@@ -68,7 +68,7 @@ pub fn draw(frame: &mut Frame<'_>, row: &Row, app: &App) {
 /// Draws panels below each other as far as they fit, an empty row between two.
 fn stack(frame: &mut Frame<'_>, row: &Row, app: &App, panels: &[Panel], area: Rect) {
     let mut y = area.y;
-    for panel in panels {
+    for panel in panels.iter().filter(|panel| (panel.concerns)(row)) {
         let height = panel.height.min(area.bottom().saturating_sub(y));
         if height == 0 {
             return;

@@ -25,40 +25,64 @@ const SPARK: u16 = 2;
 const WITH_HEADING: u16 = SPARK + 1;
 /// The factor of a bar's height, which is a whole number: a rate below one a second has a height too.
 const SCALE: f64 = 1000.0;
+const PAGE: u64 = 4096;
 
 /// A panel: its rows, and how it is drawn.
 pub struct Panel {
     /// Rows of the terminal.
     pub height: u16,
+    /// Whether there is anything to say of the process. Otherwise the panels below move up.
+    pub concerns: fn(&Row) -> bool,
     /// The function that draws the panel into an area that may be smaller.
     pub draw: fn(&mut Frame<'_>, &Row, &App, Rect),
 }
 
 /// All panels, those of the first column first.
-pub const ALL: [Panel; 5] = [
+pub const ALL: [Panel; 6] = [
     Panel {
         height: 1 + WAYS.len() as u16,
+        concerns: always,
         draw: latencies,
     },
     Panel {
         height: 3,
+        concerns: always,
         draw: pressure,
     },
     Panel {
         height: 4,
+        concerns: always,
         draw: reclaim,
     },
     Panel {
+        height: 4,
+        concerns: has_files,
+        draw: files,
+    },
+    Panel {
         height: Series::ALL.len() as u16 * WITH_HEADING,
+        concerns: always,
         draw: sparklines,
     },
     Panel {
         height: 5,
+        concerns: always,
         draw: draw_curve,
     },
 ];
 /// The number of panels that stand in the first column, where there are two.
-pub const IN_FIRST_COLUMN: usize = 3;
+pub const IN_FIRST_COLUMN: usize = 4;
+
+fn always(_: &Row) -> bool {
+    true
+}
+
+/// Whether the process has pages of files, or has had any.
+fn has_files(row: &Row) -> bool {
+    [Field::NrFilePages, Field::PgPgIn, Field::PgPgOut]
+        .into_iter()
+        .any(|field| row.get(field) > 0)
+}
 
 fn heading(text: String) -> Line<'static> {
     Line::from(text).bold()
@@ -145,6 +169,39 @@ fn reclaim(frame: &mut Frame<'_>, row: &Row, _: &App, area: Rect) {
             "velocity   {} kswapd, {} direct",
             velocity("pgscan_kswapd"),
             velocity("pgscan_direct"),
+        )),
+    ];
+    frame.render_widget(Paragraph::new(lines), area);
+}
+
+/// Pages of files: how many there are, and how many come and go.
+fn files(frame: &mut Frame<'_>, row: &Row, _: &App, area: Rect) {
+    let pages = |field| Human(row.get(field) * PAGE);
+    let now = row.recent();
+    let bytes = |name| match now {
+        None => "-".to_owned(),
+        Some(now) => format!("{}/s", Human((now.rate(name) * PAGE as f64).round() as u64)),
+    };
+    let again = now.map(|now| now.rate("workingset_refault_file"));
+    let lines = vec![
+        Line::from(format!(
+            "files      {} in memory",
+            pages(Field::NrFilePages)
+        )),
+        Line::from(format!(
+            "           {} dirty, {} going out",
+            pages(Field::NrDirty),
+            pages(Field::NrWriteback),
+        )),
+        Line::from(format!(
+            "read       {}, written {}",
+            bytes("pgpgin"),
+            bytes("pgpgout"),
+        )),
+        Line::from(format!(
+            "refaults   {}/s, {} since start",
+            again.map_or("-".to_owned(), count),
+            Thousands(row.get(Field::WorkingsetRefaultFile)),
         )),
     ];
     frame.render_widget(Paragraph::new(lines), area);

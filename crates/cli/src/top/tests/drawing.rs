@@ -65,13 +65,14 @@ fn the_list_has_a_line_for_each_process() {
     assert_eq!(wide[0], "millpond top: 3 processes, every 1 s");
     let headings: Vec<&str> = wide[1].split_whitespace().collect();
     let expected = [
-        "PID", "NAME", "BUDGET", "USE▼", "RSS", "LIMBO", "LAZY", "STORE", "TAKES", "RATIO",
-        "MAJOR/s", "IN/s", "OUT/s", "STALL/s", "SOME%", "FULL%",
+        "PID", "NAME", "BUDGET", "USE▼", "RSS", "LIMBO", "LAZY", "FILES", "STORE", "TAKES",
+        "RATIO", "MAJOR/s", "IN/s", "OUT/s", "STALL/s", "SOME%", "FULL%",
     ];
     assert_eq!(headings, expected);
     assert_eq!(wide[2], "   1000 make (run)");
     assert!(wide[3].starts_with("   1001   cc "), "{wide:#?}");
-    let figures = "63 MiB    8 MiB    3 MiB  200 MiB   66 MiB    3.0    1,200    3 MiB    1 MiB";
+    let figures =
+        "63 MiB    8 MiB    3 MiB      0 B  200 MiB   66 MiB    3.0    1,200    3 MiB    1 MiB";
     assert!(
         wide[3].contains(figures) && wide[3].contains("98 %"),
         "{wide:#?}"
@@ -166,6 +167,48 @@ fn a_process_is_shown_in_full() {
     ] {
         assert!(usual.contains(part), "{part}: {usual}");
     }
+}
+
+/// Pages of files were once counted and not drawn: a process that only reads files seemed to do nothing.
+#[test]
+fn files_are_drawn_of_a_process_that_has_any() {
+    let mut app = app();
+    for second in 20..30 {
+        let values = [
+            (Field::Budget, 64 * MIB),
+            (Field::NrFilePages, 20 * PAGES),
+            (Field::NrDirty, PAGES),
+            (Field::NrWriteback, 2 * PAGES),
+            (Field::WorkingsetRefaultFile, 1500 * second),
+            (Field::PgPgIn, 5 * PAGES * second),
+            (Field::PgPgOut, PAGES * second),
+        ];
+        let slots = vec![
+            slot(7, "reader", second * SECOND, &values),
+            busy(8, "other", second),
+        ];
+        app.look(second * SECOND, vec![run(1000, "make", slots)], 0);
+    }
+    let list = drawn(&app, 160, 8).join("\n");
+    assert!(list.contains("FILES") && list.contains("20 MiB"), "{list}");
+    app.open = app.model.groups()[0].rows().first().map(|row| row.id());
+    for (width, height) in [(160, 40), (60, 45), (80, 25)] {
+        let text = drawn(&app, width, height).join("\n");
+        for part in [
+            "files      20 MiB in memory",
+            "           1 MiB dirty, 2 MiB going out",
+            "read       5 MiB/s, written 1 MiB/s",
+            "refaults   1,500/s, 43,500 since start",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+    app.open = app.model.groups()[0].rows().last().map(|row| row.id());
+    let text = drawn(&app, 160, 40).join("\n");
+    assert!(
+        !text.contains("files ") && text.contains("stalls/s"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -398,6 +398,8 @@ pub enum FileFault {
     Ended,
     /// The system refused, with this errno.
     Io(i32),
+    /// It is another version than the one that was mapped: its bytes must not stand beside those that were read before.
+    Changed,
 }
 
 /// A page that could not be written to its file.
@@ -418,7 +420,7 @@ pub enum Descriptors {
     OfThread,
 }
 
-/// A file whose pages are those of a region ([`Kind::File`](crate::Kind::File),
+/// A file, or an object elsewhere, whose pages are those of a region ([`Kind::File`](crate::Kind::File),
 /// [`Kind::Private`](crate::Kind::Private)), in the same order.
 ///
 /// Pages are counted from the region's first. Calls about different pages may run at the same time, and come from

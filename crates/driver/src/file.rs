@@ -241,6 +241,7 @@ impl<M: Memory> Driver<M> {
         Err(match why {
             FileFault::Ended => LoadError::Missing,
             FileFault::Io(errno) => LoadError::Io(errno),
+            FileFault::Changed => LoadError::Io(Errno::STALE.raw_os_error()),
         })
     }
 
@@ -284,6 +285,7 @@ impl<M: Memory> Driver<M> {
             Err(fault) => match fault.why {
                 FileFault::Ended => Errno::FBIG,
                 FileFault::Io(errno) => Errno::from_raw_os_error(errno),
+                FileFault::Changed => Errno::STALE,
             },
         };
         if self.store_failures.fetch_add(1, Ordering::Relaxed) == 0 {
@@ -317,6 +319,9 @@ impl<M: Memory> Driver<M> {
             Some(FileFault::Io(errno)) => say(format_args!(
                 "the page at {at:#x} cannot be read from its file ({})",
                 Errno::from_raw_os_error(errno)
+            )),
+            Some(FileFault::Changed) => say(format_args!(
+                "the page at {at:#x} is of an object that has changed since it was mapped"
             )),
             None => {}
         }

@@ -69,7 +69,8 @@ impl<'a> From<BorrowedFd<'a>> for FileSource<'a> {
     }
 }
 
-/// The bytes of a range of a file, as memory under the manager's budget. See [`Manager::map_file`].
+/// The bytes of a range of a file, as memory under the manager's budget. See [`Manager::map_file`]. With the feature
+/// `remote` they may be those of an object elsewhere (`Manager::map_object`), which counts as a file here.
 ///
 /// They are read from the file when they are touched, a stream's ahead of its touches, and leave memory without being
 /// kept anywhere else. If the file cannot give a page (it has become shorter, the medium fails), a touch of that page
@@ -85,6 +86,10 @@ pub struct FileRegion {
     /// Bytes of the first page that come before the range.
     skip: usize,
     mode: Mode,
+    /// The object that the bytes are of, where they are no file's. It comes last, so that no thread which serves a fault
+    /// ends it.
+    #[cfg(feature = "remote")]
+    object: Option<Arc<millpond_remote::MappedObject>>,
 }
 
 /// What a shared region needs to be mapped again, longer.
@@ -173,12 +178,10 @@ impl Manager {
             Mode::Shared => (Kind::File, MappedFile::shared(file, &range, most)),
         };
         let backing = backing.map_err(MapFileError::Table)?;
-        Ok(FileRegion {
-            region: self.file_region(bytes, kind, Arc::new(backing))?,
-            grows,
-            skip,
-            mode,
-        })
+        let region = self.file_region(bytes, kind, Arc::new(backing))?;
+        let mut mapped = FileRegion::over(region, mode);
+        (mapped.grows, mapped.skip) = (grows, skip);
+        Ok(mapped)
     }
 }
 
@@ -201,15 +204,24 @@ fn bytes_of(range: &impl RangeBounds<u64>, len: u64) -> Result<Range<u64>, MapFi
 }
 
 impl FileRegion {
-    /// A region over a test's own file.
-    #[cfg(test)]
+    /// All bytes of a region whose pages are a file's.
     pub(crate) fn over(region: Region, mode: Mode) -> Self {
         Self {
             region,
             grows: None,
             skip: 0,
             mode,
+            #[cfg(feature = "remote")]
+            object: None,
         }
+    }
+
+    /// A region over an object.
+    #[cfg(feature = "remote")]
+    pub(crate) fn of_object(region: Region, object: Arc<millpond_remote::MappedObject>) -> Self {
+        let mut mapped = Self::over(region, Mode::ReadOnly);
+        mapped.object = Some(object);
+        mapped
     }
 
     /// Length in bytes.
@@ -439,12 +451,13 @@ impl FileRegion {
                         offset,
                         errno: Errno::from_raw_os_error(errno),
                     },
+                    FileFault::Changed => FileError::Changed { offset },
                 }
             }
             SyncError::Device(FileFault::Io(errno)) => {
                 FileError::Sync(Errno::from_raw_os_error(errno))
             }
-            SyncError::Device(FileFault::Ended) => FileError::Sync(Errno::IO),
+            SyncError::Device(FileFault::Ended | FileFault::Changed) => FileError::Sync(Errno::IO),
             SyncError::Pin(refusal) => match self.region.not_pinned(pages, refusal.into()) {
                 PinError::Range(error) => self.range_error(error),
                 other => other.into(),
@@ -552,6 +565,7 @@ impl FileRegion {
                 offset: outer,
                 errno: Errno::from_raw_os_error(errno),
             },
+            Some(FileFault::Changed) => FileError::Changed { offset: outer },
             None => RangeError::Lost { offset: outer }.into(),
         }
     }
@@ -572,7 +586,16 @@ impl Drop for FileRegion {
     /// Writes what has changed to a shared region's file, as a [sync](FileRegion::sync) does. What the file does not
     /// take is lost, and a line on standard error says so: sync first, to know.
     fn drop(&mut self) {
-        if self.mode != Mode::Shared || !self.region.pond().is_ours() {
+        let is_ours = self.region.pond().is_ours();
+        #[cfg(feature = "remote")]
+        match &self.object {
+            // What is read ahead of a stream is not waited for.
+            Some(object) if is_ours => object.end(),
+            // The thread that reads it does not exist in this process.
+            Some(_) => std::mem::forget(self.object.take()),
+            None => {}
+        }
+        if self.mode != Mode::Shared || !is_ours {
             return;
         }
         let pages = self.region.pages(&(0..self.region.len()));

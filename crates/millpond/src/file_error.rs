@@ -74,6 +74,14 @@ pub enum FileError {
         /// Offset of the page in the region, in bytes.
         offset: usize,
     },
+    /// The object has changed. What is in memory is of the version that was mapped, and no other is mixed with it.
+    #[error(
+        "the object has changed since it was mapped, so its page at offset {offset} cannot be had: map it again"
+    )]
+    Changed {
+        /// Offset of the page in the region, in bytes.
+        offset: usize,
+    },
     /// The file could not be read.
     #[error(
         "the page at offset {offset} cannot be read from the file ({errno}): a later call tries again"

@@ -32,6 +32,8 @@ mod heap;
 mod lazy;
 mod manager;
 mod no_wait;
+#[cfg(feature = "remote")]
+mod object;
 mod region;
 mod region_builder;
 mod remap;
@@ -273,8 +275,10 @@ pub use millpond_mmu::Mask;
 /// ```
 pub use millpond_mmu::TakeOutMethod;
 #[cfg(feature = "remote")]
-pub use millpond_remote::{RemoteUrl, UrlError};
+pub use millpond_remote::{ObjectError, RemoteUrl, UrlError};
 pub use millpond_store::IO_OF_STORE;
+#[cfg(feature = "remote")]
+pub use object::MapObjectError;
 pub use region::{Advice, PinGuard, Pinned, Region, RegionStats};
 pub use region_builder::RegionBuilder;
 pub use shrinker::ShrinkerGuard;

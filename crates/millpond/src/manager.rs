@@ -41,6 +41,9 @@ pub(crate) struct Pond {
     process: Option<Process>,
     /// The thread that keeps house, and that which watches unless the former makes it.
     threads: Vec<JoinHandle<()>>,
+    /// The thread that reads objects, once there has been one.
+    #[cfg(feature = "remote")]
+    pub(crate) objects: std::sync::OnceLock<Arc<millpond_remote::ObjectReader>>,
 }
 
 impl Pond {
@@ -68,6 +71,8 @@ impl Pond {
             names: Names::default(),
             process: (!children).then(Process::this),
             threads,
+            #[cfg(feature = "remote")]
+            objects: std::sync::OnceLock::new(),
         })
     }
 
@@ -100,6 +105,8 @@ impl Drop for Pond {
         if !self.is_ours() {
             // The threads do not exist in this process, and their handles may not be given up.
             std::mem::forget(std::mem::take(&mut self.threads));
+            #[cfg(feature = "remote")]
+            std::mem::forget(self.objects.take());
             return;
         }
         self.driver.stop_shrinking();

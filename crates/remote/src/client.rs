@@ -1,28 +1,18 @@
-//! The thread that talks to the store, and the seats at which faults wait for it.
-//!
-//! A fault must not call an allocator, and every client of a network does. So the faulting thread only writes what it
-//! wants into a *seat*, wakes the thread of the network, and sleeps until the pages are in the seat's buffer, from
-//! which it copies them. Requesting, checking and decompressing are done by that one thread, by a runtime of its own.
-//!
-//! There are so many seats as requests for faults may be under way. A fault that finds none free waits for one. A fault
-//! that has waited for twice the deadline gives its seat up: whoever was to serve it frees the seat when it ends.
+//! The thread that talks to the store: it fetches, checks and decompresses what faults want at their [seats](Seats).
 
 use crate::ahead::Ahead;
 use crate::format::{CHUNK, ChunkName, Damaged, Decoder, RunKey, SLOT_CHUNKS, UNIT};
 use crate::health::Health;
 use crate::requests::{RemoteError, Requests};
-use millpond_sync::{Condvar, Rank, Ranked};
+use crate::seats::{Fetched, Seats};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
-
-/// Requests for faults that may be under way at once.
-const SEATS: usize = 8;
 
 /// What a fault wants: some chunks of a slot, side by side in one object.
 #[derive(Clone, Copy)]
@@ -39,40 +29,13 @@ pub(crate) struct Wanted {
     pub(crate) end: u32,
 }
 
-/// How a load ended, without what would have to be allocated.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Fetched {
-    Here,
-    Away,
-    Lost,
-    Damaged,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Use {
-    Free,
-    Asked,
-    Working,
-    Done(Fetched),
-    GivenUp,
-}
-
-struct Seat {
-    used: Use,
-    wanted: Option<Wanted>,
-    /// The pages of the chunks, when they are here.
-    buffer: Vec<u8>,
-}
-
 struct Shared {
     requests: Requests,
     key: RunKey,
     /// What the names of all objects begin with.
     prefix: String,
-    seats: Ranked<[Seat; SEATS]>,
-    /// A seat was freed or served.
-    served: Condvar,
-    asked: Notify,
+    /// The seats of faults, which wait for twice the deadline.
+    seats: Arc<Seats<Wanted>>,
     stop: Notify,
     fetched: AtomicU64,
 }
@@ -95,18 +58,12 @@ impl Client {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        let seat = || Seat {
-            used: Use::Free,
-            wanted: None,
-            buffer: Vec::new(),
-        };
+        let patience = 2 * requests.limits.deadline;
         let shared = Arc::new(Shared {
             requests,
             key,
             prefix,
-            seats: Ranked::new(Rank::RemoteSeats, std::array::from_fn(|_| seat())),
-            served: Condvar::new(),
-            asked: Notify::new(),
+            seats: Arc::new(Seats::new(patience)),
             stop: Notify::new(),
             fetched: AtomicU64::new(0),
         });
@@ -150,8 +107,7 @@ impl Client {
 
     /// RAM of the seats.
     pub(crate) fn ram_bytes(&self) -> u64 {
-        let seats = self.shared.seats.lock();
-        seats.iter().map(|seat| seat.buffer.capacity() as u64).sum()
+        self.shared.seats.ram_bytes()
     }
 
     pub(crate) fn path(&self, object: u64) -> String {
@@ -170,40 +126,7 @@ impl Client {
 
     /// Brings the pages of some chunks, and lets `take` have them. Called by threads that fault.
     pub(crate) fn fetch(&self, wanted: &Wanted, take: impl FnOnce(&[u8])) -> Fetched {
-        let limit = Instant::now() + 2 * self.shared.requests.limits.deadline;
-        let mut seats = self.shared.seats.lock();
-        let at = loop {
-            if let Some(at) = seats.iter().position(|seat| seat.used == Use::Free) {
-                break at;
-            }
-            let Some(left) = limit.checked_duration_since(Instant::now()) else {
-                return Fetched::Away;
-            };
-            seats = seats.wait_timeout(&self.shared.served, left);
-        };
-        seats[at].used = Use::Asked;
-        seats[at].wanted = Some(*wanted);
-        self.shared.asked.notify_one();
-        let fetched = loop {
-            if let Use::Done(fetched) = seats[at].used {
-                break fetched;
-            }
-            let Some(left) = limit.checked_duration_since(Instant::now()) else {
-                seats[at].used = Use::GivenUp;
-                return Fetched::Away;
-            };
-            seats = seats.wait_timeout(&self.shared.served, left);
-        };
-        let buffer = std::mem::take(&mut seats[at].buffer);
-        drop(seats);
-        if fetched == Fetched::Here {
-            take(&buffer);
-        }
-        let mut seats = self.shared.seats.lock();
-        seats[at].buffer = buffer;
-        seats[at].used = Use::Free;
-        self.shared.served.notify_all();
-        fetched
+        self.shared.seats.fetch(*wanted, take)
     }
 
     /// Reads a whole object, for the thread that packs. `None` while the thread of the network ends.
@@ -250,37 +173,16 @@ fn desk(desk: &SharedDesk) -> std::sync::MutexGuard<'_, Desk> {
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Begins to serve each seat at which somebody waits.
+/// Serves the seats at which somebody waits.
 async fn serve(shared: &Arc<Shared>, with: &SharedDesk) {
-    loop {
-        shared.asked.notified().await;
-        loop {
-            let mut seats = shared.seats.lock();
-            let Some(at) = seats.iter().position(|seat| seat.used == Use::Asked) else {
-                break;
-            };
-            let seat = &mut seats[at];
-            seat.used = Use::Working;
-            let Some(wanted) = seat.wanted else {
-                seat.used = Use::Done(Fetched::Lost);
-                continue;
-            };
-            let mut buffer = std::mem::take(&mut seat.buffer);
-            drop(seats);
-            let (shared, with) = (Arc::clone(shared), Arc::clone(with));
-            tokio::spawn(async move {
-                let fetched = shared.fetch(&wanted, &mut buffer, &with).await;
-                let mut seats = shared.seats.lock();
-                let seat = &mut seats[at];
-                seat.buffer = buffer;
-                seat.used = match seat.used {
-                    Use::GivenUp => Use::Free,
-                    _ => Use::Done(fetched),
-                };
-                shared.served.notify_all();
-            });
+    let work = |wanted: Wanted, mut buffer: Vec<u8>| {
+        let (shared, with) = (Arc::clone(shared), Arc::clone(with));
+        async move {
+            let fetched = shared.fetch(&wanted, &mut buffer, &with).await;
+            (fetched, buffer)
         }
-    }
+    };
+    shared.seats.serve(work).await;
 }
 
 impl Shared {
@@ -322,6 +224,7 @@ impl Shared {
             Err(RemoteError::Away { .. }) => Fetched::Away,
             Err(RemoteError::Lost { .. }) => Fetched::Lost,
             Err(RemoteError::Damaged { .. }) => Fetched::Damaged,
+            Err(RemoteError::Changed { .. }) => Fetched::Changed,
         }
     }
 

@@ -8,6 +8,8 @@ const TELL_AFTER: Duration = Duration::from_secs(3);
 
 /// The state of the way to the store.
 pub(crate) struct Health {
+    /// The object whose pages wait; `None` for a store for cold pages.
+    object: Option<String>,
     begun: Instant,
     /// Milliseconds since `begun` at which the first attempt failed that no answer has followed, plus one.
     since: AtomicU64,
@@ -16,8 +18,19 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    pub(crate) fn new() -> Self {
+    /// That of a store for cold pages.
+    pub(crate) fn of_store() -> Self {
+        Self::of(None)
+    }
+
+    /// That of the place of an object which is mapped.
+    pub(crate) fn of_object(url: &str) -> Self {
+        Self::of(Some(url.to_owned()))
+    }
+
+    fn of(object: Option<String>) -> Self {
         Self {
+            object,
             begun: Instant::now(),
             since: AtomicU64::new(0),
             told: AtomicBool::new(false),
@@ -47,10 +60,15 @@ impl Health {
         let _ = self.since.compare_exchange(0, now, Relaxed, Relaxed);
         let away = self.away_for().unwrap_or_default();
         if away >= TELL_AFTER && !self.told.swap(true, Relaxed) {
-            eprintln!(
-                "millpond: the remote store has not answered for {} s ({why}): nothing new is sent there, and pages that are only there wait",
-                away.as_secs()
-            );
+            let seconds = away.as_secs();
+            match &self.object {
+                None => eprintln!(
+                    "millpond: the remote store has not answered for {seconds} s ({why}): nothing new is sent there, and pages that are only there wait"
+                ),
+                Some(url) => eprintln!(
+                    "millpond: the object {url} could not be read for {seconds} s ({why}): pages of it that are not in memory wait"
+                ),
+            }
         }
     }
 
@@ -60,7 +78,12 @@ impl Health {
         self.since.store(0, Relaxed);
         if self.told.swap(false, Relaxed) {
             let seconds = away.unwrap_or_default().as_secs();
-            eprintln!("millpond: the remote store answers again after {seconds} s");
+            match &self.object {
+                None => eprintln!("millpond: the remote store answers again after {seconds} s"),
+                Some(url) => {
+                    eprintln!("millpond: the object {url} can be read again after {seconds} s");
+                }
+            }
         }
     }
 }
@@ -71,7 +94,7 @@ mod tests {
 
     #[test]
     fn away_begins_with_a_failure_and_ends_with_an_answer() {
-        let health = Health::new();
+        let health = Health::of_store();
         assert_eq!(health.away_for(), None);
         health.failed("refused");
         assert!(health.away_for().is_some());

@@ -5,21 +5,26 @@
 //! to S3 and what speaks it, to Redis and what speaks it, to a directory. [`clean`] removes what runs have left that
 //! were killed.
 //!
-//! `docs/remote.md` says what that costs and promises.
+//! [`ObjectReader`] reads objects that others put there, as the pages of regions.
+//!
+//! `docs/remote.md` says what both cost and promise.
 
 mod ahead;
 mod client;
 pub mod format;
 mod health;
 mod lease;
+mod object;
 mod objects;
 mod packer;
 mod requests;
+mod seats;
 mod table;
 mod tier;
 mod url;
 
 pub use lease::{CleanError, Cleaned, clean};
+pub use object::{MappedObject, ObjectConfig, ObjectError, ObjectReader};
 pub use requests::{RemoteError, TimeLimits};
 pub use tier::{PATIENCE, RemoteConfig, RemoteOpenError, RemoteStats, RemoteStore};
 pub use url::{RemoteUrl, UrlError};

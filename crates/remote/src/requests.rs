@@ -4,16 +4,19 @@
 //! requests. So each attempt has a limit of time, and what fails is tried again after a pause that doubles, up to two
 //! seconds, and that chance makes up to a half longer, so that many processes do not come back at one moment.
 //!
-//! What an answer means is told apart in three ways:
+//! What an answer means is told apart in four ways:
 //!
 //! - *Away*: nothing was learned about the bytes. Reads try until their deadline, because a thread waits for them.
 //!   Writes try for as long as the store lives: what they carry is still in the store in front, nothing waits for
 //!   them, and nothing new is sent while they are not through.
 //! - *Lost*: the store says that there is no such object. It is asked three times in all, then believed.
 //! - *Damaged*: the bytes are not those that were put. A disturbance on the way passes, so they are read three times.
+//! - *Changed*: the store has another version of an object than the one whose bytes are wanted (`object/version.rs`).
+//!   That is no disturbance, so it is believed at once.
 
 use crate::format::Damaged;
 use crate::health::Health;
+use crate::object::version::{Answer, Version};
 use opendal::{Buffer, ErrorKind, Operator};
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -47,6 +50,12 @@ pub enum RemoteError {
         object: String,
         /// What is wrong.
         damaged: Damaged,
+    },
+    /// The store has another version of the object than the one whose bytes are wanted.
+    #[error("{object} has changed since it was opened: open it again to read what it is now")]
+    Changed {
+        /// The object's name.
+        object: String,
     },
 }
 
@@ -90,7 +99,7 @@ impl Pause {
     }
 }
 
-fn why(error: &opendal::Error) -> String {
+pub(crate) fn why(error: &opendal::Error) -> String {
     format!("{}: {}", error.kind(), error.message())
 }
 
@@ -205,6 +214,83 @@ impl Requests {
             };
             if lost >= BELIEVED || damaged >= BELIEVED || begun.elapsed() >= self.limits.deadline {
                 return Err(last);
+            }
+            pause.pass().await;
+        }
+    }
+
+    /// Reads a range of the bytes of one version of an object into `out`, whatever is in it before.
+    pub(crate) async fn get_version(
+        &self,
+        path: &str,
+        version: &Version,
+        range: Range<u64>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), RemoteError> {
+        let begun = Instant::now();
+        let mut pause = Pause(FIRST_PAUSE);
+        let (mut lost, mut damaged) = (0, 0);
+        loop {
+            let object = || path.to_owned();
+            let read = version.read(&self.operator, path, range.clone(), out);
+            let last = match self.attempt(read).await {
+                Ok(Answer::Whole) => {
+                    self.health.answered();
+                    return Ok(());
+                }
+                Ok(Answer::Changed) => {
+                    self.health.answered();
+                    return Err(RemoteError::Changed { object: object() });
+                }
+                Ok(Answer::Length(got)) => {
+                    self.health.answered();
+                    damaged += 1;
+                    let want = (range.end - range.start) as usize;
+                    RemoteError::Damaged {
+                        object: object(),
+                        damaged: Damaged::Length { got, want },
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    self.health.answered();
+                    lost += 1;
+                    RemoteError::Lost { object: object() }
+                }
+                Err(error) => {
+                    self.health.failed(&why(&error));
+                    RemoteError::Away { why: why(&error) }
+                }
+            };
+            if lost >= BELIEVED || damaged >= BELIEVED || begun.elapsed() >= self.limits.deadline {
+                return Err(last);
+            }
+            pause.pass().await;
+        }
+    }
+
+    /// The version that an object has now. What the store refuses is not asked for again.
+    pub(crate) async fn version(
+        &self,
+        path: &str,
+        limit: Duration,
+    ) -> Result<Version, opendal::Error> {
+        let begun = Instant::now();
+        let mut pause = Pause(FIRST_PAUSE);
+        loop {
+            let error = match self.attempt(Version::now(&self.operator, path)).await {
+                Ok(version) => return Ok(version),
+                Err(error) => error,
+            };
+            let is_answer = matches!(
+                error.kind(),
+                ErrorKind::NotFound
+                    | ErrorKind::PermissionDenied
+                    | ErrorKind::IsADirectory
+                    | ErrorKind::ConfigInvalid
+                    | ErrorKind::Unsupported
+            );
+            if is_answer || begun.elapsed() >= limit {
+                return Err(error);
             }
             pause.pass().await;
         }

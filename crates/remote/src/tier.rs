@@ -14,13 +14,14 @@
 //!
 //! A forked child has no thread that talks to the network, and cannot have this store.
 
-use crate::client::{Client, Fetched, Wanted};
+use crate::client::{Client, Wanted};
 use crate::format::{CHUNK_PAGES, ChunkName, RunKey, SLOT_CHUNKS, chunks_of, fill_at_random};
 use crate::health::Health;
 use crate::lease;
 use crate::objects::{Objects, Spot};
 use crate::packer::{self, Notes};
 use crate::requests::{RemoteError, Requests, TimeLimits};
+use crate::seats::Fetched;
 use crate::table::{SlotWord, State, Table, pause};
 use crate::url::{RemoteUrl, UrlError};
 use millpond_core::port::{
@@ -186,7 +187,7 @@ impl RemoteStore {
         let requests = Requests {
             operator: config.url.operator()?,
             limits: config.limits,
-            health: Arc::new(Health::new()),
+            health: Arc::new(Health::of_store()),
         };
         let client = Client::start(requests, key, prefix.clone(), config.ahead_bytes)?;
         lease::begin(&client, &prefix).map_err(|error| RemoteOpenError::Refused {
@@ -324,7 +325,7 @@ impl Inner {
                     self.work.notify_all();
                     LoadError::Io(Errno::NODATA.raw_os_error())
                 }
-                Fetched::Damaged => LoadError::Corrupt,
+                Fetched::Damaged | Fetched::Changed => LoadError::Corrupt,
                 Fetched::Away | Fetched::Here => LoadError::Io(Errno::TIMEDOUT.raw_os_error()),
             });
         }

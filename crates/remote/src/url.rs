@@ -11,8 +11,10 @@
 //! `~/.aws`, and the role of the machine or container; for Redis `REDISCLI_AUTH` (and `REDIS_USERNAME`, if the user is
 //! another than the default one). A URL with a password in it is refused, and the refusal does not repeat it.
 
+use crate::object::ObjectError;
 use opendal::{HttpTransporter, OperationContext, Operator, services};
 use opendal_http_transport_reqwest::ReqwestTransport;
+use percent_encoding::percent_decode_str;
 use std::fmt;
 use url::Url;
 
@@ -159,7 +161,72 @@ impl std::str::FromStr for RemoteUrl {
     }
 }
 
+/// An object at a place: what [`RemoteUrl::object`] takes apart.
+#[derive(Debug)]
+pub(crate) struct ObjectUrl {
+    /// The bucket or the directory that the object is in.
+    pub(crate) place: RemoteUrl,
+    /// The object's name there.
+    pub(crate) name: String,
+}
+
 impl RemoteUrl {
+    /// The URL as that of one object, whose name is what follows the bucket, or the last part of a path.
+    pub(crate) fn object(&self) -> Result<ObjectUrl, ObjectError> {
+        let no_objects = |remedy| ObjectError::Service {
+            url: self.text.clone(),
+            remedy,
+        };
+        match self.service {
+            Service::S3 { .. } | Service::Directory => {}
+            Service::Redis { .. } => {
+                return Err(no_objects(
+                    "Redis gives no parts of a value, and says of none which version it is; put the bytes into S3 or \
+                     a file",
+                ));
+            }
+            Service::Memory => {
+                return Err(no_objects(
+                    "nobody else can have put anything there; use fs:///DIRECTORY/NAME for tests",
+                ));
+            }
+        }
+        let bad_name = |why| ObjectError::Name {
+            url: self.text.clone(),
+            why,
+        };
+        let url = Url::parse(&self.text).map_err(|_| bad_name("its text is no URL"))?;
+        let path = percent_decode_str(url.path()).decode_utf8();
+        let path = path.map_err(|_| bad_name("its name is not UTF-8"))?;
+        let path = path.strip_prefix('/').unwrap_or(&path);
+        let (directory, name) = match (&self.service, path.rsplit_once('/')) {
+            (Service::Directory, Some((directory, name))) => (format!("/{directory}"), name),
+            (Service::Directory, None) => ("/".to_owned(), path),
+            // The whole of it is the name of a key.
+            _ => (String::new(), path),
+        };
+        // The client takes such names for others.
+        let is_kept = name == name.trim() && !format!("/{path}").contains("//");
+        match name {
+            "" => Err(bad_name(
+                "there is no name at its end; name one object, as in s3://BUCKET/NAME",
+            )),
+            _ if path.ends_with('/') => Err(bad_name(
+                "it ends with a slash; name one object, as in s3://BUCKET/NAME",
+            )),
+            _ if !is_kept => Err(bad_name(
+                "there are spaces at the ends of its name, or two slashes in a row; copy it to another name",
+            )),
+            name => Ok(ObjectUrl {
+                place: Self {
+                    root: directory,
+                    ..self.clone()
+                },
+                name: name.to_owned(),
+            }),
+        }
+    }
+
     /// Whether what is put there is in this process's memory.
     #[must_use]
     pub fn is_memory(&self) -> bool {
@@ -478,6 +545,36 @@ mod tests {
         ];
         for (text, expected) in cases {
             let refused = parse(text).unwrap_err().to_string();
+            assert!(refused.contains(expected), "{text}: {refused}");
+        }
+    }
+
+    /// A name with a space was looked for under `%20`.
+    #[test]
+    fn an_object_is_named_by_what_follows_its_bucket_or_directory() {
+        let cases = [
+            ("s3://b/a/b%20c.npy?region=r", "", "a/b c.npy"),
+            ("s3://b/x", "", "x"),
+            ("s3://b/\u{e4}", "", "\u{e4}"),
+            ("fs:///data/a%20b/x.npy", "/data/a b", "x.npy"),
+            ("fs:///x", "/", "x"),
+        ];
+        for (text, root, name) in cases {
+            let object = parse(text).unwrap().object().unwrap();
+            assert_eq!((&*object.place.root, &*object.name), (root, name), "{text}");
+        }
+        let cases = [
+            ("redis://h/0", "put the bytes into S3"),
+            ("memory://", "use fs://"),
+            ("s3://b", "no name"),
+            ("s3://b/a/", "a slash"),
+            ("s3://b/a//b", "two slashes"),
+            ("s3://b//b", "two slashes"),
+            ("s3://b/b%20", "spaces"),
+            ("s3://b/%ff", "UTF-8"),
+        ];
+        for (text, expected) in cases {
+            let refused = parse(text).unwrap().object().unwrap_err().to_string();
             assert!(refused.contains(expected), "{text}: {refused}");
         }
     }

@@ -1,4 +1,5 @@
-//! A proxy between a client and a real server, which disturbs what passes.
+//! A proxy between a client and a real server, which disturbs what passes. Not every test uses all of it.
+#![allow(dead_code)]
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -20,6 +21,8 @@ pub enum Disturbance {
     Stall,
     /// Requests of HTTP get this answer, and never reach the server.
     Answer(&'static str),
+    /// The server does not see this header of requests, as one that does not know it. It is written in small letters.
+    Hide(&'static str),
 }
 
 struct State {
@@ -111,8 +114,15 @@ fn requests(mut client: TcpStream, mut server: TcpStream, state: &Mutex<State>) 
         let begins = [&b"PUT "[..], b"GET ", b"DELETE ", b"HEAD "]
             .iter()
             .any(|verb| buffer.starts_with(verb));
+        let header = |name: &str| {
+            let text = buffer[..len].to_ascii_lowercase();
+            let line = format!("\r\n{name}:");
+            let mut places = text.windows(line.len());
+            places.position(|place| place == line.as_bytes())
+        };
         let is_due = |disturbance| match disturbance {
             Disturbance::Answer(_) => begins,
+            Disturbance::Hide(name) => header(name).is_some(),
             Disturbance::Refuse => true,
             _ => false,
         };
@@ -122,6 +132,13 @@ fn requests(mut client: TcpStream, mut server: TcpStream, state: &Mutex<State>) 
                     format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
                 let _ = client.write_all(answer.as_bytes());
                 break;
+            }
+            Some(Disturbance::Hide(name)) => {
+                let at = header(name).unwrap() + 2;
+                buffer[at..at + 2].copy_from_slice(b"x-");
+                if server.write_all(&buffer[..len]).is_err() {
+                    break;
+                }
             }
             Some(_) => break,
             None if server.write_all(&buffer[..len]).is_err() => break,

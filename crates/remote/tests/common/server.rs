@@ -1,4 +1,5 @@
-//! Real servers on loopback.
+//! Real servers on loopback. Not every test uses all of them.
+#![allow(dead_code)]
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};

@@ -1,0 +1,479 @@
+//! Objects whose pages are a region's: read where they are, piece by piece, and never another version of them.
+//!
+//! A [`MappedObject`] is to the driver what a mapped file is ([`Backing`]): it fills the frame of a fault with a range
+//! of the object's bytes. What is kept in memory, what leaves, how far a stream is read ahead and how many reads are
+//! under way for it is decided there, as for files.
+//!
+//! ```text
+//!   a fault ─▶ read(pages) ─▶ a seat ─▶ the network's thread ─▶ kept?  ─▶ GET range, if it is the pinned version
+//!                                sleeps        (all objects)      piece of 64 KiB, or all that was asked for
+//! ```
+//!
+//! - *Which bytes.* The version that is there when the object is opened, or an error ([`version`]). So a program never
+//!   sees a mixture of two versions, and its memory does not change.
+//! - *What a request is worth.* It takes milliseconds however little it brings. A lone touch is a fault of one page,
+//!   and a stream begins with one: so a read of less than 64 KiB fetches the 64 KiB around it, and what is not asked for
+//!   is kept until there are as many bytes as may be kept ([`kept`]). A read of more fetches what it asks for, up to
+//!   2 MiB. Reads of one piece that come at the same time wait for one request.
+//! - *Who reads.* One thread for all objects of an [`ObjectReader`], with a runtime of its own. A fault asks at a seat
+//!   and sleeps (`seats.rs`), so there are as many requests under way as seats. The thread uses the program's allocator,
+//!   and its signals are those of the thread that starts it.
+//! - *What fails.* As in the store for cold pages (`requests.rs`): a service that is away is asked until the deadline, an
+//!   object that is gone or has the wrong length three times. The error is of the pages that were asked for: the next
+//!   touch asks again.
+//! - *The end.* A region that ends waits until nobody reads its pages. What is under way for it then is given up
+//!   ([`MappedObject::end`]), as nobody wants it.
+//!
+//! What it costs when the guess is wrong: touches that are far from each other fetch sixteen pages for one.
+
+mod kept;
+pub(crate) mod version;
+
+use crate::health::Health;
+use crate::requests::{RemoteError, Requests, TimeLimits, why};
+use crate::seats::{Fetched, SEATS, Seats};
+use crate::url::{ObjectUrl, RemoteUrl, UrlError};
+use kept::{Kept, PIECE};
+use millpond_core::{Backing, Descriptors, FileFault, PAGE_SIZE, WriteFault};
+use opendal::ErrorKind;
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, watch};
+use version::Version;
+
+/// How long the opening of an object tries.
+const OPENING: Duration = Duration::from_secs(10);
+
+/// Why an object could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ObjectError {
+    /// The text is no URL of a place that is known.
+    #[error(transparent)]
+    Url(#[from] UrlError),
+    /// The service has no objects that can be read in parts.
+    #[error("no object can be mapped from {url}: {remedy}")]
+    Service {
+        /// The URL.
+        url: String,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// The URL names no one object.
+    #[error("{url} names no object: {why}")]
+    Name {
+        /// The URL.
+        url: String,
+        /// What is wrong, and a way out.
+        why: &'static str,
+    },
+    /// There is no such object.
+    #[error("there is no object {url}: check the bucket or directory, and the name behind it")]
+    Missing {
+        /// The URL.
+        url: String,
+    },
+    /// The service refuses to say what the object is, or does not answer.
+    #[error(
+        "{url} cannot be opened ({why}): check that it is there, and the credentials in the environment"
+    )]
+    Refused {
+        /// The URL.
+        url: String,
+        /// What it answered.
+        why: String,
+    },
+    /// The object has no bytes.
+    #[error("{url} has no bytes: map an object that has one at least")]
+    Empty {
+        /// The URL.
+        url: String,
+    },
+    /// The system gives no thread, or no descriptors for it.
+    #[error(
+        "objects cannot be read ({0}): raise the limits on threads and descriptors (ulimit -u, -n)"
+    )]
+    System(#[from] std::io::Error),
+}
+
+/// The settings of an [`ObjectReader`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ObjectConfig {
+    /// Most bytes that one read asks for. It takes no more memory than so many for each of eight reads at a time.
+    pub read_bytes: usize,
+    /// Bytes that may be kept of what was fetched with something else. One piece of 64 KiB is kept in any case.
+    pub kept_bytes: usize,
+    /// Limits of time.
+    pub limits: TimeLimits,
+}
+
+impl Default for ObjectConfig {
+    /// Reads of 2 MiB, which are the longest there are, and 2 MiB kept.
+    fn default() -> Self {
+        Self {
+            read_bytes: 2 << 20,
+            kept_bytes: 2 << 20,
+            limits: TimeLimits::default(),
+        }
+    }
+}
+
+/// What a fault wants: a range of an object's bytes.
+#[derive(Clone, Copy)]
+struct Wanted {
+    object: u64,
+    start: u64,
+    end: u64,
+}
+
+/// An object that is open.
+struct Open {
+    requests: Requests,
+    path: String,
+    version: Version,
+    /// Becomes true when nobody wants anything of it any more.
+    ended: watch::Sender<bool>,
+}
+
+struct Shared {
+    config: ObjectConfig,
+    seats: Arc<Seats<Wanted>>,
+    /// The objects that are open, by their numbers. Faults do not come here.
+    open: Mutex<HashMap<u64, Arc<Open>>>,
+    kept: Mutex<Kept>,
+    fetched: AtomicU64,
+    stop: Notify,
+}
+
+/// The thread that reads objects. It ends with the last object, and with this value.
+pub struct ObjectReader {
+    shared: Arc<Shared>,
+    handle: Handle,
+    thread: Option<JoinHandle<()>>,
+    next: AtomicU64,
+}
+
+/// An object, as the pages of a region. The module's documentation describes it.
+pub struct MappedObject {
+    reader: Arc<ObjectReader>,
+    number: u64,
+    length: u64,
+    /// RAM of the reader, for an object that is opened while there is no other.
+    ram_bytes: u64,
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl ObjectReader {
+    /// Starts the thread. It has the signal mask of the calling thread: no handler of a signal should run there that
+    /// touches managed memory, because the thread would wait for itself.
+    ///
+    /// # Errors
+    /// The system gives no thread, or no descriptors for its runtime.
+    pub fn start(config: ObjectConfig) -> Result<Arc<Self>, ObjectError> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let handle = runtime.handle().clone();
+        let shared = Arc::new(Shared {
+            config,
+            seats: Arc::new(Seats::new(2 * config.limits.deadline)),
+            open: Mutex::default(),
+            kept: Mutex::new(Kept::new(config.kept_bytes)),
+            fetched: AtomicU64::new(0),
+            stop: Notify::new(),
+        });
+        let of_thread = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("millpond-object".into())
+            .spawn(move || {
+                runtime.block_on(async {
+                    tokio::select! {
+                        () = of_thread.stop.notified() => {}
+                        () = serve(&of_thread) => {}
+                    }
+                });
+                // What is still under way ends here.
+                runtime.shutdown_background();
+            })?;
+        Ok(Arc::new(Self {
+            shared,
+            handle,
+            thread: Some(thread),
+            next: AtomicU64::new(0),
+        }))
+    }
+
+    /// Opens the object at `url` and pins the version that is there now.
+    ///
+    /// # Errors
+    /// The URL names no object, there is none, or the service has no versions and no ranges. A service that does not
+    /// answer is asked for ten seconds.
+    ///
+    /// ```
+    /// use millpond_core::{Backing, Descriptors};
+    /// use millpond_remote::{ObjectConfig, ObjectReader};
+    ///
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("numbers");
+    /// std::fs::write(&path, [7; 5000])?;
+    /// let reader = ObjectReader::start(ObjectConfig::default())?;
+    /// let object = reader.open(&format!("fs://{}", path.display()).parse()?)?;
+    /// let mut page = [0; 4096];
+    /// object.read(1, &mut page, Descriptors::OfProgram).unwrap();
+    /// assert_eq!((object.len(), page[903], page[904]), (5000, 7, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn open(self: &Arc<Self>, url: &RemoteUrl) -> Result<MappedObject, ObjectError> {
+        let ObjectUrl { place, name } = url.object()?;
+        let requests = Requests {
+            operator: place.operator()?,
+            limits: self.shared.config.limits,
+            health: Arc::new(Health::of_object(&url.to_string())),
+        };
+        let (tell, told) = std::sync::mpsc::channel();
+        let (asking, path) = (requests.clone(), name.clone());
+        self.handle.spawn(async move {
+            // The thread that asked may have ended.
+            let _ = tell.send(asking.version(&path, OPENING).await);
+        });
+        let url = || url.to_string();
+        let answer = told.recv().map_err(|_| ObjectError::Refused {
+            url: url(),
+            why: "the thread that reads objects has ended".to_owned(),
+        })?;
+        let version = answer.map_err(|error| match error.kind() {
+            ErrorKind::NotFound => ObjectError::Missing { url: url() },
+            _ => ObjectError::Refused {
+                url: url(),
+                why: why(&error),
+            },
+        })?;
+        let length = version.length;
+        if length == 0 {
+            return Err(ObjectError::Empty { url: url() });
+        }
+        let number = self.next.fetch_add(1, Relaxed);
+        let open = Open {
+            requests,
+            path: name,
+            version,
+            ended: watch::Sender::new(false),
+        };
+        let mut all = held(&self.shared.open);
+        let ram_bytes = if all.is_empty() { self.ram_most() } else { 0 };
+        all.insert(number, Arc::new(open));
+        drop(all);
+        Ok(MappedObject {
+            reader: Arc::clone(self),
+            number,
+            length,
+            ram_bytes,
+        })
+    }
+
+    /// The most RAM that reading takes beside the pages: what is kept, and a buffer at each seat.
+    fn ram_most(&self) -> u64 {
+        let config = &self.shared.config;
+        (SEATS * config.read_bytes.max(PIECE) + config.kept_bytes.max(PIECE)) as u64
+    }
+
+    /// Bytes that were fetched for all objects, those among them that nobody had asked for.
+    #[must_use]
+    pub fn fetched_bytes(&self) -> u64 {
+        self.shared.fetched.load(Relaxed)
+    }
+}
+
+impl Drop for ObjectReader {
+    fn drop(&mut self) {
+        self.shared.stop.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // A panic there was written to standard error.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Serves the seats at which faults wait.
+async fn serve(shared: &Arc<Shared>) {
+    let work = |wanted: Wanted, mut buffer: Vec<u8>| {
+        let shared = Arc::clone(shared);
+        async move {
+            let fetched = shared.fetch(wanted, &mut buffer).await;
+            (fetched, buffer)
+        }
+    };
+    shared.seats.serve(work).await;
+}
+
+impl Shared {
+    /// Brings what is wanted into `out`, unless its object ends before.
+    async fn fetch(&self, wanted: Wanted, out: &mut Vec<u8>) -> Fetched {
+        let open = held(&self.open).get(&wanted.object).cloned();
+        let Some(open) = open else {
+            return Fetched::Away;
+        };
+        let mut ended = open.ended.subscribe();
+        let bytes = wanted.start..wanted.end;
+        let fetch = async {
+            match Kept::piece(&bytes) {
+                Some(piece) => {
+                    self.from_piece(wanted.object, &open, piece, bytes, out)
+                        .await
+                }
+                None => self.request(&open, bytes, out).await,
+            }
+        };
+        tokio::select! {
+            fetched = fetch => match fetched {
+                Ok(()) => Fetched::Here,
+                Err(RemoteError::Away { .. }) => Fetched::Away,
+                Err(RemoteError::Lost { .. }) => Fetched::Lost,
+                Err(RemoteError::Damaged { .. }) => Fetched::Damaged,
+                Err(RemoteError::Changed { .. }) => Fetched::Changed,
+            },
+            _ = ended.wait_for(|ended| *ended) => Fetched::Away,
+        }
+    }
+
+    /// Brings a part of a piece that is kept, or is kept from now on.
+    async fn from_piece(
+        &self,
+        object: u64,
+        open: &Open,
+        piece: u64,
+        bytes: Range<u64>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), RemoteError> {
+        let place = held(&self.kept).place(object, piece);
+        let start = piece * PIECE as u64;
+        // Whoever comes meanwhile waits here, and not for a request of his own.
+        let mut kept = place.lock().await;
+        if kept.is_none() {
+            let end = (start + PIECE as u64).min(open.version.length);
+            let mut read = Vec::new();
+            self.request(open, start..end, &mut read).await?;
+            *kept = Some(read);
+        }
+        let kept = kept.as_deref().unwrap_or_default();
+        out.clear();
+        out.extend_from_slice(&kept[(bytes.start - start) as usize..(bytes.end - start) as usize]);
+        Ok(())
+    }
+
+    async fn request(
+        &self,
+        open: &Open,
+        bytes: Range<u64>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), RemoteError> {
+        let len = bytes.end - bytes.start;
+        let (requests, version) = (&open.requests, &open.version);
+        requests
+            .get_version(&open.path, version, bytes, out)
+            .await?;
+        self.fetched.fetch_add(len, Relaxed);
+        Ok(())
+    }
+}
+
+impl MappedObject {
+    /// Bytes of the object.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.length
+    }
+
+    /// Always false: an object without bytes is not opened.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// The thread that reads the object.
+    #[must_use]
+    pub fn reader(&self) -> &Arc<ObjectReader> {
+        &self.reader
+    }
+
+    /// Gives up what is under way for the object: reads of it fail from here on.
+    ///
+    /// ```
+    /// # use millpond_core::{Backing, Descriptors, FileFault};
+    /// # use millpond_remote::{ObjectConfig, ObjectReader};
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("numbers");
+    /// # std::fs::write(&path, [7; 5000])?;
+    /// # let reader = ObjectReader::start(ObjectConfig::default())?;
+    /// let object = reader.open(&format!("fs://{}", path.display()).parse()?)?;
+    /// object.end();
+    /// let mut page = [0; 4096];
+    /// let read = object.read(0, &mut page, Descriptors::OfProgram);
+    /// assert!(matches!(read, Err(FileFault::Io(_))));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn end(&self) {
+        let shared = &self.reader.shared;
+        if let Some(open) = held(&shared.open).remove(&self.number) {
+            open.ended.send_replace(true);
+        }
+        held(&shared.kept).forget(self.number);
+    }
+}
+
+impl Drop for MappedObject {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Backing for MappedObject {
+    fn read(&self, first: u32, out: &mut [u8], _: Descriptors) -> Result<(), FileFault> {
+        let start = u64::from(first) * PAGE_SIZE as u64;
+        let end = (start + out.len() as u64).min(self.length);
+        if start >= end || end.next_multiple_of(PAGE_SIZE as u64) < start + out.len() as u64 {
+            return Err(FileFault::Ended);
+        }
+        let object = self.number;
+        let wanted = Wanted { object, start, end };
+        let fetched = self.reader.shared.seats.fetch(wanted, |bytes| {
+            out[..bytes.len()].copy_from_slice(bytes);
+            out[bytes.len()..].fill(0);
+        });
+        let failed = |errno: Errno| Err(FileFault::Io(errno.raw_os_error()));
+        match fetched {
+            Fetched::Here => Ok(()),
+            Fetched::Changed => Err(FileFault::Changed),
+            Fetched::Away => failed(Errno::TIMEDOUT),
+            Fetched::Lost => failed(Errno::NOENT),
+            Fetched::Damaged => failed(Errno::BADMSG),
+        }
+    }
+
+    fn is_as_read(&self, _: u32, _: &[u8]) -> bool {
+        true
+    }
+
+    fn forget(&self, _: Range<u32>) {}
+
+    fn write_back(&self, _: u32, _: &[u8], _: Descriptors) -> Result<bool, WriteFault> {
+        Ok(false)
+    }
+
+    fn sync(&self) -> Result<(), FileFault> {
+        Ok(())
+    }
+
+    fn ram_bytes(&self) -> u64 {
+        self.ram_bytes
+    }
+}

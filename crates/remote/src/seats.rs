@@ -1,0 +1,261 @@
+//! Seats: how a thread that faults has the network's thread fetch something.
+//!
+//! A thread that faults must not call the program's allocator, nor wait for a lock that somebody may hold while he
+//! faults. A client of HTTP does both. So a fault only takes a *seat*: it writes down what it wants, wakes the thread
+//! that has the network, and sleeps until the bytes are in the seat's buffer, from which it copies them. Requesting,
+//! checking and decompressing are done by that one thread, by a runtime of its own.
+//!
+//! ```text
+//!   a fault:    Free ─▶ Asked            ─sleeps─            Done ─▶ copies ─▶ Free
+//!   the network:         Asked ─▶ Working ─requests─▶ Done
+//! ```
+//!
+//! There are so many seats as requests for faults may be under way. A fault that finds none free waits for one. A fault
+//! that has waited for as long as its patience lasts gives its seat up: whoever was to serve it frees the seat when it
+//! ends. A buffer stays with its seat, so that memory is taken once.
+
+use millpond_sync::{Condvar, Rank, Ranked};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// Requests for faults that may be under way at once.
+pub(crate) const SEATS: usize = 8;
+
+/// How a load ended, without what would have to be allocated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fetched {
+    /// The bytes are here.
+    Here,
+    /// The store did not answer in time.
+    Away,
+    /// The store answers, and no longer has what is wanted.
+    Lost,
+    /// What the store gives cannot be what is wanted.
+    Damaged,
+    /// What the store has is another version than the one that is wanted.
+    Changed,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Free,
+    Asked,
+    Working,
+    Done(Fetched),
+    GivenUp,
+}
+
+struct Seat<W> {
+    used: Use,
+    wanted: Option<W>,
+    /// What was fetched, when it is here.
+    buffer: Vec<u8>,
+}
+
+impl<W> Seat<W> {
+    /// Whoever sat here has no patience left. If nobody has begun to serve the seat, nobody would free it later.
+    fn give_up(&mut self) {
+        self.used = match self.used {
+            Use::Asked => Use::Free,
+            _ => Use::GivenUp,
+        };
+    }
+}
+
+/// The seats of one thread of the network, for wishes of the type `W`. See the [module](self).
+pub(crate) struct Seats<W> {
+    seats: Ranked<[Seat<W>; SEATS]>,
+    /// A seat was freed or served.
+    served: Condvar,
+    asked: Notify,
+    /// How long a fault waits.
+    patience: Duration,
+}
+
+impl<W: Copy + Send + 'static> Seats<W> {
+    /// Free seats, at which faults wait for as long as `patience`.
+    pub(crate) fn new(patience: Duration) -> Self {
+        let seat = |_| Seat {
+            used: Use::Free,
+            wanted: None,
+            buffer: Vec::new(),
+        };
+        Self {
+            seats: Ranked::new(Rank::RemoteSeats, std::array::from_fn(seat)),
+            served: Condvar::new(),
+            asked: Notify::new(),
+            patience,
+        }
+    }
+
+    /// RAM of the buffers.
+    pub(crate) fn ram_bytes(&self) -> u64 {
+        let seats = self.seats.lock();
+        seats.iter().map(|seat| seat.buffer.capacity() as u64).sum()
+    }
+
+    /// Has `wanted` fetched, and lets `take` have the bytes. Called by threads that fault: it does not allocate.
+    pub(crate) fn fetch(&self, wanted: W, take: impl FnOnce(&[u8])) -> Fetched {
+        let limit = Instant::now() + self.patience;
+        let mut seats = self.seats.lock();
+        let at = loop {
+            if let Some(at) = seats.iter().position(|seat| seat.used == Use::Free) {
+                break at;
+            }
+            let Some(left) = limit.checked_duration_since(Instant::now()) else {
+                return Fetched::Away;
+            };
+            seats = seats.wait_timeout(&self.served, left);
+        };
+        seats[at].used = Use::Asked;
+        seats[at].wanted = Some(wanted);
+        self.asked.notify_one();
+        let fetched = loop {
+            if let Use::Done(fetched) = seats[at].used {
+                break fetched;
+            }
+            let Some(left) = limit.checked_duration_since(Instant::now()) else {
+                seats[at].give_up();
+                self.served.notify_all();
+                return Fetched::Away;
+            };
+            seats = seats.wait_timeout(&self.served, left);
+        };
+        let buffer = std::mem::take(&mut seats[at].buffer);
+        drop(seats);
+        if fetched == Fetched::Here {
+            take(&buffer);
+        }
+        let mut seats = self.seats.lock();
+        seats[at].buffer = buffer;
+        seats[at].used = Use::Free;
+        self.served.notify_all();
+        fetched
+    }
+
+    /// Begins to serve each seat at which somebody waits: `work` fills the buffer that it is given, whatever is in it,
+    /// and gives it back.
+    pub(crate) async fn serve<F>(self: &Arc<Self>, work: impl Fn(W, Vec<u8>) -> F)
+    where
+        F: Future<Output = (Fetched, Vec<u8>)> + Send + 'static,
+    {
+        loop {
+            self.asked.notified().await;
+            while let Some((at, wanted, buffer)) = self.next() {
+                let work = work(wanted, buffer);
+                let seats = Arc::clone(self);
+                tokio::spawn(async move {
+                    let (fetched, buffer) = work.await;
+                    seats.done(at, fetched, buffer);
+                });
+            }
+        }
+    }
+
+    /// A seat that nobody serves yet, with what is wanted there and the buffer for it.
+    fn next(&self) -> Option<(usize, W, Vec<u8>)> {
+        let mut seats = self.seats.lock();
+        let at = seats.iter().position(|seat| seat.used == Use::Asked)?;
+        let seat = &mut seats[at];
+        seat.used = Use::Working;
+        let wanted = seat.wanted.take()?;
+        Some((at, wanted, std::mem::take(&mut seat.buffer)))
+    }
+
+    fn done(&self, at: usize, fetched: Fetched, buffer: Vec<u8>) {
+        let mut seats = self.seats.lock();
+        let seat = &mut seats[at];
+        seat.buffer = buffer;
+        seat.used = match seat.used {
+            Use::GivenUp => Use::Free,
+            _ => Use::Done(fetched),
+        };
+        self.served.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three times as many threads as there are seats, served by another thread, which takes a while for each.
+    #[test]
+    fn each_thread_gets_what_it_wanted_and_no_more_than_the_seats_are_served_at_once() {
+        let seats = Arc::new(Seats::<u8>::new(Duration::from_secs(30)));
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let at_once = Arc::new(std::sync::Mutex::new((0, 0)));
+        std::thread::scope(|scope| {
+            let (serving, counted) = (Arc::clone(&seats), Arc::clone(&at_once));
+            scope.spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()
+                    .unwrap();
+                runtime.block_on(async {
+                    tokio::select! {
+                        _ = stopped => {}
+                        () = serving.serve(|wanted, mut buffer| {
+                            let counted = Arc::clone(&counted);
+                            async move {
+                                {
+                                    let mut counted = counted.lock().unwrap();
+                                    counted.0 += 1;
+                                    counted.1 = counted.1.max(counted.0);
+                                }
+                                tokio::time::sleep(Duration::from_millis(5)).await;
+                                counted.lock().unwrap().0 -= 1;
+                                buffer.clear();
+                                buffer.resize(100, wanted);
+                                (Fetched::Here, buffer)
+                            }
+                        }) => {}
+                    }
+                });
+            });
+            let asking: Vec<_> = (0..3 * SEATS as u8)
+                .map(|number| {
+                    let seats = &seats;
+                    scope.spawn(move || {
+                        for _ in 0..5 {
+                            let mut got = Vec::new();
+                            let fetched = seats.fetch(number, |bytes| got = bytes.to_vec());
+                            assert_eq!((fetched, got), (Fetched::Here, vec![number; 100]));
+                        }
+                    })
+                })
+                .collect();
+            asking.into_iter().for_each(|thread| thread.join().unwrap());
+            stop.send(()).unwrap();
+        });
+        assert!(at_once.lock().unwrap().1 <= SEATS);
+        assert!(seats.ram_bytes() >= 100);
+    }
+
+    /// A fault whose seat nobody came to gave it up, and the seat stayed taken: after eight of these no fault was
+    /// served any more.
+    #[test]
+    fn a_seat_that_was_given_up_is_free_again() {
+        let seats = Seats::<u8>::new(Duration::from_millis(5));
+        for number in 0..2 * SEATS as u8 {
+            assert_eq!(seats.fetch(number, |_| {}), Fetched::Away);
+        }
+        assert!(seats.next().is_none(), "nobody waits any more");
+        // One that is being served when it is given up is free when that ends.
+        std::thread::scope(|scope| {
+            let asking = scope.spawn(|| seats.fetch(77, |_| {}));
+            let limit = Instant::now() + Duration::from_secs(10);
+            let mut served = None;
+            while served.is_none() && !asking.is_finished() && Instant::now() < limit {
+                served = seats.next();
+            }
+            assert_eq!(asking.join().unwrap(), Fetched::Away);
+            if let Some((at, wanted, buffer)) = served {
+                assert_eq!(wanted, 77);
+                seats.done(at, Fetched::Here, buffer);
+            }
+        });
+        let seats = seats.seats.lock();
+        assert!(seats.iter().all(|seat| seat.used == Use::Free));
+    }
+}

@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::{MIB, Rng};
-use millpond::{BuildError, Manager, StoreKind};
+use common::{MIB, Rng, can};
+use millpond::{BuildError, Delivery, Manager, StoreKind};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ const WORDS: usize = DATA / 8;
 
 /// Fills 64 MiB of numbers that no codec makes smaller in 16 MiB of RAM, and reads them in order, at random, and again
 /// after some have changed.
-fn numbers_come_back(url: &str, file_bytes: u64) {
+fn numbers_come_back(url: &str, file_bytes: u64, delivery: Delivery) {
     let directory = tempfile::tempdir().unwrap();
     let store = StoreKind::Remote {
         url: url.parse().unwrap(),
@@ -24,6 +24,7 @@ fn numbers_come_back(url: &str, file_bytes: u64) {
     let manager = Manager::builder()
         .ram(16 << 20)
         .store(store)
+        .delivery(delivery)
         .build()
         .unwrap();
     let mut numbers = manager.vec::<u64>(WORDS).unwrap();
@@ -58,7 +59,8 @@ fn numbers_come_back(url: &str, file_bytes: u64) {
 #[test]
 fn numbers_come_back_from_a_directory() {
     let directory = tempfile::tempdir().unwrap();
-    numbers_come_back(&format!("fs://{}", directory.path().display()), 8 << 20);
+    let url = format!("fs://{}", directory.path().display());
+    numbers_come_back(&url, 8 << 20, Delivery::InThread);
     assert!(
         std::fs::read_dir(directory.path())
             .unwrap()
@@ -76,7 +78,20 @@ fn numbers_come_back_from_a_directory() {
 #[test]
 fn a_machine_without_a_disk_needs_none() {
     let directory = tempfile::tempdir().unwrap();
-    numbers_come_back(&format!("fs://{}", directory.path().display()), 0);
+    let url = format!("fs://{}", directory.path().display());
+    numbers_come_back(&url, 0, Delivery::InThread);
+}
+
+/// The thread that serves faults of others has descriptors of its own, and woke the network's thread by one that it had
+/// not: the process stopped.
+#[test]
+fn numbers_come_back_where_a_handler_serves_faults() {
+    if !can(Delivery::Handler) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let url = format!("fs://{}", directory.path().display());
+    numbers_come_back(&url, 8 << 20, Delivery::Handler);
 }
 
 struct Redis(Child);
@@ -115,7 +130,11 @@ fn numbers_come_back_from_redis() {
         assert!(Instant::now() < limit, "redis-server does not listen");
         std::thread::sleep(Duration::from_millis(20));
     }
-    numbers_come_back(&format!("redis://127.0.0.1:{port}/0"), 8 << 20);
+    numbers_come_back(
+        &format!("redis://127.0.0.1:{port}/0"),
+        8 << 20,
+        Delivery::InThread,
+    );
 }
 
 #[test]

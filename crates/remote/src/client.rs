@@ -4,7 +4,7 @@ use crate::ahead::Ahead;
 use crate::format::{CHUNK, ChunkName, Damaged, Decoder, RunKey, SLOT_CHUNKS, UNIT};
 use crate::health::Health;
 use crate::requests::{RemoteError, Requests};
-use crate::seats::{Fetched, Seats};
+use crate::seats::{Bell, Fetched, Seats};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -45,6 +45,7 @@ pub(crate) struct Client {
     shared: Arc<Shared>,
     handle: Handle,
     thread: Option<JoinHandle<()>>,
+    _bell: Bell<Wanted>,
 }
 
 impl Client {
@@ -68,6 +69,7 @@ impl Client {
             fetched: AtomicU64::new(0),
         });
         let handle = runtime.handle().clone();
+        let bell = shared.seats.bell()?;
         let of_thread = Arc::clone(&shared);
         let desk = Arc::new(std::sync::Mutex::new(Desk {
             ahead: Ahead::new(ahead),
@@ -89,6 +91,7 @@ impl Client {
             shared,
             handle,
             thread: Some(thread),
+            _bell: bell,
         })
     }
 

@@ -13,9 +13,15 @@
 //! There are so many seats as requests for faults may be under way. A fault that finds none free waits for one. A fault
 //! that has waited for as long as its patience lasts gives its seat up: whoever was to serve it frees the seat when it
 //! ends. A buffer stays with its seat, so that memory is taken once.
+//!
+//! The network's thread sleeps in the kernel until a descriptor is written to. A thread that serves faults of others
+//! may have a descriptor table of its own, in which that descriptor is missing (`driver/src/file.rs`). So a third thread,
+//! the *bell*, sleeps until a seat is taken and rings for the network's. That costs some microseconds beside the
+//! milliseconds of a request.
 
 use millpond_sync::{Condvar, Rank, Ranked};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
@@ -63,9 +69,36 @@ impl<W> Seat<W> {
     }
 }
 
+struct State<W> {
+    all: [Seat<W>; SEATS],
+    /// Whether a seat was taken since the bell rang.
+    ring: bool,
+    /// Whether the bell is to end.
+    stop: bool,
+}
+
+/// The thread that wakes the network's when a seat is taken. It ends with this value.
+pub(crate) struct Bell<W: Copy + Send + 'static> {
+    seats: Arc<Seats<W>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<W: Copy + Send + 'static> Drop for Bell<W> {
+    fn drop(&mut self) {
+        self.seats.seats.lock().stop = true;
+        self.seats.taken.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // A panic there was written to standard error.
+            let _ = thread.join();
+        }
+    }
+}
+
 /// The seats of one thread of the network, for wishes of the type `W`. See the [module](self).
 pub(crate) struct Seats<W> {
-    seats: Ranked<[Seat<W>; SEATS]>,
+    seats: Ranked<State<W>>,
+    /// A seat was taken, or the bell is to end.
+    taken: Condvar,
     /// A seat was freed or served.
     served: Condvar,
     asked: Notify,
@@ -81,18 +114,51 @@ impl<W: Copy + Send + 'static> Seats<W> {
             wanted: None,
             buffer: Vec::new(),
         };
+        let state = State {
+            all: std::array::from_fn(seat),
+            ring: false,
+            stop: false,
+        };
         Self {
-            seats: Ranked::new(Rank::RemoteSeats, std::array::from_fn(seat)),
+            seats: Ranked::new(Rank::RemoteSeats, state),
+            taken: Condvar::new(),
             served: Condvar::new(),
             asked: Notify::new(),
             patience,
         }
     }
 
+    /// Starts the thread that wakes the network's.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub(crate) fn bell(self: &Arc<Self>) -> std::io::Result<Bell<W>> {
+        let seats = Arc::clone(self);
+        let thread = std::thread::Builder::new()
+            .name("millpond-bell".into())
+            .spawn(move || {
+                let mut state = seats.seats.lock();
+                while !state.stop {
+                    if std::mem::take(&mut state.ring) {
+                        drop(state);
+                        seats.asked.notify_one();
+                        state = seats.seats.lock();
+                    } else {
+                        state = state.wait(&seats.taken);
+                    }
+                }
+            })?;
+        Ok(Bell {
+            seats: Arc::clone(self),
+            thread: Some(thread),
+        })
+    }
+
     /// RAM of the buffers.
     pub(crate) fn ram_bytes(&self) -> u64 {
         let seats = self.seats.lock();
-        seats.iter().map(|seat| seat.buffer.capacity() as u64).sum()
+        let buffers = seats.all.iter().map(|seat| &seat.buffer);
+        buffers.map(|buffer| buffer.capacity() as u64).sum()
     }
 
     /// Has `wanted` fetched, and lets `take` have the bytes. Called by threads that fault: it does not allocate.
@@ -100,7 +166,8 @@ impl<W: Copy + Send + 'static> Seats<W> {
         let limit = Instant::now() + self.patience;
         let mut seats = self.seats.lock();
         let at = loop {
-            if let Some(at) = seats.iter().position(|seat| seat.used == Use::Free) {
+            let mut all = seats.all.iter();
+            if let Some(at) = all.position(|seat| seat.used == Use::Free) {
                 break at;
             }
             let Some(left) = limit.checked_duration_since(Instant::now()) else {
@@ -108,28 +175,29 @@ impl<W: Copy + Send + 'static> Seats<W> {
             };
             seats = seats.wait_timeout(&self.served, left);
         };
-        seats[at].used = Use::Asked;
-        seats[at].wanted = Some(wanted);
-        self.asked.notify_one();
+        seats.all[at].used = Use::Asked;
+        seats.all[at].wanted = Some(wanted);
+        seats.ring = true;
+        self.taken.notify_one();
         let fetched = loop {
-            if let Use::Done(fetched) = seats[at].used {
+            if let Use::Done(fetched) = seats.all[at].used {
                 break fetched;
             }
             let Some(left) = limit.checked_duration_since(Instant::now()) else {
-                seats[at].give_up();
+                seats.all[at].give_up();
                 self.served.notify_all();
                 return Fetched::Away;
             };
             seats = seats.wait_timeout(&self.served, left);
         };
-        let buffer = std::mem::take(&mut seats[at].buffer);
+        let buffer = std::mem::take(&mut seats.all[at].buffer);
         drop(seats);
         if fetched == Fetched::Here {
             take(&buffer);
         }
         let mut seats = self.seats.lock();
-        seats[at].buffer = buffer;
-        seats[at].used = Use::Free;
+        seats.all[at].buffer = buffer;
+        seats.all[at].used = Use::Free;
         self.served.notify_all();
         fetched
     }
@@ -156,8 +224,8 @@ impl<W: Copy + Send + 'static> Seats<W> {
     /// A seat that nobody serves yet, with what is wanted there and the buffer for it.
     fn next(&self) -> Option<(usize, W, Vec<u8>)> {
         let mut seats = self.seats.lock();
-        let at = seats.iter().position(|seat| seat.used == Use::Asked)?;
-        let seat = &mut seats[at];
+        let mut all = seats.all.iter_mut().enumerate();
+        let (at, seat) = all.find(|(_, seat)| seat.used == Use::Asked)?;
         seat.used = Use::Working;
         let wanted = seat.wanted.take()?;
         Some((at, wanted, std::mem::take(&mut seat.buffer)))
@@ -165,7 +233,7 @@ impl<W: Copy + Send + 'static> Seats<W> {
 
     fn done(&self, at: usize, fetched: Fetched, buffer: Vec<u8>) {
         let mut seats = self.seats.lock();
-        let seat = &mut seats[at];
+        let seat = &mut seats.all[at];
         seat.buffer = buffer;
         seat.used = match seat.used {
             Use::GivenUp => Use::Free,
@@ -183,6 +251,7 @@ mod tests {
     #[test]
     fn each_thread_gets_what_it_wanted_and_no_more_than_the_seats_are_served_at_once() {
         let seats = Arc::new(Seats::<u8>::new(Duration::from_secs(30)));
+        let bell = seats.bell().unwrap();
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let at_once = Arc::new(std::sync::Mutex::new((0, 0)));
         std::thread::scope(|scope| {
@@ -228,6 +297,7 @@ mod tests {
             asking.into_iter().for_each(|thread| thread.join().unwrap());
             stop.send(()).unwrap();
         });
+        drop(bell);
         assert!(at_once.lock().unwrap().1 <= SEATS);
         assert!(seats.ram_bytes() >= 100);
     }
@@ -256,6 +326,6 @@ mod tests {
             }
         });
         let seats = seats.seats.lock();
-        assert!(seats.iter().all(|seat| seat.used == Use::Free));
+        assert!(seats.all.iter().all(|seat| seat.used == Use::Free));
     }
 }

@@ -31,7 +31,7 @@ pub(crate) mod version;
 
 use crate::health::Health;
 use crate::requests::{RemoteError, Requests, TimeLimits, why};
-use crate::seats::{Fetched, SEATS, Seats};
+use crate::seats::{Bell, Fetched, SEATS, Seats};
 use crate::url::{ObjectUrl, RemoteUrl, UrlError};
 use kept::{Kept, PIECE};
 use millpond_core::{Backing, Descriptors, FileFault, PAGE_SIZE, WriteFault};
@@ -156,6 +156,7 @@ pub struct ObjectReader {
     shared: Arc<Shared>,
     handle: Handle,
     thread: Option<JoinHandle<()>>,
+    _bell: Bell<Wanted>,
     next: AtomicU64,
 }
 
@@ -173,7 +174,7 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ObjectReader {
-    /// Starts the thread. It has the signal mask of the calling thread: no handler of a signal should run there that
+    /// Starts the thread, and one that wakes it. They have the signal mask of the calling thread: no handler of a signal should run there that
     /// touches managed memory, because the thread would wait for itself.
     ///
     /// # Errors
@@ -191,6 +192,7 @@ impl ObjectReader {
             fetched: AtomicU64::new(0),
             stop: Notify::new(),
         });
+        let bell = shared.seats.bell()?;
         let of_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("millpond-object".into())
@@ -208,6 +210,7 @@ impl ObjectReader {
             shared,
             handle,
             thread: Some(thread),
+            _bell: bell,
             next: AtomicU64::new(0),
         }))
     }

@@ -330,7 +330,7 @@ impl Shared {
         let fetch = async {
             match Kept::piece(&bytes) {
                 Some(piece) => {
-                    self.from_piece(wanted.object, &open, piece, bytes, out)
+                    self.part_of_piece(wanted.object, &open, piece, bytes, out)
                         .await
                 }
                 None => self.request(&open, bytes, out).await,
@@ -349,7 +349,7 @@ impl Shared {
     }
 
     /// Brings a part of a piece that is kept, or is kept from now on.
-    async fn from_piece(
+    async fn part_of_piece(
         &self,
         object: u64,
         open: &Open,

@@ -174,8 +174,8 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ObjectReader {
-    /// Starts the thread, and one that wakes it. They have the signal mask of the calling thread: no handler of a signal should run there that
-    /// touches managed memory, because the thread would wait for itself.
+    /// Starts the thread, and one that wakes it. They have the signal mask of the calling thread: no handler of a signal
+    /// should run there that touches managed memory, because the thread would wait for itself.
     ///
     /// # Errors
     /// The system gives no thread, or no descriptors for its runtime.

@@ -86,8 +86,8 @@ pub struct FileRegion {
     /// Bytes of the first page that come before the range.
     skip: usize,
     mode: Mode,
-    /// The object that the bytes are of, where they are no file's. It comes last, so that no thread which serves a fault
-    /// ends it.
+    /// The object that the bytes are of, where they are no file's. It comes last, so that no thread which serves a
+    /// fault ends it.
     #[cfg(feature = "remote")]
     object: Option<Arc<millpond_remote::MappedObject>>,
 }

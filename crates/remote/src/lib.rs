@@ -2,8 +2,8 @@
 //!
 //! [`RemoteStore`] is a [`Store`](millpond_core::port::Store) that puts a remote one behind another store. What does
 //! not fit there any more is packed into objects ([`mod@format`]), sealed, and sent by a thread of its own through
-//! OpenDAL: to S3 and what speaks it, to Redis and what speaks it, to a directory. [`clean`] removes what runs have left
-//! that were killed.
+//! OpenDAL: to S3 and what speaks it, to Redis and what speaks it, to a directory. [`clean`] removes what runs have
+//! left that were killed.
 //!
 //! [`ObjectReader`] reads objects that others put there, as the pages of regions.
 //!

@@ -15,9 +15,9 @@
 //! ends. A buffer stays with its seat, so that memory is taken once.
 //!
 //! The network's thread sleeps in the kernel until a descriptor is written to. A thread that serves faults of others
-//! may have a descriptor table of its own, in which that descriptor is missing (`driver/src/file.rs`). So a third thread,
-//! the *bell*, sleeps until a seat is taken and rings for the network's. That costs some microseconds beside the
-//! milliseconds of a request.
+//! may have a descriptor table of its own, in which that descriptor is missing (`driver/src/file.rs`). So a third
+//! thread, the *bell*, sleeps until a seat is taken and rings for the network's. That costs some microseconds beside
+//! the milliseconds of a request.
 
 use millpond_sync::{Condvar, Rank, Ranked};
 use std::sync::Arc;

@@ -183,7 +183,8 @@ fn a_file_that_changes_is_an_error_and_never_a_mixture() {
     }
 }
 
-/// Readers beside somebody who writes one version after the other: each answer is of one version, and of the pinned one.
+/// Readers beside somebody who writes one version after the other: each answer is of one version, and of the pinned
+/// one.
 #[test]
 fn no_read_beside_a_writer_mixes_versions() {
     let directory = tempfile::tempdir().unwrap();

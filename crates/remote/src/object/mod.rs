@@ -12,15 +12,15 @@
 //! - *Which bytes.* The version that is there when the object is opened, or an error ([`version`]). So a program never
 //!   sees a mixture of two versions, and its memory does not change.
 //! - *What a request is worth.* It takes milliseconds however little it brings. A lone touch is a fault of one page,
-//!   and a stream begins with one: so a read of less than 64 KiB fetches the 64 KiB around it, and what is not asked for
-//!   is kept until there are as many bytes as may be kept ([`kept`]). A read of more fetches what it asks for, up to
-//!   2 MiB. Reads of one piece that come at the same time wait for one request.
+//!   and a stream begins with one: so a read of less than 64 KiB fetches the 64 KiB around it, and what is not asked
+//!   for is kept until there are as many bytes as may be kept ([`kept`]). A read of more fetches what it asks for, up
+//!   to 2 MiB. Reads of one piece that come at the same time wait for one request.
 //! - *Who reads.* One thread for all objects of an [`ObjectReader`], with a runtime of its own. A fault asks at a seat
-//!   and sleeps (`seats.rs`), so there are as many requests under way as seats. The thread uses the program's allocator,
-//!   and its signals are those of the thread that starts it.
-//! - *What fails.* As in the store for cold pages (`requests.rs`): a service that is away is asked until the deadline, an
-//!   object that is gone or has the wrong length three times. The error is of the pages that were asked for: the next
-//!   touch asks again.
+//!   and sleeps (`seats.rs`), so there are as many requests under way as seats. The thread uses the program's
+//!   allocator, and its signals are those of the thread that starts it.
+//! - *What fails.* As in the store for cold pages (`requests.rs`): a service that is away is asked until the deadline,
+//!   an object that is gone or has the wrong length three times. The error is of the pages that were asked for: the
+//!   next touch asks again.
 //! - *The end.* A region that ends waits until nobody reads its pages. What is under way for it then is given up
 //!   ([`MappedObject::end`]), as nobody wants it.
 //!
@@ -174,8 +174,8 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ObjectReader {
-    /// Starts the thread, and one that wakes it. They have the signal mask of the calling thread: no handler of a signal
-    /// should run there that touches managed memory, because the thread would wait for itself.
+    /// Starts the thread, and one that wakes it. They have the signal mask of the calling thread: no handler of a
+    /// signal should run there that touches managed memory, because the thread would wait for itself.
     ///
     /// # Errors
     /// The system gives no thread, or no descriptors for its runtime.

@@ -9,8 +9,8 @@
 //!   answer's is looked at.
 //! - *By its length and the time of its last change* otherwise, as in a directory. These are asked for again after each
 //!   read: if they still are the pinned ones, what was read between is of the pinned version. A file's time is as fine
-//!   as the kernel's tick, so a change within one tick of another does not show. A file that has changed within the last
-//!   twenty milliseconds is therefore not pinned before these are over. (Who changes a file and sets its time back
+//!   as the kernel's tick, so a change within one tick of another does not show. A file that has changed within the
+//!   last twenty milliseconds is therefore not pinned before these are over. (Who changes a file and sets its time back
 //!   deceives this.)
 //!
 //! The answer's length must be that of the range. Of one that is longer, as of a server that does not know ranges and

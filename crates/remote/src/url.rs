@@ -16,6 +16,7 @@ use opendal::{HttpTransporter, OperationContext, Operator, services};
 use opendal_http_transport_reqwest::ReqwestTransport;
 use percent_encoding::percent_decode_str;
 use std::fmt;
+use std::path::Path;
 use url::Url;
 
 /// Why a URL names no remote store. The message names the part that is wrong and a way out.
@@ -231,6 +232,12 @@ impl RemoteUrl {
     #[must_use]
     pub fn is_memory(&self) -> bool {
         self.service == Service::Memory
+    }
+
+    /// Whether it is a directory that is not there. [`operator`](Self::operator) makes it, which is not for those who
+    /// only read.
+    pub(crate) fn is_absent_directory(&self) -> bool {
+        self.service == Service::Directory && !Path::new(&self.root).is_dir()
     }
 
     /// Opens the place, without asking it anything yet.

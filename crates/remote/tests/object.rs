@@ -122,6 +122,18 @@ fn a_file_of_a_directory_is_read_byte_for_byte() {
 }
 
 /// A page's touch fetched a page: each of a row of touches was a request.
+/// The client makes the directory of its root. A program that mapped an object from one that was not there found it
+/// empty afterwards.
+#[test]
+fn a_directory_that_is_not_there_is_not_made() {
+    let directory = tempfile::tempdir().unwrap();
+    let absent = directory.path().join("absent");
+    let reader = start(patient(), 1 << 20);
+    let missing = open(&reader, &fs_url(&absent.join("x")));
+    assert!(matches!(missing, Err(ObjectError::Missing { .. })));
+    assert!(!absent.exists());
+}
+
 #[test]
 fn neighbours_of_a_page_come_with_it_and_once() {
     let directory = tempfile::tempdir().unwrap();

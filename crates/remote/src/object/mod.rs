@@ -237,6 +237,11 @@ impl ObjectReader {
     /// ```
     pub fn open(self: &Arc<Self>, url: &RemoteUrl) -> Result<MappedObject, ObjectError> {
         let ObjectUrl { place, name } = url.object()?;
+        if place.is_absent_directory() {
+            return Err(ObjectError::Missing {
+                url: url.to_string(),
+            });
+        }
         let requests = Requests {
             operator: place.operator()?,
             limits: self.shared.config.limits,

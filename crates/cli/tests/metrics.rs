@@ -3,7 +3,7 @@
 #[path = "common/busy.rs"]
 mod busy;
 
-use busy::busy;
+use busy::{alone, busy};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
@@ -65,6 +65,7 @@ fn value(text: &str, metric: &str) -> Option<f64> {
 
 #[test]
 fn a_manager_of_another_process_is_printed_and_served() {
+    let _alone = alone();
     let Some((manager, region)) = busy("index") else {
         return;
     };

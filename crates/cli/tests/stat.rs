@@ -5,7 +5,7 @@
 mod busy;
 mod common;
 
-use busy::busy;
+use busy::{alone, busy};
 use common::millpond;
 
 use millpond::{Manager, Mode};
@@ -43,9 +43,9 @@ fn until(pid: &str, what: impl Fn(&Value) -> bool) -> Value {
     }
 }
 
-/// This is one test, because all managers of this process share a board.
 #[test]
 fn a_manager_of_another_process_is_found_watched_and_gone_when_it_ends() {
+    let _alone = alone();
     let Some((manager, region)) = busy("index") else {
         return;
     };
@@ -285,6 +285,7 @@ fn a_process_of_another_user_is_not_shown() {
 
 #[test]
 fn a_reader_that_has_seen_enough_is_no_error() {
+    let _alone = alone();
     let Some((_manager, _region)) = busy("pipe") else {
         return;
     };

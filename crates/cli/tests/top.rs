@@ -8,7 +8,7 @@ mod common;
 #[path = "top/terminal.rs"]
 mod terminal;
 
-use busy::busy;
+use busy::{alone, busy};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -23,6 +23,7 @@ fn top(arguments: &[&str]) -> Command {
 
 #[test]
 fn a_manager_is_listed_looked_at_closely_and_left() {
+    let _alone = alone();
     let Some((manager, region)) = busy("index") else {
         return;
     };
@@ -247,6 +248,7 @@ fn who_cannot_be_looked_at_is_named_before_the_screen_changes() {
 
 #[test]
 fn without_colours_where_the_user_wants_none() {
+    let _alone = alone();
     for (wish, is_coloured) in [("", true), ("1", false)] {
         let Some((_manager, _region)) = busy("index") else {
             return;

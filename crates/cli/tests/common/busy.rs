@@ -1,8 +1,17 @@
 //! A manager in this process for other processes to look at.
 
 use millpond::{Manager, Region, StoreKind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub const MIB: usize = 1 << 20;
+
+static ONE_TEST: Mutex<()> = Mutex::new(());
+
+/// Keeps other tests of this process from having a manager meanwhile: all of them share a board. (The budgets of two
+/// tests were once added up there.)
+pub fn alone() -> MutexGuard<'static, ()> {
+    ONE_TEST.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A manager that publishes, with twice its budget filled and read back several times.
 pub fn busy(name: &str) -> Option<(Manager, Region)> {

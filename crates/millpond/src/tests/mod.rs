@@ -2,6 +2,7 @@
 
 mod end_of_manager;
 mod failing_file;
+mod observed;
 mod provoked;
 mod slow_load;
 mod stale_look;

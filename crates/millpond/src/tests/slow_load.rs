@@ -1,9 +1,7 @@
 //! The driver's watchdog names a fault that waits for a load.
 
+use crate::tests::observed::Observed;
 use crate::{Manager, Order, PAGE_SIZE};
-use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
-use millpond_core::{SlotId, SlotPart};
-use millpond_store::{CompressedRam, CompressedRamConfig};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
@@ -11,46 +9,12 @@ use std::time::Duration;
 /// Time of the slow load: the watchdog's patience, and two of its looks.
 const LOAD: Duration = Duration::from_secs(12);
 
-/// A store whose next load takes longer than the watchdog's patience, as with a device that has gone away.
-struct Asleep(CompressedRam);
-
 static LOADS_ARE_SLOW: AtomicU32 = AtomicU32::new(0);
 
-impl Store for Asleep {
-    fn save(
-        &self,
-        slot: SlotId,
-        previous: Option<SlotPart>,
-        data: &[u8],
-    ) -> Result<Saved, SaveError> {
-        self.0.save(slot, previous, data)
-    }
-
-    fn load(&self, slot: SlotId, first_page: u16, out: &mut [u8]) -> Result<(), LoadError> {
-        if LOADS_ARE_SLOW.swap(0, SeqCst) == 1 {
-            std::thread::sleep(LOAD);
-        }
-        self.0.load(slot, first_page, out)
-    }
-
-    fn release(&self, slot: SlotId) {
-        self.0.release(slot);
-    }
-
-    fn usage(&self) -> StoreUsage {
-        self.0.usage()
-    }
-
-    fn after_fork_in_child(&self) -> Result<(), i32> {
-        self.0.after_fork_in_child()
-    }
-
-    fn before_fork(&self, child: u64) {
-        self.0.before_fork(child);
-    }
-
-    fn child_gone(&self, child: u64) {
-        self.0.child_gone(child);
+/// The next load takes longer than the watchdog's patience, as with a device that has gone away.
+fn sleep_once() {
+    if LOADS_ARE_SLOW.swap(0, SeqCst) == 1 {
+        std::thread::sleep(LOAD);
     }
 }
 
@@ -58,10 +22,7 @@ impl Store for Asleep {
 fn wait_for_a_load() {
     const RAM: usize = 16 << 20;
     let mut builder = Manager::builder().ram(RAM as u64).order(Order::ZERO);
-    builder.test_store = Some(|| {
-        let store = CompressedRam::new(CompressedRamConfig::default()).unwrap();
-        Box::new(Asleep(store))
-    });
+    builder.test_store = Some(|| Observed::new(sleep_once, || {}));
     let manager = builder.build().unwrap();
     let mut region = manager.region(3 * RAM).unwrap();
     for (number, page) in region.as_mut_slice().chunks_mut(PAGE_SIZE).enumerate() {

@@ -4,10 +4,8 @@
 //! thread had asked the store for its size and then had no processor. Others saved pages meanwhile, looked, and lowered
 //! the limit for frames. When the first thread went on it set the limit that had been right before.
 
+use crate::tests::observed::Observed;
 use crate::{Manager, Order, PAGE_SIZE};
-use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
-use millpond_core::{SlotId, SlotPart};
-use millpond_store::{CompressedRam, CompressedRamConfig};
 use std::cell::Cell;
 use std::sync::Barrier;
 
@@ -19,46 +17,11 @@ thread_local! {
 /// Both sides come here twice: when the look has been taken, and when it may go on.
 static LOOKED: Barrier = Barrier::new(2);
 
-/// A store of which a thread learns the size long before it can do anything with it.
-struct Watched(CompressedRam);
-
-impl Store for Watched {
-    fn save(
-        &self,
-        slot: SlotId,
-        previous: Option<SlotPart>,
-        data: &[u8],
-    ) -> Result<Saved, SaveError> {
-        self.0.save(slot, previous, data)
-    }
-
-    fn load(&self, slot: SlotId, first_page: u16, out: &mut [u8]) -> Result<(), LoadError> {
-        self.0.load(slot, first_page, out)
-    }
-
-    fn release(&self, slot: SlotId) {
-        self.0.release(slot);
-    }
-
-    fn usage(&self) -> StoreUsage {
-        let usage = self.0.usage();
-        if STANDS_STILL.replace(false) {
-            LOOKED.wait();
-            LOOKED.wait();
-        }
-        usage
-    }
-
-    fn after_fork_in_child(&self) -> Result<(), i32> {
-        self.0.after_fork_in_child()
-    }
-
-    fn before_fork(&self, child: u64) {
-        self.0.before_fork(child);
-    }
-
-    fn child_gone(&self, child: u64) {
-        self.0.child_gone(child);
+/// A thread learns the store's size long before it can do anything with it.
+fn stand_still() {
+    if STANDS_STILL.replace(false) {
+        LOOKED.wait();
+        LOOKED.wait();
     }
 }
 
@@ -66,10 +29,7 @@ impl Store for Watched {
 fn a_look_that_stood_still_does_not_raise_the_limit() {
     const RAM: usize = 16 << 20;
     let mut builder = Manager::builder().ram(RAM as u64).order(Order::ZERO);
-    builder.test_store = Some(|| {
-        let store = CompressedRam::new(CompressedRamConfig::default()).unwrap();
-        Box::new(Watched(store))
-    });
+    builder.test_store = Some(|| Observed::new(|| {}, stand_still));
     let manager = builder.build().unwrap();
     let mut region = manager.region(2 * RAM).unwrap();
     let limit = || manager.stats().vm.nr_limit;

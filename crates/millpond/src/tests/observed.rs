@@ -13,7 +13,7 @@ pub struct Observed {
 }
 
 impl Observed {
-    pub fn new(before_load: fn(), after_look: fn()) -> Box<dyn Store> {
+    pub fn boxed(before_load: fn(), after_look: fn()) -> Box<dyn Store> {
         let inner = CompressedRam::new(CompressedRamConfig::default()).unwrap();
         Box::new(Self {
             inner,

@@ -29,7 +29,7 @@ fn stand_still() {
 fn a_look_that_stood_still_does_not_raise_the_limit() {
     const RAM: usize = 16 << 20;
     let mut builder = Manager::builder().ram(RAM as u64).order(Order::ZERO);
-    builder.test_store = Some(|| Observed::new(|| {}, stand_still));
+    builder.test_store = Some(|| Observed::boxed(|| {}, stand_still));
     let manager = builder.build().unwrap();
     let mut region = manager.region(2 * RAM).unwrap();
     let limit = || manager.stats().vm.nr_limit;

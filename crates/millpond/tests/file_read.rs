@@ -3,12 +3,11 @@
 mod common;
 
 use common::{
-    MIB, PAGE, Rng, alone, deliveries, is_over, numbered_file, page_is, pages, small, stress_time,
-    write_page,
+    MIB, PAGE, Rng, alone, deliveries, is_numbered, is_over, page_is, pages, small, stress_time,
+    write_numbered, write_page,
 };
 use millpond::{Advice, Delivery, FileError, FileRegion, Manager, MapFileError, Mode, RangeError};
 use std::fs::File;
-use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
@@ -17,22 +16,14 @@ use std::time::Instant;
 
 /// A file of numbered pages, and of `more` bytes of another one.
 fn file(bytes: usize, more: usize) -> File {
-    let mut file = numbered_file(bytes);
-    let mut page = [0; PAGE];
-    write_page(&mut page, pages(bytes));
-    file.write_all(&page[..more]).unwrap();
+    let mut file = tempfile::tempfile_in("/var/tmp").unwrap();
+    write_numbered(&mut file, bytes, more, 0);
     file
 }
 
 fn map(manager: &Manager, file: &File) -> FileRegion {
     // SAFETY: no test looks at bytes that it changes through the file.
     unsafe { manager.map_file(file, .., Mode::ReadOnly) }.unwrap()
-}
-
-fn is_whole(region: &FileRegion) -> bool {
-    let whole = region.as_slice().chunks_exact(PAGE).enumerate();
-    let mut whole = whole.map(|(number, page)| page_is(page, number as u64));
-    whole.all(|is_right| is_right)
 }
 
 #[test]
@@ -43,7 +34,7 @@ fn a_file_larger_than_the_budget_is_read_in_place_and_nothing_of_it_is_stored() 
         let region = map(&manager, &file);
         assert_eq!(region.len(), 64 * MIB + 100);
         for lap in 0..3 {
-            assert!(is_whole(&region), "{delivery:?}, lap {lap}");
+            assert!(is_numbered(&region), "{delivery:?}, lap {lap}");
         }
         let mut last = [0; PAGE];
         write_page(&mut last, pages(64 * MIB));
@@ -87,7 +78,7 @@ fn a_stream_reads_by_large_folios_and_a_lone_touch_by_a_page() {
     assert!(alone.vm.pgpgin < 100, "{alone:#?}");
     drop(region);
     let region = map(&manager, &file);
-    assert!(is_whole(&region));
+    assert!(is_numbered(&region));
     let stream = manager.stats().faults.read.count - alone.faults.read.count;
     assert!(stream < 100, "{stream} faults for 8,192 pages");
 }
@@ -287,7 +278,7 @@ fn threads_read_what_the_file_holds_while_memory_is_reclaimed() {
                 });
             }
             while !is_over(end, touched.load(SeqCst) > 20_000) {
-                assert!(is_whole(&region));
+                assert!(is_numbered(&region));
             }
             stop.store(true, SeqCst);
         });

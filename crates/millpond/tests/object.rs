@@ -2,12 +2,13 @@
 
 mod common;
 
-use common::{MIB, PAGE, Rng, deliveries, page_is, pages, small, write_page};
+use common::{
+    MIB, PAGE, Rng, deliveries, is_numbered, page_is, pages, small, write_numbered, write_page,
+};
 use millpond::{
     Advice, Delivery, FileError, FileRegion, GrowFileError, Manager, MapObjectError, Mode,
     ObjectError, RegionError,
 };
-use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 
@@ -20,25 +21,12 @@ fn file(bytes: usize, more: usize, salt: u64) -> (tempfile::TempDir, PathBuf) {
 }
 
 fn write(path: &Path, bytes: usize, more: usize, salt: u64) {
-    let mut file = std::io::BufWriter::new(std::fs::File::create(path).unwrap());
-    let mut page = [0; PAGE];
-    for number in 0..=pages(bytes) {
-        write_page(&mut page, salt + number);
-        let len = if number < pages(bytes) { PAGE } else { more };
-        file.write_all(&page[..len]).unwrap();
-    }
-    file.flush().unwrap();
+    write_numbered(&mut std::fs::File::create(path).unwrap(), bytes, more, salt);
 }
 
 fn map(manager: &Manager, path: &Path) -> FileRegion {
     let url = format!("fs://{}", path.display()).replace(' ', "%20");
     manager.map_object(&url).unwrap()
-}
-
-fn is_whole(region: &FileRegion) -> bool {
-    let whole = region.as_slice().chunks_exact(PAGE).enumerate();
-    let mut whole = whole.map(|(number, page)| page_is(page, number as u64));
-    whole.all(|is_right| is_right)
 }
 
 /// In order, at random from several threads, and again: the bytes are the object's, the budget is kept, and nothing
@@ -53,7 +41,7 @@ fn an_object_larger_than_the_budget_is_read_in_place() {
             (region.len(), region.mode()),
             (64 * MIB + 100, Mode::ReadOnly)
         );
-        assert!(is_whole(&region), "{delivery:?}");
+        assert!(is_numbered(&region), "{delivery:?}");
         std::thread::scope(|scope| {
             for seed in 1..4 {
                 let region = &region;
@@ -66,7 +54,7 @@ fn an_object_larger_than_the_budget_is_read_in_place() {
                 });
             }
         });
-        assert!(is_whole(&region), "{delivery:?}");
+        assert!(is_numbered(&region), "{delivery:?}");
         let mut last = [0; PAGE];
         write_page(&mut last, pages(64 * MIB));
         assert_eq!(region.as_slice()[64 * MIB..], last[..100]);
@@ -93,13 +81,13 @@ fn lone_touches_and_streams_read_what_the_object_holds() {
         let at = rng.below(region.len() / PAGE) * PAGE;
         assert!(page_is(&region.as_slice()[at..at + PAGE], pages(at)));
     }
-    assert!(is_whole(&region));
+    assert!(is_numbered(&region));
     region.prefetch(0..MIB).unwrap();
     drop(region);
     // Several objects of one manager.
     let (_other_directory, other) = file(MIB, 5, 0);
     let regions = [map(&manager, &path), map(&manager, &other)];
-    assert!(regions.iter().all(is_whole));
+    assert!(regions.iter().all(is_numbered));
 }
 
 /// Pages in memory stay what they are; no other page of the region is ever of another version.
@@ -155,7 +143,7 @@ fn a_deleted_object_is_an_error_until_it_is_back() {
     };
     assert_eq!(region.read_at(MIB, &mut page), Err(gone));
     std::fs::rename(&away, &path).unwrap();
-    assert!(is_whole(&region));
+    assert!(is_numbered(&region));
 }
 
 #[test]
@@ -196,7 +184,7 @@ fn a_forked_child_lets_go_of_what_its_parent_mapped() {
     let (_directory, path) = file(MIB, 0, 0);
     let manager = small().build().unwrap();
     let region = map(&manager, &path);
-    assert!(is_whole(&region));
+    assert!(is_numbered(&region));
     // SAFETY: the child calls nothing but what is under test, and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {
@@ -209,7 +197,7 @@ fn a_forked_child_lets_go_of_what_its_parent_mapped() {
     // SAFETY: the child is this process's, and the place is this thread's.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(libc::WEXITSTATUS(status), 7);
-    assert!(is_whole(&region));
+    assert!(is_numbered(&region));
 }
 
 #[test]

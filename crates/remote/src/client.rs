@@ -3,15 +3,13 @@
 use crate::ahead::Ahead;
 use crate::format::{CHUNK, ChunkName, Damaged, Decoder, RunKey, SLOT_CHUNKS, UNIT};
 use crate::health::Health;
+use crate::network::Network;
 use crate::requests::{RemoteError, Requests};
-use crate::seats::{Bell, Fetched, Seats};
+use crate::seats::{Fetched, Seats};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::runtime::Handle;
-use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 /// What a fault wants: some chunks of a slot, side by side in one object.
@@ -36,16 +34,13 @@ struct Shared {
     prefix: String,
     /// The seats of faults, which wait for twice the deadline.
     seats: Arc<Seats<Wanted>>,
-    stop: Notify,
     fetched: AtomicU64,
 }
 
 /// The network's thread, as others see it.
 pub(crate) struct Client {
     shared: Arc<Shared>,
-    handle: Handle,
-    thread: Option<JoinHandle<()>>,
-    _bell: Bell<Wanted>,
+    network: Network<Wanted>,
 }
 
 impl Client {
@@ -56,43 +51,28 @@ impl Client {
         prefix: String,
         ahead: usize,
     ) -> std::io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
         let patience = 2 * requests.limits.deadline;
         let shared = Arc::new(Shared {
             requests,
             key,
             prefix,
             seats: Arc::new(Seats::new(patience)),
-            stop: Notify::new(),
             fetched: AtomicU64::new(0),
         });
-        let handle = runtime.handle().clone();
-        let bell = shared.seats.bell()?;
-        let of_thread = Arc::clone(&shared);
         let desk = Arc::new(std::sync::Mutex::new(Desk {
             ahead: Ahead::new(ahead),
             decoder: Decoder::new()?,
         }));
-        let thread = std::thread::Builder::new()
-            .name("millpond-remote".into())
-            .spawn(move || {
-                runtime.block_on(async {
-                    tokio::select! {
-                        () = of_thread.stop.notified() => {}
-                        () = serve(&of_thread, &desk) => {}
-                    }
-                });
-                // What is still under way ends here.
-                runtime.shutdown_background();
-            })?;
-        Ok(Self {
-            shared,
-            handle,
-            thread: Some(thread),
-            _bell: bell,
-        })
+        let of_thread = Arc::clone(&shared);
+        let work = move |wanted: Wanted, mut buffer: Vec<u8>| {
+            let (shared, desk) = (Arc::clone(&of_thread), Arc::clone(&desk));
+            async move {
+                let fetched = shared.fetch(&wanted, &mut buffer, &desk).await;
+                (fetched, buffer)
+            }
+        };
+        let network = Network::start("millpond-remote", &shared.seats, work)?;
+        Ok(Self { shared, network })
     }
 
     pub(crate) fn key(&self) -> &RunKey {
@@ -122,7 +102,8 @@ impl Client {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.handle
+        self.network
+            .handle()
             .spawn(work(self.shared.requests.clone()))
             .abort_handle()
     }
@@ -146,18 +127,6 @@ impl Client {
     }
 }
 
-impl Drop for Client {
-    fn drop(&mut self) {
-        self.shared.stop.notify_one();
-        // A task may have held the last reference to the store: the thread does not wait for itself.
-        let other = |thread: &JoinHandle<()>| thread.thread().id() != std::thread::current().id();
-        if let Some(thread) = self.thread.take().filter(other) {
-            // A panic there was written to standard error.
-            let _ = thread.join();
-        }
-    }
-}
-
 /// The name of an object.
 pub(crate) fn object_path(prefix: &str, object: u64) -> String {
     format!("{prefix}o/{object:016x}")
@@ -174,18 +143,6 @@ type SharedDesk = Arc<std::sync::Mutex<Desk>>;
 fn desk(desk: &SharedDesk) -> std::sync::MutexGuard<'_, Desk> {
     desk.lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-/// Serves the seats at which somebody waits.
-async fn serve(shared: &Arc<Shared>, with: &SharedDesk) {
-    let work = |wanted: Wanted, mut buffer: Vec<u8>| {
-        let (shared, with) = (Arc::clone(shared), Arc::clone(with));
-        async move {
-            let fetched = shared.fetch(&wanted, &mut buffer, &with).await;
-            (fetched, buffer)
-        }
-    };
-    shared.seats.serve(work).await;
 }
 
 impl Shared {
@@ -224,10 +181,7 @@ impl Shared {
                 }
                 Fetched::Here
             }
-            Err(RemoteError::Away { .. }) => Fetched::Away,
-            Err(RemoteError::Lost { .. }) => Fetched::Lost,
-            Err(RemoteError::Damaged { .. }) => Fetched::Damaged,
-            Err(RemoteError::Changed { .. }) => Fetched::Changed,
+            Err(error) => error.into(),
         }
     }
 

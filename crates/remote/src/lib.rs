@@ -14,6 +14,7 @@ mod client;
 pub mod format;
 mod health;
 mod lease;
+mod network;
 mod object;
 mod objects;
 mod packer;

@@ -99,6 +99,40 @@ impl Pause {
     }
 }
 
+/// How often a read was tried, and how.
+struct Tries {
+    begun: Instant,
+    pause: Pause,
+    lost: u32,
+    damaged: u32,
+}
+
+impl Tries {
+    fn new() -> Self {
+        Self {
+            begun: Instant::now(),
+            pause: Pause(FIRST_PAUSE),
+            lost: 0,
+            damaged: 0,
+        }
+    }
+
+    /// Pauses before the next try, or says that `error` is believed, or that there was time enough.
+    async fn again(&mut self, error: RemoteError, deadline: Duration) -> Result<(), RemoteError> {
+        match error {
+            RemoteError::Lost { .. } => self.lost += 1,
+            RemoteError::Damaged { .. } => self.damaged += 1,
+            RemoteError::Away { .. } | RemoteError::Changed { .. } => {}
+        }
+        let is_believed = self.lost >= BELIEVED || self.damaged >= BELIEVED;
+        if is_believed || self.begun.elapsed() >= deadline {
+            return Err(error);
+        }
+        self.pause.pass().await;
+        Ok(())
+    }
+}
+
 pub(crate) fn why(error: &opendal::Error) -> String {
     format!("{}: {}", error.kind(), error.message())
 }
@@ -160,9 +194,7 @@ impl Requests {
         range: Range<u64>,
         mut check: impl FnMut(Vec<u8>) -> Result<T, Damaged>,
     ) -> Result<T, RemoteError> {
-        let begun = Instant::now();
-        let mut pause = Pause(FIRST_PAUSE);
-        let (mut lost, mut damaged, mut failed) = (0, 0, 0);
+        let (mut tries, mut failed) = (Tries::new(), 0);
         loop {
             let read = async { self.operator.read_with(path).range(range.clone()).await };
             let last = match self.attempt(read).await {
@@ -170,25 +202,19 @@ impl Requests {
                     self.health.answered();
                     match check(bytes.to_vec()) {
                         Ok(checked) => return Ok(checked),
-                        Err(error) => {
-                            damaged += 1;
-                            let object = path.to_owned();
-                            RemoteError::Damaged {
-                                object,
-                                damaged: error,
-                            }
-                        }
+                        Err(damaged) => RemoteError::Damaged {
+                            object: path.to_owned(),
+                            damaged,
+                        },
                     }
                 }
                 Ok(bytes) => {
                     let (got, want) = (bytes.len(), (range.end - range.start) as usize);
-                    damaged += 1;
                     let (object, damaged) = (path.to_owned(), Damaged::Length { got, want });
                     RemoteError::Damaged { object, damaged }
                 }
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     self.health.answered();
-                    lost += 1;
                     RemoteError::Lost {
                         object: path.to_owned(),
                     }
@@ -202,20 +228,15 @@ impl Requests {
                         None
                     };
                     if let Some(got) = length.filter(|&length| length < range.end) {
-                        damaged = BELIEVED;
                         let (got, want) = (got as usize, range.end as usize);
                         let (object, damaged) = (path.to_owned(), Damaged::Length { got, want });
-                        RemoteError::Damaged { object, damaged }
-                    } else {
-                        self.health.failed(&why(&error));
-                        RemoteError::Away { why: why(&error) }
+                        return Err(RemoteError::Damaged { object, damaged });
                     }
+                    self.health.failed(&why(&error));
+                    RemoteError::Away { why: why(&error) }
                 }
             };
-            if lost >= BELIEVED || damaged >= BELIEVED || begun.elapsed() >= self.limits.deadline {
-                return Err(last);
-            }
-            pause.pass().await;
+            tries.again(last, self.limits.deadline).await?;
         }
     }
 
@@ -227,9 +248,7 @@ impl Requests {
         range: Range<u64>,
         out: &mut Vec<u8>,
     ) -> Result<(), RemoteError> {
-        let begun = Instant::now();
-        let mut pause = Pause(FIRST_PAUSE);
-        let (mut lost, mut damaged) = (0, 0);
+        let mut tries = Tries::new();
         loop {
             let object = || path.to_owned();
             let read = version.read(&self.operator, path, range.clone(), out);
@@ -244,7 +263,6 @@ impl Requests {
                 }
                 Ok(Answer::Length(got)) => {
                     self.health.answered();
-                    damaged += 1;
                     let want = (range.end - range.start) as usize;
                     RemoteError::Damaged {
                         object: object(),
@@ -253,7 +271,6 @@ impl Requests {
                 }
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     self.health.answered();
-                    lost += 1;
                     RemoteError::Lost { object: object() }
                 }
                 Err(error) => {
@@ -261,10 +278,7 @@ impl Requests {
                     RemoteError::Away { why: why(&error) }
                 }
             };
-            if lost >= BELIEVED || damaged >= BELIEVED || begun.elapsed() >= self.limits.deadline {
-                return Err(last);
-            }
-            pause.pass().await;
+            tries.again(last, self.limits.deadline).await?;
         }
     }
 

@@ -19,6 +19,7 @@
 //! thread, the *bell*, sleeps until a seat is taken and rings for the network's. That costs some microseconds beside
 //! the milliseconds of a request.
 
+use crate::requests::RemoteError;
 use millpond_sync::{Condvar, Rank, Ranked};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -41,6 +42,17 @@ pub(crate) enum Fetched {
     Damaged,
     /// What the store has is another version than the one that is wanted.
     Changed,
+}
+
+impl From<RemoteError> for Fetched {
+    fn from(error: RemoteError) -> Self {
+        match error {
+            RemoteError::Away { .. } => Self::Away,
+            RemoteError::Lost { .. } => Self::Lost,
+            RemoteError::Damaged { .. } => Self::Damaged,
+            RemoteError::Changed { .. } => Self::Changed,
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use millpond_core::port::{LoadError, SaveError, Store};
 use millpond_remote::{RemoteConfig, RemoteOpenError, RemoteStore, TimeLimits, clean};
 use proxy::{Disturbance, Proxy};
 use rustix::io::Errno;
-use server::Server;
+use server::{Server, set_credentials};
 use std::time::Duration;
 
 const SLOTS: u32 = 240;
@@ -183,15 +183,9 @@ fn a_store_that_is_not_there_is_refused_at_once() {
 #[test]
 fn s3_answers_with_errors_and_is_stopped() {
     // SAFETY: no other test of this file reads these variables, and none of their names is read elsewhere in it.
-    unsafe {
-        std::env::set_var("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE");
-        std::env::set_var(
-            "AWS_SECRET_ACCESS_KEY",
-            "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
-        );
-    }
+    unsafe { set_credentials() };
     let Some(moto) = Server::s3() else { return };
-    make_bucket(moto.port);
+    moto.make_bucket();
     let proxy = Proxy::before(moto.port);
     let url = format!(
         "s3://pond/team?endpoint=http://127.0.0.1:{}&region=us-east-1",
@@ -231,14 +225,4 @@ fn s3_answers_with_errors_and_is_stopped() {
     let cleaned = clean(&url.parse().unwrap(), Duration::ZERO).unwrap();
     assert_eq!(cleaned.removed[0].0, store.prefix());
     assert!(cleaned.removed[0].1 > 5, "{cleaned:?}");
-}
-
-/// Makes the bucket `pond`, before signatures are asked for.
-fn make_bucket(port: u16) {
-    use std::io::{Read, Write};
-    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
-    write!(stream, "PUT /pond HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }

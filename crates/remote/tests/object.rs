@@ -9,13 +9,13 @@ mod proxy;
 #[path = "common/server.rs"]
 mod server;
 
-use common::{data, wait_until};
+use common::{data, patient, wait_until};
 use millpond_core::{Backing, Descriptors, FileFault, PAGE_SIZE};
 use millpond_remote::{MappedObject, ObjectConfig, ObjectError, ObjectReader, TimeLimits};
 use proxy::{Disturbance, Proxy};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::io::Errno;
-use server::Server;
+use server::{Server, set_credentials};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,13 +37,6 @@ fn start(limits: TimeLimits, kept_bytes: usize) -> Arc<ObjectReader> {
         ..ObjectConfig::default()
     };
     ObjectReader::start(config).unwrap()
-}
-
-fn patient() -> TimeLimits {
-    TimeLimits {
-        deadline: Duration::from_secs(20),
-        attempt: Duration::from_secs(2),
-    }
 }
 
 fn hasty() -> TimeLimits {
@@ -121,7 +114,6 @@ fn a_file_of_a_directory_is_read_byte_for_byte() {
     assert!(object.ram_bytes() > 0 && other.ram_bytes() == 0);
 }
 
-/// A page's touch fetched a page: each of a row of touches was a request.
 /// The client makes the directory of its root. A program that mapped an object from one that was not there found it
 /// empty afterwards.
 #[test]
@@ -134,6 +126,7 @@ fn a_directory_that_is_not_there_is_not_made() {
     assert!(!absent.exists());
 }
 
+/// A page's touch fetched a page: each of a row of touches was a request.
 #[test]
 fn neighbours_of_a_page_come_with_it_and_once() {
     let directory = tempfile::tempdir().unwrap();
@@ -298,8 +291,9 @@ struct Bucket {
 }
 
 impl Bucket {
-    fn at(port: u16) -> Self {
-        make_bucket(port);
+    fn of(moto: &Server) -> Self {
+        moto.make_bucket();
+        let port = moto.port;
         let url = format!("s3://pond?endpoint=http://127.0.0.1:{port}&region=us-east-1");
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -326,15 +320,9 @@ impl Bucket {
 #[test]
 fn an_object_of_s3_is_read_changed_deleted_and_away() {
     // SAFETY: no other test of this file reads these variables, and none of their names is read elsewhere in it.
-    unsafe {
-        std::env::set_var("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE");
-        std::env::set_var(
-            "AWS_SECRET_ACCESS_KEY",
-            "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
-        );
-    }
+    unsafe { set_credentials() };
     let Some(moto) = Server::s3() else { return };
-    let bucket = Bucket::at(moto.port);
+    let bucket = Bucket::of(&moto);
     let proxy = Proxy::before(moto.port);
     let url = |name: &str| {
         let port = proxy.port;
@@ -409,14 +397,4 @@ fn never_whole(proxy: &Proxy, url: &str, bytes: &[u8]) {
             read(&object, 0, 16) == Ok(expected(bytes, 0, 16))
         });
     }
-}
-
-/// Makes the bucket `pond`, before signatures are asked for.
-fn make_bucket(port: u16) {
-    use std::io::{Read, Write};
-    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
-    write!(stream, "PUT /pond HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }

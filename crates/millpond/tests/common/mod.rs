@@ -7,7 +7,9 @@ pub mod far_end;
 pub mod lazily;
 pub mod page_model;
 
-use millpond::{Delivery, Manager, ManagerBuilder, Order, Region, StoreKind, TakeOutMethod};
+use millpond::{
+    Delivery, FileRegion, Manager, ManagerBuilder, Order, Region, StoreKind, TakeOutMethod,
+};
 use std::fs::File;
 use std::io::Write;
 use std::ops::Range;
@@ -103,12 +105,25 @@ impl Rng {
 /// A file without a name that holds so many bytes of numbered pages, the next byte to be written behind them.
 pub fn numbered_file(bytes: usize) -> File {
     let mut file = tempfile::tempfile_in("/var/tmp").unwrap();
-    let mut page = [0; PAGE];
-    for number in 0..pages(bytes) {
-        write_page(&mut page, number);
-        file.write_all(&page).unwrap();
-    }
+    write_numbered(&mut file, bytes, 0, 0);
     file
+}
+
+/// Writes so many bytes of pages that are numbered from `salt` on, and `more` bytes of the next page.
+pub fn write_numbered(file: &mut File, bytes: usize, more: usize, salt: u64) {
+    let mut page = [0; PAGE];
+    for number in 0..=pages(bytes) {
+        write_page(&mut page, salt + number);
+        let len = if number < pages(bytes) { PAGE } else { more };
+        file.write_all(&page[..len]).unwrap();
+    }
+}
+
+/// Whether all whole pages of a region are those of a [`numbered_file`].
+pub fn is_numbered(region: &FileRegion) -> bool {
+    let whole = region.as_slice().chunks_exact(PAGE).enumerate();
+    let mut whole = whole.map(|(number, page)| page_is(page, number as u64));
+    whole.all(|is_right| is_right)
 }
 
 /// Writes a kilobyte of noise and the page's number, which compress to about a third.

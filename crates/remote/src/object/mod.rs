@@ -30,8 +30,9 @@ mod kept;
 pub(crate) mod version;
 
 use crate::health::Health;
+use crate::network::Network;
 use crate::requests::{RemoteError, Requests, TimeLimits, why};
-use crate::seats::{Bell, Fetched, SEATS, Seats};
+use crate::seats::{Fetched, SEATS, Seats};
 use crate::url::{ObjectUrl, RemoteUrl, UrlError};
 use kept::{Kept, PIECE};
 use millpond_core::{Backing, Descriptors, FileFault, PAGE_SIZE, WriteFault};
@@ -41,10 +42,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::runtime::Handle;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use version::Version;
 
 /// How long the opening of an object tries.
@@ -148,15 +147,12 @@ struct Shared {
     open: Mutex<HashMap<u64, Arc<Open>>>,
     kept: Mutex<Kept>,
     fetched: AtomicU64,
-    stop: Notify,
 }
 
 /// The thread that reads objects. It ends with the last object, and with this value.
 pub struct ObjectReader {
     shared: Arc<Shared>,
-    handle: Handle,
-    thread: Option<JoinHandle<()>>,
-    _bell: Bell<Wanted>,
+    network: Network<Wanted>,
     next: AtomicU64,
 }
 
@@ -180,37 +176,25 @@ impl ObjectReader {
     /// # Errors
     /// The system gives no thread, or no descriptors for its runtime.
     pub fn start(config: ObjectConfig) -> Result<Arc<Self>, ObjectError> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
-        let handle = runtime.handle().clone();
         let shared = Arc::new(Shared {
             config,
             seats: Arc::new(Seats::new(2 * config.limits.deadline)),
             open: Mutex::default(),
             kept: Mutex::new(Kept::new(config.kept_bytes)),
             fetched: AtomicU64::new(0),
-            stop: Notify::new(),
         });
-        let bell = shared.seats.bell()?;
         let of_thread = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name("millpond-object".into())
-            .spawn(move || {
-                runtime.block_on(async {
-                    tokio::select! {
-                        () = of_thread.stop.notified() => {}
-                        () = serve(&of_thread) => {}
-                    }
-                });
-                // What is still under way ends here.
-                runtime.shutdown_background();
-            })?;
+        let work = move |wanted: Wanted, mut buffer: Vec<u8>| {
+            let shared = Arc::clone(&of_thread);
+            async move {
+                let fetched = shared.fetch(wanted, &mut buffer).await;
+                (fetched, buffer)
+            }
+        };
+        let network = Network::start("millpond-object", &shared.seats, work)?;
         Ok(Arc::new(Self {
             shared,
-            handle,
-            thread: Some(thread),
-            _bell: bell,
+            network,
             next: AtomicU64::new(0),
         }))
     }
@@ -249,7 +233,7 @@ impl ObjectReader {
         };
         let (tell, told) = std::sync::mpsc::channel();
         let (asking, path) = (requests.clone(), name.clone());
-        self.handle.spawn(async move {
+        self.network.handle().spawn(async move {
             // The thread that asked may have ended.
             let _ = tell.send(asking.version(&path, OPENING).await);
         });
@@ -301,28 +285,6 @@ impl ObjectReader {
     }
 }
 
-impl Drop for ObjectReader {
-    fn drop(&mut self) {
-        self.shared.stop.notify_one();
-        if let Some(thread) = self.thread.take() {
-            // A panic there was written to standard error.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// Serves the seats at which faults wait.
-async fn serve(shared: &Arc<Shared>) {
-    let work = |wanted: Wanted, mut buffer: Vec<u8>| {
-        let shared = Arc::clone(shared);
-        async move {
-            let fetched = shared.fetch(wanted, &mut buffer).await;
-            (fetched, buffer)
-        }
-    };
-    shared.seats.serve(work).await;
-}
-
 impl Shared {
     /// Brings what is wanted into `out`, unless its object ends before.
     async fn fetch(&self, wanted: Wanted, out: &mut Vec<u8>) -> Fetched {
@@ -344,10 +306,7 @@ impl Shared {
         tokio::select! {
             fetched = fetch => match fetched {
                 Ok(()) => Fetched::Here,
-                Err(RemoteError::Away { .. }) => Fetched::Away,
-                Err(RemoteError::Lost { .. }) => Fetched::Lost,
-                Err(RemoteError::Damaged { .. }) => Fetched::Damaged,
-                Err(RemoteError::Changed { .. }) => Fetched::Changed,
+                Err(error) => error.into(),
             },
             _ = ended.wait_for(|ended| *ended) => Fetched::Away,
         }

@@ -29,15 +29,20 @@ pub fn local(bytes: u64) -> Box<dyn Store> {
     Box::new(CompressedRam::new(config).unwrap())
 }
 
+/// Limits of time that a disturbance does not reach.
+pub fn patient() -> TimeLimits {
+    TimeLimits {
+        deadline: Duration::from_secs(20),
+        attempt: Duration::from_secs(2),
+    }
+}
+
 /// Small objects, so that there are many, and short limits.
 pub fn settings(url: &str, room: u64) -> RemoteConfig {
     RemoteConfig {
         object_bytes: 1 << 20,
         ahead_bytes: 1 << 20,
-        limits: TimeLimits {
-            deadline: Duration::from_secs(20),
-            attempt: Duration::from_secs(2),
-        },
+        limits: patient(),
         ..RemoteConfig::new(url.parse().unwrap(), room)
     }
 }

@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 use rustix::process::{Pid, Signal, kill_process};
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -17,6 +18,21 @@ pub struct Server {
 fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     listener.local_addr().unwrap().port()
+}
+
+/// Sets the credentials of S3 that clients read from the environment.
+///
+/// # Safety
+/// No other thread reads or writes the environment meanwhile.
+pub unsafe fn set_credentials() {
+    // SAFETY: the caller's contract.
+    unsafe {
+        std::env::set_var("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE");
+        std::env::set_var(
+            "AWS_SECRET_ACCESS_KEY",
+            "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+        );
+    }
 }
 
 impl Server {
@@ -39,6 +55,16 @@ impl Server {
         let mut command = Command::new(program);
         command.args(["-H", "127.0.0.1", "-p", &port.to_string()]);
         Self::start(port, command, "moto_server (pip install 'moto[server]')")
+    }
+
+    /// Makes moto's bucket `pond`, before signatures are asked for.
+    pub fn make_bucket(&self) {
+        let port = self.port;
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+        write!(stream, "PUT /pond HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
 
     fn start(port: u16, mut command: Command, what: &str) -> Option<Self> {

@@ -1,0 +1,75 @@
+//! The thread that talks to a network, with a runtime of its own: it serves the seats of faults, and does what else it is
+//! given.
+
+use crate::seats::{Bell, Fetched, Seats};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+/// The thread, and its bell. Both end with this value, and so does what is under way.
+pub(crate) struct Network<W: Copy + Send + 'static> {
+    handle: Handle,
+    stop: Arc<Notify>,
+    thread: Option<JoinHandle<()>>,
+    _bell: Bell<W>,
+}
+
+impl<W: Copy + Send + 'static> Network<W> {
+    /// Starts the thread `name`, which has `work` serve each seat at which somebody waits: it fills the buffer that it
+    /// is given, whatever is in it, and gives it back.
+    ///
+    /// # Errors
+    /// The system gives no thread, or no descriptors for the runtime.
+    pub(crate) fn start<F>(
+        name: &str,
+        seats: &Arc<Seats<W>>,
+        work: impl Fn(W, Vec<u8>) -> F + Send + 'static,
+    ) -> std::io::Result<Self>
+    where
+        F: Future<Output = (Fetched, Vec<u8>)> + Send + 'static,
+    {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let handle = runtime.handle().clone();
+        let bell = seats.bell()?;
+        let stop = Arc::new(Notify::new());
+        let (stopped, seats) = (Arc::clone(&stop), Arc::clone(seats));
+        let thread = std::thread::Builder::new()
+            .name(name.into())
+            .spawn(move || {
+                runtime.block_on(async {
+                    tokio::select! {
+                        () = stopped.notified() => {}
+                        () = seats.serve(work) => {}
+                    }
+                });
+                // What is still under way ends here.
+                runtime.shutdown_background();
+            })?;
+        Ok(Self {
+            handle,
+            stop,
+            thread: Some(thread),
+            _bell: bell,
+        })
+    }
+
+    /// The thread's runtime.
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+}
+
+impl<W: Copy + Send + 'static> Drop for Network<W> {
+    fn drop(&mut self) {
+        self.stop.notify_one();
+        // A task may have held the last reference to this value's owner: the thread does not wait for itself.
+        let other = |thread: &JoinHandle<()>| thread.thread().id() != std::thread::current().id();
+        if let Some(thread) = self.thread.take().filter(other) {
+            // A panic there was written to standard error.
+            let _ = thread.join();
+        }
+    }
+}

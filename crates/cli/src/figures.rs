@@ -124,6 +124,14 @@ impl Figures {
         self.rates[number(name)]
     }
 
+    /// Whether a process has pages of files, or has read or written any.
+    #[must_use]
+    pub fn has_files(&self) -> bool {
+        ["nr_file_pages", "pgpgin", "pgpgout"]
+            .iter()
+            .any(|name| self.value(name) > 0)
+    }
+
     /// The number of processes that run.
     #[must_use]
     pub fn running(&self) -> usize {

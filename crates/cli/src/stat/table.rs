@@ -40,7 +40,7 @@ impl Table {
     /// # Errors
     /// When `out` takes no more.
     pub fn write(&mut self, out: &mut impl Write, figures: &Figures) -> io::Result<()> {
-        if !self.files && has_files(figures) {
+        if !self.files && figures.has_files() {
             self.files = true;
             self.since = LINES;
         }
@@ -95,13 +95,6 @@ impl Table {
         }
         writeln!(out)
     }
-}
-
-/// Whether a process has pages of files, or has read or written any.
-fn has_files(figures: &Figures) -> bool {
-    ["nr_file_pages", "pgpgin", "pgpgout"]
-        .iter()
-        .any(|name| figures.value(name) > 0)
 }
 
 /// The list of boards.

@@ -79,9 +79,7 @@ fn always(_: &Row) -> bool {
 
 /// Whether the process has pages of files, or has had any.
 fn has_files(row: &Row) -> bool {
-    [Field::NrFilePages, Field::PgPgIn, Field::PgPgOut]
-        .into_iter()
-        .any(|field| row.get(field) > 0)
+    row.since_start().has_files()
 }
 
 fn heading(text: String) -> Line<'static> {

@@ -90,6 +90,7 @@ impl Counter {
                     | Field::FaultP99
                     | Field::FaultMax
                     | Field::PeakRss
+                    | Field::RemoteAway
                     | Field::FreeThreshold
                     | Field::FreeChunk
             )
@@ -104,7 +105,7 @@ pub fn named(name: &str) -> Option<&'static Counter> {
 }
 
 /// All counters, in the order in which they are printed.
-pub static ALL: [Counter; 86] = [
+pub static ALL: [Counter; 90] = [
     Counter::gauge(Field::Budget),
     Counter::gauge(Field::Rss),
     Counter::gauge(Field::Metadata),
@@ -126,6 +127,8 @@ pub static ALL: [Counter; 86] = [
     Counter::gauge(Field::StoreLogical),
     Counter::gauge(Field::StoreStored),
     Counter::gauge(Field::StoreRam),
+    Counter::gauge(Field::RemoteBytes),
+    Counter::gauge(Field::RemoteAway),
     Counter::named(
         "pgfault",
         From::Sum(Field::MinorFaults, Field::MajorFaults),
@@ -136,6 +139,8 @@ pub static ALL: [Counter; 86] = [
         From::Field(Field::MajorFaults),
         "Faults that read from the store, or from a file.",
     ),
+    Counter::counts(Field::RemoteLoads),
+    Counter::counts(Field::RemoteLost),
     Counter::counts(Field::PgScanKswapd),
     Counter::counts(Field::PgScanDirect),
     Counter::counts(Field::PgStealKswapd),

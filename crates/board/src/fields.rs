@@ -296,6 +296,16 @@ fields! {
     NrDirty = "nr_dirty",
     /// Pages of files on their way out now, which are written if they have changed.
     NrWriteback = "nr_writeback",
+    /// Bytes that are beyond the machine alone now, before compression.
+    RemoteBytes = "remote_bytes",
+    /// Highest value of `RemoteBytes`.
+    RemotePeak = "remote_peak_bytes",
+    /// Loads from beyond the machine.
+    RemoteLoads = "remote_loads",
+    /// Loads from beyond the machine that failed.
+    RemoteLost = "remote_lost",
+    /// How long nothing beyond the machine has answered, in milliseconds; zero while it answers.
+    RemoteAway = "remote_away_ms",
 }
 
 const _: () = assert!(Field::ALL.len() <= FIELD_ROOM);

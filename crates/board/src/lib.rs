@@ -35,7 +35,7 @@ mod fields;
 mod latency;
 mod layout;
 pub mod list;
-mod shared;
+pub mod shared;
 mod tape;
 pub mod watch;
 

@@ -8,10 +8,13 @@ use rustix::mm::{MapFlags, ProtFlags};
 use std::path::Path;
 
 /// The action that failed, and the kernel's error.
-pub(crate) type Failed = (&'static str, Errno);
+pub type Failed = (&'static str, Errno);
 
 /// Makes `len` bytes of zeros that this user's processes may open.
-pub(crate) fn create(name: &str, len: usize) -> Result<OwnedFd, Failed> {
+///
+/// # Errors
+/// What the kernel refused, and how.
+pub fn create(name: &str, len: usize) -> Result<OwnedFd, Failed> {
     let to = |what| move |errno| (what, errno);
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = rustix::fs::memfd_create(name, flags).map_err(to("make"))?;
@@ -25,7 +28,10 @@ pub(crate) fn create(name: &str, len: usize) -> Result<OwnedFd, Failed> {
 }
 
 /// Opens the memory of another process. `None` when it is shorter than `len` bytes.
-pub(crate) fn open(path: &Path, flags: OFlags, len: usize) -> Result<Option<OwnedFd>, Failed> {
+///
+/// # Errors
+/// What the kernel refused, and how.
+pub fn open(path: &Path, flags: OFlags, len: usize) -> Result<Option<OwnedFd>, Failed> {
     let to = |what| move |errno| (what, errno);
     let flags = flags | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty()).map_err(to("open"))?;
@@ -34,11 +40,10 @@ pub(crate) fn open(path: &Path, flags: OFlags, len: usize) -> Result<Option<Owne
 }
 
 /// Maps the first `len` bytes, aligned to 4 KiB, for as long as the process lives.
-pub(crate) fn map(
-    file: impl AsFd,
-    len: usize,
-    protection: ProtFlags,
-) -> Result<*mut c_void, Failed> {
+///
+/// # Errors
+/// What the kernel refused, and how.
+pub fn map(file: impl AsFd, len: usize, protection: ProtFlags) -> Result<*mut c_void, Failed> {
     // SAFETY: the kernel chooses the address, so no memory of this process is replaced.
     let start = unsafe {
         rustix::mm::mmap(

@@ -67,6 +67,39 @@ fn orders_that_are_none_name_the_value_and_the_ways_out() {
 }
 
 #[test]
+fn limits_of_stores_that_are_not_there_name_the_option_and_the_way_out() {
+    for (options, words) in [
+        (
+            &["--remote-max", "1G"][..],
+            ["--remote-max", "auto,s3://BUCKET/PREFIX"],
+        ),
+        (
+            &["--store", "zram", "--file-max", "1G"],
+            ["--file-max", "--store auto"],
+        ),
+        (
+            &["--store", "redis://localhost/0"],
+            ["beyond the machine", "auto,redis://localhost/0"],
+        ),
+    ] {
+        let text = message(&run(options, &["true"]).output().unwrap(), 2);
+        assert!(words.iter().all(|word| text.contains(word)), "{text}");
+    }
+}
+
+/// The client of HTTP takes minutes to build, so it is left out of a plain build.
+#[cfg(not(feature = "remote"))]
+#[test]
+fn a_command_without_a_store_beyond_the_machine_says_how_to_get_one() {
+    let options = ["--store", "auto,redis://localhost/0"];
+    let text = message(&run(&options, &["true"]).output().unwrap(), 2);
+    assert!(
+        text.contains("redis://localhost/0") && text.contains("--features remote"),
+        "{text}"
+    );
+}
+
+#[test]
 fn bad_options_are_status_2() {
     for options in [
         ["--store", "tape"],

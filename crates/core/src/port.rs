@@ -270,6 +270,19 @@ pub struct Tiers {
     pub moves: bool,
 }
 
+/// The part of a store that lies beyond the machine, in numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Beyond {
+    /// Bytes that were saved and are there alone, before compression.
+    pub bytes: u64,
+    /// Loads from there.
+    pub loads: u64,
+    /// Loads from there that failed.
+    pub lost_loads: u64,
+    /// How long nothing has answered there, in milliseconds; zero while it answers.
+    pub away_ms: u64,
+}
+
 /// What [`Store::recompress`] left to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Recompress {
@@ -351,6 +364,17 @@ pub trait Store: Send + Sync {
         false
     }
 
+    /// Moves a part of what was saved long ago beyond the machine, if the store has such a place and is nearly full
+    /// here, beside all other calls. Returns whether there is more to move now.
+    fn move_away(&self) -> bool {
+        false
+    }
+
+    /// The part of the store that lies beyond the machine.
+    fn beyond(&self) -> Beyond {
+        Beyond::default()
+    }
+
     /// Keeps a part of what nobody wanted for a while more densely, if RAM is short, beside all other calls: what a
     /// thread does in half a millisecond or so.
     fn recompress(&self) -> Recompress {
@@ -382,6 +406,9 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// The child cannot have a store of its own, with this errno.
     fn after_fork_in_child(&self) -> Result<(), i32>;
+
+    /// Says that a child is about to be forked, while the store is quiet, whether or not [`Store::before_fork`] follows.
+    fn expect_child(&self) {}
 
     /// Prepares the store in the parent, while it is quiet, just before a fork: what is saved now stays readable for
     /// the child until [`Store::child_gone`] with the same number.

@@ -211,6 +211,7 @@ impl<M: Memory> Driver<M> {
         Stats {
             vm,
             store: self.store.usage().into(),
+            beyond: self.store.beyond().into(),
             ram: self.governor.ram(),
             free: self.freer.stats(),
             metadata_bytes,

@@ -79,6 +79,7 @@ impl Driver {
         let still = self.hold_still(resident);
         self.mmu.before_fork_using(resident);
         let (child_number, lifeline) = expected.unzip();
+        self.store.expect_child();
         if let Some(number) = child_number {
             self.store.before_fork(number);
         }

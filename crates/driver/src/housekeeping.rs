@@ -128,6 +128,7 @@ impl Driver {
                 last_tick = Instant::now();
                 reclaim_cpu.leave(&self.traces);
                 self.share_with_store(&mut store_share);
+                self.for_a_while(|store| store.move_away());
                 self.tick();
                 self.start_others(&mut unmade);
                 let measured = refault_cost.measure(&self.latency);

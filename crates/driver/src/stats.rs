@@ -2,7 +2,7 @@
 
 use crate::state::queue::FreeStats;
 use millpond_board::LATENCY_BUCKETS;
-use millpond_core::{PAGE_SIZE, PageCount, StoreUsage, VmStat};
+use millpond_core::{Beyond, PAGE_SIZE, PageCount, StoreUsage, VmStat};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -63,6 +63,8 @@ pub struct Stats {
     pub vm: VmStat,
     /// Figures of the store's contents.
     pub store: StoreUsageStats,
+    /// What the store has beyond the machine.
+    pub beyond: BeyondStats,
     /// The budget, in bytes.
     pub ram: u64,
     /// Freeing: how it is tuned, and what is under way.
@@ -104,6 +106,30 @@ pub struct RecompressStats {
     pub saved_bytes: u64,
     /// Bytes that were tried and stayed as they were, before any compression.
     pub left_bytes: u64,
+}
+
+/// What the store has beyond the machine, in S3 or Redis for instance; see [`millpond_core::Beyond`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct BeyondStats {
+    /// Bytes that are there alone, before compression.
+    pub bytes: u64,
+    /// Loads from there.
+    pub loads: u64,
+    /// Loads from there that failed.
+    pub lost_loads: u64,
+    /// How long nothing has answered there; zero while it answers.
+    pub away: Duration,
+}
+
+impl From<Beyond> for BeyondStats {
+    fn from(beyond: Beyond) -> Self {
+        Self {
+            bytes: beyond.bytes,
+            loads: beyond.loads,
+            lost_loads: beyond.lost_loads,
+            away: Duration::from_millis(beyond.away_ms),
+        }
+    }
 }
 
 /// Figures of a store's contents; see [`millpond_core::StoreUsage`].

@@ -10,9 +10,12 @@ use millpond_core::{
 use millpond_driver::publish::Publisher;
 use millpond_driver::state::record::Recording;
 use millpond_driver::{Background, Charge, Driver, OnStoreFull, Parts};
+use millpond_mmu::report;
 use millpond_mmu::{Delivery, HUGE_WITHIN, Mask, TakeOutMethod, Uffd, UffdConfig, online_nodes};
+use millpond_relay::{Relay, Relayed};
 use millpond_store::{
-    CompressedRam, CompressedRamConfig, FileStore, FileStoreConfig, Location, Null, Spill,
+    CompressedRam, CompressedRamConfig, FileStore, FileStoreConfig, Location, Null, OpenError,
+    Spill,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -82,6 +85,18 @@ pub enum StoreKind {
         /// Most bytes that the objects may take.
         max_bytes: Option<u64>,
     },
+    /// Another store, and behind it the one beyond the machine that the supervisor of this run keeps for all its
+    /// processes: what `millpond run --store auto,URL` has its programs use. Where the supervisor cannot be reached, it
+    /// is the other store alone, and a line says so.
+    #[doc(hidden)]
+    Relayed {
+        /// The store in front.
+        front: Box<StoreKind>,
+        /// The path that the supervisor has named.
+        relay: PathBuf,
+        /// Most bytes that the file in front may take: at least 4 MiB, or none for no file.
+        file_bytes: Option<u64>,
+    },
     /// No store: only pages of zeros and pages that were never touched can leave memory.
     None,
 }
@@ -103,6 +118,20 @@ impl StoreKind {
         }
     }
 
+    /// The same store, whose file takes no more than `bytes`.
+    fn with_file_bytes(&self, bytes: Option<u64>) -> Self {
+        match self.clone() {
+            Self::File {
+                path, force_tmpfs, ..
+            } => Self::File {
+                path,
+                max_bytes: bytes,
+                force_tmpfs,
+            },
+            other => other,
+        }
+    }
+
     /// Cost of a major fault, in sixteenths of a rescue from limbo (4 to 6 µs). A major fault takes 6 µs from
     /// compressed RAM and 60 to 100 µs from a file. Where compressed RAM has a file behind it, most pages are found in
     /// compressed RAM.
@@ -111,6 +140,7 @@ impl StoreKind {
             Self::None | Self::CompressedRam { .. } | Self::Auto { .. } => 20,
             #[cfg(feature = "remote")]
             Self::Remote { .. } => 20,
+            Self::Relayed { front, .. } => front.refault_cost(),
             Self::File { .. } => 256,
         }
     }
@@ -125,6 +155,7 @@ impl StoreKind {
             Self::None | Self::CompressedRam { .. } | Self::Auto { .. } => usual / 2,
             #[cfg(feature = "remote")]
             Self::Remote { .. } => usual / 2,
+            Self::Relayed { front, .. } => front.limbo_share(usual),
             Self::File { .. } => usual,
         }
     }
@@ -169,6 +200,11 @@ impl StoreKind {
                 let file = (directory.as_deref(), *file_bytes);
                 open_remote(url, file, *max_bytes, ram, charge, encrypt)?
             }
+            Self::Relayed {
+                front,
+                relay,
+                file_bytes,
+            } => open_relayed(front, relay, *file_bytes, ram, charge, encrypt)?,
             Self::Auto { directory } => {
                 let most = most_before_another(ram, charge);
                 Box::new(open_spill(most, directory.as_deref(), None, encrypt)?)
@@ -206,6 +242,47 @@ fn open_spill(
 fn open_before_another(most: u64) -> Result<CompressedRam, StoreError> {
     let max_bytes = Some(most.max(CompressedRam::MIN_BYTES));
     Ok(CompressedRam::new(CompressedRamConfig { max_bytes })?)
+}
+
+/// Opens the store in front, with a file of up to `file_bytes`, and the way to the supervisor behind it.
+fn open_relayed(
+    front: &StoreKind,
+    relay: &Path,
+    file_bytes: Option<u64>,
+    ram: u64,
+    charge: Charge,
+    encrypt: bool,
+) -> Result<Box<dyn Store>, StoreError> {
+    let relay = match Relay::open(relay) {
+        Ok(relay) => relay,
+        Err(error) => {
+            report::line(format_args!(
+                "{error}: this process's memory stays on this machine"
+            ));
+            return front.open(ram, charge, encrypt);
+        }
+    };
+    let (front, room): (Box<dyn Store>, u64) = match (front, file_bytes) {
+        (StoreKind::Auto { directory }, bytes) if bytes != Some(0) => {
+            let most = most_before_another(ram, charge);
+            let spill = open_spill(most, directory.as_deref(), bytes, encrypt)?;
+            (Box::new(spill), bytes.unwrap_or(u64::MAX))
+        }
+        (StoreKind::Auto { .. } | StoreKind::CompressedRam { .. }, _) => {
+            let most = (ram / 2).max(CompressedRam::MIN_BYTES);
+            (Box::new(open_before_another(most)?), most)
+        }
+        (StoreKind::File { .. }, bytes) => {
+            let limited = front.with_file_bytes(bytes);
+            (
+                limited.open(ram, charge, encrypt)?,
+                bytes.unwrap_or(u64::MAX),
+            )
+        }
+        (other, _) => (other.open(ram, charge, encrypt)?, u64::MAX),
+    };
+    let relayed = Relayed::new(front, relay, room).map_err(|errno| OpenError::Memory { errno })?;
+    Ok(Box::new(relayed))
 }
 
 /// Opens compressed RAM, the file if there is to be one, and the remote store behind them. What is packed and sent is

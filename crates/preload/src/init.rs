@@ -229,7 +229,7 @@ fn create(
             raw::complain(&format!(
                 "millpond: no file for what compressed RAM does not hold: {error}\n"
             ));
-            let store = StoreKind::compressed_ram();
+            let store = before_relay(settings, StoreKind::compressed_ram());
             space::Space::create(SpaceOptions { store, ..options })
         }
         created => created,
@@ -271,13 +271,26 @@ fn options(
 
 fn store(settings: &Settings, usual: Option<&Path>) -> StoreKind {
     let usual = usual.map(Path::to_owned);
-    match &settings.store {
+    let store = match &settings.store {
         Store::Auto => StoreKind::Auto { directory: usual },
         Store::CompressedRam => StoreKind::compressed_ram(),
         Store::File(path) => StoreKind::File {
             path: path.as_deref().map(directory_of).or(usual),
-            max_bytes: None,
+            max_bytes: settings.file_bytes,
             force_tmpfs: settings.force_tmpfs,
+        },
+    };
+    before_relay(settings, store)
+}
+
+/// The store, and behind it what the supervisor keeps for this run, if it does.
+fn before_relay(settings: &Settings, store: StoreKind) -> StoreKind {
+    match &settings.relay {
+        None => store,
+        Some(relay) => StoreKind::Relayed {
+            front: Box::new(store),
+            relay: relay.clone(),
+            file_bytes: settings.file_bytes,
         },
     }
 }

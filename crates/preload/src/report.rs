@@ -13,7 +13,7 @@ use millpond_board::{Board, Field, Fields, SlotWriter, State, now_ns};
 use std::path::Path;
 
 /// The counters that only grow.
-const CUMULATIVE: [Field; 36] = [
+const CUMULATIVE: [Field; 38] = [
     Field::MinorFaults,
     Field::MajorFaults,
     Field::BytesOut,
@@ -22,6 +22,8 @@ const CUMULATIVE: [Field; 36] = [
     Field::Rescued,
     Field::StoreFailed,
     Field::LoadFailed,
+    Field::RemoteLoads,
+    Field::RemoteLost,
     Field::OverLimit,
     Field::DirectReclaims,
     Field::Reclaim,

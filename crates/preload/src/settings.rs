@@ -65,6 +65,10 @@ pub struct Settings {
     pub store: Store,
     /// How faults come.
     pub delivery: Delivery,
+    /// The path of the relay to the store beyond the machine, if there is one.
+    pub relay: Option<PathBuf>,
+    /// Most bytes that the store's file may take.
+    pub file_bytes: Option<u64>,
     /// The action when the store is full.
     pub on_store_full: OnStoreFull,
     /// The path of the report board.
@@ -96,6 +100,8 @@ impl Settings {
         let mut settings = Self {
             ram: None,
             store: Store::Auto,
+            relay: None,
+            file_bytes: None,
             delivery: Delivery::Auto,
             on_store_full: OnStoreFull::Exceed,
             board: None,
@@ -159,6 +165,11 @@ impl Settings {
                 b"exceed" => self.on_store_full = OnStoreFull::Exceed,
                 b"abort" => self.on_store_full = OnStoreFull::Abort,
                 _ => return bad("ON_STORE_FULL", "exceed or abort"),
+            },
+            b"RELAY" => self.relay = Some(OsStr::from_bytes(value).into()),
+            b"FILE_MAX" => match text.parse() {
+                Ok(bytes) => self.file_bytes = Some(bytes),
+                Err(_) => return bad("FILE_MAX", "a number of bytes"),
             },
             b"BOARD" => self.board = Some(OsStr::from_bytes(value).into()),
             b"FORCE_TMPFS" => self.force_tmpfs = value == b"1",

@@ -20,7 +20,6 @@ mod objects;
 mod packer;
 mod requests;
 mod seats;
-mod table;
 mod tier;
 mod url;
 

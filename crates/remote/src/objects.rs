@@ -5,8 +5,8 @@
 //! holds, and each byte is written at most once more for each byte that died. An object of which nothing is alive is
 //! deleted without being read.
 //!
-//! The second word of a slot that is remote names its object and its first chunk there. It is read and changed under
-//! the lock of this table, so that a slot counts in exactly one object, and a load never takes the place of one object
+//! The place of a slot that is remote names its object and its first chunk there. It is read and changed, and a slot
+//! stops being remote, under the lock of this table, so that a slot counts in exactly one object, and a load never takes the place of one object
 //! for that of another.
 
 use crate::format::Packed;
@@ -18,6 +18,21 @@ pub(crate) struct Spot {
     pub(crate) object: u32,
     /// The slot's first chunk in it.
     pub(crate) chunk: u32,
+}
+
+impl From<u64> for Spot {
+    fn from(place: u64) -> Self {
+        Self {
+            object: (place >> 32) as u32,
+            chunk: place as u32,
+        }
+    }
+}
+
+impl From<Spot> for u64 {
+    fn from(spot: Spot) -> Self {
+        Self::from(spot.object) << 32 | Self::from(spot.chunk)
+    }
 }
 
 /// What becomes of an object.

@@ -13,9 +13,9 @@ use crate::format::{
 use crate::lease;
 use crate::objects::{Fate, Spot};
 use crate::requests::RemoteError;
-use crate::table::{SlotWord, State};
 use crate::tier::Inner;
 use millpond_core::{PAGE_SIZE, SlotId};
+use millpond_store::{SlotState, SlotWord};
 use opendal::Buffer;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -224,7 +224,7 @@ impl Packer {
         }
         if loaded.is_err() {
             // It stays there for its owner to find out why it cannot be read.
-            self.inner.table.change(slot, word, State::Local);
+            self.inner.table.change(slot, word, SlotState::Local);
             return;
         }
         self.open_for(chunks_of(usize::from(word.pages())));
@@ -366,31 +366,31 @@ impl Packer {
     /// Lets a slot go in front, unless it was released since it was packed.
     fn settle(&self, slot: SlotId, word: SlotWord, spot: Spot) {
         let inner = &self.inner;
-        let Some(settling) = inner.table.change(slot, word, State::Settling) else {
+        let Some(settling) = inner.table.change(slot, word, SlotState::Settling) else {
             return;
         };
         inner.local.release(slot);
         let pages = usize::from(word.pages());
         let mut objects = inner.objects.lock();
-        inner.table.set_spot(slot, spot);
+        inner.table.set_place(slot, spot.into());
         objects.born(spot, chunks_of(pages));
         inner.counters.slots.fetch_add(1, Relaxed);
         inner
             .counters
             .logical
             .fetch_add((pages * PAGE_SIZE) as u64, Relaxed);
-        inner.table.change(slot, settling, State::Remote);
+        inner.table.change(slot, settling, SlotState::Remote);
     }
 
     /// Notes the new place of a slot, unless it was released since it was packed.
     fn rewrite(&self, slot: SlotId, word: SlotWord, from: Spot, spot: Spot) {
         let inner = &self.inner;
         let mut objects = inner.objects.lock();
-        if inner.table.word(slot).is_like(word) && inner.table.spot(slot) == from {
+        if inner.table.word(slot).is_like(word) && inner.table.place(slot) == from.into() {
             let chunks = chunks_of(usize::from(word.pages()));
             objects.died(from, chunks);
             objects.born(spot, chunks);
-            inner.table.set_spot(slot, spot);
+            inner.table.set_place(slot, spot.into());
         }
     }
 
@@ -493,9 +493,9 @@ impl Packer {
         let name = entries[0].name;
         let slot = SlotId(name.slot);
         let word = self.inner.table.word(slot);
-        let lives = word.state() == State::Remote && word.generation() == name.generation && {
+        let lives = word.state() == SlotState::Remote && word.generation() == name.generation && {
             let _objects = self.inner.objects.lock();
-            self.inner.table.spot(slot) == spot
+            self.inner.table.place(slot) == spot.into()
         };
         if !lives {
             return true;

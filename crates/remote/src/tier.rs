@@ -22,12 +22,12 @@ use crate::objects::{Objects, Spot};
 use crate::packer::{self, Notes};
 use crate::requests::{RemoteError, Requests, TimeLimits};
 use crate::seats::Fetched;
-use crate::table::{SlotWord, State, Table, pause};
 use crate::url::{RemoteUrl, UrlError};
 use millpond_core::port::{
-    LoadError, Recompress, Recompressed, SaveError, Saved, Store, StoreUsage, Tiers,
+    Beyond, LoadError, Recompress, Recompressed, SaveError, Saved, Store, StoreUsage, Tiers,
 };
 use millpond_core::{PAGE_SIZE, SlotId, SlotPart};
+use millpond_store::{SlotPlaces, SlotState, SlotWord, wait_for_mover};
 use millpond_sync::{Condvar, Rank, Ranked};
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -141,7 +141,7 @@ pub(crate) struct Counters {
 /// What the threads of a store share.
 pub(crate) struct Inner {
     pub(crate) local: Box<dyn Store>,
-    pub(crate) table: Table,
+    pub(crate) table: SlotPlaces,
     pub(crate) objects: Ranked<Objects>,
     pub(crate) client: Client,
     pub(crate) config: RemoteConfig,
@@ -196,7 +196,7 @@ impl RemoteStore {
         })?;
         let inner = Arc::new(Inner {
             local,
-            table: Table::new().map_err(std::io::Error::from)?,
+            table: SlotPlaces::new().map_err(std::io::Error::from)?,
             objects: Ranked::new(Rank::RemoteObjects, Objects::default()),
             client,
             config,
@@ -310,7 +310,7 @@ impl Inner {
                 return Ok(());
             }
             let mut objects = self.objects.lock();
-            if self.table.spot(slot) != spot {
+            if self.table.place(slot) != spot.into() {
                 // It was rewritten meanwhile, and the old object was deleted.
                 continue;
             }
@@ -340,7 +340,7 @@ impl Inner {
         end: usize,
     ) -> Result<(Spot, Wanted), LoadError> {
         let objects = self.objects.lock();
-        let spot = self.table.spot(slot);
+        let spot = Spot::from(self.table.place(slot));
         let object = objects.get(spot.object).ok_or(LoadError::Missing)?;
         if object.lost {
             self.counters.lost_loads.fetch_add(1, Relaxed);
@@ -403,15 +403,16 @@ impl Store for RemoteStore {
         let mut tries = 0;
         loop {
             let word = inner.table.word(slot);
-            if word.state() == State::Remote {
+            if word.state() == SlotState::Remote {
                 return inner.load_far(slot, word, first_page, out);
             }
             match inner.local.load(slot, first_page, out) {
                 // It is leaving, or has left since the look at its state.
                 Err(LoadError::Missing)
-                    if word.state() == State::Settling || !inner.table.word(slot).is_like(word) =>
+                    if word.state() == SlotState::Settling
+                        || !inner.table.word(slot).is_like(word) =>
                 {
-                    pause(&mut tries);
+                    wait_for_mover(&mut tries);
                 }
                 other => return other,
             }
@@ -432,16 +433,16 @@ impl Store for RemoteStore {
         loop {
             let word = inner.table.word(slot);
             match word.state() {
-                State::Empty => return,
-                State::Settling => pause(&mut tries),
-                State::Local | State::Moving => {
+                SlotState::Empty => return,
+                SlotState::Settling => wait_for_mover(&mut tries),
+                SlotState::Local | SlotState::Moving => {
                     if inner.table.end(slot, word) {
                         return inner.local.release(slot);
                     }
                 }
-                State::Remote => {
+                SlotState::Remote => {
                     let mut objects = inner.objects.lock();
-                    let spot = inner.table.spot(slot);
+                    let spot = Spot::from(inner.table.place(slot));
                     if inner.table.end(slot, word) {
                         let pages = usize::from(word.pages());
                         objects.died(spot, chunks_of(pages));
@@ -472,6 +473,17 @@ impl Store for RemoteStore {
             stored_bytes: local.stored_bytes + live,
             ram_bytes: local.ram_bytes + ram + inner.counters.packing.load(Relaxed),
             ..local
+        }
+    }
+
+    fn beyond(&self) -> Beyond {
+        let inner = &self.inner;
+        let away = inner.client.health().away_for().unwrap_or_default();
+        Beyond {
+            bytes: inner.counters.logical.load(Relaxed),
+            loads: inner.counters.loads.load(Relaxed),
+            lost_loads: inner.counters.lost_loads.load(Relaxed),
+            away_ms: away.as_millis() as u64,
         }
     }
 

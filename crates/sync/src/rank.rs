@@ -82,6 +82,8 @@ ranks! {
     RemoteSeats,
     /// What the thread that packs for a remote store is told, and what it tells.
     RemotePacker,
+    /// What a process has to tell the server of its run.
+    RelayNotes,
     /// Seats of a store's scratch memory.
     Scratches,
     /// Bookkeeping of compressed RAM.

@@ -18,9 +18,17 @@ pub struct RunArgs {
     /// `zram` keeps it in compressed RAM. `file` keeps it in a file; each process has a file of its own, which has no
     /// name and vanishes with the process. The file is made in the directory PATH, or in the directory of PATH if PATH
     /// is no directory; without PATH it is made in $TMPDIR or /var/tmp. `auto` fills compressed RAM first and then a
-    /// file.
-    #[arg(long, value_name = "auto|zram|file[:PATH]", default_value = "auto", value_parser = StoreChoice::parse)]
-    pub(crate) store: StoreChoice,
+    /// file. With `,URL` behind it, what that store has no room for goes beyond the machine: to objects in S3
+    /// (s3://BUCKET/PREFIX) or Redis (redis://HOST:PORT/DB), compressed and encrypted. `--store auto,s3://pages/team`
+    #[arg(long, value_name = "auto|zram|file[:PATH][,URL]", default_value = "auto", value_parser = Stores::parse)]
+    pub(crate) store: Stores,
+    /// The most that the file of each process may take: 0 for none, as on a machine without a disk. Without this option
+    /// the file grows as long as its file system has room; if there is a URL in `--store`, to half of what is free
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub(crate) file_max: Option<u64>,
+    /// The most that the objects beyond the machine may take, of all processes together
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub(crate) remote_max: Option<u64>,
     /// Which thread serves a fault of the program
     ///
     /// `handler` hands each fault to a thread of Millpond's. All of the program works as ever then, and the kernel asks
@@ -76,7 +84,9 @@ impl RunArgs {
     pub fn for_recording(ram: u64, command: Vec<OsString>) -> Self {
         Self {
             ram,
-            store: StoreChoice::Auto,
+            store: Stores::default(),
+            file_max: None,
+            remote_max: None,
             delivery: DeliveryChoice::Auto,
             report: Vec::new(),
             on_store_full: OnStoreFull::Exceed,
@@ -90,10 +100,50 @@ impl RunArgs {
     }
 }
 
-/// The place for memory that does not fit.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// The places for memory that does not fit: here, and beyond the machine.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Stores {
+    /// The one on this machine.
+    pub local: StoreChoice,
+    /// The URL of the one beyond it.
+    pub beyond: Option<String>,
+}
+
+impl Stores {
+    /// Parses the name of a store, and a URL behind a comma.
+    ///
+    /// # Errors
+    /// When no store has that name, or the URL is none.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        // A path may have commas of its own.
+        let url = text.match_indices(',').map(|(at, _)| at);
+        let beyond = url.map(|at| &text[at + 1..]).find(|rest| is_url(rest));
+        if beyond.is_none() && is_url(text) {
+            return Err(format!(
+                "`{text}` is beyond the machine; put a store on this machine before it: auto,{text}"
+            ));
+        }
+        let here = text.len() - beyond.map_or(0, |url| url.len() + 1);
+        Ok(Self {
+            local: StoreChoice::parse(&text[..here])?,
+            beyond: beyond.map(str::to_owned),
+        })
+    }
+}
+
+/// Whether the text begins as a URL does: with letters, a colon and two slashes.
+fn is_url(text: &str) -> bool {
+    let scheme = text.split_once("://").map(|(scheme, _)| scheme);
+    scheme.is_some_and(|scheme| {
+        !scheme.is_empty() && scheme.bytes().all(|letter| letter.is_ascii_alphanumeric())
+    })
+}
+
+/// The place on this machine for memory that does not fit.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum StoreChoice {
     /// The store that suits the machine.
+    #[default]
     Auto,
     /// Compressed RAM.
     Zram,
@@ -118,7 +168,8 @@ impl StoreChoice {
                     .map_err(|error| error.to_string())
             }
             _ => Err(format!(
-                "`{text}` is no store; choose auto, zram, file or file:PATH"
+                "`{text}` is no store; choose auto, zram, file or file:PATH, and a URL behind a comma if memory may leave \
+                 the machine"
             )),
         }
     }
@@ -251,6 +302,45 @@ impl ReportChoice {
                  it, as ./{word}, {word}.json or {word}.html"
             )),
             path => Ok(Self::File(path.into())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_and_a_url_behind_it() {
+        let parsed = |text: &str| Stores::parse(text).map(|stores| (stores.local, stores.beyond));
+        let url = "s3://bucket/a,b?endpoint=http://x:1";
+        let file = |path: &str| StoreChoice::File(Some(path.into()));
+        for (text, local, beyond) in [
+            ("auto", StoreChoice::Auto, None),
+            ("zram", StoreChoice::Zram, None),
+            (
+                "auto,s3://bucket/a,b?endpoint=http://x:1",
+                StoreChoice::Auto,
+                Some(url),
+            ),
+            (
+                "file,redis://a:1,b:2,c:3",
+                StoreChoice::File(None),
+                Some("redis://a:1,b:2,c:3"),
+            ),
+            ("file:/a,b", file("/a,b"), None),
+            ("file:/a,b,redis://h/0", file("/a,b"), Some("redis://h/0")),
+        ] {
+            assert_eq!(
+                parsed(text),
+                Ok((local, beyond.map(str::to_owned))),
+                "{text}"
+            );
+        }
+        let alone = parsed("redis://h:1/0").unwrap_err();
+        assert!(alone.contains("auto,redis://h:1/0"), "{alone}");
+        for text in ["", "tape", "auto,", "auto,x", ",s3://b/p", "file:"] {
+            assert!(parsed(text).is_err(), "{text}");
         }
     }
 }

@@ -51,7 +51,7 @@ pub fn variables(args: &RunArgs, library: &Path, board: &Path) -> Vec<(&'static 
             preload_list(library, std::env::var_os("LD_PRELOAD")),
         ),
         ("MILLPOND_RAM", args.ram.to_string().into()),
-        ("MILLPOND_STORE", args.store.to_variable()),
+        ("MILLPOND_STORE", args.store.local.to_variable()),
         ("MILLPOND_DELIVERY", args.delivery.word().into()),
         ("MILLPOND_ORDER", args.order.to_string().into()),
         ("MILLPOND_ON_STORE_FULL", args.on_store_full.word().into()),
@@ -62,6 +62,9 @@ pub fn variables(args: &RunArgs, library: &Path, board: &Path) -> Vec<(&'static 
     ];
     if args.encrypt {
         variables.push(("MILLPOND_ENCRYPT", "on".into()));
+    }
+    if let Some(bytes) = args.file_max {
+        variables.push(("MILLPOND_FILE_MAX", bytes.to_string().into()));
     }
     if args.force_tmpfs {
         variables.push(("MILLPOND_FORCE_TMPFS", "1".into()));

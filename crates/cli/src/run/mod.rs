@@ -11,6 +11,7 @@
 
 mod args;
 mod beside;
+mod beyond;
 mod columns;
 mod deaf;
 mod elf;
@@ -29,7 +30,8 @@ pub use supervise::{Outcome, cpu_time, reap};
 
 use crate::{doctor, page, print};
 use args::ReportChoice;
-pub use args::{DeliveryChoice, OnStoreFull, RunArgs, StoreChoice, Switch};
+pub use args::{DeliveryChoice, OnStoreFull, RunArgs, StoreChoice, Stores, Switch};
+use beyond::{Beyond, BeyondError};
 use env::{EnvError, SharedBoard};
 use history::Recorder;
 use library::{Library, LibraryError};
@@ -71,6 +73,19 @@ pub enum RunError {
          out, or choose --store file or --store auto"
     )]
     NothingToEncrypt,
+    /// The store beyond the machine cannot be used.
+    #[error(transparent)]
+    Beyond(#[from] BeyondError),
+    /// There is a limit for a store that was not asked for.
+    #[error("{option} is for {wanted}; {instead}")]
+    NoSuchStore {
+        /// The option.
+        option: &'static str,
+        /// What the limit is for.
+        wanted: &'static str,
+        /// What to do.
+        instead: &'static str,
+    },
     /// The directory of `--store file:PATH` is not there.
     #[error(
         "the store's directory {0} does not exist; create it, or choose another with --store file:PATH"
@@ -102,7 +117,8 @@ impl RunError {
             Self::Resolve(error) => error.exit_code(),
             Self::Exec { error, .. } if error.kind() == io::ErrorKind::NotFound => 127,
             Self::Exec { .. } => 126,
-            Self::NoOption { .. } | Self::NothingToEncrypt => 2,
+            Self::NoOption { .. } | Self::NothingToEncrypt | Self::NoSuchStore { .. } => 2,
+            Self::Beyond(error) => error.exit_code(),
             _ => 125,
         }
     }
@@ -122,8 +138,22 @@ impl RunArgs {
             let option = program.to_string_lossy().into_owned();
             return Err(RunError::NoOption { option });
         }
-        if self.encrypt && self.store == StoreChoice::Zram {
+        if self.encrypt && self.store.local == StoreChoice::Zram {
             return Err(RunError::NothingToEncrypt);
+        }
+        if self.file_max.is_some() && self.store.local == StoreChoice::Zram {
+            return Err(RunError::NoSuchStore {
+                option: "--file-max",
+                wanted: "a store with a file",
+                instead: "leave it out, or choose --store auto or --store file",
+            });
+        }
+        if self.remote_max.is_some() && self.store.beyond.is_none() {
+            return Err(RunError::NoSuchStore {
+                option: "--remote-max",
+                wanted: "a store beyond the machine",
+                instead: "leave it out, or put a URL behind the store, as in --store auto,s3://BUCKET/PREFIX",
+            });
         }
         Ok(())
     }
@@ -144,7 +174,9 @@ pub fn run(args: &RunArgs) -> Result<u8, RunError> {
     let shared = SharedBoard::create(&args.command[0])?;
     // Only a report in a file shows what there was over time.
     let mut recorder = (!files.is_empty()).then(|| Recorder::new(now_ns()));
-    let outcome = program.supervise(args, &shared.path(), Vec::new(), &mut || {
+    let beyond = Beyond::open(args)?;
+    let more = beyond.as_ref().map_or_else(Vec::new, Beyond::variables);
+    let outcome = program.supervise(args, &shared.path(), more, &mut || {
         if let Some(recorder) = &mut recorder {
             recorder.look(shared.board.slots());
         }
@@ -154,7 +186,7 @@ pub fn run(args: &RunArgs) -> Result<u8, RunError> {
     let asked = Asked {
         program: args.command[0].to_string_lossy().into_owned(),
         ram: args.ram,
-        store: args.store.word().to_owned(),
+        store: args.store.local.word().to_owned(),
         order: args.order,
     };
     let report = Report::new(asked, &outcome, &slots, recorder);
@@ -170,6 +202,9 @@ pub fn run(args: &RunArgs) -> Result<u8, RunError> {
     }
     if outcome.status.signal() == Some(libc::SIGSYS) {
         let _ = writeln!(io::stderr(), "millpond: {ENDED_BY_FILTER}");
+    }
+    if let Some(beyond) = beyond {
+        beyond.end();
     }
     Ok(end_like(&outcome))
 }
@@ -191,7 +226,7 @@ impl Program {
         let file = resolve::resolve(&args.command[0], std::env::var_os("PATH").as_deref())?;
         let library = library::find()?;
         doctor::require_for_run(args.delivery)?;
-        if let StoreChoice::File(Some(path)) = &args.store {
+        if let StoreChoice::File(Some(path)) = &args.store.local {
             check_store(path)?;
         }
         Ok(Self { file, library })

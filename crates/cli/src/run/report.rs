@@ -29,7 +29,7 @@ use std::time::Duration;
 const PAGE: u64 = 4096;
 
 /// Counters that add up over processes. Lazily freed memory is a gauge: its value is from the end of each process.
-const SUMS: [Field; 35] = [
+const SUMS: [Field; 38] = [
     Field::Touched,
     Field::MinorFaults,
     Field::MajorFaults,
@@ -39,6 +39,9 @@ const SUMS: [Field; 35] = [
     Field::Rescued,
     Field::StoreLogicalPeak,
     Field::StoreStoredPeak,
+    Field::RemotePeak,
+    Field::RemoteLoads,
+    Field::RemoteLost,
     Field::Reclaim,
     Field::Recompress,
     Field::RecompressBytes,

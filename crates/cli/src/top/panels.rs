@@ -149,11 +149,16 @@ fn reclaim(frame: &mut Frame<'_>, row: &Row, _: &App, area: Rect) {
     let (now, ever) = (row.recent(), row.since_start());
     let velocity = |name| now.map_or("-".to_owned(), |now| count(now.rate(name)));
     let lines = vec![
-        Line::from(format!(
-            "in store   {} as {}",
-            Human(logical),
-            Human(stored)
-        )),
+        Line::from(match row.get(Field::RemoteBytes) {
+            0 => format!("in store   {} as {}", Human(logical), Human(stored)),
+            beyond => format!(
+                "in store   {} as {}, {} beyond{}",
+                Human(logical),
+                Human(stored),
+                Human(beyond),
+                away(row)
+            ),
+        }),
         Line::from(match row.get(Field::RecompressSaved) {
             0 => format!("ratio      {ratio}"),
             saved => format!("ratio      {ratio}, {} saved by zstd", Human(saved)),
@@ -170,6 +175,14 @@ fn reclaim(frame: &mut Frame<'_>, row: &Row, _: &App, area: Rect) {
         )),
     ];
     frame.render_widget(Paragraph::new(lines), area);
+}
+
+/// What is to be said of a store beyond the machine that does not answer.
+fn away(row: &Row) -> String {
+    match row.get(Field::RemoteAway) {
+        0 => String::new(),
+        ms => format!(" (away for {} s)", ms / 1000),
+    }
 }
 
 /// Pages of files: how many there are, and how many come and go.

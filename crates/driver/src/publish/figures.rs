@@ -15,6 +15,7 @@ const PAGE: u64 = PAGE_SIZE as u64;
 pub struct StorePeaks {
     logical: AtomicU64,
     stored: AtomicU64,
+    beyond: AtomicU64,
 }
 
 impl StorePeaks {
@@ -24,6 +25,7 @@ impl StorePeaks {
         Self {
             logical: AtomicU64::new(0),
             stored: AtomicU64::new(0),
+            beyond: AtomicU64::new(0),
         }
     }
 }
@@ -73,6 +75,17 @@ fn store(fields: &mut Fields, stats: &Stats, peaks: &StorePeaks) {
             (Field::StoreRam, store.ram_bytes),
             (Field::StoreFailed, stats.store_failures),
             (Field::LoadFailed, vm.load_failed),
+            (Field::RemoteBytes, stats.beyond.bytes),
+            (
+                Field::RemotePeak,
+                peaks
+                    .beyond
+                    .fetch_max(stats.beyond.bytes, Relaxed)
+                    .max(stats.beyond.bytes),
+            ),
+            (Field::RemoteLoads, stats.beyond.loads),
+            (Field::RemoteLost, stats.beyond.lost_loads),
+            (Field::RemoteAway, stats.beyond.away.as_millis() as u64),
         ],
     );
 }

@@ -26,6 +26,7 @@ impl fmt::Display for Report {
         self.write_unmanaged(f)?;
         self.write_faults(f)?;
         self.write_store(f)?;
+        self.write_beyond(f)?;
         self.write_reclaim(f)?;
         self.write_recompressed(f)?;
         self.write_lazily_freed(f)?;
@@ -190,6 +191,24 @@ impl Report {
             write!(line, ", compressed {ratio:.1} to 1")?;
         }
         writeln!(f, "{line}")
+    }
+
+    /// Writes a line where memory was beyond the machine.
+    fn write_beyond(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let most = self.sum(Field::RemotePeak);
+        if most == 0 {
+            return Ok(());
+        }
+        write!(
+            f,
+            "  beyond here     {} at most, {} loads",
+            Human(most),
+            Thousands(self.sum(Field::RemoteLoads))
+        )?;
+        match self.sum(Field::RemoteLost) {
+            0 => writeln!(f),
+            lost => writeln!(f, ", {} of which failed", Thousands(lost)),
+        }
     }
 
     fn write_reclaim(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

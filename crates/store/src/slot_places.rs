@@ -1,12 +1,13 @@
-//! Where each slot is: in the store in front (*local*), on its way, or in a chunk of an object.
+//! Where each slot is of a store that has a slow place behind it: in the store in front (*local*), on its way, or
+//! there (*remote*).
 //!
 //! Slot numbers are dense, so the table is an array of two words for each slot, 16 bytes, in pieces that are mapped
 //! when first needed. The first word is the slot's state; the second is the next slot in the queue or the slot's place
-//! in the store.
+//! behind, of which this table knows nothing but the number.
 //!
 //! ```text
 //! first word    state (3) | queued (1) | pages (10) | generation (32)
-//! second word   queued: the next slot, plus one.  remote: object (32) | its first chunk (32)
+//! second word   queued: the next slot, plus one.  remote: its place
 //!
 //!            save                  taken                 stored                  let go
 //!   empty ──────────▶ local ─────────────────▶ moving ──────────────▶ settling ──────────▶ remote
@@ -16,22 +17,22 @@
 //! ```
 //!
 //! Two threads meet at a slot: one that the core sends (save, load, release), of which there is one at a time but for
-//! loads, and the thread that packs. The packer changes a slot's state only by a compare-and-swap of the first word, of
-//! which the generation is a part. So it notices when the slot was released meanwhile, and what it has packed of the
-//! slot is dead. In *settling* the bytes are in both places, and the packer takes them out of the store in front. A
-//! release waits for that, which takes microseconds: it would find the number of the slot still taken there. A load
-//! reads from the front as long as it finds the bytes there, and looks at the state again when it does not.
+//! loads, and a *mover*, which takes slots to the place behind. The mover changes a slot's state only by a
+//! compare-and-swap of the first word, of which the generation is a part. So it notices when the slot was released
+//! meanwhile, and what it has sent of the slot is dead. In *settling* the bytes are in both places, and the mover takes
+//! them out of the store in front. A release waits for that, which takes microseconds: it would find the number of the
+//! slot still taken there. A load reads from the front as long as it finds the bytes there, and looks at the state
+//! again when it does not.
 //!
-//! A slot that is remote changes its place, and stops being remote, only under the lock of the objects
-//! (`objects.rs`), so that exactly one object counts it as alive.
+//! Whether a slot that is remote may change its place there is for the owner of the table to say: `millpond-remote`
+//! changes it under a lock of its own.
 //!
 //! The *queue* has the slots in the order in which they were saved. A slot that is released stays in the queue, and is
 //! passed over when its turn comes; if its number is used again before, it has the old turn. So no slot is in the queue
 //! twice, and the queue needs no memory beside the table.
 
-use crate::objects::Spot;
+use crate::pieces::Pieces;
 use millpond_core::SlotId;
-use millpond_store::Pieces;
 use millpond_sync::{Rank, Ranked};
 use rustix::io::Errno;
 use rustix::thread::{NanosleepRelativeResult, Timespec, nanosleep};
@@ -40,7 +41,7 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 /// The place of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
-pub(crate) enum State {
+pub enum SlotState {
     /// The slot holds nothing.
     Empty = 0,
     /// The store in front has it.
@@ -63,35 +64,36 @@ const SLOTS: u64 = 1 << 32;
 
 /// What the first word says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct SlotWord(u64);
+pub struct SlotWord(u64);
 
 impl SlotWord {
-    pub(crate) fn state(self) -> State {
+    /// The place of the slot.
+    pub fn state(self) -> SlotState {
         match self.0 & STATE {
-            1 => State::Local,
-            2 => State::Moving,
-            3 => State::Settling,
-            4 => State::Remote,
-            _ => State::Empty,
+            1 => SlotState::Local,
+            2 => SlotState::Moving,
+            3 => SlotState::Settling,
+            4 => SlotState::Remote,
+            _ => SlotState::Empty,
         }
     }
 
     /// Pages of the slot.
-    pub(crate) fn pages(self) -> u16 {
+    pub fn pages(self) -> u16 {
         (self.0 >> PAGES_SHIFT & 0x3ff) as u16
     }
 
     /// How often the number of the slot was used before.
-    pub(crate) fn generation(self) -> u32 {
+    pub fn generation(self) -> u32 {
         (self.0 >> GENERATION_SHIFT) as u32
     }
 
     /// Whether both words speak of one use of the slot, in one state.
-    pub(crate) fn is_like(self, other: Self) -> bool {
+    pub fn is_like(self, other: Self) -> bool {
         self.0 & !QUEUED == other.0 & !QUEUED
     }
 
-    fn with_state(self, state: State) -> Self {
+    fn with_state(self, state: SlotState) -> Self {
         Self(self.0 & !STATE | state as u64)
     }
 }
@@ -103,14 +105,34 @@ struct Queue {
     tail: u64,
 }
 
-/// The table. The module's documentation describes it.
-pub(crate) struct Table {
+/// Where each slot is: in the store in front, on its way, or in the place behind it. The file of this type opens with
+/// how threads meet at a slot.
+///
+/// ```
+/// use millpond_core::SlotId;
+/// use millpond_store::{SlotPlaces, SlotState};
+///
+/// let places = SlotPlaces::new()?;
+/// assert!(places.make_room(SlotId(3)));
+/// places.saved(SlotId(3), 1);
+/// let (slot, moving) = places.take_oldest().unwrap();
+/// let settling = places.change(slot, moving, SlotState::Settling).unwrap();
+/// places.set_place(slot, 77);
+/// places.change(slot, settling, SlotState::Remote).unwrap();
+/// assert_eq!((slot, places.place(slot)), (SlotId(3), 77));
+/// # Ok::<(), rustix::io::Errno>(())
+/// ```
+pub struct SlotPlaces {
     slots: Pieces<[AtomicU64; 2]>,
     queue: Ranked<Queue>,
 }
 
-impl Table {
-    pub(crate) fn new() -> Result<Self, Errno> {
+impl SlotPlaces {
+    /// Makes a table that says that no slot holds anything.
+    ///
+    /// # Errors
+    /// The kernel gives no address space.
+    pub fn new() -> Result<Self, Errno> {
         Ok(Self {
             slots: Pieces::new(SLOTS)?,
             queue: Ranked::new(Rank::RemoteQueue, Queue::default()),
@@ -118,22 +140,23 @@ impl Table {
     }
 
     /// Whether the slot has room in the table. It has from then on.
-    pub(crate) fn make_room(&self, slot: SlotId) -> bool {
+    pub fn make_room(&self, slot: SlotId) -> bool {
         self.slots.get_or_grow(u64::from(slot.0)).is_some()
     }
 
-    pub(crate) fn word(&self, slot: SlotId) -> SlotWord {
+    /// What the slot's first word says now.
+    pub fn word(&self, slot: SlotId) -> SlotWord {
         let entry = self.slots.get(u64::from(slot.0));
         SlotWord(entry.map_or(0, |[first, _]| first.load(Acquire)))
     }
 
     /// The slot was saved in front: it waits for its turn from now on.
-    pub(crate) fn saved(&self, slot: SlotId, pages: u16) {
+    pub fn saved(&self, slot: SlotId, pages: u16) {
         let Some([first, _]) = self.slots.get(u64::from(slot.0)) else {
             return;
         };
         let pages = u64::from(pages) << PAGES_SHIFT;
-        let set = |word| word & (!0 << GENERATION_SHIFT | QUEUED) | pages | State::Local as u64;
+        let set = |word| word & (!0 << GENERATION_SHIFT | QUEUED) | pages | SlotState::Local as u64;
         let _ = first.fetch_update(AcqRel, Acquire, |word| Some(set(word)));
         self.enqueue(slot);
     }
@@ -162,7 +185,7 @@ impl Table {
     }
 
     /// Takes the slot out of the queue that was saved first of those that are still local. It is moving from now on.
-    pub(crate) fn take_oldest(&self) -> Option<(SlotId, SlotWord)> {
+    pub fn take_oldest(&self) -> Option<(SlotId, SlotWord)> {
         let mut queue = self.queue.lock();
         loop {
             let index = queue.head.checked_sub(1)?;
@@ -173,8 +196,8 @@ impl Table {
             }
             let word = first.fetch_and(!QUEUED, AcqRel) & !QUEUED;
             let found = SlotWord(word);
-            let moving = found.with_state(State::Moving);
-            let is_taken = found.state() == State::Local
+            let moving = found.with_state(SlotState::Moving);
+            let is_taken = found.state() == SlotState::Local
                 && first
                     .compare_exchange(word, moving.0, AcqRel, Acquire)
                     .is_ok();
@@ -184,34 +207,49 @@ impl Table {
         }
     }
 
+    /// Gives a slot that was taken, and is still as `word` says, back to the store in front: its turn is the next.
+    pub fn put_back(&self, slot: SlotId, word: SlotWord) {
+        if self.change(slot, word, SlotState::Local).is_none() {
+            return;
+        }
+        let Some([first, second]) = self.slots.get(u64::from(slot.0)) else {
+            return;
+        };
+        let mut queue = self.queue.lock();
+        if first.fetch_or(QUEUED, AcqRel) & QUEUED != 0 {
+            return;
+        }
+        let this = u64::from(slot.0) + 1;
+        second.store(queue.head, Release);
+        queue.head = this;
+        if queue.tail == 0 {
+            queue.tail = this;
+        }
+    }
+
     /// Changes the state of a slot that is still as `word` says. The answer is what it is now, if so.
-    pub(crate) fn change(&self, slot: SlotId, word: SlotWord, state: State) -> Option<SlotWord> {
+    pub fn change(&self, slot: SlotId, word: SlotWord, state: SlotState) -> Option<SlotWord> {
         let [first, _] = self.slots.get(u64::from(slot.0))?;
         let next = word.with_state(state);
         let changed = first.compare_exchange(word.0, next.0, AcqRel, Acquire);
         changed.is_ok().then_some(next)
     }
 
-    /// The place of a slot that is remote. The caller holds the lock of the objects.
-    pub(crate) fn spot(&self, slot: SlotId) -> Spot {
+    /// The place behind of a slot that is remote.
+    pub fn place(&self, slot: SlotId) -> u64 {
         let entry = self.slots.get(u64::from(slot.0));
-        let word = entry.map_or(0, |[_, second]| second.load(Acquire));
-        Spot {
-            object: (word >> 32) as u32,
-            chunk: word as u32,
-        }
+        entry.map_or(0, |[_, second]| second.load(Acquire))
     }
 
-    /// Sets the place of a slot that is settling or remote. The caller holds the lock of the objects.
-    pub(crate) fn set_spot(&self, slot: SlotId, spot: Spot) {
+    /// Sets the place behind of a slot that is settling or remote.
+    pub fn set_place(&self, slot: SlotId, place: u64) {
         if let Some([_, second]) = self.slots.get(u64::from(slot.0)) {
-            let word = u64::from(spot.object) << 32 | u64::from(spot.chunk);
-            second.store(word, Release);
+            second.store(place, Release);
         }
     }
 
     /// Ends what the slot holds if it is still as `word` says. The next use of its number is another generation.
-    pub(crate) fn end(&self, slot: SlotId, word: SlotWord) -> bool {
+    pub fn end(&self, slot: SlotId, word: SlotWord) -> bool {
         let Some([first, _]) = self.slots.get(u64::from(slot.0)) else {
             return false;
         };
@@ -222,13 +260,14 @@ impl Table {
             .is_ok()
     }
 
-    pub(crate) fn ram_bytes(&self) -> u64 {
+    /// The most RAM that the table takes.
+    pub fn ram_bytes(&self) -> u64 {
         self.slots.ram_bytes()
     }
 }
 
-/// Waits a moment for another thread, which needs microseconds: awake at first, then asleep.
-pub(crate) fn pause(tries: &mut u32) {
+/// Waits a moment for another thread, which needs microseconds: awake at first, then asleep. `tries` counts the calls.
+pub fn wait_for_mover(tries: &mut u32) {
     *tries += 1;
     if *tries < 100 {
         std::hint::spin_loop();
@@ -254,8 +293,8 @@ mod tests {
         /// Against a naive queue: slots are taken in the order in which they were saved, none twice, and none that was
         /// released. A number that is used again while it still waits keeps its turn.
         #[test]
-        fn slots_leave_in_the_order_in_which_they_came(work in prop::collection::vec((0u8..4, 0u32..12), 1..300)) {
-            let table = Table::new().unwrap();
+        fn slots_leave_in_the_order_in_which_they_came(work in prop::collection::vec((0u8..5, 0u32..12), 1..300)) {
+            let table = SlotPlaces::new().unwrap();
             let mut queue: VecDeque<u32> = VecDeque::new();
             let mut local = [false; 12];
             for (act, number) in work {
@@ -263,7 +302,7 @@ mod tests {
                 prop_assert!(table.make_room(slot));
                 let word = table.word(slot);
                 match act {
-                    0 | 1 => if word.state() == State::Empty {
+                    0 | 1 => if word.state() == SlotState::Empty {
                         table.saved(slot, 3);
                         local[number as usize] = true;
                         if !queue.contains(&number) {
@@ -271,7 +310,7 @@ mod tests {
                         }
                     },
                     2 => {
-                        let ends = word.state() != State::Empty;
+                        let ends = word.state() != SlotState::Empty;
                         prop_assert!(!ends || table.end(slot, word));
                         prop_assert!(!ends || table.word(slot).generation() == word.generation() + 1);
                         local[number as usize] = false;
@@ -285,8 +324,11 @@ mod tests {
                         };
                         let taken = table.take_oldest();
                         prop_assert_eq!(taken.map(|(slot, _)| slot.0), expected);
-                        if let Some((slot, word)) = taken {
-                            prop_assert_eq!((word.state(), word.pages()), (State::Moving, 3));
+                        if act == 4 && let Some((slot, word)) = taken {
+                            table.put_back(slot, word);
+                            queue.push_front(slot.0);
+                        } else if let Some((slot, word)) = taken {
+                            prop_assert_eq!((word.state(), word.pages()), (SlotState::Moving, 3));
                             prop_assert!(table.word(slot).is_like(word));
                             local[slot.0 as usize] = false;
                         }
@@ -299,7 +341,7 @@ mod tests {
     /// A slot that was released and used again while it was being sent is another one: what was sent is not its.
     #[test]
     fn what_was_sent_of_an_earlier_use_is_not_taken_for_the_slot() {
-        let table = Table::new().unwrap();
+        let table = SlotPlaces::new().unwrap();
         let slot = SlotId(5);
         assert!(table.make_room(slot));
         table.saved(slot, 1);
@@ -307,7 +349,7 @@ mod tests {
         assert!(table.end(slot, moving));
         table.saved(slot, 1);
         let (_, again) = table.take_oldest().unwrap();
-        assert_eq!(table.change(slot, moving, State::Settling), None);
-        assert!(table.change(slot, again, State::Settling).is_some());
+        assert_eq!(table.change(slot, moving, SlotState::Settling), None);
+        assert!(table.change(slot, again, SlotState::Settling).is_some());
     }
 }

@@ -1,0 +1,208 @@
+//! The store beyond the machine, which this process keeps for all the programs of a run.
+//!
+//! A program under a budget has no client of HTTP in it. It hands what fits neither into its RAM nor into its file to
+//! this process, over shared memory (`millpond-relay`), and this process packs, seals and sends it
+//! (`millpond-remote`). Some MiB wait here until they are sent, compressed.
+//!
+//! What a program has left here is lost when this process ends. So `millpond run` stays as long as a process of the
+//! tree has memory here, also when the program itself has ended, and says so.
+
+use super::RunArgs;
+use std::ffi::OsString;
+
+#[cfg(feature = "remote")]
+use {
+    super::signals::Signals,
+    super::{StoreChoice, without_signals},
+    crate::print,
+    millpond_relay::{RelayError, Server},
+    millpond_remote::{RemoteConfig, RemoteOpenError, RemoteStore},
+    millpond_store::{CompressedRam, CompressedRamConfig, OpenError},
+    std::path::{Path, PathBuf},
+    std::sync::Arc,
+    std::time::Duration,
+};
+
+/// Bytes of RAM for slots that wait to be packed.
+#[cfg(feature = "remote")]
+const WAITING: u64 = 8 << 20;
+
+/// The least that a file may take; with less there is none.
+#[cfg(feature = "remote")]
+const LEAST_FILE: u64 = 16 << 20;
+
+/// Why the store beyond the machine cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum BeyondError {
+    /// This command was built without it.
+    #[cfg(not(feature = "remote"))]
+    #[error(
+        "this millpond has no store beyond the machine, which --store …,{0} asks for: take the packaged one, or build it \
+         with `cargo build --release -p millpond-cli --features remote`"
+    )]
+    LeftOut(String),
+    /// The store at the URL takes nothing.
+    #[cfg(feature = "remote")]
+    #[error(transparent)]
+    Remote(#[from] RemoteOpenError),
+    /// There is no memory for what waits to be sent.
+    #[cfg(feature = "remote")]
+    #[error(transparent)]
+    Waiting(#[from] OpenError),
+    /// The programs cannot be reached.
+    #[cfg(feature = "remote")]
+    #[error(transparent)]
+    Relay(#[from] RelayError),
+}
+
+impl BeyondError {
+    /// The exit status for this error.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            #[cfg(not(feature = "remote"))]
+            Self::LeftOut(_) => 2,
+            #[cfg(feature = "remote")]
+            Self::Remote(RemoteOpenError::Url(_)) => 2,
+            #[cfg(feature = "remote")]
+            _ => 125,
+        }
+    }
+}
+
+/// The store beyond the machine, and the way to it for the programs.
+#[cfg(feature = "remote")]
+pub(super) struct Beyond {
+    server: Server,
+    /// What the file of each process may take, if the user has not said it.
+    file_max: Option<u64>,
+}
+
+#[cfg(feature = "remote")]
+impl Beyond {
+    /// Opens the store, if one is asked for.
+    pub(super) fn open(args: &RunArgs) -> Result<Option<Self>, BeyondError> {
+        let Some(url) = &args.store.beyond else {
+            return Ok(None);
+        };
+        let url = url.parse().map_err(RemoteOpenError::Url)?;
+        let object_bytes = (args.ram / 32).clamp(512 << 10, 4 << 20) as usize;
+        let config = RemoteConfig {
+            max_bytes: args.remote_max,
+            object_bytes,
+            ahead_bytes: object_bytes,
+            ..RemoteConfig::new(url, WAITING)
+        };
+        let waiting = CompressedRam::new(CompressedRamConfig {
+            max_bytes: Some(WAITING),
+        })?;
+        // The threads that are started here must not take a signal that is to be handed on.
+        let server = without_signals(|| {
+            let store = RemoteStore::open(Box::new(waiting), config)?;
+            Server::start(Arc::new(store)).map_err(BeyondError::from)
+        })?;
+        Ok(Some(Self {
+            server,
+            file_max: usual_file_max(args),
+        }))
+    }
+
+    /// What the programs are told.
+    pub(super) fn variables(&self) -> Vec<(&'static str, OsString)> {
+        let mut variables = vec![("MILLPOND_RELAY", self.server.path().into())];
+        if let Some(bytes) = self.file_max {
+            variables.push(("MILLPOND_FILE_MAX", bytes.to_string().into()));
+        }
+        variables
+    }
+
+    /// Waits for processes that have memory here, until a signal asks for the end, and deletes the objects.
+    pub(super) fn end(self) {
+        let signals = Signals::take();
+        let mut told = false;
+        loop {
+            // Those that have just ended are left out after a look at them.
+            if self.server.owners().is_empty() {
+                return;
+            }
+            let ended = signals.wait(Duration::from_millis(200));
+            let owners = self.server.owners();
+            if owners.is_empty() {
+                return;
+            }
+            if ended.is_some_and(|arrived| is_an_end(arrived.signal)) {
+                print::say(format_args!(
+                    "the memory of {} beyond the machine is given up",
+                    processes(&owners)
+                ));
+                return;
+            }
+            if !told {
+                told = true;
+                std::thread::sleep(Duration::from_millis(1200));
+                let owners = self.server.owners();
+                if !owners.is_empty() {
+                    print::say(format_args!(
+                        "the program has ended; {} of it still need their memory beyond the machine, so `millpond run` \
+                         waits for them (^C ends it, and they lose that memory)",
+                        processes(&owners)
+                    ));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(feature = "remote")]
+fn is_an_end(signal: i32) -> bool {
+    [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT].contains(&signal)
+}
+
+#[cfg(feature = "remote")]
+fn processes(owners: &[u32]) -> String {
+    let numbers: Vec<String> = owners.iter().map(u32::to_string).collect();
+    let word = if owners.len() == 1 {
+        "process"
+    } else {
+        "processes"
+    };
+    format!("{word} {}", numbers.join(", "))
+}
+
+/// Half of what is free where the file will be: with another place behind it, a file need not fill the disk.
+#[cfg(feature = "remote")]
+fn usual_file_max(args: &RunArgs) -> Option<u64> {
+    if args.file_max.is_some() || args.store.local == StoreChoice::Zram {
+        return None;
+    }
+    let directory = match &args.store.local {
+        StoreChoice::File(Some(path)) if path.is_dir() => path.clone(),
+        StoreChoice::File(Some(path)) => path.parent().unwrap_or(path).to_owned(),
+        _ => std::env::var_os("TMPDIR").map_or_else(|| Path::new("/var/tmp").into(), PathBuf::from),
+    };
+    let free = rustix::fs::statvfs(&directory).ok()?;
+    let half = free.f_bavail.saturating_mul(free.f_frsize) / 2;
+    Some(if half < LEAST_FILE { 0 } else { half })
+}
+
+/// What stands in for the store in a command that was built without it.
+#[cfg(not(feature = "remote"))]
+pub(super) enum Beyond {}
+
+#[cfg(not(feature = "remote"))]
+impl Beyond {
+    pub(super) fn open(args: &RunArgs) -> Result<Option<Self>, BeyondError> {
+        match &args.store.beyond {
+            Some(url) => Err(BeyondError::LeftOut(url.clone())),
+            None => Ok(None),
+        }
+    }
+
+    pub(super) fn variables(&self) -> Vec<(&'static str, OsString)> {
+        match *self {}
+    }
+
+    pub(super) fn end(self) {
+        match self {}
+    }
+}

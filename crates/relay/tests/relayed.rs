@@ -1,0 +1,400 @@
+//! The store of a process with a server behind it: byte for byte, by several threads, across forks, beside processes
+//! that are killed, and with a server that refuses or ends.
+
+use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
+use millpond_core::{SlotId, SlotPart};
+use millpond_relay::{Relay, Relayed, Server};
+use millpond_store::{CompressedRam, CompressedRamConfig};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+const PAGE: usize = 4096;
+
+fn ram(max_bytes: u64) -> CompressedRam {
+    CompressedRam::new(CompressedRamConfig {
+        max_bytes: Some(max_bytes),
+    })
+    .unwrap()
+}
+
+/// What the server keeps, as the test looks at it.
+#[derive(Clone)]
+struct Far(Arc<Kept>);
+
+struct Kept {
+    inner: CompressedRam,
+    /// While it is set, nothing is taken.
+    refuses: AtomicBool,
+    /// Milliseconds that each save takes.
+    slow: AtomicU32,
+}
+
+impl Far {
+    fn new() -> Self {
+        Self(Arc::new(Kept {
+            inner: ram(512 << 20),
+            refuses: AtomicBool::new(false),
+            slow: AtomicU32::new(0),
+        }))
+    }
+
+    fn server(&self) -> Server {
+        Server::start(Arc::new(self.clone())).unwrap()
+    }
+
+    fn slots(&self) -> u64 {
+        self.0.inner.usage().slots
+    }
+
+    /// Waits until the server keeps nothing any more.
+    fn is_empty_soon(&self) -> bool {
+        let begin = Instant::now();
+        while self.slots() > 0 && begin.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.slots() == 0
+    }
+}
+
+impl Store for Far {
+    fn save(
+        &self,
+        slot: SlotId,
+        previous: Option<SlotPart>,
+        data: &[u8],
+    ) -> Result<Saved, SaveError> {
+        if self.0.refuses.load(SeqCst) {
+            return Err(SaveError::Full);
+        }
+        let slow = self.0.slow.load(SeqCst);
+        std::thread::sleep(Duration::from_millis(slow.into()));
+        self.0.inner.save(slot, previous, data)
+    }
+
+    fn load(&self, slot: SlotId, first_page: u16, out: &mut [u8]) -> Result<(), LoadError> {
+        self.0.inner.load(slot, first_page, out)
+    }
+
+    fn release(&self, slot: SlotId) {
+        self.0.inner.release(slot);
+    }
+
+    fn usage(&self) -> StoreUsage {
+        self.0.inner.usage()
+    }
+
+    fn after_fork_in_child(&self) -> Result<(), i32> {
+        Ok(())
+    }
+
+    fn before_fork(&self, _child: u64) {}
+
+    fn child_gone(&self, _child: u64) {}
+}
+
+/// A store with room for some MiB in front.
+fn relayed(server: &Server) -> Relayed {
+    const ROOM: u64 = 4 << 20;
+    let relay = Relay::open(&server.path()).unwrap();
+    Relayed::new(Box::new(ram(ROOM)), relay, ROOM).unwrap()
+}
+
+/// Bytes that do not compress and belong to this slot and this use of it.
+fn bytes(slot: u32, times: u32, pages: usize) -> Vec<u8> {
+    let mut state = u64::from(slot) << 32 | u64::from(times) | 1;
+    let words = (0..pages * PAGE / 8).flat_map(|_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_ne_bytes()
+    });
+    words.collect()
+}
+
+fn is_right(store: &Relayed, slot: u32, times: u32, pages: usize) -> bool {
+    let mut back = vec![0; pages * PAGE];
+    store.load(SlotId(slot), 0, &mut back) == Ok(()) && back == bytes(slot, times, pages)
+}
+
+#[test]
+fn what_does_not_fit_in_front_is_read_back_and_dies_with_its_release() {
+    let far = Far::new();
+    let server = far.server();
+    let store = relayed(&server);
+    for slot in 0..200 {
+        let data = bytes(slot, 0, 16);
+        assert_eq!(
+            store.save(SlotId(slot), None, &data),
+            Ok(Saved::Stored),
+            "{slot}"
+        );
+    }
+    assert!(far.slots() > 100 && store.beyond().bytes >= far.slots() * 16 * PAGE as u64);
+    for slot in 0..200 {
+        assert!(is_right(&store, slot, 0, 16), "{slot}");
+        // Each page by itself, and some together.
+        let mut part = vec![0; 4 * PAGE];
+        store.load(SlotId(slot), 12, &mut part).unwrap();
+        assert_eq!(part, bytes(slot, 0, 16)[12 * PAGE..]);
+        assert_eq!(
+            store.load(SlotId(slot), 13, &mut part),
+            Err(LoadError::Missing)
+        );
+    }
+    assert!(store.beyond().loads > 200);
+    (0..200).for_each(|slot| store.release(SlotId(slot)));
+    let mut page = vec![0; PAGE];
+    assert_eq!(store.load(SlotId(7), 0, &mut page), Err(LoadError::Missing));
+    store.move_away();
+    assert!(far.is_empty_soon());
+    assert_eq!((store.beyond().bytes, store.usage().slots), (0, 0));
+}
+
+/// Threads with slots of their own, of all lengths, that save, read and release at random.
+#[test]
+fn threads_that_save_read_and_release_beside_each_other() {
+    let far = Far::new();
+    let server = far.server();
+    let store = relayed(&server);
+    std::thread::scope(|scope| {
+        for thread in 0..4u32 {
+            let store = &store;
+            scope.spawn(move || {
+                let mut mine: HashMap<u32, (u32, usize)> = HashMap::new();
+                let mut chance = 88_172_645_463_325_252 + u64::from(thread);
+                for times in 0..1500 {
+                    chance ^= chance << 13;
+                    chance ^= chance >> 7;
+                    chance ^= chance << 17;
+                    let slot = thread * 64 + (chance >> 8) as u32 % 64;
+                    match mine.get(&slot).copied() {
+                        None => {
+                            let pages = 1 << ((chance >> 20) % 7);
+                            let data = bytes(slot, times, pages);
+                            if store.save(SlotId(slot), None, &data) == Ok(Saved::Stored) {
+                                mine.insert(slot, (times, pages));
+                            }
+                        }
+                        Some((times, pages)) if chance % 3 > 0 => {
+                            assert!(is_right(store, slot, times, pages), "{slot}");
+                        }
+                        Some(_) => {
+                            store.release(SlotId(slot));
+                            mine.remove(&slot);
+                        }
+                    }
+                    if times % 50 == 0 {
+                        store.move_away();
+                    }
+                }
+                for (slot, (times, pages)) in mine {
+                    assert!(is_right(store, slot, times, pages), "{slot}");
+                    store.release(SlotId(slot));
+                }
+            });
+        }
+    });
+    store.move_away();
+    assert!(far.is_empty_soon(), "{} slots are left", far.slots());
+}
+
+#[test]
+fn a_server_that_takes_nothing_is_a_full_store_until_it_takes_something() {
+    let far = Far::new();
+    let server = far.server();
+    let store = relayed(&server);
+    far.0.refuses.store(true, SeqCst);
+    let saved = |slot| store.save(SlotId(slot), None, &bytes(slot, 0, 16));
+    let kept = (0..200).take_while(|&slot| saved(slot).is_ok()).count() as u32;
+    assert!((20..100).contains(&kept), "{kept}");
+    assert_eq!(saved(kept), Err(SaveError::Full));
+    assert!((0..kept).all(|slot| is_right(&store, slot, 0, 16)));
+    far.0.refuses.store(false, SeqCst);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!((kept..200).all(|slot| saved(slot) == Ok(Saved::Stored)));
+    assert!((0..200).all(|slot| is_right(&store, slot, 0, 16)));
+}
+
+#[test]
+fn without_a_server_what_is_here_stays_and_what_was_there_is_an_error() {
+    let far = Far::new();
+    let server = far.server();
+    let store = relayed(&server);
+    for slot in 0..150 {
+        store.save(SlotId(slot), None, &bytes(slot, 0, 16)).unwrap();
+    }
+    let there = far.slots();
+    drop(server);
+    let begin = Instant::now();
+    let lost = (0..150)
+        .filter(|&slot| !is_right(&store, slot, 0, 16))
+        .count() as u64;
+    assert_eq!(lost, there);
+    assert_eq!(store.beyond().lost_loads, there);
+    // Nothing moves any more, and nothing waits.
+    let full = (150..300).any(|slot| store.save(SlotId(slot), None, &bytes(slot, 0, 16)).is_err());
+    assert!(full && begin.elapsed() < Duration::from_secs(20));
+    (0..300).for_each(|slot| store.release(SlotId(slot)));
+}
+
+/// Forks a child that does `work`, and answers the status of its end.
+fn in_child(store: &Relayed, number: u64, work: impl FnOnce() -> i32) -> libc::pid_t {
+    store.expect_child();
+    store.before_fork(number);
+    // SAFETY: the child calls nothing but what is under test and ends; no other thread of this process holds a lock
+    // that it needs, as the tests that fork run alone.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let status = match store.after_fork_in_child() {
+            Ok(()) => work(),
+            Err(_) => 99,
+        };
+        // SAFETY: the child ends here, without the handlers of its parent.
+        unsafe { libc::_exit(status) };
+    }
+    pid
+}
+
+fn status(pid: libc::pid_t) -> i32 {
+    let mut status = 0;
+    // SAFETY: the place is this thread's, and the child is this process's.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    if libc::WIFEXITED(status) {
+        libc::WEXITSTATUS(status)
+    } else {
+        128 + libc::WTERMSIG(status)
+    }
+}
+
+/// The tests that fork do so from a process that has no other test.
+fn alone(test: &str, body: impl FnOnce()) {
+    const NAME: &str = "RELAY_TEST_ALONE";
+    if std::env::var_os(NAME).is_some_and(|name| name == test) {
+        return body();
+    }
+    let this = std::env::current_exe().unwrap();
+    let ran = std::process::Command::new(this)
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .env(NAME, test)
+        .status()
+        .unwrap();
+    assert!(ran.success(), "{test}: {ran}");
+}
+
+/// The child reads what the parent had at the fork, whatever the parent lets go of meanwhile, and both go their ways.
+#[test]
+fn a_child_has_what_its_parent_had() {
+    alone("a_child_has_what_its_parent_had", || {
+        let far = Far::new();
+        let server = far.server();
+        let store = relayed(&server);
+        for slot in 0..150 {
+            store.save(SlotId(slot), None, &bytes(slot, 0, 16)).unwrap();
+        }
+        let child = in_child(&store, 1, || {
+            std::thread::sleep(Duration::from_millis(300));
+            let all = (0..150).all(|slot| is_right(&store, slot, 0, 16));
+            let more = (200..300).all(|slot| {
+                store.save(SlotId(slot), None, &bytes(slot, 1, 16)) == Ok(Saved::Stored)
+            });
+            let again = (200..300).all(|slot| is_right(&store, slot, 1, 16));
+            // It ends with slots of its own there.
+            i32::from(!(all && more && again))
+        });
+        (0..150).for_each(|slot| store.release(SlotId(slot)));
+        for slot in 0..150 {
+            store.save(SlotId(slot), None, &bytes(slot, 2, 16)).unwrap();
+        }
+        assert_eq!(status(child), 0);
+        store.child_gone(1);
+        assert!((0..150).all(|slot| is_right(&store, slot, 2, 16)));
+        (0..150).for_each(|slot| store.release(SlotId(slot)));
+        store.move_away();
+        assert!(far.is_empty_soon(), "{} slots are left", far.slots());
+    });
+}
+
+/// Children of children, several at a time, of which some are killed: in the end nothing is left at the server.
+#[test]
+fn nothing_is_left_of_processes_that_are_killed() {
+    alone("nothing_is_left_of_processes_that_are_killed", || {
+        let far = Far::new();
+        let server = far.server();
+        let store = relayed(&server);
+        for slot in 0..100 {
+            store.save(SlotId(slot), None, &bytes(slot, 0, 16)).unwrap();
+        }
+        for round in 0..3 {
+            let children: Vec<_> = (1..5u64)
+                .map(|number| {
+                    in_child(&store, round * 10 + number, || {
+                        let grandchild = in_child(&store, 1, || {
+                            i32::from(!(0..100).all(|slot| is_right(&store, slot, 0, 16)))
+                        });
+                        for slot in 100.. {
+                            let _ = store.save(SlotId(slot % 400 + 100), None, &bytes(slot, 1, 16));
+                            store.release(SlotId(slot % 400 + 100));
+                            if slot == 200 && status(grandchild) != 0 {
+                                return 1;
+                            }
+                        }
+                        0
+                    })
+                })
+                .collect();
+            std::thread::sleep(Duration::from_millis(700));
+            for (&child, number) in children.iter().zip(1..) {
+                // SAFETY: the child has not been waited for, so the number is still its own.
+                unsafe { libc::kill(child, libc::SIGKILL) };
+                assert_eq!(status(child), 128 + libc::SIGKILL);
+                store.child_gone(round * 10 + number);
+            }
+            assert!((0..100).all(|slot| is_right(&store, slot, 0, 16)));
+        }
+        (0..100).for_each(|slot| store.release(SlotId(slot)));
+        store.move_away();
+        assert!(far.is_empty_soon(), "{} slots are left", far.slots());
+    });
+}
+
+/// A child that is killed while the server works for it leaves its desk, and others use it. (The number of the slot that
+/// was being saved was once given back with the child's account, and the next slot of that number was refused.)
+#[test]
+fn desks_of_processes_that_are_killed_are_free_again() {
+    alone("desks_of_processes_that_are_killed_are_free_again", || {
+        let far = Far::new();
+        let server = far.server();
+        let store = relayed(&server);
+        for slot in 0..100 {
+            store.save(SlotId(slot), None, &bytes(slot, 0, 16)).unwrap();
+        }
+        far.0.slow.store(400, SeqCst);
+        for number in 1..5 {
+            let child = in_child(&store, number, || {
+                for slot in 100.. {
+                    let _ = store.save(SlotId(slot), None, &bytes(slot, 1, 16));
+                }
+                0
+            });
+            std::thread::sleep(Duration::from_millis(250));
+            // SAFETY: the child has not been waited for, so the number is still its own.
+            unsafe { libc::kill(child, libc::SIGKILL) };
+            status(child);
+            store.child_gone(number);
+        }
+        far.0.slow.store(0, SeqCst);
+        std::thread::sleep(Duration::from_secs(3));
+        for slot in 100..200 {
+            assert_eq!(
+                store.save(SlotId(slot), None, &bytes(slot, 0, 16)),
+                Ok(Saved::Stored)
+            );
+        }
+        assert!((0..200).all(|slot| is_right(&store, slot, 0, 16)));
+        (0..200).for_each(|slot| store.release(SlotId(slot)));
+        store.move_away();
+        assert!(far.is_empty_soon(), "{} slots are left", far.slots());
+    });
+}

@@ -221,19 +221,22 @@ fn memory_in_redis_is_what_it_was() {
     assert_eq!(total(&report, "remote_lost"), 0);
 }
 
-/// The shell ends at once; the process that it has left behind reads its memory later.
+/// The shell ends when the process that it leaves behind has filled its memory. That reads it later.
 #[test]
 fn a_process_that_outlives_the_program_keeps_its_memory() {
     let Some(here) = Here::new() else { return };
     let (objects, url) = here.objects();
     let out = here.directory.path().join("out");
-    let script = format!("{PYTHON} {WORK} late > {} &", out.display());
+    let full = here.directory.path().join("full");
+    let late = format!("{PYTHON} {WORK} late {}", full.display());
+    let until_full = format!("until [ -e {} ]; do sleep 0.1; done", full.display());
+    let script = format!("{late} > {} & {until_full}", out.display());
     let ran = output(here.run(&url, &["--report", "none"], &["/bin/sh", "-c", &script]));
     let said = String::from_utf8_lossy(&ran.stderr).into_owned();
     assert!(ran.status.success(), "{said}");
     assert!(said.contains("waits for them"), "{said}");
     let mut plain = here.command(PYTHON);
-    plain.args([WORK, "late"]);
+    plain.args([WORK, "late", "/dev/null"]);
     assert_eq!(fs::read(&out).unwrap(), output(plain).stdout, "{said}");
     assert_eq!(files_in(&objects), [] as [PathBuf; 0]);
 }

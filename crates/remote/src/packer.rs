@@ -386,7 +386,7 @@ impl Packer {
     fn rewrite(&self, slot: SlotId, word: SlotWord, from: Spot, spot: Spot) {
         let inner = &self.inner;
         let mut objects = inner.objects.lock();
-        if inner.table.word(slot).is_like(word) && inner.table.place(slot) == from.into() {
+        if inner.table.word(slot).is_like(word) && inner.table.place(slot) == u64::from(from) {
             let chunks = chunks_of(usize::from(word.pages()));
             objects.died(from, chunks);
             objects.born(spot, chunks);
@@ -495,7 +495,7 @@ impl Packer {
         let word = self.inner.table.word(slot);
         let lives = word.state() == SlotState::Remote && word.generation() == name.generation && {
             let _objects = self.inner.objects.lock();
-            self.inner.table.place(slot) == spot.into()
+            self.inner.table.place(slot) == u64::from(spot)
         };
         if !lives {
             return true;

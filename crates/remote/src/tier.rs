@@ -310,7 +310,7 @@ impl Inner {
                 return Ok(());
             }
             let mut objects = self.objects.lock();
-            if self.table.place(slot) != spot.into() {
+            if self.table.place(slot) != u64::from(spot) {
                 // It was rewritten meanwhile, and the old object was deleted.
                 continue;
             }

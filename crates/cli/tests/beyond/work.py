@@ -72,7 +72,8 @@ def children():
 
 def late():
     memory = filled(80)
-    time.sleep(4)
+    with open(sys.argv[2], "w"):
+        time.sleep(4)
     print(digest(memory))
 
 

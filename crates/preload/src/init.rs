@@ -5,7 +5,7 @@
 
 use crate::settings::{self, Settings, Store, strings};
 use crate::{
-    clone, descriptors, dlopen, exit, fork, guard, jemalloc, ksm, prctl, raw, record, report,
+    clone, code, descriptors, dlopen, exit, fork, guard, jemalloc, ksm, prctl, raw, record, report,
     rights, space, syscall, tell, unmanaged, vma,
 };
 use core::ffi::{c_char, c_int};
@@ -82,6 +82,7 @@ extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *
     guard::find();
     tell::find();
     ksm::leave();
+    code::find();
     let result = dlopen::find()
         .and(syscall::find())
         .and(prctl::find())

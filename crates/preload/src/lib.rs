@@ -31,6 +31,7 @@ mod ask;
 mod atfork;
 mod brk;
 mod clone;
+mod code;
 mod decay;
 mod descriptors;
 mod dlopen;

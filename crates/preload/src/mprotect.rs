@@ -5,7 +5,7 @@
 //! cannot be taken out either.
 
 use crate::vma::{self, Kind, PAGE, Range, Vmas};
-use crate::{raw, space};
+use crate::{code, raw, space};
 use core::ffi::{c_int, c_void};
 use rustix::io::Errno;
 
@@ -19,6 +19,9 @@ pub fn protect(addr: usize, len: usize, prot: i32, key: Option<i32>) -> Result<(
     let Some(end) = end.filter(|&end| !bad && space::overlaps(addr, end - addr)) else {
         if prot & !PROTECTIONS != 0 && space::contains(addr) {
             return Err(Errno::INVAL);
+        }
+        if prot & libc::PROT_WRITE != 0 {
+            code::becomes_writable(addr, len);
         }
         // SAFETY: the range is not the space's, or the kernel refuses the call.
         return unsafe { raw::mprotect(addr, len, prot, key) };

@@ -5,7 +5,7 @@
 //! is right.
 
 use crate::stack_switch::on_safe_stack;
-use crate::{decay, last_thread, space};
+use crate::{code, decay, last_thread, space};
 use core::sync::atomic::{AtomicPtr, Ordering::*};
 use millpond::Stats;
 use millpond::publish::{self, StorePeaks};
@@ -157,7 +157,9 @@ pub fn recount() {
 pub fn tick() {
     if let Some(space) = space::get() {
         let vm = space.stats().vm;
-        decay::tick(vm.pswpout + vm.pswpout_unchanged + vm.pswpout_zero);
+        let evicted = vm.pswpout + vm.pswpout_unchanged + vm.pswpout_zero;
+        decay::tick(evicted);
+        code::tick(evicted);
     }
     publish(State::Running);
     last_thread::tick();

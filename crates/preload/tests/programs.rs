@@ -162,6 +162,13 @@ fn the_programs_own_dontneed_is_done() {
     is_right("own_dontneed", &[]);
 }
 
+/// Code and constants that nobody uses leave the resident set while memory is short, and read as before; pages of them
+/// that the program has changed are its own.
+#[test]
+fn code_that_nobody_runs_leaves_the_resident_set() {
+    is_right("code_leaves", &[]);
+}
+
 /// Covers a fault of UMap: a file's offset is ignored.
 #[test]
 fn a_file_over_managed_memory_keeps_its_offset() {

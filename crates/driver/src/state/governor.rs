@@ -2,6 +2,7 @@
 
 use crate::state::children::out_of_the_way;
 use crate::state::config::Charge;
+use crate::state::file_room::FileRoom;
 use crate::state::store_share;
 use millpond_core::PageCount;
 use millpond_sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -53,6 +54,7 @@ pub struct Governor {
     set_by: AtomicU64,
     /// The store's share of the budget that the rest of the program leaves, in 1/[`store_share::WHOLE`].
     pub(crate) store_share: AtomicU32,
+    file_room: FileRoom,
     /// `/proc/self/statm`, opened once: reading it again costs about a microsecond.
     pub(crate) statm: Ranked<Option<OwnedFd>>,
 }
@@ -72,6 +74,7 @@ impl Governor {
             looks: AtomicU64::new(0),
             set_by: AtomicU64::new(0),
             store_share: AtomicU32::new(store_share::BEGIN),
+            file_room: FileRoom::default(),
             statm: Ranked::new(Rank::Figures, statm),
         }
     }
@@ -154,6 +157,7 @@ impl Governor {
         }
         self.peak.store(0, Ordering::Relaxed);
         self.others.store(0, Ordering::Relaxed);
+        self.file_room.forget();
     }
 
     /// Pages of the process that are not managed. Of its frames, `unhooked` may have left already.
@@ -165,12 +169,15 @@ impl Governor {
         others
     }
 
-    /// Resident pages of the process, as the kernel counts them.
+    /// Resident pages of the process, as the kernel counts them, and those that are kept free for pages of files.
     pub(crate) fn resident(&self) -> Option<u64> {
         let mut text = [0; 128];
         let n = rustix::io::pread(self.statm.lock().as_ref()?, &mut text, 0).ok()?;
         let text = std::str::from_utf8(&text[..n]).ok()?;
-        text.split(' ').nth(1)?.parse().ok()
+        let mut figures = text.split(' ').skip(1).map(str::parse::<u64>);
+        let (resident, of_files) = (figures.next()?.ok()?, figures.next()?.ok()?);
+        let now = self.since_begun(Instant::now());
+        Some(resident + self.file_room.kept(of_files, now))
     }
 }
 

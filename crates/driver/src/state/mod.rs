@@ -2,6 +2,7 @@
 
 pub(crate) mod children;
 pub mod config;
+pub(crate) mod file_room;
 pub(crate) mod files;
 pub(crate) mod governor;
 pub mod latency;

@@ -16,7 +16,7 @@
 mod unfixed;
 
 use crate::vma::{self, Kind, PAGE, Range, Vmas};
-use crate::{guard, init, jemalloc, raw, space};
+use crate::{code, guard, init, jemalloc, raw, space};
 use core::ffi::c_void;
 use libc::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_GROWSDOWN, MAP_HUGETLB, MAP_LOCKED,
@@ -107,6 +107,9 @@ fn map(request: Request) -> Result<usize, Errno> {
     };
     if request.is_fixed() {
         if !range.start.is_multiple_of(PAGE) || !space::overlaps(range.start, range.len()) {
+            if request.prot & PROT_WRITE != 0 {
+                code::becomes_writable(range.start, range.len());
+            }
             return request.to_kernel();
         }
         return vma::locked(move |vmas| vmas.map_fixed(request, range))

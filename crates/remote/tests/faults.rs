@@ -1,8 +1,7 @@
 //! Real servers that are disturbed: all that was saved comes back, and what cannot come in time says so.
 //!
-//! Redis is Debian's. The S3 server is moto's: OpenDAL signs each request, moto does not refuse a wrong signature.
-//! crates.io's s3s-fs would, but needs versions of other crates that OpenDAL cannot be built with. moto keeps its
-//! objects in memory, so it is frozen but not restarted.
+//! Redis is Debian's; `cluster.rs` has three of them as a cluster. The S3 server is moto's, which does not look at
+//! signatures here; `signatures.rs` has it look. moto keeps its objects in memory, so it is frozen but not restarted.
 
 mod common;
 #[path = "common/proxy.rs"]
@@ -10,9 +9,9 @@ mod proxy;
 #[path = "common/server.rs"]
 mod server;
 
-use common::{data, open, settings, wait_until};
+use common::{check, data, open, save, settings, wait_until};
 use millpond_core::SlotId;
-use millpond_core::port::{LoadError, SaveError, Store};
+use millpond_core::port::{LoadError, Store};
 use millpond_remote::{RemoteConfig, RemoteOpenError, RemoteStore, TimeLimits, clean};
 use proxy::{Disturbance, Proxy};
 use rustix::io::Errno;
@@ -20,30 +19,6 @@ use server::{Server, set_credentials};
 use std::time::Duration;
 
 const SLOTS: u32 = 240;
-
-/// Saves some slots, again and again where the store in front is full for now.
-fn save(store: &RemoteStore, slots: std::ops::Range<u32>) {
-    for slot in slots {
-        wait_until("a save succeeds", || {
-            match store.save(SlotId(slot), None, &data(slot, 16)) {
-                Ok(_) => true,
-                Err(SaveError::Full) => false,
-                Err(error) => panic!("{slot}: {error:?}"),
-            }
-        });
-    }
-}
-
-fn check(store: &RemoteStore, slots: impl Iterator<Item = u32>) {
-    for slot in slots {
-        let mut out = vec![0; 64 << 10];
-        assert_eq!(store.load(SlotId(slot), 0, &mut out), Ok(()), "slot {slot}");
-        assert!(
-            out == data(slot, 16),
-            "slot {slot} came back with other contents"
-        );
-    }
-}
 
 /// Fills and reads under each of `disturbances`.
 fn under_each(store: &RemoteStore, proxy: &Proxy, disturbances: &[Disturbance]) {

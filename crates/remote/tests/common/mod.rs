@@ -1,9 +1,11 @@
 //! What the tests of the tier share. Not every test uses all of it.
 #![allow(dead_code)]
 
-use millpond_core::port::Store;
+use millpond_core::SlotId;
+use millpond_core::port::{SaveError, Store};
 use millpond_remote::{RemoteConfig, RemoteStore, TimeLimits};
 use millpond_store::{CompressedRam, CompressedRamConfig};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -49,6 +51,31 @@ pub fn settings(url: &str, room: u64) -> RemoteConfig {
 
 pub fn open(config: RemoteConfig) -> RemoteStore {
     RemoteStore::open(local(config.local_room), config).unwrap()
+}
+
+/// Saves some slots, again and again where the store in front is full for now.
+pub fn save(store: &RemoteStore, slots: Range<u32>) {
+    for slot in slots {
+        wait_until("a save succeeds", || {
+            match store.save(SlotId(slot), None, &data(slot, 16)) {
+                Ok(_) => true,
+                Err(SaveError::Full) => false,
+                Err(error) => panic!("{slot}: {error:?}"),
+            }
+        });
+    }
+}
+
+/// Loads some slots, each of which must be as it was saved.
+pub fn check(store: &RemoteStore, slots: impl Iterator<Item = u32>) {
+    for slot in slots {
+        let mut out = vec![0; 64 << 10];
+        assert_eq!(store.load(SlotId(slot), 0, &mut out), Ok(()), "slot {slot}");
+        assert!(
+            out == data(slot, 16),
+            "slot {slot} came back with other contents"
+        );
+    }
 }
 
 /// All files below a directory, in order of their names.

@@ -15,36 +15,71 @@ pub struct Server {
     child: Child,
 }
 
-fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    listener.local_addr().unwrap().port()
+/// Ports at which nobody listens, each another one.
+fn free_ports<const N: usize>() -> [u16; N] {
+    let listeners = [(); N].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap().port())
 }
 
-/// Sets the credentials of S3 that clients read from the environment.
+fn free_port() -> u16 {
+    let [port] = free_ports();
+    port
+}
+
+/// Sets credentials of S3 that a server takes which looks at none.
 ///
 /// # Safety
 /// No other thread reads or writes the environment meanwhile.
 pub unsafe fn set_credentials() {
     // SAFETY: the caller's contract.
     unsafe {
-        std::env::set_var("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE");
-        std::env::set_var(
-            "AWS_SECRET_ACCESS_KEY",
+        set_key(
+            "AKIAIOSFODNN7EXAMPLE",
             "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
         );
+    }
+}
+
+/// Sets the access key of S3 that clients read from the environment.
+///
+/// # Safety
+/// No other thread reads or writes the environment meanwhile.
+pub unsafe fn set_key(id: &str, secret: &str) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        std::env::set_var("AWS_ACCESS_KEY_ID", id);
+        std::env::set_var("AWS_SECRET_ACCESS_KEY", secret);
     }
 }
 
 impl Server {
     /// Redis, which keeps what it has in `directory` over a restart. `None`, with a line, where there is none.
     pub fn redis(directory: &Path) -> Option<Self> {
-        let port = free_port();
+        Self::redis_with(free_port(), directory, &[])
+    }
+
+    /// Redis as a node of a cluster, with the port of its bus. The node has no slots, and knows of no other node.
+    pub fn redis_node(directory: &Path) -> Option<(Self, u16)> {
+        let [port, bus] = free_ports();
+        // No node is said to have failed while a test has it stopped for a moment.
+        let options = [
+            "--cluster-enabled yes",
+            "--cluster-node-timeout 10000",
+            "--cluster-announce-ip 127.0.0.1",
+            &format!("--cluster-port {bus}"),
+        ];
+        let node = Self::redis_with(port, directory, &options)?;
+        Some((node, bus))
+    }
+
+    fn redis_with(port: u16, directory: &Path, options: &[&str]) -> Option<Self> {
         let mut command = Command::new("redis-server");
         command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "yes"]);
         command
             .args(["--port", &port.to_string()])
             .arg("--dir")
-            .arg(directory);
+            .arg(directory)
+            .args(options.iter().flat_map(|option| option.split(' ')));
         Self::start(port, command, "redis-server (apt-get install redis-server)")
     }
 
@@ -59,12 +94,28 @@ impl Server {
 
     /// Makes moto's bucket `pond`, before signatures are asked for.
     pub fn make_bucket(&self) {
-        let port = self.port;
+        self.request("PUT /pond", "", "");
+    }
+
+    /// Makes a request of HTTP that nobody signs, and gives the answer, which must be that it was done. `headers` are
+    /// lines that end with `\r\n`.
+    pub fn request(&self, verb_and_path: &str, headers: &str, body: &str) -> String {
+        let (port, len) = (self.port, body.len());
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
-        write!(stream, "PUT /pond HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
+        let always =
+            format!("Host: 127.0.0.1:{port}\r\nContent-Length: {len}\r\nConnection: close\r\n");
+        write!(
+            stream,
+            "{verb_and_path} HTTP/1.1\r\n{always}{headers}\r\n{body}"
+        )
+        .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
-        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        assert!(
+            answer.starts_with("HTTP/1.1 200"),
+            "{verb_and_path}: {answer}"
+        );
+        answer
     }
 
     fn start(port: u16, mut command: Command, what: &str) -> Option<Self> {

@@ -55,7 +55,7 @@ pub(crate) fn begin(client: &Client, prefix: &str) -> Result<(), RemoteError> {
     let (tell, told) = std::sync::mpsc::channel();
     let path = path(prefix);
     client.spawn(|requests: Requests| async move {
-        let begun = requests.put(&path, contents(), Some(BEGIN)).await;
+        let begun = requests.put_first(&path, contents(), BEGIN).await;
         let goes_on = begun.is_ok() && tell.send(begun.clone()).is_ok();
         if !goes_on {
             // The caller may have given up.

@@ -4,8 +4,10 @@
 //! requests. So each attempt has a limit of time, and what fails is tried again after a pause that doubles, up to two
 //! seconds, and that chance makes up to a half longer, so that many processes do not come back at one moment.
 //!
-//! What an answer means is told apart in four ways:
+//! What an answer means is told apart in five ways:
 //!
+//! - *Refused*: the store does not take these credentials, or has no such request. Whoever opens something hears of it
+//!   at once. Later it counts as away, because credentials are renewed while a run lives.
 //! - *Away*: nothing was learned about the bytes. Reads try until their deadline, because a thread waits for them.
 //!   Writes try for as long as the store lives: what they carry is still in the store in front, nothing waits for
 //!   them, and nothing new is sent while they are not through.
@@ -21,10 +23,13 @@ use opendal::{Buffer, ErrorKind, Operator};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// First pause between two attempts.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
+/// First pause between two attempts. The simulator's are short, because its faults are many.
+const FIRST_PAUSE: Duration = match cfg!(test) {
+    false => Duration::from_millis(20),
+    true => Duration::from_micros(200),
+};
 /// Longest pause, before chance makes it longer.
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const LONGEST_PAUSE: Duration = Duration::from_millis(if cfg!(test) { 5 } else { 2000 });
 /// Attempts after which it is believed that bytes are lost or damaged.
 const BELIEVED: u32 = 3;
 
@@ -35,6 +40,12 @@ pub enum RemoteError {
     #[error("the remote store does not answer ({why})")]
     Away {
         /// What the last attempt met.
+        why: String,
+    },
+    /// The store answers, and refuses: asking again changes nothing before its settings, or those here, do.
+    #[error("the remote store refuses that ({why})")]
+    Refused {
+        /// What it answered.
         why: String,
     },
     /// The store answers, and has no such object: what was in it is lost.
@@ -85,6 +96,15 @@ pub(crate) struct Requests {
     pub(crate) health: std::sync::Arc<Health>,
 }
 
+/// What becomes of a request that the store refuses.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Refusals {
+    /// It has failed.
+    Believed,
+    /// It is made again, as after any other error.
+    Passing,
+}
+
 /// A pause that doubles.
 struct Pause(Duration);
 
@@ -122,7 +142,9 @@ impl Tries {
         match error {
             RemoteError::Lost { .. } => self.lost += 1,
             RemoteError::Damaged { .. } => self.damaged += 1,
-            RemoteError::Away { .. } | RemoteError::Changed { .. } => {}
+            RemoteError::Away { .. }
+            | RemoteError::Refused { .. }
+            | RemoteError::Changed { .. } => {}
         }
         let is_believed = self.lost >= BELIEVED || self.damaged >= BELIEVED;
         if is_believed || self.begun.elapsed() >= deadline {
@@ -135,6 +157,14 @@ impl Tries {
 
 pub(crate) fn why(error: &opendal::Error) -> String {
     format!("{}: {}", error.kind(), error.message())
+}
+
+/// Whether the store has understood a request and refuses it, as with wrong credentials.
+fn is_refusal(error: &opendal::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::PermissionDenied | ErrorKind::ConfigInvalid | ErrorKind::Unsupported
+    )
 }
 
 impl Requests {
@@ -154,10 +184,11 @@ impl Requests {
     }
 
     /// Makes a request that answers nothing until it is answered, or has not been for as long as `deadline`; without
-    /// one, until the future is dropped.
+    /// one, until the future is dropped. `refusals` says whether a refusal is believed at once.
     async fn repeat<R: Future<Output = Result<(), opendal::Error>>>(
         &self,
         deadline: Option<Duration>,
+        refusals: Refusals,
         request: impl Fn() -> R,
     ) -> Result<(), RemoteError> {
         let begun = Instant::now();
@@ -167,6 +198,9 @@ impl Requests {
                 self.health.answered();
                 return Ok(());
             };
+            if refusals == Refusals::Believed && is_refusal(&error) {
+                return Err(RemoteError::Refused { why: why(&error) });
+            }
             self.health.failed(&why(&error));
             if deadline.is_some_and(|deadline| begun.elapsed() >= deadline) {
                 return Err(RemoteError::Away { why: why(&error) });
@@ -175,16 +209,38 @@ impl Requests {
         }
     }
 
-    /// Writes an object. Without a deadline it is tried until the future is dropped.
+    /// Writes an object. Without a deadline it is tried until the future is dropped, also while the store refuses:
+    /// what the object carries is needed, and credentials are renewed elsewhere.
     pub(crate) async fn put(
         &self,
         path: &str,
         bytes: Buffer,
         deadline: Option<Duration>,
     ) -> Result<(), RemoteError> {
+        self.write(path, bytes, deadline, Refusals::Passing).await
+    }
+
+    /// Writes the first object of a run. A refusal is believed at once: whoever opens the store is there to hear it.
+    pub(crate) async fn put_first(
+        &self,
+        path: &str,
+        bytes: Buffer,
+        deadline: Duration,
+    ) -> Result<(), RemoteError> {
+        self.write(path, bytes, Some(deadline), Refusals::Believed)
+            .await
+    }
+
+    async fn write(
+        &self,
+        path: &str,
+        bytes: Buffer,
+        deadline: Option<Duration>,
+        refusals: Refusals,
+    ) -> Result<(), RemoteError> {
         let (operator, bytes) = (&self.operator, &bytes);
         let write = || async move { operator.write(path, bytes.clone()).await.map(drop) };
-        self.repeat(deadline, write).await
+        self.repeat(deadline, refusals, write).await
     }
 
     /// Reads a range of an object's bytes, and has `check` look at them.
@@ -295,15 +351,8 @@ impl Requests {
                 Ok(version) => return Ok(version),
                 Err(error) => error,
             };
-            let is_answer = matches!(
-                error.kind(),
-                ErrorKind::NotFound
-                    | ErrorKind::PermissionDenied
-                    | ErrorKind::IsADirectory
-                    | ErrorKind::ConfigInvalid
-                    | ErrorKind::Unsupported
-            );
-            if is_answer || begun.elapsed() >= limit {
+            let is_none = matches!(error.kind(), ErrorKind::NotFound | ErrorKind::IsADirectory);
+            if is_none || is_refusal(&error) || begun.elapsed() >= limit {
                 return Err(error);
             }
             pause.pass().await;
@@ -325,6 +374,7 @@ impl Requests {
                 answer => answer,
             }
         };
-        self.repeat(Some(self.limits.deadline), delete).await
+        let deadline = Some(self.limits.deadline);
+        self.repeat(deadline, Refusals::Passing, delete).await
     }
 }

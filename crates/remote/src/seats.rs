@@ -47,7 +47,7 @@ pub(crate) enum Fetched {
 impl From<RemoteError> for Fetched {
     fn from(error: RemoteError) -> Self {
         match error {
-            RemoteError::Away { .. } => Self::Away,
+            RemoteError::Away { .. } | RemoteError::Refused { .. } => Self::Away,
             RemoteError::Lost { .. } => Self::Lost,
             RemoteError::Damaged { .. } => Self::Damaged,
             RemoteError::Changed { .. } => Self::Changed,

@@ -20,6 +20,8 @@ mod objects;
 mod packer;
 mod requests;
 mod seats;
+#[cfg(test)]
+mod sim;
 mod tier;
 mod url;
 

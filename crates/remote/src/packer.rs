@@ -23,8 +23,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::task::AbortHandle;
 
-/// How long the thread rests when nobody wakes it.
-const REST: Duration = Duration::from_millis(500);
+/// How long the thread rests when nobody wakes it. In the simulator the store is away often, and never for long.
+const REST: Duration = Duration::from_millis(if cfg!(test) { 5 } else { 500 });
 /// Longest slot.
 const SLOT: usize = PAGE_SIZE << millpond_core::addr::MAX_ORDER;
 

@@ -29,6 +29,7 @@ use millpond_core::port::{
 use millpond_core::{PAGE_SIZE, SlotId, SlotPart};
 use millpond_store::{SlotPlaces, SlotState, SlotWord, wait_for_mover};
 use millpond_sync::{Condvar, Rank, Ranked};
+use opendal::Operator;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -183,9 +184,22 @@ impl RemoteStore {
         let mut run = [0; 16];
         fill_at_random(&mut run).map_err(std::io::Error::from)?;
         let key = RunKey::draw(run).map_err(std::io::Error::from)?;
-        let prefix = lease::prefix(&run);
+        let operator = config.url.operator()?;
+        Self::open_at(operator, &lease::prefix(&run), key, local, config)
+    }
+
+    /// Opens the store at `operator`, which is what the URL of the settings names, for a run whose objects' names begin
+    /// with `prefix`.
+    pub(crate) fn open_at(
+        operator: Operator,
+        prefix: &str,
+        key: RunKey,
+        local: Box<dyn Store>,
+        config: RemoteConfig,
+    ) -> Result<Self, RemoteOpenError> {
+        let prefix = prefix.to_owned();
         let requests = Requests {
-            operator: config.url.operator()?,
+            operator,
             limits: config.limits,
             health: Arc::new(Health::of_store()),
         };

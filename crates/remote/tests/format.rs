@@ -4,6 +4,7 @@ use millpond_remote::format::{
     CHUNK, ChunkName, Damaged, Decoder, Encoder, Pack, Packed, RunKey, TAG, UNIT, open_directory,
 };
 use proptest::prelude::*;
+use std::time::{Duration, Instant};
 
 fn key() -> RunKey {
     RunKey::of(&[7; 32], [9; 16])
@@ -184,4 +185,159 @@ fn a_chunk_takes_hardly_more_than_its_bytes() {
 fn the_key_is_not_shown() {
     let shown = format!("{:?} {:?}", key(), RunKey::draw([1; 16]).unwrap());
     assert_eq!(shown, "RunKey { .. } RunKey { .. }");
+}
+
+/// How long the mutations go on: MILLPOND_STRESS_SECS, or 3 seconds.
+fn stress_time() -> Duration {
+    let seconds = std::env::var("MILLPOND_STRESS_SECS").ok();
+    Duration::from_secs(seconds.and_then(|text| text.parse().ok()).unwrap_or(3))
+}
+
+/// Numbers that decide what a mutation does.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((bits ^ (bits >> 31)) % end.max(1) as u64) as usize
+    }
+
+    /// A length from short to long, each order of magnitude as often as the others.
+    fn length(&mut self, most: usize) -> usize {
+        let bits = self.below(usize::BITS as usize - most.leading_zeros() as usize + 1);
+        self.below((1 << bits).min(most + 1))
+    }
+}
+
+/// Changes `bytes` as somebody might who has `other` at hand: bits, words, pieces copied from elsewhere, cut or put in.
+fn mutate(bytes: &mut Vec<u8>, other: &[u8], dice: &mut Dice) {
+    let at = dice.below(bytes.len());
+    match dice.below(8) {
+        0 if !bytes.is_empty() => bytes[at] ^= 1 << dice.below(8),
+        1 if !bytes.is_empty() => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][dice.below(5)],
+        // Words that say how many there are of something.
+        2 if bytes.len() >= 16 => {
+            let value =
+                [0, 1, u32::MAX, 1 << 20, 1 << 31, dice.below(1 << 22) as u32][dice.below(6)];
+            let at = [12, bytes.len() - 16, at.min(bytes.len() - 4) & !3][dice.below(3)];
+            bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+        }
+        3 => bytes.truncate(at),
+        4 => {
+            let len = dice.length(300);
+            bytes.splice(at..at, std::iter::repeat_n(0, len));
+        }
+        5 => {
+            let len = dice.length(bytes.len() - at);
+            bytes.drain(at..at + len);
+        }
+        // The same place, or any, of the other.
+        6 if !other.is_empty() => {
+            let from = if dice.below(2) == 0 {
+                at.min(other.len() - 1)
+            } else {
+                dice.below(other.len())
+            };
+            let len = dice.length((other.len() - from).min(bytes.len() - at));
+            bytes[at..at + len].copy_from_slice(&other[from..from + len]);
+        }
+        _ => {
+            let len = dice.length(bytes.len() - at);
+            let piece = bytes[at..at + len].to_vec();
+            let to = dice.below(bytes.len() + 1);
+            bytes.splice(to..to, piece);
+        }
+    }
+}
+
+/// Chunks of all kinds and of some lengths, those of objects of one number alike in length.
+fn mixed(number: u64) -> Packed {
+    let chunks: Vec<Vec<u8>> = (0..5)
+        .map(|chunk| {
+            contents(
+                (chunk % 3) as u8,
+                [16, 16, 3, 1, 16][chunk],
+                number * 8 + chunk as u64,
+            )
+        })
+        .collect();
+    pack(number, &chunks)
+}
+
+/// Seeded mutations of whole objects, for as long as the stress time: the directory opens when not a byte that it names
+/// has changed its place, a chunk opens where it was and as it was, and nothing else does.
+#[test]
+fn mutated_objects_open_only_where_they_are_as_they_were() {
+    let objects = [mixed(1), mixed(2)];
+    let end = Instant::now() + stress_time();
+    let mut decoder = Decoder::new().unwrap();
+    let (mut seed, mut opened, mut refused) = (0, 0_u64, 0_u64);
+    while Instant::now() < end || seed < 200 {
+        seed += 1;
+        let mut dice = Dice(seed);
+        let (object, other) = (&objects[dice.below(2)], &objects[dice.below(2)]);
+        let mut bytes = object.bytes.clone();
+        (0..=dice.length(6)).for_each(|_| mutate(&mut bytes, &other.bytes, &mut dice));
+        if let Ok(entries) = open_directory(&key(), object.number, &bytes) {
+            assert_eq!(entries, object.entries, "seed {seed}");
+            assert_eq!(bytes.len(), object.bytes.len(), "seed {seed}");
+        }
+        for (index, entry) in object.entries.iter().enumerate() {
+            let at = |index: usize| object.places[index] as usize * UNIT;
+            let Some(sealed) = bytes.get(at(index)..at(index + 1)) else {
+                continue;
+            };
+            let is_same = *sealed == object.bytes[at(index)..at(index + 1)];
+            let mut sealed = sealed.to_vec();
+            let place = object.places[index];
+            let body = key().open(object.number, place, &entry.name, &mut sealed);
+            assert_eq!(body.is_ok(), is_same, "seed {seed}, chunk {index}");
+            if let Ok(body) = body {
+                let mut out = vec![0; [16, 16, 3, 1, 16][index] * 4096];
+                assert_eq!(decoder.decode(body, &mut out), Ok(()), "seed {seed}");
+            }
+            opened += u64::from(is_same);
+            refused += u64::from(!is_same);
+        }
+    }
+    assert!(
+        opened > 50 && refused > 50,
+        "{opened} opened, {refused} refused"
+    );
+}
+
+/// Seeded mutations of what is under a seal. No store can bring these, only a fault of the encoder's: no panic, and no
+/// byte beyond what was asked for.
+#[test]
+fn mutated_bodies_are_pages_or_an_error() {
+    let end = Instant::now() + stress_time();
+    let (mut encoder, mut decoder) = (Encoder::new().unwrap(), Decoder::new().unwrap());
+    let bodies: Vec<Vec<u8>> = (0..9)
+        .map(|number| {
+            encoder
+                .encode(&contents(
+                    number % 3,
+                    1 + usize::from(number),
+                    u64::from(number),
+                ))
+                .to_vec()
+        })
+        .collect();
+    let (mut seed, mut decoded) = (0, 0_u64);
+    while Instant::now() < end || seed < 200 {
+        seed += 1;
+        let mut dice = Dice(seed);
+        let mut body = bodies[dice.below(9)].clone();
+        let other = &bodies[dice.below(9)];
+        (0..dice.length(6)).for_each(|_| mutate(&mut body, other, &mut dice));
+        let pages = 1 + dice.below(16);
+        let mut out = vec![0x5a; (pages + 1) * 4096];
+        let asked = pages * 4096;
+        decoded += u64::from(decoder.decode(&body, &mut out[..asked]).is_ok());
+        assert!(out[asked..].iter().all(|&byte| byte == 0x5a), "seed {seed}");
+    }
+    assert!(decoded > 5, "{decoded} of {seed}");
 }

@@ -35,6 +35,8 @@ mod seal;
 
 pub use encode::{Decoder, Encoder};
 pub use pack::{ChunkEntry, Pack, Packed, open_directory};
+#[cfg(test)]
+pub(crate) use seal::Weakness;
 pub(crate) use seal::fill_at_random;
 pub use seal::{ChunkName, RunKey};
 

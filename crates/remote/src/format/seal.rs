@@ -23,10 +23,24 @@ pub struct ChunkName {
 /// The place where the directory of an object is said to be.
 const DIRECTORY: u32 = u32::MAX;
 
+/// What a test leaves out of the seals, to see that the simulator notices it.
+#[cfg(test)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Weakness {
+    /// Nothing.
+    None,
+    /// Seals do not say which object a chunk is in, nor how often the number of its slot was used before.
+    Nameless,
+    /// There are no seals.
+    Unsealed,
+}
+
 /// The key of one run and the run's name. `Debug` shows neither key nor cipher.
 pub struct RunKey {
     cipher: ChaCha20Poly1305,
     run: [u8; 16],
+    #[cfg(test)]
+    weakness: Weakness,
 }
 
 impl fmt::Debug for RunKey {
@@ -54,7 +68,38 @@ impl RunKey {
         Self {
             cipher: ChaCha20Poly1305::new(key.into()),
             run,
+            #[cfg(test)]
+            weakness: Weakness::None,
         }
+    }
+
+    /// A key whose seals lack something.
+    #[cfg(test)]
+    pub(crate) fn weakened(mut self, weakness: Weakness) -> Self {
+        self.weakness = weakness;
+        self
+    }
+
+    /// What the seal of a chunk says of it: all, unless a test leaves something out.
+    fn named(&self, object: u64, name: &ChunkName) -> (u64, ChunkName) {
+        #[cfg(test)]
+        if self.weakness == Weakness::Nameless {
+            let name = ChunkName {
+                generation: 0,
+                ..*name
+            };
+            return (0, name);
+        }
+        (object, *name)
+    }
+
+    /// Whether there are seals: always, outside of a test.
+    fn has_seals(&self) -> bool {
+        #[cfg(test)]
+        if self.weakness == Weakness::Unsealed {
+            return false;
+        }
+        true
     }
 
     /// Seals `body` in place as a chunk at `unit` of an object. The answer is the tag.
@@ -65,7 +110,8 @@ impl RunKey {
         name: &ChunkName,
         body: &mut [u8],
     ) -> [u8; TAG] {
-        let about = self.about_chunk(object, name, body.len());
+        let (object, name) = self.named(object, name);
+        let about = self.about_chunk(object, &name, body.len());
         self.seal_as(object, unit, &about, body)
     }
 
@@ -87,7 +133,8 @@ impl RunKey {
                 want: TAG,
             });
         };
-        let about = self.about_chunk(object, name, len);
+        let (object, name) = self.named(object, name);
+        let about = self.about_chunk(object, &name, len);
         self.open_as(object, unit, &about, sealed)
     }
 
@@ -134,6 +181,9 @@ impl RunKey {
     }
 
     fn seal_as(&self, object: u64, unit: u32, about: &[u8], bytes: &mut [u8]) -> [u8; TAG] {
+        if !self.has_seals() {
+            return [0; TAG];
+        }
         let sealed = self
             .cipher
             .encrypt_inout_detached(&nonce(object, unit), about, bytes.into());
@@ -153,6 +203,9 @@ impl RunKey {
         let Some((bytes, tag)) = sealed.split_last_chunk_mut::<TAG>() else {
             return Err(Damaged::Length { got, want: TAG });
         };
+        if !self.has_seals() {
+            return Ok(bytes);
+        }
         let tag = Tag::from(*tag);
         self.cipher
             .decrypt_inout_detached(&nonce(object, unit), about, (&mut *bytes).into(), &tag)

@@ -1,0 +1,193 @@
+//! What the simulated program does with its slots, and what each of them must hold.
+//!
+//! The model of the store is a table: for each slot the seed and the length of what was saved last. What a load brings
+//! must be that, byte for byte. A load may fail as long as the service misbehaves, and then it is asked for again.
+
+use super::faults::Dice;
+use crate::tier::RemoteStore;
+use millpond_core::port::{LoadError, SaveError, Saved, Store};
+use millpond_core::{PAGE_SIZE, SlotId};
+use rustix::io::Errno;
+
+/// How often a load is asked for until it must have come.
+const TRIES: usize = 30;
+
+/// The error of a load whose deadline has passed.
+pub(super) fn timed_out() -> LoadError {
+    LoadError::Io(Errno::TIMEDOUT.raw_os_error())
+}
+
+/// The error of a load from an object that the service has lost.
+pub(super) fn lost() -> LoadError {
+    LoadError::Io(Errno::NODATA.raw_os_error())
+}
+
+/// Pages that follow from `seed` alone. Every third of them becomes shorter when it is compressed.
+pub(super) fn contents(seed: u64, pages: usize) -> Vec<u8> {
+    let mut dice = Dice(seed);
+    let is_text = seed.is_multiple_of(3);
+    let mut word = || match (dice.next(), is_text) {
+        (word, true) => word % 50 + 1,
+        (word, false) => word,
+    };
+    (0..pages * PAGE_SIZE / 8)
+        .flat_map(|_| word().to_le_bytes())
+        .collect()
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Tally {
+    pub(super) loads: u64,
+    /// Loads that failed, and came when they were asked for again.
+    pub(super) errors: u64,
+    /// Loads that brought other bytes than were saved.
+    pub(super) wrong: u64,
+    /// Saves that found no room.
+    pub(super) full: u64,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, other: Self) {
+        self.loads += other.loads;
+        self.errors += other.errors;
+        self.wrong += other.wrong;
+        self.full += other.full;
+    }
+}
+
+/// What a program does.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Work {
+    /// Numbers of slots that one thread has.
+    pub(super) slots: usize,
+    /// The lengths of slots, in pages.
+    pub(super) pages: &'static [usize],
+    /// What one thread does.
+    pub(super) steps: u32,
+    pub(super) threads: u32,
+    /// Bytes of the store in front.
+    pub(super) room: u64,
+}
+
+/// A slot that holds something: what it was made of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    slot: SlotId,
+    seed: u64,
+    pages: usize,
+}
+
+impl Held {
+    pub(super) fn slot(self) -> SlotId {
+        self.slot
+    }
+
+    /// Loads the whole slot once. The answer says whether the bytes are right.
+    pub(super) fn load(self, store: &RemoteStore) -> Result<bool, LoadError> {
+        self.load_part(store, 0, self.pages)
+    }
+
+    fn load_part(self, store: &RemoteStore, first: usize, pages: usize) -> Result<bool, LoadError> {
+        let mut out = vec![0; pages * PAGE_SIZE];
+        store.load(self.slot, first as u16, &mut out)?;
+        let whole = contents(self.seed, self.pages);
+        Ok(out == whole[first * PAGE_SIZE..(first + pages) * PAGE_SIZE])
+    }
+}
+
+/// One thread of the program.
+struct Worker<'a> {
+    store: &'a RemoteStore,
+    work: Work,
+    number: u32,
+    dice: Dice,
+    held: Vec<Option<Held>>,
+    tally: Tally,
+}
+
+impl Work {
+    /// Does the work of the seed on all threads. The answer is what the slots hold in the end, and what came of it.
+    pub(super) fn run(self, seed: u64, store: &RemoteStore) -> (Vec<Held>, Tally) {
+        let done = std::thread::scope(|scope| {
+            let start = |number| {
+                scope.spawn(move || {
+                    let mut worker = Worker {
+                        store,
+                        work: self,
+                        number,
+                        dice: Dice(seed ^ (u64::from(number) << 32)),
+                        held: vec![None; self.slots],
+                        tally: Tally::default(),
+                    };
+                    (0..self.steps).for_each(|step| worker.step(step));
+                    (worker.held, worker.tally)
+                })
+            };
+            let threads: Vec<_> = (0..self.threads).map(start).collect();
+            let ended = threads.into_iter().map(|thread| thread.join().unwrap());
+            ended.collect::<Vec<_>>()
+        });
+        let mut all = Tally::default();
+        let mut held = Vec::new();
+        for (slots, tally) in done {
+            held.extend(slots.into_iter().flatten());
+            all.add(tally);
+        }
+        (held, all)
+    }
+}
+
+impl Worker<'_> {
+    fn step(&mut self, step: u32) {
+        let own = self.dice.below(self.held.len());
+        match self.held[own] {
+            None => self.held[own] = self.save(own, step),
+            Some(held) if self.dice.below(4) == 0 => {
+                self.store.release(held.slot);
+                self.held[own] = None;
+            }
+            Some(held) => self.load(held),
+        }
+    }
+
+    fn save(&mut self, own: usize, step: u32) -> Option<Held> {
+        let held = Held {
+            slot: SlotId(self.number * self.work.slots as u32 + own as u32),
+            seed: u64::from(step * self.work.threads + self.number) + 1,
+            pages: self.work.pages[self.dice.below(self.work.pages.len())],
+        };
+        let bytes = contents(held.seed, held.pages);
+        match self.store.save(held.slot, None, &bytes) {
+            Ok(saved) => {
+                assert_eq!(saved, Saved::Stored);
+                Some(held)
+            }
+            Err(SaveError::Full) => {
+                self.tally.full += 1;
+                None
+            }
+            Err(error) => panic!("{held:?}: {error:?}"),
+        }
+    }
+
+    /// Loads a part of a slot until it comes.
+    fn load(&mut self, held: Held) {
+        let first = self.dice.below(held.pages);
+        let pages = 1 + self.dice.below(held.pages - first);
+        self.tally.loads += 1;
+        for _ in 0..TRIES {
+            match held.load_part(self.store, first, pages) {
+                Ok(is_right) => {
+                    self.tally.wrong += u64::from(!is_right);
+                    return;
+                }
+                Err(error) if error == LoadError::Corrupt || error == timed_out() => {
+                    self.tally.errors += 1;
+                }
+                Err(error) => panic!("{held:?}: {error:?}"),
+            }
+        }
+        panic!("{held:?}: pages from {first} did not come in {TRIES} loads");
+    }
+}

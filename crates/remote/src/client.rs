@@ -25,6 +25,8 @@ pub(crate) struct Wanted {
     pub(crate) places: [u32; SLOT_CHUNKS + 1],
     /// The place behind the last chunk of the object.
     pub(crate) end: u32,
+    /// Whether the chunks have pages that are not wanted now.
+    pub(crate) is_part: bool,
 }
 
 struct Shared {
@@ -174,10 +176,16 @@ impl Shared {
         match read.await {
             Ok(mut all) => {
                 self.fetched.fetch_add(len, Relaxed);
-                let rest = all.split_off(units.len() * UNIT);
-                let beyond: Range<u32> = units.end..plan.end;
-                if !beyond.is_empty() {
-                    desk(with).ahead.keep(object, beyond, rest);
+                // The other pages of a chunk are likely to be wanted next, and the chunk is here.
+                let start = if wanted.is_part {
+                    units.start
+                } else {
+                    units.end
+                };
+                let rest = all.split_off((start - units.start) as usize * UNIT);
+                let kept: Range<u32> = start..plan.end;
+                if !kept.is_empty() {
+                    desk(with).ahead.keep(object, kept, rest);
                 }
                 Fetched::Here
             }

@@ -313,9 +313,12 @@ impl Inner {
             return Err(LoadError::Missing);
         }
         let (first_chunk, end_chunk) = (first / CHUNK_PAGES, chunks_of(end));
+        let end_page = (end_chunk * CHUNK_PAGES).min(usize::from(word.pages()));
+        let is_part = pages < end_page - first_chunk * CHUNK_PAGES;
         self.counters.loads.fetch_add(1, Relaxed);
         loop {
             let (spot, wanted) = self.find(slot, word, first_chunk, end_chunk)?;
+            let wanted = Wanted { is_part, ..wanted };
             let fetched = self.client.fetch(&wanted, |bytes| {
                 let start = (first - first_chunk * CHUNK_PAGES) * PAGE_SIZE;
                 out.copy_from_slice(&bytes[start..start + out.len()]);
@@ -376,6 +379,7 @@ impl Inner {
             count: found.len() - 1,
             places,
             end: object.end(),
+            is_part: false,
         };
         Ok((spot, wanted))
     }

@@ -66,6 +66,26 @@ fn all_comes_back_and_nothing_is_left() {
     assert_eq!(files_in(directory.path()), Vec::<std::path::PathBuf>::new());
 }
 
+/// Each page of a chunk that was touched by itself was a request for the whole chunk: a walk that touched every other
+/// page fetched each byte eight times.
+#[test]
+fn the_pages_of_a_chunk_are_fetched_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let url = format!("fs://{}", directory.path().display());
+    let store = open(settings(&url, 1 << 20));
+    fill(&store, 100);
+    let before = store.stats();
+    for first in (0..16).step_by(2) {
+        let mut page = vec![0; 4096];
+        store.load(SlotId(0), first as u16, &mut page).unwrap();
+        assert!(page == data(0, 16)[first * 4096..][..4096], "page {first}");
+    }
+    let after = store.stats();
+    assert_eq!(after.loads - before.loads, 8, "the first slot is far");
+    let bytes = after.fetched_bytes - before.fetched_bytes;
+    assert!((1..70_000).contains(&bytes), "{bytes} bytes were fetched");
+}
+
 #[test]
 fn the_longest_slots_come_back_by_any_part() {
     let store = open(settings("memory://", 8 << 20));

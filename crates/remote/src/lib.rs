@@ -2,7 +2,7 @@
 //!
 //! [`RemoteStore`] is a [`Store`](millpond_core::port::Store) that puts a remote one behind another store. What does
 //! not fit there any more is packed into objects ([`mod@format`]), sealed, and sent by a thread of its own through
-//! OpenDAL: to S3 and what speaks it, to Redis and what speaks it, to a directory. [`clean`] removes what runs have
+//! OpenDAL: to S3 and what speaks it, to Redis and what speaks it, to a directory. [`clean()`] removes what runs have
 //! left that were killed.
 //!
 //! [`ObjectReader`] reads objects that others put there, as the pages of regions.
@@ -10,6 +10,7 @@
 //! `docs/remote.md` says what both cost and promise.
 
 mod ahead;
+mod clean;
 mod client;
 pub mod format;
 mod health;
@@ -25,7 +26,7 @@ mod sim;
 mod tier;
 mod url;
 
-pub use lease::{CleanError, Cleaned, clean};
+pub use clean::{CleanError, Cleaned, LeftRun, RemovedRun, clean, clean_dry_run};
 pub use object::{MappedObject, ObjectConfig, ObjectError, ObjectReader};
 pub use requests::{RemoteError, TimeLimits};
 pub use tier::{PATIENCE, RemoteConfig, RemoteOpenError, RemoteStats, RemoteStore};

@@ -545,21 +545,29 @@ impl Packer {
 
 /// Deletes all objects of a run that ends, and last the one that says that it lives.
 pub(crate) fn delete_all(inner: &Arc<Inner>) {
-    let mut paths: Vec<String> = inner
-        .objects
-        .lock()
-        .numbers()
-        .into_iter()
-        .map(|number| inner.client.path(number))
-        .collect();
-    paths.push(lease::path(&inner.prefix));
+    let numbers = inner.objects.lock().numbers();
+    let objects: Vec<String> = numbers.into_iter().map(|n| inner.client.path(n)).collect();
+    let lease = lease::path(&inner.prefix);
+    // Where directories are things of their own, the empty ones go too, the inner one first.
+    let directories = match inner.config.url.is_directory() {
+        true => vec![format!("{}o/", inner.prefix), inner.prefix.clone()],
+        false => Vec::new(),
+    };
     let (tell, told) = std::sync::mpsc::channel();
-    let count = paths.len();
+    let count = objects.len() + 1;
     inner.client.spawn(|requests| async move {
-        for path in paths {
+        for path in objects {
             if requests.delete(&path).await.is_err() || tell.send(()).is_err() {
                 return;
             }
+        }
+        if requests.delete(&lease).await.is_ok() {
+            for directory in &directories {
+                // One with an object that was on its way stays, for the next cleaning.
+                let _ = requests.operator.delete(directory).await;
+            }
+            // The caller may have given up.
+            let _ = tell.send(());
         }
     });
     let until = Instant::now() + crate::client::LAST_REQUESTS;
@@ -571,7 +579,8 @@ pub(crate) fn delete_all(inner: &Arc<Inner>) {
         .count();
     if gone < count {
         eprintln!(
-            "millpond: {} objects of the run {} are left in the remote store, which does not answer: millpond_remote::clean removes what is left at {}",
+            "millpond: {} objects of the run {} are left in the remote store, which does not answer: `millpond remote \
+             clean {}` removes what is left",
             count - gone,
             inner.prefix,
             inner.config.url

@@ -234,10 +234,15 @@ impl RemoteUrl {
         self.service == Service::Memory
     }
 
+    /// Whether it is a directory, where directories are things of their own.
+    pub(crate) fn is_directory(&self) -> bool {
+        self.service == Service::Directory
+    }
+
     /// Whether it is a directory that is not there. [`operator`](Self::operator) makes it, which is not for those who
     /// only read.
     pub(crate) fn is_absent_directory(&self) -> bool {
-        self.service == Service::Directory && !Path::new(&self.root).is_dir()
+        self.is_directory() && !Path::new(&self.root).is_dir()
     }
 
     /// Opens the place, without asking it anything yet.

@@ -8,7 +8,7 @@ use millpond_core::SlotPart;
 use millpond_core::port::{
     LoadError, Recompress, Recompressed, SaveError, Saved, Store, StoreUsage,
 };
-use millpond_remote::{RemoteConfig, RemoteStore, clean};
+use millpond_remote::{RemoteConfig, RemoteStore, RemovedRun, clean, clean_dry_run};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -63,7 +63,8 @@ fn all_comes_back_and_nothing_is_left() {
     );
     wait_until("all objects are deleted", || store.stats().objects == 0);
     drop(store);
-    assert_eq!(files_in(directory.path()), Vec::<std::path::PathBuf>::new());
+    // Empty directories were left once.
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
 /// Each page of a chunk that was touched by itself was a request for the whole chunk: a walk that touched every other
@@ -350,13 +351,35 @@ fn only_what_dead_runs_left_is_cleaned() {
     std::fs::write(directory.path().join("of somebody else"), b"x").unwrap();
     let store = open(settings(&url, 1 << 20));
     fill(&store, 100);
-    let cleaned = clean(&url.parse().unwrap(), Duration::from_secs(3600)).unwrap();
-    let name = "millpond-run-0123456789abcdef0123456789abcdef/".to_owned();
-    assert_eq!(cleaned.removed, [(name, 1)]);
+    let (url, hour) = (url.parse().unwrap(), Duration::from_secs(3600));
+    let planned = clean_dry_run(&url, hour).unwrap();
+    assert!(dead.join("o/0000000000000000").exists() && dead.join("lease").exists());
+    let cleaned = clean(&url, hour).unwrap();
+    let removed = RemovedRun {
+        name: "millpond-run-0123456789abcdef0123456789abcdef/".to_owned(),
+        objects: 1,
+        bytes: 1,
+    };
+    assert_eq!(cleaned.removed, [removed]);
+    assert_eq!(planned.removed, cleaned.removed);
     assert_eq!(cleaned.left.len(), 1);
-    assert_eq!(cleaned.left[0].0, store.prefix());
+    assert_eq!(cleaned.left[0].name, store.prefix());
     assert!(!dead.exists() && directory.path().join("of somebody else").exists());
     (0..100).for_each(|slot| load(&store, slot).unwrap());
+}
+
+/// To look at a directory that is not there made it.
+#[test]
+fn a_directory_that_is_not_there_is_not_made_for_cleaning() {
+    let directory = tempfile::tempdir().unwrap();
+    let missing = directory.path().join("missing");
+    let url = format!("fs://{}", missing.display()).parse().unwrap();
+    let refused = clean(&url, Duration::from_secs(3600)).unwrap_err();
+    assert!(
+        refused.to_string().contains("no such directory"),
+        "{refused}"
+    );
+    assert!(!missing.exists());
 }
 
 #[test]

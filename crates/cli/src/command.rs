@@ -1,6 +1,6 @@
 //! The words of the command line, from which its help, its manual pages and its completions are made.
 
-use crate::{bench, doctor, help, metrics, record, replay, run, stat, top};
+use crate::{bench, doctor, help, metrics, record, remote, replay, run, stat, top};
 use clap::{Parser, Subcommand};
 
 /// Run a program in less RAM than it touches
@@ -29,6 +29,8 @@ pub enum Command {
     Metrics(metrics::MetricsArgs),
     /// Watch the programs that run under a budget, like top
     Top(top::TopArgs),
+    /// Look after stores beyond the machine, which hold the memory of programs
+    Remote(remote::RemoteArgs),
     /// Compare Millpond with the kernel on this machine, by `millpond-bench`
     #[command(disable_help_flag = true)]
     Bench(bench::BenchArgs),

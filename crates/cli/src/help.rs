@@ -72,8 +72,8 @@ fn words() -> Vec<&'static str> {
 }
 
 /// The commands, by name. They cannot be asked of [`Cli`] here, whose making asks for these words.
-const COMMANDS: [&str; 9] = [
-    "run", "doctor", "record", "replay", "stat", "metrics", "top", "bench", "help",
+const COMMANDS: [&str; 10] = [
+    "run", "doctor", "record", "replay", "stat", "metrics", "top", "remote", "bench", "help",
 ];
 
 /// The text about a word: of a command its help, of a topic its file, and of no word everything there is.

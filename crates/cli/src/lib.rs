@@ -1,5 +1,5 @@
-//! The parts of `millpond`: `run`, `record`, `replay`, `stat`, `top`, `metrics`, `doctor`, `help`, and what they share
-//! with `millpond-bench`.
+//! The parts of `millpond`: `run`, `record`, `replay`, `stat`, `top`, `metrics`, `remote`, `doctor`, `help`, and what
+//! they share with `millpond-bench`.
 
 pub mod bench;
 pub mod command;
@@ -13,6 +13,7 @@ pub mod numbers;
 pub mod page;
 pub mod print;
 pub mod record;
+pub mod remote;
 pub mod replay;
 pub mod run;
 pub mod sibling;

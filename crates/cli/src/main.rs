@@ -3,7 +3,7 @@
 
 use clap::Parser;
 use millpond_cli::command::{Cli, Command};
-use millpond_cli::{bench, doctor, help, metrics, print, record, replay, run, stat, top};
+use millpond_cli::{bench, doctor, help, metrics, print, record, remote, replay, run, stat, top};
 use std::error::Error;
 use std::process::ExitCode;
 
@@ -29,6 +29,7 @@ fn main() -> ExitCode {
         Command::Stat(args) => finish(stat::stat(&args), |_| 1),
         Command::Metrics(args) => finish(metrics::metrics(&args), |_| 1),
         Command::Top(args) => finish(top::top(&args), |_| 1),
+        Command::Remote(args) => finish(remote::remote(&args), remote::RemoteError::exit_code),
         Command::Bench(args) => finish(bench::bench(&args), bench::BenchError::exit_code),
         Command::Help(args) => finish(help::help(&args), |_| 1),
     }

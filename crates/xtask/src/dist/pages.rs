@@ -45,6 +45,7 @@ mod tests {
             "millpond-run",
             "millpond-stat",
             "millpond-doctor",
+            "millpond-remote-clean",
         ] {
             let page = fs::read_to_string(manual.join(format!("{command}.1"))).unwrap();
             assert!(page.contains(".SH SYNOPSIS"), "{command}");

@@ -1,0 +1,43 @@
+//! The age from which on a run counts as dead.
+
+use std::time::Duration;
+
+/// Below this age a run that lives would be taken for a dead one: it says once a minute that it lives, and may need
+/// some tries for it.
+const LEAST: Duration = Duration::from_secs(5 * 60);
+
+/// Parses a time such as `90m`, `12h`, `7d` or `1day 12h`.
+///
+/// # Errors
+/// When `text` is no time, or one that a run which lives may be silent for.
+pub fn parse(text: &str) -> Result<Duration, String> {
+    let age = humantime::parse_duration(text).map_err(|why| {
+        format!("`{text}` is no time ({why}); write a number with m, h or d, such as 90m or 7d")
+    })?;
+    if age < LEAST {
+        return Err(format!(
+            "`{text}` is less than 5 minutes; a run that lives may be silent for so long, and would lose memory"
+        ));
+    }
+    Ok(age)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_as_people_write_them() {
+        for (text, minutes) in [("5m", 5), ("90m", 90), ("12h", 720), ("1day 12h", 2160)] {
+            assert_eq!(parse(text), Ok(Duration::from_secs(minutes * 60)), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_time_or_too_short_is_named() {
+        for text in ["", "7", "d", "soon", "-1h", "4m 59s", "0s"] {
+            let refused = parse(text).unwrap_err();
+            assert!(refused.starts_with(&format!("`{text}`")), "{refused}");
+        }
+    }
+}

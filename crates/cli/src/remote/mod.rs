@@ -1,0 +1,99 @@
+//! `millpond remote`: what programs keep in stores beyond the machine (`docs/remote.md`).
+//!
+//! The clients of these stores take minutes to build, so the command has them by the cargo feature `remote` alone.
+//! Without it the words of the command line are the same, and the answer says how to get a command that has them.
+
+mod age;
+#[cfg(feature = "remote")]
+mod clean;
+
+use clap::{Args, Subcommand};
+use std::io;
+use std::time::Duration;
+
+/// `millpond remote`'s arguments.
+#[derive(Args, Debug)]
+pub struct RemoteArgs {
+    #[command(subcommand)]
+    command: RemoteCommand,
+}
+
+/// What can be done with a store beyond the machine.
+#[derive(Subcommand, Debug)]
+enum RemoteCommand {
+    /// Remove the objects that killed runs have left in a store
+    Clean(CleanArgs),
+}
+
+/// `millpond remote clean`'s arguments.
+#[derive(Args, Debug)]
+pub struct CleanArgs {
+    /// The store, as programs name it: s3://BUCKET/PREFIX?region=NAME or fs:///DIRECTORY. Credentials come from the
+    /// environment
+    #[arg(value_name = "URL")]
+    pub url: String,
+    /// Remove the objects of runs that have not said for so long that they live, such as 90m, 12h or 7d. A run says so
+    /// once a minute while it reaches the store. One that lives and finds its objects gone loses memory, so name a time
+    /// that no interruption lasts
+    #[arg(long, value_name = "DURATION", default_value = "1d", value_parser = age::parse)]
+    pub older_than: Duration,
+    /// Say what would be removed, and remove nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Why nothing was done with a store, or not everything.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoteError {
+    /// The command has no clients of stores.
+    #[error(
+        "this command was built without stores beyond the machine; `cargo install millpond-cli --features remote` \
+         makes one that has them"
+    )]
+    NotBuilt,
+    /// The URL names no store.
+    #[cfg(feature = "remote")]
+    #[error(transparent)]
+    Url(#[from] millpond_remote::UrlError),
+    /// The store was not cleaned, or not to the end.
+    #[cfg(feature = "remote")]
+    #[error(transparent)]
+    Clean(#[from] millpond_remote::CleanError),
+    /// The result cannot be printed.
+    #[error("cannot print the result: {0}")]
+    Print(#[from] io::Error),
+}
+
+impl RemoteError {
+    /// The exit status for this error: 2 for what another command line would mend, else 1.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::NotBuilt => 2,
+            #[cfg(feature = "remote")]
+            Self::Url(_) => 2,
+            #[cfg(feature = "remote")]
+            Self::Clean(_) => 1,
+            Self::Print(_) => 1,
+        }
+    }
+}
+
+/// Does what is asked for with a store.
+///
+/// # Errors
+/// When the command has no clients of stores, the store cannot be had, or nothing can be printed.
+pub fn remote(args: &RemoteArgs) -> Result<u8, RemoteError> {
+    let RemoteCommand::Clean(args) = &args.command;
+    clean_up(args)
+}
+
+#[cfg(feature = "remote")]
+fn clean_up(args: &CleanArgs) -> Result<u8, RemoteError> {
+    clean::clean(&args.url.parse()?, args.older_than, args.dry_run)
+}
+
+#[cfg(not(feature = "remote"))]
+fn clean_up(_args: &CleanArgs) -> Result<u8, RemoteError> {
+    Err(RemoteError::NotBuilt)
+}

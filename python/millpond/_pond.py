@@ -67,8 +67,13 @@ class Pond(Making, Opening, Local):
     store: where pages go that do not fit into the budget. "zram" is compressed RAM; "file" and
         "file:PATH" are a file; "auto" is compressed RAM first and then a file; "none" is no store.
         If no file can be made in TMPDIR, "auto" is the same as "zram", and a line on standard error
-        says so.
-    store_max: the most bytes that "zram" or "file" may take. 0 means that the library chooses.
+        says so. In "auto,URL" and "zram,URL" what these do not hold goes on to objects beyond the
+        machine, if the library was built with them. The URL is "s3://BUCKET/PREFIX?region=NAME",
+        "redis://HOST:PORT/DB" or "fs:///DIRECTORY". Credentials come from the environment.
+    store_max: the most bytes that "zram" or "file" may take, or the objects at a URL. 0 means that
+        the library chooses, and no limit for objects.
+    store_directory: the directory of the file of "auto,URL". None means TMPDIR, or /var/tmp.
+    store_file: the most bytes of that file, at least "4M". 0 means half of what is free there.
     order: a folio has 2^order pages. The order is "0" to "9", or "adaptive", which is chosen from
         the accesses, or "adaptive:N" with N as the largest.
     delivery: which thread resolves faults. With "handler" it is a thread of the pond. With
@@ -97,6 +102,8 @@ class Pond(Making, Opening, Local):
         *,
         store: str = "auto",
         store_max: Size = 0,
+        store_directory: Optional[str] = None,
+        store_file: Size = 0,
         order: str = "adaptive",
         delivery: str = "handler",
         address_space: Size = 0,
@@ -127,6 +134,8 @@ class Pond(Making, Opening, Local):
                 | (ENCRYPT if encrypt else 0)
                 | _BACKGROUND[background]
             ),
+            store_directory=text(store_directory, "a store_directory"),
+            store_file=parse(store_file, "a store_file"),
         )
         try:
             pointer = made("millpond_open", ctypes.byref(options))

@@ -54,6 +54,8 @@ class Options(Structure):
         ("lazyfree_max", c_uint64),
         ("publish", c_char_p),
         ("flags", c_uint32),
+        ("store_directory", c_char_p),
+        ("store_file", c_uint64),
     ]
 
 

@@ -34,6 +34,9 @@ class Errors(PondCase):
             (dict(ram="16M", delivery="pigeon"), ValueError, "pigeon"),
             (dict(ram="16M", background="maybe"), ValueError, "maybe"),
             (dict(ram="16M", store="file:\0"), ValueError, "zero character"),
+            (dict(ram="16M", store_file="4M"), ValueError, "for the file of auto,URL"),
+            (dict(ram="16M", store="s3://bucket"), ValueError, "write auto,URL"),
+            (dict(ram="16M", store_directory="/"), ValueError, "for the file of auto,URL"),
             (dict(ram="16M", store="file:/nowhere/at/all"), millpond.StoreError, "/nowhere/at"),
         ]:
             with self.subTest(options=options):

@@ -72,7 +72,7 @@ enum millpond_status {
     MILLPOND_OVER_BUDGET = 6,
     /* The system refused memory, a thread, or a permission. */
     MILLPOND_SYSTEM = 7,
-    /* The store cannot be opened. */
+    /* The store cannot be opened, or this library is built without such stores. */
     MILLPOND_STORE = 8,
     /* A volatile range overlaps the range, or the range was not marked as volatile. */
     MILLPOND_VOLATILE = 9,
@@ -126,9 +126,14 @@ struct millpond_options {
     uint64_t ram;           /* the budget, at least 16 MiB */
     const char *store;      /* "zram" is compressed RAM; "file" and "file:PATH" are a file; "auto" is compressed RAM
                                first and then a file; "none" is no store. Null means "auto". Where no file can be made
-                               in TMPDIR, "auto" is the same as "zram", and a line on standard error says so */
-    uint64_t store_max;     /* the most bytes that "zram" or "file" may take; 0 means that the library chooses. If
-                               `store` is null, a limit selects "zram" */
+                               in TMPDIR, "auto" is the same as "zram", and a line on standard error says so. In
+                               "auto,URL" and "zram,URL" what these do not hold goes on to objects beyond the machine,
+                               in libraries that are built with them. The URL is "s3://BUCKET/PREFIX?region=NAME",
+                               "redis://HOST:PORT/DB" or "fs:///DIRECTORY". Credentials come from the environment.
+                               docs/remote.md has the rest */
+    uint64_t store_max;     /* the most bytes that "zram" or "file" may take, or the objects at a URL; 0 means that the
+                               library chooses, and no limit for objects. If `store` is null, a limit selects
+                               "zram" */
     const char *order;      /* a folio has 2^order pages: "0" to "9", "adaptive" or "adaptive:9"; null means
                                "adaptive" */
     const char *delivery;   /* which thread resolves a fault: "in-thread" or "handler"; null means "in-thread" */
@@ -136,6 +141,8 @@ struct millpond_options {
     uint64_t lazyfree_max;  /* the most lazily freed bytes that stay in RAM; 0 means no limit of their own */
     const char *publish;    /* the name under which `millpond stat` shows the pond; null means that it does not */
     uint32_t flags;         /* values of enum millpond_flag, joined by `|` */
+    const char *store_directory; /* the directory of the file of "auto,URL"; null means TMPDIR, or /var/tmp */
+    uint64_t store_file;    /* the most bytes of that file, at least 4 MiB; 0 means half of what is free there */
 };
 
 /* Opens a pond: reserves addresses, opens the store and starts the pond's threads. */

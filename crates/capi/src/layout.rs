@@ -29,6 +29,7 @@ fn comparisons() -> String {
     );
     same!(code, Options as "millpond_options" {
         size, ram, store, store_max, order, delivery, address_space, lazyfree_max, publish, flags,
+        store_directory, store_file,
     });
     same!(code, Stats as "millpond_stats" {
         size, ram, resident, limbo, lazyfree, stored, store_bytes, store_ram, metadata, peak, pgfault, pgmajfault,

@@ -29,3 +29,4 @@ mod shrinker;
 mod sized;
 mod stats;
 mod status;
+mod store;

@@ -2,9 +2,9 @@
 
 use crate::sized::{self, Structure};
 use crate::status::{Failure, Status, answer, text};
-use millpond::{Delivery, Manager, ManagerBuilder, OnStoreFull, OrderPolicy, StoreKind};
+use crate::store::Wanted;
+use millpond::{Delivery, Manager, ManagerBuilder, OnStoreFull, OrderPolicy};
 use std::ffi::{c_char, c_int};
-use std::path::PathBuf;
 
 /// The type behind `millpond`.
 pub struct Pond {
@@ -25,6 +25,8 @@ pub struct Options {
     pub(crate) lazyfree_max: u64,
     pub(crate) publish: *const c_char,
     pub(crate) flags: u32,
+    pub(crate) store_directory: *const c_char,
+    pub(crate) store_file: u64,
 }
 
 // SAFETY: the structure holds numbers and pointers, the size first.
@@ -60,10 +62,11 @@ impl Options {
             ]
         };
         // SAFETY: the caller's contract.
-        let [delivery, publish] = unsafe {
+        let [delivery, publish, directory] = unsafe {
             [
                 text(self.delivery, "the delivery")?,
                 text(self.publish, "the name")?,
+                text(self.store_directory, "the store's directory")?,
             ]
         };
         let mut builder = Manager::builder().ram(self.ram).delivery(match delivery {
@@ -75,13 +78,14 @@ impl Options {
                 )));
             }
         });
-        let store_max = (self.store_max > 0).then_some(self.store_max);
-        match (store, store_max) {
-            // Where no store is named, or "auto" is, the default store may do without its file.
-            (None | Some("auto"), None) => {}
-            // A limit without a store is for compressed RAM: the default store takes no limit.
-            (None, limit) => builder = builder.store(store_kind("zram", limit)?),
-            (Some(store), limit) => builder = builder.store(store_kind(store, limit)?),
+        let wanted = Wanted {
+            name: store,
+            max_bytes: (self.store_max > 0).then_some(self.store_max),
+            directory,
+            file_bytes: self.store_file,
+        };
+        if let Some(kind) = wanted.kind()? {
+            builder = builder.store(kind);
         }
         if let Some(order) = order {
             builder = builder.order(order_policy(order)?);
@@ -125,31 +129,6 @@ impl Options {
         }
         Ok(builder)
     }
-}
-
-/// A store by its name: a name that `millpond run --store` takes, or none.
-fn store_kind(name: &str, max_bytes: Option<u64>) -> Result<StoreKind, Failure> {
-    let path = name.strip_prefix("file:").map(PathBuf::from);
-    let kind = match name {
-        "zram" => StoreKind::CompressedRam { max_bytes },
-        _ if name == "file" || path.is_some() => StoreKind::File {
-            path,
-            max_bytes,
-            force_tmpfs: false,
-        },
-        "auto" | "none" if max_bytes.is_some() => {
-            return Err(Failure::invalid(format!(
-                "the store `{name}` takes no .store_max: leave it 0, or choose zram or file"
-            )));
-        }
-        "none" => StoreKind::None,
-        _ => {
-            return Err(Failure::invalid(format!(
-                "`{name}` is no store; choose zram, auto, file, file:PATH or none"
-            )));
-        }
-    };
-    Ok(kind)
 }
 
 pub(crate) fn order_policy(text: &str) -> Result<OrderPolicy, Failure> {

@@ -28,10 +28,13 @@ fn prefix() -> Option<&'static Path> {
         let mut install = Command::new(Path::new(HERE).join("install"));
         install.arg(prefix.path()).env("CARGO_TARGET_DIR", target);
         // The library is built as a part of the workspace: by itself its dependencies would have other features.
-        install.env(
-            "CARGO_FLAGS",
-            "--quiet --workspace --exclude millpond-remote",
-        );
+        let features = if cfg!(feature = "remote") {
+            " --features millpond-capi/remote"
+        } else {
+            ""
+        };
+        let flags = format!("--quiet --workspace --exclude millpond-remote{features}");
+        install.env("CARGO_FLAGS", flags);
         succeeded(&install.output().unwrap(), "install");
         Some(prefix)
     });
@@ -74,7 +77,7 @@ fn run_with(source: &str, arguments: &[&str], temporary: Option<&Path>) -> Optio
     let prefix = prefix()?;
     let source = Path::new(HERE).join(source);
     let mut name = source.file_stem().unwrap().to_owned();
-    name.push(arguments.join("-"));
+    name.push(arguments.join("-").replace(['/', ':'], "-"));
     if temporary.is_some() {
         name.push("-elsewhere");
     }
@@ -141,6 +144,27 @@ fn without_a_place_for_a_file_it_is_compressed_ram_and_one_line() {
             line.contains("set TMPDIR to a directory on a disk"),
             "{line}"
         );
+    }
+}
+
+/// What neither the budget nor a small file holds comes back from a directory elsewhere, and nothing is left there. A
+/// library without such stores says so.
+#[test]
+fn memory_beyond_the_machine_comes_back() {
+    let (store, front) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let expected = if cfg!(feature = "remote") {
+        "came back"
+    } else {
+        "built without"
+    };
+    for local in ["auto", "zram"] {
+        let words = format!("{local},fs://{}", store.path().display());
+        let Some(output) = run_with("tests/c/remote.c", &[&words], Some(front.path())) else {
+            return;
+        };
+        let said = succeeded(&output, "remote.c");
+        assert!(said.contains(expected), "{said}");
+        assert_eq!(std::fs::read_dir(store.path()).unwrap().count(), 0);
     }
 }
 

@@ -23,6 +23,8 @@ mod phases;
 mod programs;
 mod programs_here;
 mod remap;
+#[cfg(feature = "remote")]
+mod remote;
 mod report;
 mod rounds;
 mod run;
@@ -70,6 +72,9 @@ enum BenchCommand {
     Free(free::FreeArgs),
     /// Read a file larger than the budget in place, beside the kernel's `mmap` and the device's own rate
     File(file::FileArgs),
+    /// Keep memory in a Redis and in an S3 server, beside what the services' own client moves
+    #[cfg(feature = "remote")]
+    Remote(remote::RemoteArgs),
     /// Run programs whose memory fits into the budget, under `millpond run` and by themselves
     Fits(fits::FitsArgs),
     /// Run a program of your own in less memory than it needs, by `millpond run`, beside swap to a file and to zram
@@ -125,6 +130,9 @@ enum WorkerCommand {
     Program(run::Job),
     /// Run one process of `file`
     File(file::Job),
+    /// Run one process of `remote`
+    #[cfg(feature = "remote")]
+    Remote(remote::Job),
     /// Run one process of `fits`
     #[command(subcommand)]
     Fits(fits::FitsWorker),
@@ -162,6 +170,8 @@ fn bench(command: &BenchCommand) -> Result<u8, BenchError> {
         BenchCommand::Remap(args) => remap::remap(args),
         BenchCommand::Free(args) => free::free(args),
         BenchCommand::File(args) => file::file(args),
+        #[cfg(feature = "remote")]
+        BenchCommand::Remote(args) => remote::remote(args),
         BenchCommand::Fits(args) => fits::fits(args),
         BenchCommand::Run(args) => run::run(args),
         BenchCommand::Programs(args) => programs::programs(args),
@@ -194,6 +204,8 @@ fn work(command: &WorkerCommand) -> Result<u8, BenchError> {
         WorkerCommand::Free(command) => free::work(command)?,
         WorkerCommand::Program(job) => say_measured(run::work(job))?,
         WorkerCommand::File(job) => say_measured(file::work(job))?,
+        #[cfg(feature = "remote")]
+        WorkerCommand::Remote(job) => say_measured(remote::work(job))?,
         WorkerCommand::Fits(command) => fits::work(command)?,
         WorkerCommand::Threads(job) => say_measured(threads::work(job))?,
         WorkerCommand::Start { sizes } => start::work(*sizes)?,

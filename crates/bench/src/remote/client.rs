@@ -1,0 +1,102 @@
+//! The client's side: objects of the size that Millpond's have, by OpenDAL's operator.
+
+use crate::error::Failure;
+use crate::remote::objects::{Objects, SENT_AT_ONCE};
+use crate::remote::report::Outcome;
+use crate::remote::work::Job;
+use opendal::Operator;
+use tokio::task::JoinSet;
+
+/// Puts the objects, gets them in order, and gets ranges of them at random.
+///
+/// # Errors
+/// When the service does not answer.
+pub fn work(job: &Job) -> Result<Outcome, Failure> {
+    // Millpond talks to a service by one thread.
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build()?;
+    runtime.block_on(move_objects(job, &job.url.operator()?))
+}
+
+async fn move_objects(job: &Job, operator: &Operator) -> Result<Outcome, Failure> {
+    let objects = Objects::new(job);
+    let clocks = job.start()?;
+    put(operator, objects).await?;
+    let fill = clocks.stop(objects.pages)?;
+
+    let mut wrong_pages = 0;
+    let clocks = job.start()?;
+    for object in 0..objects.count() {
+        let bytes = operator.read(&Objects::path(object)).await?.to_vec();
+        wrong_pages += objects.wrong(object, &bytes);
+    }
+    let read = clocks.stop(objects.pages)?;
+
+    let clocks = job.start()?;
+    for access in objects.at_random() {
+        let range = access.bytes.start as u64..access.bytes.end as u64;
+        let bytes = operator.read_with(&access.path).range(range).await?;
+        wrong_pages += u64::from(!access.is_right(&bytes.to_vec()));
+    }
+    let random = clocks.stop(objects.accesses)?;
+    for object in 0..objects.count() {
+        operator.delete(&Objects::path(object)).await?;
+    }
+    Ok(Outcome {
+        fill,
+        read,
+        random,
+        wrong_pages,
+        ..Outcome::default()
+    })
+}
+
+/// Puts all objects, as many at once as Millpond.
+async fn put(operator: &Operator, objects: Objects) -> Result<(), Failure> {
+    let mut sending = JoinSet::new();
+    for object in 0..objects.count() {
+        let bytes = objects.make(object);
+        if sending.len() == SENT_AT_ONCE
+            && let Some(sent) = sending.join_next().await
+        {
+            sent??;
+        }
+        let (operator, path) = (operator.clone(), Objects::path(object));
+        sending.spawn(async move { operator.write(&path, bytes).await.map(drop) });
+    }
+    while let Some(sent) = sending.join_next().await {
+        sent??;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::PAGE;
+    use crate::remote::Sizes;
+    use crate::remote::side::Side;
+
+    #[test]
+    fn objects_come_back_as_they_were_put_and_none_is_left() {
+        let directory = tempfile::tempdir().unwrap();
+        let url = format!("fs://{}", directory.path().display());
+        let job = Job {
+            side: Side::Client,
+            url: url.parse().unwrap(),
+            server: std::process::id() as i32,
+            sizes: Sizes {
+                budget_bytes: 16 << 20,
+                file_bytes: 0,
+                // Objects of 512 KiB, the last of which is shorter.
+                beyond_bytes: (1 << 20) + 3 * PAGE as u64,
+                accesses: 300,
+            },
+        };
+        let outcome = work(&job).unwrap();
+        assert_eq!(outcome.wrong_pages, 0);
+        assert!(outcome.fill.wall > 0.0 && outcome.random.wall > 0.0);
+        let left = std::fs::read_dir(directory.path().join("objects")).unwrap();
+        assert_eq!(left.count(), 0);
+    }
+}

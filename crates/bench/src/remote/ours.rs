@@ -1,0 +1,63 @@
+//! Millpond's side: a region that neither the budget nor the file in front holds.
+
+use crate::data::{self, Contents, PAGE};
+use crate::error::Failure;
+use crate::remote::report::Outcome;
+use crate::remote::work::Job;
+use millpond::{Advice, Delivery, Manager, StoreKind};
+
+/// Fills the region, reads what left first in order, and reads what left last at random.
+///
+/// # Errors
+/// When the process cannot get its memory, or the service does not answer.
+pub fn work(job: &Job) -> Result<Outcome, Failure> {
+    let (within, beyond) = (job.within(), job.beyond());
+    let store = StoreKind::Remote {
+        url: job.url.clone(),
+        directory: None,
+        file_bytes: job.sizes.file_bytes,
+        max_bytes: None,
+    };
+    let settings = Manager::builder().ram(job.sizes.budget_bytes).store(store);
+    let manager = settings.delivery(Delivery::InThread).build()?;
+    let mut region = manager.region((within + beyond) * PAGE)?;
+    let fill = |memory: &mut [u8], first: usize| {
+        for (number, page) in memory.chunks_exact_mut(PAGE).enumerate() {
+            Contents::Noise.fill(page, first + number);
+        }
+    };
+    let (front, rest) = region.as_mut_slice().split_at_mut(within * PAGE);
+    fill(front, 0);
+    let clocks = job.start()?;
+    fill(rest, within);
+    let filled = clocks.stop(beyond)?;
+
+    let mut wrong_pages = 0;
+    let memory = region.as_slice();
+    let clocks = job.start()?;
+    for page in 0..beyond {
+        wrong_pages += u64::from(!is_right(memory, page));
+    }
+    let read = clocks.stop(beyond)?;
+
+    // What was not read since it was filled is in the store alone: what was read has taken the budget and the file.
+    region.advise(0..memory.len(), Advice::Random)?;
+    let accesses = job.sizes.accesses as usize;
+    let far = data::random_pages(within.min(beyond), 7).take(accesses);
+    let clocks = job.start()?;
+    for page in far {
+        wrong_pages += u64::from(!is_right(memory, beyond + page));
+    }
+    let random = clocks.stop(accesses)?;
+    Ok(Outcome {
+        fill: filled,
+        read,
+        random,
+        wrong_pages,
+        ..Outcome::default()
+    })
+}
+
+fn is_right(memory: &[u8], page: usize) -> bool {
+    Contents::Noise.matches(&memory[page * PAGE..][..PAGE], page, 0)
+}

@@ -1,0 +1,166 @@
+//! The services: each on loopback, with nothing in it, and ended with the benchmark.
+
+use crate::error::{BenchError, Skip};
+use crate::programs_here;
+use crate::remote::Name;
+use crate::worker::unblock_signals;
+use rustix::process::Signal;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How long a service may take to listen: moto is a large program in Python.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The bucket that is made in an S3 server.
+const BUCKET: &str = "pond";
+/// Credentials of S3, which moto takes whatever they are.
+const CREDENTIALS: [(&str, &str); 2] = [
+    ("AWS_ACCESS_KEY_ID", "bench"),
+    ("AWS_SECRET_ACCESS_KEY", "bench"),
+];
+
+/// A service that runs. It is killed when the value is dropped, and by the kernel when the benchmark is killed.
+pub struct Server {
+    child: Child,
+    name: Name,
+    port: u16,
+    url: String,
+    /// The directory that it is in.
+    _directory: TempDir,
+}
+
+impl Server {
+    /// Starts a service, and waits until it listens.
+    ///
+    /// # Errors
+    /// When its program is not on this machine, which is a skip, or does not listen.
+    pub fn start(name: Name) -> Result<Self, BenchError> {
+        let program = program(name)?;
+        let directory = tempfile::tempdir().map_err(BenchError::Start)?;
+        let port = free_port().map_err(BenchError::Start)?;
+        let mut command = Command::new(program);
+        match name {
+            Name::Redis => command
+                .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+                .args(["--port", &port.to_string()]),
+            Name::S3 => command.args(["-H", "127.0.0.1", "-p", &port.to_string()]),
+        };
+        command.current_dir(directory.path()).stdin(Stdio::null());
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        // SAFETY: the closure makes system calls alone and neither allocates nor locks, as is required after a fork.
+        unsafe {
+            command.pre_exec(|| {
+                unblock_signals();
+                Ok(rustix::process::set_parent_process_death_signal(Some(
+                    Signal::KILL,
+                ))?)
+            });
+        }
+        let child = command.spawn().map_err(BenchError::Start)?;
+        let url = match name {
+            Name::Redis => format!("redis://127.0.0.1:{port}/0"),
+            Name::S3 => {
+                format!("s3://{BUCKET}/bench?endpoint=http://127.0.0.1:{port}&region=us-east-1")
+            }
+        };
+        let mut server = Self {
+            child,
+            name,
+            port,
+            url,
+            _directory: directory,
+        };
+        server.wait().map_err(BenchError::Start)?;
+        if name == Name::S3 {
+            server.make_bucket().map_err(BenchError::Start)?;
+        }
+        Ok(server)
+    }
+
+    /// The service as Millpond names it.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The process of the service.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// A command of this executable that has the service's credentials.
+    pub fn worker(&self) -> Command {
+        let mut worker = Command::new("/proc/self/exe");
+        match self.name {
+            Name::Redis => worker.env_remove("REDISCLI_AUTH"),
+            Name::S3 => worker.envs(CREDENTIALS).env_remove("AWS_SESSION_TOKEN"),
+        };
+        worker
+    }
+
+    fn wait(&mut self) -> io::Result<()> {
+        let until = Instant::now() + PATIENCE;
+        while TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_err() {
+            if let Some(status) = self.child.try_wait()? {
+                let name = self.name;
+                return Err(io::Error::other(format!("the {name:?} service: {status}")));
+            }
+            if Instant::now() > until {
+                let why = format!("the {:?} service does not listen", self.name);
+                return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+            }
+            sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    /// Makes the bucket, by the one request that needs no signature there.
+    fn make_bucket(&self) -> io::Result<()> {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let host = format!("127.0.0.1:{}", self.port);
+        let headers = "Content-Length: 0\r\nConnection: close";
+        write!(
+            stream,
+            "PUT /{BUCKET} HTTP/1.1\r\nHost: {host}\r\n{headers}\r\n\r\n"
+        )?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        match answer.starts_with("HTTP/1.1 200") {
+            true => Ok(()),
+            false => Err(io::Error::other(format!("moto makes no bucket: {answer}"))),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn program(name: Name) -> Result<PathBuf, Skip> {
+    match name {
+        Name::Redis => programs_here::find("redis-server"),
+        Name::S3 => match std::env::var_os("MOTO_SERVER") {
+            Some(named) => Ok(named.into()),
+            None => programs_here::find("moto_server").map_err(|Skip(why)| {
+                Skip(format!(
+                    "{why} by pip install 'moto[server]', or name it in MOTO_SERVER"
+                ))
+            }),
+        },
+    }
+}
+
+/// A port that is free when it is asked for; if another program takes it first, the service ends and says so.
+fn free_port() -> io::Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    Ok(listener.local_addr()?.port())
+}

@@ -6,7 +6,7 @@
 //!
 //! *Past the page cache.* A page that is in a frame needs no second copy in the page cache, which no budget holds. So
 //! the file is opened once more for direct reads; where the file system does not open it so, or refuses the first such
-//! read, reads go by the page cache. The kernel writes out what is new in the page cache before it reads directly.
+//! read, reads go by the page cache, and leave nothing there if the kernel can do that (`uncached.rs`). The kernel writes out what is new in the page cache before it reads directly.
 //! Large reads go through memory in one piece (`bounce.rs`).
 //!
 //! *Writes that fail.* A run of changed pages is one write. Should that fail, each page is written by itself, so that
@@ -21,6 +21,7 @@
 mod bounce;
 mod open;
 mod sums;
+mod uncached;
 
 pub use open::{Access, DataFile, DataFileError};
 
@@ -122,7 +123,8 @@ impl MappedFile {
         let cached = self.file.cached(table)?;
         let mut done = done;
         loop {
-            let more = fill_from(&cached, &mut out[done..], offset + done as u64)?;
+            let read = |out: &mut [u8], offset| self.file.read_uncached(&cached, out, offset);
+            let more = fill_by(read, &mut out[done..], offset + done as u64)?;
             done += more;
             if more == 0 || done == out.len() {
                 return Ok(done);
@@ -132,16 +134,20 @@ impl MappedFile {
 }
 
 impl MappedFile {
-    /// Reads past the page cache as [`fill_from`] does: a large read through memory in one piece, if some is free.
+    /// Reads past the page cache as [`fill_by`] does: a large read through memory in one piece, if some is free.
     fn fill_direct(&self, fd: &Usable<'_>, out: &mut [u8], offset: u64) -> Result<usize, Errno> {
         let bounce = self.bounce.as_ref().filter(|_| out.len() >= bounce::LEAST);
         let Some(mut part) = bounce.and_then(|bounce| bounce.take()) else {
-            return fill_from(fd, out, offset);
+            return fill_by(|out, offset| io::pread(fd, out, offset), out, offset);
         };
         let mut done = 0;
         for out in out.chunks_mut(part.bytes().len()) {
             let bytes = &mut part.bytes()[..out.len()];
-            let read = fill_from(fd, bytes, offset + done as u64)?;
+            let read = fill_by(
+                |out, offset| io::pread(fd, out, offset),
+                bytes,
+                offset + done as u64,
+            )?;
             out[..read].copy_from_slice(&bytes[..read]);
             done += read;
             if read < out.len() {
@@ -173,12 +179,17 @@ impl MappedFile {
         let aligned = bytes.as_ptr().addr().is_multiple_of(PAGE);
         let bytes = &bytes[(begin - at) as usize..(end - at) as usize];
         if let Some(direct) = self.file.direct(table).filter(|_| whole && aligned) {
-            match write_to(&direct, bytes, begin) {
+            match write_by(
+                |bytes, offset| io::pwrite(&direct, bytes, offset),
+                bytes,
+                begin,
+            ) {
                 Err(Errno::INVAL) => self.file.refuse_direct(),
                 written => return written.map_err(failed),
             }
         }
-        write_to(&cached, bytes, begin).map_err(failed)
+        let write = |bytes: &[u8], offset| self.file.write_uncached(&cached, bytes, offset);
+        write_by(write, bytes, begin).map_err(failed)
     }
 }
 
@@ -217,11 +228,15 @@ impl MappedFile {
     }
 }
 
-/// Writes all of `bytes`.
-fn write_to(fd: &Usable<'_>, bytes: &[u8], offset: u64) -> Result<(), Errno> {
+/// Writes all of `bytes` from `offset` on, by calls of `write`.
+fn write_by(
+    mut write: impl FnMut(&[u8], u64) -> Result<usize, Errno>,
+    bytes: &[u8],
+    offset: u64,
+) -> Result<(), Errno> {
     let mut done = 0;
     while done < bytes.len() {
-        match io::pwrite(fd, &bytes[done..], offset + done as u64) {
+        match write(&bytes[done..], offset + done as u64) {
             Ok(0) => return Err(Errno::IO),
             Ok(n) => done += n,
             Err(Errno::INTR) => {}
@@ -231,11 +246,15 @@ fn write_to(fd: &Usable<'_>, bytes: &[u8], offset: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Reads as much of `out` as the descriptor gives from `offset` on, until a read ends within a page.
-fn fill_from(fd: &Usable<'_>, out: &mut [u8], offset: u64) -> Result<usize, Errno> {
+/// Reads as much of `out` as there is from `offset` on, by calls of `read`, until one ends within a page.
+fn fill_by(
+    mut read: impl FnMut(&mut [u8], u64) -> Result<usize, Errno>,
+    out: &mut [u8],
+    offset: u64,
+) -> Result<usize, Errno> {
     let mut done = 0;
     while done < out.len() {
-        match io::pread(fd, &mut out[done..], offset + done as u64) {
+        match read(&mut out[done..], offset + done as u64) {
             Ok(0) => break,
             Ok(n) => done += n,
             Err(Errno::INTR) => continue,
@@ -317,6 +336,13 @@ impl Backing for MappedFile {
 
     fn ram_bytes(&self) -> u64 {
         self.bounce_bytes + self.sums.as_ref().map_or(0, Sums::ram_bytes)
+    }
+}
+
+#[cfg(test)]
+impl MappedFile {
+    fn drops_cache(&self) -> bool {
+        self.file.drops_cache()
     }
 }
 

@@ -46,6 +46,8 @@ pub struct DataFile {
     direct: Option<OwnedFd>,
     /// Whether such a read was refused: some file systems open a file for them and cannot do them.
     refused: AtomicBool,
+    /// Whether the system refused to drop what it has copied from the page cache, or to it.
+    keeps_cache: AtomicBool,
     access: Access,
 }
 
@@ -133,6 +135,7 @@ impl DataFile {
                     .map(out_of_the_way),
                 access,
                 refused: AtomicBool::new(false),
+                keeps_cache: AtomicBool::new(false),
                 fd,
             }),
             _ => Err(DataFileError::NotAFile { name: name() }),
@@ -182,6 +185,18 @@ impl DataFile {
     /// Notes that reads cannot pass by the page cache after all.
     pub(super) fn refuse_direct(&self) {
         self.refused.store(true, Ordering::Relaxed);
+    }
+}
+
+impl DataFile {
+    /// Whether reads and writes by way of the page cache leave nothing there, as far as is known (`uncached.rs`).
+    pub(super) fn drops_cache(&self) -> bool {
+        !self.keeps_cache.load(Ordering::Relaxed)
+    }
+
+    /// Notes that they do leave it there.
+    pub(super) fn refuse_to_drop_cache(&self) {
+        self.keeps_cache.store(true, Ordering::Relaxed);
     }
 }
 

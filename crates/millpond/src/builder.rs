@@ -183,10 +183,10 @@ impl StoreKind {
                     Some(path) => Location::File(path),
                 };
                 let config = FileStoreConfig {
-                    location,
                     max_bytes: *max_bytes,
                     force_tmpfs: *force_tmpfs,
                     encrypt,
+                    ..FileStoreConfig::at(location)
                 };
                 Box::new(FileStore::create(&config)?)
             }

@@ -3,7 +3,8 @@
 use rustix::io::Errno;
 use std::path::PathBuf;
 
-/// The reason why a store could not be opened. Nothing is left behind.
+/// The reason why a store could not be opened. Nothing is left behind but, where one of several files could not be
+/// had, empty files of the names that were given for the others.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -30,6 +31,14 @@ pub enum OpenError {
         bytes: u64,
         /// The smallest limit that is accepted.
         least: u64,
+    },
+    /// There are more files than a store can have.
+    #[error("{files} files are too many for a store: give {most} at most")]
+    TooManyFiles {
+        /// Number of files that were asked for.
+        files: usize,
+        /// The most files.
+        most: usize,
     },
     /// The directory cannot be opened.
     #[error("cannot open the directory {path} for the store's file ({errno}): name an existing directory you may write to", path = path.display())]

@@ -5,7 +5,7 @@
 //! - [`CompressedRam`]: LZ4 in an arena of its own, and zstd for what nobody wants while that is nearly full. This is
 //!   the usual store.
 //! - [`FileStore`]: an unlinked temporary file, or a file of a given name, with direct I/O where the file system has
-//!   it.
+//!   it; or several of them by their priorities.
 //! - [`Spill`]: compressed RAM until that is full, the file afterwards.
 //! - [`Null`]: no store; every save of anything but zeros answers `Full`.
 //!
@@ -50,7 +50,7 @@ mod zstd;
 
 pub use compressed_ram::{CompressedRam, CompressedRamConfig};
 pub use error::OpenError;
-pub use file::{FileStore, FileStoreConfig, IO_OF_STORE, Location};
+pub use file::{FileArea, FileStore, FileStoreConfig, IO_OF_STORE, Location};
 pub use mapped::{Access, DataFile, DataFileError, MappedFile};
 pub use null::Null;
 pub use pieces::{Entry, Pieces};

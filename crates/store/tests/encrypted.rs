@@ -16,9 +16,9 @@ const WORD: &[u8] = b"pond water, still";
 fn store(path: &Path, encrypt: bool) -> FileStore {
     let config = FileStoreConfig {
         location: Location::File(path.to_owned()),
-        max_bytes: None,
         force_tmpfs: true,
         encrypt,
+        ..FileStoreConfig::in_directory(path)
     };
     FileStore::create(&config).unwrap()
 }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Fill, contents, encrypted, file, ram};
+use common::{Fill, contents, encrypted, file, ram, two_files};
 use millpond_core::SlotId;
 use millpond_core::port::{Saved, Store};
 use millpond_store::Spill;
@@ -148,6 +148,7 @@ fn child_and_parent_keep_their_own() {
     let dir = tempfile::tempdir().unwrap();
     parent_and_child(&file(dir.path(), None));
     parent_and_child(&encrypted(dir.path(), None));
+    parent_and_child(&two_files(dir.path(), None));
     let awake = file(dir.path(), None);
     awake.stay_awake(true);
     parent_and_child(&awake);

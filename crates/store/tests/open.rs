@@ -12,9 +12,8 @@ use std::path::Path;
 fn at(path: &Path) -> FileStoreConfig {
     FileStoreConfig {
         location: Location::File(path.to_owned()),
-        max_bytes: None,
         force_tmpfs: true,
-        encrypt: false,
+        ..FileStoreConfig::in_directory(path)
     }
 }
 

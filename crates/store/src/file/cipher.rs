@@ -23,8 +23,9 @@
 //! Compressed sizes can be told from the file. Memory itself, and the machine's own swap if it has any, are not
 //! encrypted.
 
+use super::FILE_SHIFT;
 use super::alloc::FILE_BLOCK;
-use super::{GENERATION_SHIFT, GENERATIONS};
+use super::areas::FILES;
 use crate::random;
 use aes::Aes256;
 use aes::cipher::KeyInit;
@@ -81,8 +82,8 @@ impl Cipher {
 
 /// The number of a sector, which no other block of any file has.
 fn sector(file: usize, block: u64) -> u128 {
-    debug_assert!(file < GENERATIONS && block < 1 << GENERATION_SHIFT);
-    (file as u128) << GENERATION_SHIFT | u128::from(block)
+    debug_assert!(file < FILES && block < 1 << FILE_SHIFT);
+    (file as u128) << FILE_SHIFT | u128::from(block)
 }
 
 #[cfg(test)]

@@ -15,11 +15,13 @@
 //! once.
 
 use super::alloc::{Bits, LOOK_AT, next};
+use super::areas::{Area, number};
 use super::{FILE_BLOCK, FileStore};
+use rustix::fd::BorrowedFd;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use std::ops::Range;
-use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// Number of counts in each of which a block must have been too much.
 const LOOKS: u32 = 10;
@@ -161,21 +163,32 @@ impl Holes {
 }
 
 impl FileStore {
-    /// Gives a run of free blocks back to the file system. Returns whether there may be more.
+    /// Gives a run of free blocks back to the file system, of one file after the other. Returns whether there may be
+    /// more.
     pub(super) fn punch(&self) -> bool {
-        let Some(file) = self.file(self.own.load(Acquire)) else {
-            return false;
-        };
-        let Some(run) = self.blocks().begin_hole() else {
-            return false;
-        };
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        let (start, count) = (run.start, run.end - run.start);
-        let bytes = FILE_BLOCK as u64;
-        let gone = fallocate(file, flags, start * bytes, count * bytes).is_ok();
-        self.blocks().gone(gone);
-        gone
+        let at = self.hand.load(Relaxed);
+        let (area, file) = (&self.areas[at], number(self.own.load(Acquire), at));
+        if self.file(file).is_some_and(|file| punch(file, area)) {
+            return true;
+        }
+        // Each file is asked once for a run that it does not have: what is too much is counted once a second.
+        let next = (at + 1) % self.areas.len();
+        self.hand.store(next, Relaxed);
+        next != 0
     }
+}
+
+/// Gives a run of an area's free blocks back to the file system. Returns whether there may be more.
+fn punch(file: BorrowedFd<'_>, area: &Area) -> bool {
+    let Some(run) = area.blocks().begin_hole() else {
+        return false;
+    };
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let (start, count) = (run.start, run.end - run.start);
+    let bytes = FILE_BLOCK as u64;
+    let gone = fallocate(file, flags, start * bytes, count * bytes).is_ok();
+    area.blocks().gone(gone);
+    gone
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Opening the file, and moving bytes to and from it.
 
+use super::Location;
 use super::awake::Awake;
-use super::{FileStoreConfig, Location};
 use crate::error::OpenError;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags};
@@ -23,14 +23,17 @@ pub(crate) fn is_direct(fd: BorrowedFd<'_>) -> bool {
 ///
 /// # Errors
 /// The file cannot be created, is not empty, or lies on tmpfs and that is not forced.
-pub(crate) fn open(config: &FileStoreConfig) -> Result<(OwnedFd, OwnedFd), OpenError> {
-    let directory = open_directory(config.location.directory()?)?;
+pub(crate) fn open(
+    location: &Location,
+    force_tmpfs: bool,
+) -> Result<(OwnedFd, OwnedFd), OpenError> {
+    let directory = open_directory(location.directory()?)?;
     // The check comes before the file is made, so that a refusal leaves no file behind.
-    if !config.force_tmpfs && is_in_ram(&directory) {
-        let path = config.location.path().clone();
+    if !force_tmpfs && is_in_ram(&directory) {
+        let path = location.path().clone();
         return Err(OpenError::Tmpfs { path });
     }
-    let file = match &config.location {
+    let file = match location {
         Location::Directory(path) => {
             open_unnamed(directory.as_fd()).map_err(|errno| OpenError::Create {
                 path: path.clone(),

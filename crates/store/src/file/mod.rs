@@ -11,8 +11,12 @@
 //! saved, and the parent keeps them until the child is gone ([`alloc`]). Slots that the child saves go to a new file
 //! of its own; slots of the parent's that it releases are only forgotten. Its own children do the same, so a process
 //! holds a chain of files, up to [`GENERATIONS`]; a slot's place names the file that it is in.
+//!
+//! # Several files
+//! A store may have several files, each on a device of its own ([`areas`]).
 
 mod alloc;
+mod areas;
 mod awake;
 mod cipher;
 mod clusters;
@@ -31,6 +35,8 @@ use crate::image::{self, BLOCK, Image, MAX_SLOT};
 use crate::scratch::ScratchPool;
 use crate::slot_table::{Block, Kind, SlotTable};
 use alloc::{BlockMap, FILE_BLOCK};
+pub use areas::FileArea;
+use areas::{Area, FILES, NUMBER_BITS, generation_of, number};
 use awake::Awake;
 pub use awake::IO_OF_STORE;
 use cipher::Cipher;
@@ -39,10 +45,9 @@ pub(crate) use io::out_of_the_way;
 use millpond_core::SlotId;
 use millpond_core::SlotPart;
 use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
-use millpond_sync::{Held, Rank, Ranked};
 use page_sums::PageSums;
-use pending::{Medium, Pending};
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
+use pending::Pending;
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd};
 use rustix::io::Errno;
 use segments::{INDEX_BITS, Index, Segments};
 use std::num::NonZeroU32;
@@ -50,13 +55,12 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::*};
 
-/// The most files that a process may hold: its own, its parent's, and so on.
+/// The most processes whose files a process may hold: itself, its parent, and so on.
 const GENERATIONS: usize = 8;
-/// A place has the index of segments, if the block has one, in its highest bits, then the file's generation, then the
+/// A place has the index of segments, if the block has one, in its highest bits, then the file's number, then the
 /// block's number.
-const GENERATION_SHIFT: u32 = 36;
 const INDEX_SHIFT: u32 = u64::BITS - INDEX_BITS;
-const _: () = assert!(GENERATIONS <= 1 << (INDEX_SHIFT - GENERATION_SHIFT));
+const FILE_SHIFT: u32 = INDEX_SHIFT - NUMBER_BITS;
 /// The most bytes in a file for which no limit is set.
 const DEFAULT_MAX: u64 = 1 << 40;
 /// The bytes of the longest extent of a slot, and of the room that the compressor needs behind its last block.
@@ -108,17 +112,29 @@ pub struct FileStoreConfig {
     pub force_tmpfs: bool,
     /// Whether everything that is written is encrypted (AES-256-XTS), by a key that is nowhere but in this store.
     pub encrypt: bool,
+    /// The priority of this file among `more`.
+    pub priority: i16,
+    /// Further files, three at most. A file of a higher priority is used first; those of the same one take turns, by
+    /// 8 MiB. A file that is full, or that fails, leaves new slots to the others.
+    pub more: Vec<FileArea>,
 }
 
 impl FileStoreConfig {
-    /// Configures an unnamed file in `directory`, without a limit, not on tmpfs, not encrypted.
-    pub fn in_directory(directory: impl Into<PathBuf>) -> Self {
+    /// Configures one file, without a limit, not on tmpfs, not encrypted.
+    pub const fn at(location: Location) -> Self {
         Self {
-            location: Location::Directory(directory.into()),
+            location,
             max_bytes: None,
             force_tmpfs: false,
             encrypt: false,
+            priority: 0,
+            more: Vec::new(),
         }
+    }
+
+    /// Configures one unnamed file in `directory`, without a limit, not on tmpfs, not encrypted.
+    pub fn in_directory(directory: impl Into<PathBuf>) -> Self {
+        Self::at(Location::Directory(directory.into()))
     }
 }
 
@@ -137,53 +153,42 @@ pub struct FileStore {
     table: SlotTable,
     sums: Checksums,
     scratches: ScratchPool,
-    blocks: Ranked<BlockMap>,
     pending: Pending,
     clusters: Clusters,
     awake: Awake,
     page_sums: PageSums,
     segments: Segments,
     cipher: Cipher,
-    max_blocks: u64,
-    /// The directory for the files of forked children.
-    directory: OwnedFd,
-    /// The descriptors of all files, from the oldest ancestor's to this process's own, followed by -1.
-    files: [AtomicI32; GENERATIONS],
-    /// The index of this process's own file in `files`.
+    /// The files of this process by their priorities, the highest first.
+    areas: Vec<Area>,
+    /// The area that room is given back of next.
+    hand: AtomicUsize,
+    /// Number of blocks that were placed, by which areas of one priority take turns.
+    placed: AtomicU64,
+    /// The descriptors of all files by their [numbers](number), -1 where there is none.
+    files: [AtomicI32; FILES],
+    /// The generation of this process's own files.
     own: AtomicUsize,
     /// Number of file blocks of all slots, in whichever file they are.
     stored: AtomicU64,
-    /// The process that may empty the file at the end, if the file has a name.
-    owner: Option<rustix::process::Pid>,
-    path: PathBuf,
 }
 
 impl FileStore {
     /// The smallest limit: it holds one slot of the longest kind.
     pub const MIN_BYTES: u64 = 2 << 20;
 
-    /// Makes an empty store in a new file.
+    /// Makes an empty store in a new file, or in several.
     ///
     /// # Errors
-    /// The file cannot be created, is not empty, or lies on tmpfs and that is not forced; the limit is below
-    /// [`FileStore::MIN_BYTES`]; or the kernel gives no memory for tables. [`OpenError`] has all reasons.
+    /// A file cannot be created, is not empty, or lies on tmpfs and that is not forced; a limit is below
+    /// [`FileStore::MIN_BYTES`]; there are more than four files; or the kernel gives no memory for tables.
+    /// [`OpenError`] has all reasons.
     pub fn create(config: &FileStoreConfig) -> Result<Self, OpenError> {
-        let max_bytes = config.max_bytes.unwrap_or(DEFAULT_MAX);
-        if max_bytes < Self::MIN_BYTES {
-            return Err(OpenError::LimitTooSmall {
-                bytes: max_bytes,
-                least: Self::MIN_BYTES,
-            });
-        }
-        let max_blocks = (max_bytes / FILE_BLOCK as u64).min(1 << GENERATION_SHIFT);
         let memory = |errno| OpenError::Memory { errno };
         let table = SlotTable::new(BLOCK).map_err(memory)?;
         let scratches = ScratchPool::new(WIRE).map_err(memory)?;
-        let blocks = BlockMap::new(max_blocks).map_err(memory)?;
-        let blocks = Ranked::new(Rank::FileBlocks, blocks);
         let pending = Pending::new().map_err(memory)?;
         let clusters = Clusters::new().map_err(memory)?;
-        let page_sums = PageSums::new(max_blocks).map_err(memory)?;
         let segments = Segments::new().map_err(memory)?;
         let random = |errno| OpenError::Random { errno };
         let sums = Checksums::new().map_err(random)?;
@@ -192,38 +197,49 @@ impl FileStore {
             false => Cipher::none(),
         };
 
-        let (directory, file) = io::open(config)?;
-        let named = matches!(config.location, Location::File(_));
-        let files = [const { AtomicI32::new(-1) }; GENERATIONS];
-        files[0].store(file.into_raw_fd(), Relaxed);
+        let (areas, opened): (Vec<_>, Vec<_>) = areas::open_all(config)?.into_iter().unzip();
+        let most = areas.iter().map(|area| area.limit).max().unwrap_or(0);
+        let page_sums = PageSums::new(most);
+        for area in 0..areas.len() {
+            page_sums.begin(number(0, area)).map_err(memory)?;
+        }
+        let files = [const { AtomicI32::new(-1) }; FILES];
+        for (area, file) in opened.into_iter().enumerate() {
+            files[number(0, area)].store(file.into_raw_fd(), Relaxed);
+        }
         Ok(Self {
             table,
             sums,
             scratches,
-            blocks,
             pending,
             clusters,
             awake: Awake::new(),
             page_sums,
             segments,
             cipher,
-            max_blocks,
-            directory,
+            areas,
+            hand: AtomicUsize::new(0),
+            placed: AtomicU64::new(0),
             files,
             own: AtomicUsize::new(0),
             stored: AtomicU64::new(0),
-            owner: named.then(rustix::process::getpid),
-            path: config.location.path().clone(),
         })
     }
 
-    /// A description of the store in one line, for reports: where the file is, whether it is encrypted, and whether
-    /// I/O passes by the page cache.
+    /// A description of the store in one line, for reports: where its files are, whether they are encrypted, and
+    /// whether I/O passes by the page cache.
     #[must_use]
     pub fn describe(&self) -> String {
-        let own = self.own.load(Acquire);
-        let direct = self.file(own).is_some_and(io::is_direct);
-        let kind = if self.owner.is_some() && own == 0 {
+        let areas: Vec<_> = (0..self.areas.len())
+            .map(|area| self.describe_area(area))
+            .collect();
+        areas.join("; ")
+    }
+
+    fn describe_area(&self, at: usize) -> String {
+        let (area, own) = (&self.areas[at], self.own.load(Acquire));
+        let direct = self.file(number(own, at)).is_some_and(io::is_direct);
+        let kind = if area.owner.is_some() && own == 0 {
             "file"
         } else {
             "unnamed file in"
@@ -237,7 +253,7 @@ impl FileStore {
             true => "encrypted, ",
             false => "",
         };
-        format!("{kind} {} ({encrypted}{io})", self.path.display())
+        format!("{kind} {} ({encrypted}{io})", area.path.display())
     }
 
     /// Uses the key of another store's checksums, so that one image serves both.
@@ -281,34 +297,18 @@ impl FileStore {
         self.table.pin(slot).is_some()
     }
 
-    fn file(&self, generation: usize) -> Option<BorrowedFd<'_>> {
-        let fd = self.files.get(generation)?.load(Acquire);
+    fn file(&self, number: usize) -> Option<BorrowedFd<'_>> {
+        let fd = self.files.get(number)?.load(Acquire);
         // SAFETY: a descriptor in `files` is ours, and is not closed before the store is dropped.
         (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
-    fn blocks(&self) -> Held<'_, BlockMap> {
-        self.blocks.lock()
-    }
-
-    /// The file that this process writes, with all that belongs to it.
-    fn medium(&self) -> Option<Medium<'_>> {
-        let file = self.own.load(Acquire);
-        let blocks = &self.blocks;
-        let (clusters, cipher) = (&self.clusters, &self.cipher);
-        self.file(file).map(|fd| Medium {
-            fd,
-            file,
-            blocks,
-            clusters,
-            cipher,
-        })
-    }
-
-    /// Gives blocks back, if they are in this process's own file.
+    /// Gives blocks back, if they are in one of this process's own files.
     fn free(&self, file: usize, blocks: Range<u64>) {
-        if !self.pending.release(file, &blocks) && file == self.own.load(Acquire) {
-            self.blocks().free(blocks.start, blocks.end - blocks.start);
+        let is_own = generation_of(file) == self.own.load(Acquire);
+        if !self.pending.release(file, &blocks) && is_own {
+            let area = &self.areas[file - number(generation_of(file), 0)];
+            area.blocks().free(blocks.start, blocks.end - blocks.start);
         }
     }
 }
@@ -324,8 +324,8 @@ fn extent(block: &Block, len: usize) -> usize {
 
 /// The number of the file that a block is in, and the block's offset there.
 fn locate(block: &Block) -> (usize, u64) {
-    let number = block.place & ((1 << GENERATION_SHIFT) - 1);
-    let file = block.place >> GENERATION_SHIFT & ((1 << (INDEX_SHIFT - GENERATION_SHIFT)) - 1);
+    let number = block.place & ((1 << FILE_SHIFT) - 1);
+    let file = block.place >> FILE_SHIFT & ((1 << NUMBER_BITS) - 1);
     (file as usize, number * FILE_BLOCK as u64)
 }
 
@@ -382,8 +382,8 @@ impl Store for FileStore {
 
     fn usage(&self) -> StoreUsage {
         let table = self.table.usage();
-        let blocks = self.blocks().ram_bytes();
-        let ram = blocks
+        let blocks = self.areas.iter().map(|area| area.blocks().ram_bytes());
+        let ram = blocks.sum::<u64>()
             + self.page_sums.ram_bytes()
             + self.segments.ram_bytes()
             + self.scratches.ram_bytes()
@@ -403,7 +403,9 @@ impl Store for FileStore {
                 keep(fd);
             }
         }
-        keep(self.directory.as_raw_fd());
+        for area in &self.areas {
+            keep(area.directory.as_raw_fd());
+        }
     }
 
     fn stay_awake(&self, on: bool) {
@@ -416,41 +418,59 @@ impl Store for FileStore {
 
     fn after_fork_in_child(&self) -> Result<(), i32> {
         let generation = self.own.load(Acquire) + 1;
-        let files = self
-            .files
-            .get(generation)
-            .ok_or(Errno::MFILE.raw_os_error())?;
-        let blocks = BlockMap::new(self.max_blocks).map_err(Errno::raw_os_error)?;
-        let file = io::open_unnamed(self.directory.as_fd()).map_err(Errno::raw_os_error)?;
-        self.page_sums
-            .begin(generation)
-            .map_err(Errno::raw_os_error)?;
-        *self.blocks() = blocks;
+        if generation == GENERATIONS {
+            return Err(Errno::MFILE.raw_os_error());
+        }
+        let mut why = None;
+        for (at, area) in self.areas.iter().enumerate() {
+            let made = self.begin_area(area, number(generation, at));
+            why = why.or(made.err());
+        }
+        let has_file = (0..self.areas.len()).any(|at| self.file(number(generation, at)).is_some());
+        if let Some(errno) = why.filter(|_| !has_file) {
+            return Err(errno.raw_os_error());
+        }
         self.pending.disown();
         self.awake.forget();
-        files.store(file.into_raw_fd(), Release);
         self.own.store(generation, Release);
         Ok(())
     }
 
     fn before_fork(&self, child: u64) {
-        if let Some(medium) = self.medium() {
-            self.pending.flush(&medium);
+        self.pending.flush(&self.media());
+        for area in &self.areas {
+            area.blocks().before_fork(child);
         }
-        self.blocks().before_fork(child);
     }
 
     fn child_gone(&self, child: u64) {
-        self.blocks().child_gone(child);
+        for area in &self.areas {
+            area.blocks().child_gone(child);
+        }
+    }
+}
+
+impl FileStore {
+    /// Begins a file of a child's own in an area. An area in which that cannot be is left out, as long as there is
+    /// another.
+    fn begin_area(&self, area: &Area, number: usize) -> Result<(), Errno> {
+        let blocks = BlockMap::new(area.limit)?;
+        let file = io::open_unnamed(area.directory.as_fd())?;
+        self.page_sums.begin(number)?;
+        *area.blocks() = blocks;
+        self.files[number].store(file.into_raw_fd(), Release);
+        Ok(())
     }
 }
 
 impl Drop for FileStore {
     fn drop(&mut self) {
-        if let (Some(owner), Some(file)) = (self.owner, self.file(0))
-            && owner == rustix::process::getpid()
-        {
-            let _ = rustix::fs::ftruncate(file, 0);
+        for (at, area) in self.areas.iter().enumerate() {
+            if let (Some(owner), Some(file)) = (area.owner, self.file(number(0, at)))
+                && owner == rustix::process::getpid()
+            {
+                let _ = rustix::fs::ftruncate(file, 0);
+            }
         }
         for fd in &self.files {
             let fd = fd.load(Acquire);

@@ -10,7 +10,8 @@
 //! A forked child reads its parent's file by a copy of the parent's checksums, and begins others for its own file.
 
 use super::alloc::FILE_BLOCK;
-use super::{GENERATIONS, locate};
+use super::areas::FILES;
+use super::locate;
 use crate::checksum::KeptSum;
 use crate::mem::PAGE;
 use crate::pieces::Pieces;
@@ -25,23 +26,21 @@ const _: () = assert!(FILE_BLOCK == PAGE);
 /// The checksums of single pages. The module's documentation describes them.
 pub(crate) struct PageSums {
     /// The checksums of each file that the process has or had.
-    files: [OnceLock<Pieces<KeptSum>>; GENERATIONS],
+    files: [OnceLock<Pieces<KeptSum>>; FILES],
     /// Number of blocks of each file that can have checksums.
     blocks: u64,
 }
 
 impl PageSums {
-    /// Makes checksums for files of up to `blocks` blocks; the first file is the process's own.
-    pub(crate) fn new(blocks: u64) -> Result<Self, Errno> {
-        let sums = Self {
-            files: [const { OnceLock::new() }; GENERATIONS],
+    /// Makes checksums for files of up to `blocks` blocks.
+    pub(crate) fn new(blocks: u64) -> Self {
+        Self {
+            files: [const { OnceLock::new() }; FILES],
             blocks: blocks.min(MOST),
-        };
-        sums.begin(0)?;
-        Ok(sums)
+        }
     }
 
-    /// Begins the checksums of file `file`, which is the process's own from now on.
+    /// Begins the checksums of file `file`, which is one of the process's own from now on.
     pub(crate) fn begin(&self, file: usize) -> Result<(), Errno> {
         let sums = Pieces::new(self.blocks)?;
         self.files[file].set(sums).map_err(|_| Errno::EXIST)

@@ -17,20 +17,19 @@
 //! - Blocks of a slot that is released meanwhile are *dead*. They go back to the map once the batch is written, not
 //!   before: another saver would write them, and the batch would then write over its bytes.
 //! - A batch that cannot be written stays readable, and a saver that wants to open another has to get it written
-//!   first. So an error of the device refuses later saves, and no slot that was taken is lost.
+//!   first. So an error of the device refuses later saves, and no slot that was taken is lost. Where there is another
+//!   file, that one takes the later saves, as long as there is another batch.
 //! - A forked child has a copy of each batch, and must not write where its parent does. Before a fork all batches are
 //!   written, so this concerns those that could not be: the child only reads them.
 //!
 //! Where the file is so full of holes that no run is long enough, the blob is written by itself, as large ones are.
 
-use super::alloc::{BlockMap, FILE_BLOCK};
-use super::cipher::Cipher;
-use super::clusters::Clusters;
+use super::alloc::FILE_BLOCK;
+use super::areas::Media;
 use super::io;
 use crate::mem::Mapping;
 use millpond_core::port::SaveError;
 use millpond_sync::{Condvar, Held, Rank, Ranked};
-use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -106,23 +105,31 @@ pub(crate) struct Pending {
     used: AtomicU32,
 }
 
-/// The file that batches are written to, with all that belongs to it.
-pub(crate) struct Medium<'a> {
-    /// The process's own file.
-    pub(crate) fd: BorrowedFd<'a>,
-    /// The number of that file.
-    pub(crate) file: usize,
-    /// The map of its blocks.
-    pub(crate) blocks: &'a Ranked<BlockMap>,
-    /// The clusters of it that are kept.
-    pub(crate) clusters: &'a Clusters,
-    /// The cipher that encrypts it.
-    pub(crate) cipher: &'a Cipher,
-}
-
-impl Medium<'_> {
-    fn blocks(&self) -> Held<'_, BlockMap> {
-        self.blocks.lock()
+/// A new batch in the first file that has room for `count` blocks of one in a row. `None` where they lie too scattered.
+///
+/// # Errors
+/// No file has room.
+fn open(media: &Media<'_>, count: u64) -> Result<Option<Batch>, SaveError> {
+    let mut is_full = true;
+    for medium in media.iter() {
+        let Some((start, room)) = medium.alloc_run(BATCH) else {
+            continue;
+        };
+        if room >= count {
+            return Ok(Some(Batch {
+                phase: Phase::Open,
+                file: medium.file,
+                start,
+                room,
+                ..Batch::EMPTY
+            }));
+        }
+        is_full = false;
+        medium.blocks().free(start, room);
+    }
+    match is_full {
+        true => Err(SaveError::Full),
+        false => Ok(None),
     }
 }
 
@@ -149,58 +156,71 @@ impl Pending {
         self.batches.lock()
     }
 
-    /// Takes `blob`, whole blocks, and answers its first block in the file. With `None` the caller has to write the
-    /// blob.
+    /// Takes `blob`, whole blocks, and answers the number of the file that it is for, and its first block there. With
+    /// `None` the caller has to write the blob.
     ///
     /// # Errors
-    /// The file has no room, or cannot be written. The blob is not taken.
-    pub(crate) fn put(&self, medium: &Medium<'_>, blob: &[u8]) -> Result<Option<u64>, SaveError> {
+    /// No file has room, or none can be written. The blob is not taken.
+    pub(super) fn put(
+        &self,
+        media: &Media<'_>,
+        blob: &[u8],
+    ) -> Result<Option<(usize, u64)>, SaveError> {
         let count = (blob.len() / FILE_BLOCK) as u64;
         if count > SMALL {
             return Ok(None);
         }
         let mut batches = self.lock();
+        // The failed batches that this call has tried to write, and how the last of them has failed.
+        let (mut tried, mut why) = ([false; BATCHES], None);
         loop {
             let phase = |phase| batches.iter().position(|batch| batch.phase == phase);
+            let failed = (0..BATCHES).find(|&i| batches[i].phase == Phase::Failed && !tried[i]);
             if let Some(i) = phase(Phase::Open) {
-                let batch = &mut batches[i];
-                if batch.room - batch.filled >= count {
-                    let (at, start) = (batch.filled, batch.start + batch.filled);
-                    batch.filled += count;
-                    let full = batch.filled == batch.room;
-                    let bytes = self.append(i, at, blob);
-                    medium.cipher.seal(medium.file, start, bytes);
-                    if full {
-                        // An error of the device is for the saver that opens the next batch.
-                        drop(self.write(batches, i, medium));
-                    }
-                    return Ok(Some(start));
+                if batches[i].room - batches[i].filled >= count {
+                    let place = (batches[i].file, batches[i].start + batches[i].filled);
+                    self.fill(batches, i, media, blob);
+                    return Ok(Some(place));
                 }
-                batches = self.write(batches, i, medium).0;
-            } else if let Some(i) = phase(Phase::Failed) {
-                let (after, result) = self.write(batches, i, medium);
-                result.map_err(refusal)?;
+                batches = self.write(batches, i, media).0;
+            } else if let Some(i) = failed {
+                let file = batches[i].file;
+                let (after, result) = self.write(batches, i, media);
                 batches = after;
+                tried[i] = true;
+                if let Err(errno) = result {
+                    if !media.has_other_than(file) {
+                        return Err(refusal(errno));
+                    }
+                    why = Some(refusal(errno));
+                }
             } else if let Some(i) = phase(Phase::Empty) {
-                let run = medium.blocks().alloc_run(BATCH);
-                let (start, room) = run.ok_or(SaveError::Full)?;
-                if room < count {
-                    medium.blocks().free(start, room);
-                    return Ok(None);
+                match open(media, count)? {
+                    Some(batch) => batches[i] = batch,
+                    None => return Ok(None),
                 }
                 self.used.fetch_or(1 << i, Relaxed);
-                batches[i] = Batch {
-                    phase: Phase::Open,
-                    file: medium.file,
-                    start,
-                    room,
-                    ..Batch::EMPTY
-                };
             } else if phase(Phase::Writing).is_some() {
                 batches = batches.wait(&self.written);
             } else {
-                return Ok(None);
+                return why.map_or(Ok(None), Err);
             }
+        }
+    }
+
+    /// Puts a blob into the open batch `i`, which has room for it, and writes the batch if it is full then.
+    fn fill(&self, mut batches: Held<'_, Batches>, i: usize, media: &Media<'_>, blob: &[u8]) {
+        let batch = &mut batches[i];
+        let (at, start) = (batch.filled, batch.start + batch.filled);
+        batch.filled += (blob.len() / FILE_BLOCK) as u64;
+        let (full, file) = (batch.filled == batch.room, batch.file);
+        let bytes = self.append(i, at, blob);
+        if let Some(medium) = media.of(file) {
+            medium.cipher.seal(file, start, bytes);
+        }
+        if full {
+            // An error of the device is for the saver that opens the next batch.
+            drop(self.write(batches, i, media));
         }
     }
 
@@ -240,16 +260,25 @@ impl Pending {
         &'a self,
         mut batches: Held<'a, Batches>,
         i: usize,
-        medium: &Medium<'_>,
+        media: &Media<'_>,
     ) -> (Held<'a, Batches>, Result<(), Errno>) {
-        let Batch { start, filled, .. } = batches[i];
+        let Batch {
+            file,
+            start,
+            filled,
+            ..
+        } = batches[i];
+        let Some(medium) = media.of(file) else {
+            return (batches, Err(Errno::BADF));
+        };
         let mut result = Ok(());
         if !batches[i].all_dead() {
             batches[i].phase = Phase::Writing;
             drop(batches);
             let (bytes, blocks) = (self.bytes(i, filled), start..start + filled);
             result = io::write_all(medium.fd, bytes, start * FILE_BLOCK as u64);
-            medium.clusters.forget(medium.file, &blocks);
+            medium.clusters.forget(file, &blocks);
+            medium.note(result);
             batches = self.lock();
         }
         let batch = &mut batches[i];
@@ -303,11 +332,11 @@ impl Pending {
     }
 
     /// Writes all batches that wait. A batch that cannot be written waits on.
-    pub(crate) fn flush(&self, medium: &Medium<'_>) {
+    pub(super) fn flush(&self, media: &Media<'_>) {
         for i in 0..BATCHES {
             let batches = self.lock();
             if matches!(batches[i].phase, Phase::Open | Phase::Failed) {
-                drop(self.write(batches, i, medium));
+                drop(self.write(batches, i, media));
             }
         }
     }

@@ -2,10 +2,11 @@
 //! written by themselves if not, and then the slot is published.
 
 use super::alloc::FILE_BLOCK;
+use super::areas::Media;
 use super::io;
-use super::pending::{Medium, refusal};
+use super::pending::refusal;
 use super::segments::Index;
-use super::{FileStore, GENERATION_SHIFT, INDEX_SHIFT, extent, index_of};
+use super::{FILE_SHIFT, FileStore, INDEX_SHIFT, extent, index_of};
 use crate::codec::{COMPRESSED_MAX, compress};
 use crate::image::{BLOCK, Image, ImageBlock, MAX_BLOCKS};
 use crate::scratch::Tables;
@@ -59,13 +60,13 @@ impl FileStore {
             Some(scratch) if length > 0 => {
                 self.place(blocks, image, &mut scratch.parts().wire[..end])
             }
-            _ => Ok(0),
+            _ => Ok((0, 0)),
         };
         drop(scratch);
-        let published = placed.and_then(|start| {
+        let published = placed.and_then(|(file, start)| {
             claim.publish(image.pages(), blocks).map_err(|_| {
                 if length > 0 {
-                    self.free(self.own.load(Acquire), start..start + length);
+                    self.free(file, start..start + length);
                 }
                 SaveError::Full
             })
@@ -80,33 +81,31 @@ impl FileStore {
     }
 
     /// Puts the extent of `blocks` into the file, or into a batch that waits for that, and notes where the blocks
-    /// are. The answer is the first block.
+    /// are. The answer is the number of the file, and the first block.
     fn place(
         &self,
         blocks: &mut [Block],
         image: &Image<'_>,
         wire: &mut [u8],
-    ) -> Result<u64, SaveError> {
-        let medium = self
-            .medium()
-            .ok_or(SaveError::Io(Errno::BADF.raw_os_error()))?;
-        let start = match self.pending.put(&medium, wire)? {
-            Some(start) => start,
-            None => self.write(&medium, wire)?,
+    ) -> Result<(usize, u64), SaveError> {
+        let media = self.media();
+        let (file, start) = match self.pending.put(&media, wire)? {
+            Some(place) => place,
+            None => Self::write(&media, wire)?,
         };
         let mut noted = true;
         for (block, part) in blocks.iter_mut().zip(image.blocks()) {
             if block.kind != Kind::Fill {
-                block.place += start | (medium.file as u64) << GENERATION_SHIFT;
+                block.place += start | (file as u64) << FILE_SHIFT;
             }
             if block.kind == Kind::Raw {
                 noted &= self.page_sums.note(block, part.pages).is_ok();
             }
         }
         if noted {
-            return Ok(start);
+            return Ok((file, start));
         }
-        self.free(medium.file, start..start + (wire.len() / FILE_BLOCK) as u64);
+        self.free(file, start..start + (wire.len() / FILE_BLOCK) as u64);
         Err(SaveError::Full)
     }
 
@@ -117,20 +116,32 @@ impl FileStore {
         }
     }
 
-    /// Writes an extent that is too large to wait, and answers its first block. `wire` is afterwards as the file is,
-    /// which may be encrypted.
-    fn write(&self, medium: &Medium<'_>, wire: &mut [u8]) -> Result<u64, SaveError> {
+    /// Writes an extent that is too large to wait to the first file that takes it, and answers the file's number and
+    /// the extent's first block. `wire` is afterwards as the file is, which may be encrypted.
+    fn write(media: &Media<'_>, wire: &mut [u8]) -> Result<(usize, u64), SaveError> {
         let length = (wire.len() / FILE_BLOCK) as u64;
-        let start = self.blocks().alloc(length).ok_or(SaveError::Full)?;
-        let blocks = start..start + length;
-        self.cipher.seal(medium.file, start, wire);
-        let written = io::write_all(medium.fd, wire, start * FILE_BLOCK as u64);
-        self.clusters.forget(medium.file, &blocks);
-        written.map_err(|errno| {
-            self.blocks().free(start, length);
-            refusal(errno)
-        })?;
-        Ok(start)
+        let mut why = SaveError::Full;
+        for medium in media.iter() {
+            let Some(start) = medium.alloc(length) else {
+                continue;
+            };
+            medium.cipher.seal(medium.file, start, wire);
+            let written = io::write_all(medium.fd, wire, start * FILE_BLOCK as u64);
+            medium
+                .clusters
+                .forget(medium.file, &(start..start + length));
+            medium.note(written);
+            let Err(errno) = written else {
+                return Ok((medium.file, start));
+            };
+            // The next file takes the bytes encrypted for their place there.
+            medium.cipher.open(medium.file, start, wire);
+            medium.blocks().free(start, length);
+            if why == SaveError::Full {
+                why = refusal(errno);
+            }
+        }
+        Err(why)
     }
 
     /// Puts `data`, whose pages have these checksums, at the start of `out`. It is compressed when that saves a block

@@ -43,7 +43,7 @@ fn a_flipped_bit_on_the_medium_is_noticed() {
     for (slot, len) in [(0, 4096), (1, 64 << 10), (2, 256 << 10)] {
         let data = mixed(7, len);
         store.save(SlotId(slot), None, &data).unwrap();
-        store.pending.flush(&store.medium().unwrap());
+        store.pending.flush(&store.media());
         let (_, offset) = locate(
             &store
                 .table
@@ -80,7 +80,10 @@ fn descriptors_are_high_and_do_not_survive_exec() {
     }
     let mut named = Vec::new();
     store.descriptors(&mut |fd| named.push(fd));
-    assert_eq!(named, [fd.as_raw_fd(), store.directory.as_raw_fd()]);
+    assert_eq!(
+        named,
+        [fd.as_raw_fd(), store.areas[0].directory.as_raw_fd()]
+    );
     assert!(
         rustix::io::fcntl_getfd(fd)
             .unwrap()
@@ -360,7 +363,7 @@ fn indices_of_segments_are_used_again() {
 fn checksums_of_pages_are_there_wherever_the_slot_lies() {
     let dir = tempfile::tempdir().unwrap();
     let store = store(dir.path());
-    assert!(store.blocks().alloc(4090).is_some());
+    assert!(store.areas[0].blocks().alloc(4090).is_some());
     for slot in 0..4 {
         let data = noise(slot.into(), 64 << 10);
         store.save(SlotId(slot), None, &data).unwrap();

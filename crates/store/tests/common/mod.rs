@@ -4,7 +4,9 @@
 use millpond_core::SlotId;
 use millpond_core::port::{Recompress, Store};
 use millpond_core::{Order, SlotPart};
-use millpond_store::{CompressedRam, CompressedRamConfig, FileStore, FileStoreConfig, Spill};
+use millpond_store::{
+    CompressedRam, CompressedRamConfig, FileArea, FileStore, FileStoreConfig, Location, Spill,
+};
 use std::path::Path;
 
 /// The part of `slot` from page `first` on that has `len` bytes, as the previous place of contents.
@@ -98,6 +100,20 @@ pub fn encrypted(dir: &Path, max_bytes: Option<u64>) -> FileStore {
     FileStore::create(&config).unwrap()
 }
 
+/// A file of 2 MiB, and another behind it.
+pub fn two_files(dir: &Path, max_bytes: Option<u64>) -> FileStore {
+    let behind = FileArea {
+        location: Location::Directory(dir.to_owned()),
+        max_bytes: max_bytes.map(|bytes| (bytes - FileStore::MIN_BYTES).max(FileStore::MIN_BYTES)),
+        priority: -1,
+    };
+    let config = FileStoreConfig {
+        more: vec![behind],
+        ..config(dir, Some(FileStore::MIN_BYTES))
+    };
+    FileStore::create(&config).unwrap()
+}
+
 fn config(dir: &Path, max_bytes: Option<u64>) -> FileStoreConfig {
     FileStoreConfig {
         max_bytes,
@@ -111,6 +127,10 @@ pub fn stores(dir: &Path, max_bytes: Option<u64>) -> Vec<(&'static str, Box<dyn 
     vec![
         ("ram", Box::new(ram(max_bytes))),
         ("file", Box::new(file(dir, max_bytes))),
+        (
+            "full file before a file",
+            Box::new(two_files(dir, max_bytes)),
+        ),
         ("encrypted file", Box::new(encrypted(dir, max_bytes))),
         (
             "spill",

@@ -82,7 +82,7 @@ fn room_that_was_not_needed_for_a_while_goes_back() {
     }
     seconds(&store, 2 * LOOKS + 1);
     let left = allocated(&path);
-    let Holes { refused, .. } = store.blocks().holes;
+    let Holes { refused, .. } = store.areas[0].blocks().holes;
     if refused {
         println!(
             "skipped in part: the file system of {} knows no holes",
@@ -142,7 +142,7 @@ fn what_is_written_while_blocks_leave_stays() {
             .collect();
         scope.spawn(|| {
             while !done.load(Relaxed) {
-                store.blocks().holes.want(u64::MAX);
+                store.areas[0].blocks().holes.want(u64::MAX);
                 holes.fetch_add(store.give_room_back().into(), Relaxed);
             }
         });
@@ -150,6 +150,6 @@ fn what_is_written_while_blocks_leave_stays() {
         done.store(true, Relaxed);
         ended.into_iter().for_each(|saver| saver.unwrap());
     });
-    let Holes { refused, .. } = store.blocks().holes;
+    let Holes { refused, .. } = store.areas[0].blocks().holes;
     assert!(refused || holes.load(Relaxed) > 0, "this tested nothing");
 }

@@ -396,6 +396,11 @@ pub trait Store: Send + Sync {
     /// thread that waits for it is moved to another processor that is idle.
     fn stay_awake(&self, _on: bool) {}
 
+    /// Says that the calling thread is one of Millpond's own that saves in the background: the store may still be
+    /// writing what this thread saves when it has answered, as long as that can be loaded meanwhile and a write that
+    /// fails loses nothing. Of several threads that say so, the last one counts.
+    fn write_behind(&self) {}
+
     /// Names the descriptors that saving and loading need, so that threads with a descriptor table of their own keep
     /// them.
     fn descriptors(&self, _keep: &mut dyn FnMut(i32)) {}

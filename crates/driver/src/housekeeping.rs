@@ -105,6 +105,7 @@ impl Driver {
         let mut store_share = StoreShare::new(self.delivery, self.governor.store_share());
         let (mut pace, began) = (Pace::new(), Instant::now());
         let mut unmade = Unmade::new(others);
+        self.store.write_behind();
         self.publish();
         while !self.stop.load(Ordering::SeqCst) {
             let seen = self.kicks.load();

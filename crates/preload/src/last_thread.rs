@@ -21,8 +21,8 @@ use rustix::fs::{CWD, Mode, OFlags, RawDir};
 
 /// Number of ticks from one check to the next.
 const EVERY: u32 = 10;
-/// The beginning of the names of our threads.
-const OURS: &[u8] = b"millpond-";
+/// The beginnings of the names of our threads, and of those that the kernel has in a process to write by a ring.
+const OURS: [&[u8]; 2] = [b"millpond-", b"iou-"];
 /// The place of a thread's exit status in its line, counted in fields from its state.
 const EXIT_CODE: usize = 49;
 
@@ -91,7 +91,11 @@ fn number(name: &CStr) -> Option<i32> {
 fn is_ours(tasks: &OwnedFd, task: &CStr) -> Option<bool> {
     let task = open(tasks, task, OFlags::PATH | OFlags::CLOEXEC)?;
     let mut text = [0; 32];
-    Some(read(&task, c"comm", &mut text)?.starts_with(OURS))
+    Some(is_name_of_ours(read(&task, c"comm", &mut text)?))
+}
+
+fn is_name_of_ours(name: &[u8]) -> bool {
+    OURS.iter().any(|ours| name.starts_with(ours))
 }
 
 fn open(directory: impl AsFd, path: &CStr, flags: OFlags) -> Option<OwnedFd> {
@@ -107,6 +111,20 @@ fn read<'a>(directory: impl AsFd, path: &CStr, text: &'a mut [u8]) -> Option<&'a
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_of_the_kernels_that_write_for_us_are_ours() {
+        for (name, ours) in [
+            (b"millpond-reclaim\n".as_slice(), true),
+            (b"iou-wrk-1234\n", true),
+            (b"iou-sqp-1234\n", true),
+            (b"python3\n", false),
+            (b"io\n", false),
+            (b"", false),
+        ] {
+            assert_eq!(is_name_of_ours(name), ours, "{name:?}");
+        }
+    }
 
     fn line(state: &str, code: u32) -> String {
         // These are fields 3 to 52 of proc(5): the state, 48 numbers, the code.

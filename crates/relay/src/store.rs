@@ -355,6 +355,10 @@ impl Store for Relayed {
         self.local.stay_awake(on);
     }
 
+    fn write_behind(&self) {
+        self.local.write_behind();
+    }
+
     fn descriptors(&self, keep: &mut dyn FnMut(i32)) {
         self.local.descriptors(keep);
     }

@@ -540,6 +540,10 @@ impl Store for RemoteStore {
         self.inner.local.stay_awake(on);
     }
 
+    fn write_behind(&self) {
+        self.inner.local.write_behind();
+    }
+
     fn descriptors(&self, keep: &mut dyn FnMut(i32)) {
         self.inner.local.descriptors(keep);
     }

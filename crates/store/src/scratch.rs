@@ -135,6 +135,26 @@ impl ScratchPool {
         }
     }
 
+    /// Keeps a scratch taken without its guard, until [`take_back`](Self::take_back) with its number.
+    pub(crate) fn lend(scratch: Scratch<'_>) {
+        std::mem::forget(scratch);
+    }
+
+    /// The wire of a scratch that was lent.
+    pub(crate) fn lent(&self, index: usize) -> *const u8 {
+        self.wire_at(index)
+    }
+
+    /// Takes back a scratch that was lent.
+    pub(crate) fn take_back(&self, index: usize) {
+        self.seats.give_back(index);
+    }
+
+    fn wire_at(&self, index: usize) -> *mut u8 {
+        // SAFETY: a scratch's wire follows its tables and its block, within the mapping.
+        unsafe { self.at(index).add(TABLES + BLOCK) }
+    }
+
     /// The start of a scratch.
     fn at(&self, index: usize) -> *mut u8 {
         // SAFETY: the mapping has room for `COUNT` scratches, and `index` is below that.
@@ -167,6 +187,11 @@ pub(crate) struct Parts<'a> {
 }
 
 impl Scratch<'_> {
+    /// The scratch's number in its pool.
+    pub(crate) fn number(&self) -> usize {
+        self.index
+    }
+
     pub(crate) fn parts(&mut self) -> Parts<'_> {
         // SAFETY: the bit that was taken from `free` makes this scratch ours alone until the drop, and `&mut self`
         // hands out its three disjoint parts once at a time. The tables were written by the first `acquire` of this
@@ -177,7 +202,7 @@ impl Scratch<'_> {
             Parts {
                 tables: &mut *base.cast(),
                 plain: &mut *base.add(TABLES).cast(),
-                wire: std::slice::from_raw_parts_mut(base.add(TABLES + BLOCK), self.wire),
+                wire: std::slice::from_raw_parts_mut(self.pool.wire_at(self.index), self.wire),
             }
         }
     }

@@ -346,6 +346,10 @@ impl Store for Spill {
         self.back.stay_awake(on);
     }
 
+    fn write_behind(&self) {
+        self.back.write_behind();
+    }
+
     fn give_room_back(&self) -> bool {
         self.back.give_room_back()
     }

@@ -78,7 +78,12 @@ fn threads_do_not_see_each_others_bytes() {
             let store = &*store;
             for thread in 0..THREADS {
                 let numbers = &numbers;
-                scope.spawn(move || work(store, numbers, thread, until));
+                scope.spawn(move || {
+                    if thread == 0 {
+                        store.write_behind();
+                    }
+                    work(store, numbers, thread, until);
+                });
             }
             scope.spawn(move || {
                 while Instant::now() < until {

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Fill, contents, encrypted, file, ram, two_files};
+use common::{Fill, behind, contents, encrypted, file, ram, two_files};
 use millpond_core::SlotId;
 use millpond_core::port::{Saved, Store};
 use millpond_store::Spill;
@@ -149,6 +149,7 @@ fn child_and_parent_keep_their_own() {
     parent_and_child(&file(dir.path(), None));
     parent_and_child(&encrypted(dir.path(), None));
     parent_and_child(&two_files(dir.path(), None));
+    parent_and_child(&behind(dir.path(), None));
     let awake = file(dir.path(), None);
     awake.stay_awake(true);
     parent_and_child(&awake);
@@ -159,6 +160,48 @@ fn child_and_parent_keep_their_own() {
         0,
         "no file has a name"
     );
+}
+
+/// Forks while slots are written behind the saver's back. The child has none of the parent's writes, takes none of the
+/// answers to them, and has a ring of its own for its own writes.
+#[test]
+fn a_child_writes_behind_by_a_ring_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = behind(dir.path(), None);
+    let noise = |slot: u32, version| contents(Fill::Noise(u64::from(slot) + version), 1 << 20);
+    let save = |slots: std::ops::Range<u32>, version| {
+        for slot in slots {
+            let saved = store.save(SlotId(slot), None, &noise(slot, version));
+            assert_eq!(saved, Ok(Saved::Stored));
+        }
+    };
+    let check = |slots: std::ops::Range<u32>, version| {
+        let mut out = vec![0; 1 << 20];
+        for slot in slots {
+            assert_eq!(store.load(SlotId(slot), 0, &mut out), Ok(()), "slot {slot}");
+            assert!(out == noise(slot, version), "slot {slot}");
+        }
+    };
+    for round in 0..5 {
+        let first = round * 100;
+        save(first..first + 8, 1);
+        store.before_fork(u64::from(round));
+        let pid = fork(|| {
+            store.after_fork_in_child().unwrap();
+            store.write_behind();
+            check(first..first + 8, 1);
+            (first..first + 4).for_each(|slot| store.release(SlotId(slot)));
+            save(first + 20..first + 28, 2);
+            check(first + 20..first + 28, 2);
+            check(first + 4..first + 8, 1);
+        });
+        // The parent's own writes go on meanwhile.
+        save(first + 40..first + 48, 3);
+        join(pid);
+        store.child_gone(u64::from(round));
+        check(first..first + 8, 1);
+        check(first + 40..first + 48, 3);
+    }
 }
 
 #[test]

@@ -223,8 +223,14 @@ impl Compared<'_> {
             "{name}"
         );
         assert_eq!((usage.same_filled, usage.incompressible), (0, 0), "{name}");
+        // Two more scratches are lent while they are written behind the saver's back.
+        let most = if name == "behind file" {
+            7 << 20
+        } else {
+            4 << 20
+        };
         assert!(
-            usage.ram_bytes < 4 << 20,
+            usage.ram_bytes < most,
             "{name} still has {} bytes of RAM",
             usage.ram_bytes
         );

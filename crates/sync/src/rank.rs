@@ -90,6 +90,8 @@ ranks! {
     Arena,
     /// Batches that wait to be written to a file.
     FileBatches,
+    /// The ring by which batches are written behind a thread's back.
+    FileRing,
     /// Clusters that were read from a file and are kept.
     FileClusters,
     /// The context of reads that are waited for awake.

@@ -21,6 +21,7 @@ use super::cipher::Cipher;
 use super::clusters::Clusters;
 use super::{DEFAULT_MAX, FileStore, FileStoreConfig, GENERATIONS, Location, io};
 use crate::error::OpenError;
+use crate::scratch::ScratchPool;
 use arrayvec::ArrayVec;
 use millpond_sync::{Held, Rank, Ranked};
 use rustix::fd::{BorrowedFd, OwnedFd};
@@ -79,6 +80,8 @@ pub(super) struct Medium<'a> {
     pub(super) clusters: &'a Clusters,
     /// The cipher that encrypts it.
     pub(super) cipher: &'a Cipher,
+    /// The scratches that extents are written from.
+    pub(super) scratches: &'a ScratchPool,
 }
 
 /// The files that this process writes, in the order in which they are tried.
@@ -223,6 +226,7 @@ impl FileStore {
                         placed: &self.placed,
                         clusters: &self.clusters,
                         cipher: &self.cipher,
+                        scratches: &self.scratches,
                     }));
                 }
                 before += equals.len();

@@ -189,7 +189,10 @@ impl FileStore {
         wire: &mut [u8],
     ) -> Result<Range<usize>, LoadError> {
         let len = (blocks.end - blocks.start) as usize * FILE_BLOCK;
-        if self.pending.read(file, blocks, &mut wire[..len]) {
+        if self
+            .pending
+            .read(file, blocks, &mut wire[..len], &self.scratches)
+        {
             return Ok(0..len);
         }
         let error = |errno: Errno| LoadError::Io(errno.raw_os_error());

@@ -18,6 +18,7 @@
 mod alloc;
 mod areas;
 mod awake;
+mod behind;
 mod cipher;
 mod clusters;
 mod holes;
@@ -25,6 +26,7 @@ mod io;
 mod load;
 mod page_sums;
 mod pending;
+mod ring;
 mod save;
 mod segments;
 
@@ -112,6 +114,9 @@ pub struct FileStoreConfig {
     pub force_tmpfs: bool,
     /// Whether everything that is written is encrypted (AES-256-XTS), by a key that is nowhere but in this store.
     pub encrypt: bool,
+    /// Whether what a background thread saves may be written behind its back ([`Store::write_behind`]), where the
+    /// kernel allows that.
+    pub write_behind: bool,
     /// The priority of this file among `more`.
     pub priority: i16,
     /// Further files, three at most. A file of a higher priority is used first; those of the same one take turns, by
@@ -127,6 +132,7 @@ impl FileStoreConfig {
             max_bytes: None,
             force_tmpfs: false,
             encrypt: false,
+            write_behind: true,
             priority: 0,
             more: Vec::new(),
         }
@@ -187,7 +193,7 @@ impl FileStore {
         let memory = |errno| OpenError::Memory { errno };
         let table = SlotTable::new(BLOCK).map_err(memory)?;
         let scratches = ScratchPool::new(WIRE).map_err(memory)?;
-        let pending = Pending::new().map_err(memory)?;
+        let pending = Pending::new(config.write_behind).map_err(memory)?;
         let clusters = Clusters::new().map_err(memory)?;
         let segments = Segments::new().map_err(memory)?;
         let random = |errno| OpenError::Random { errno };
@@ -306,7 +312,7 @@ impl FileStore {
     /// Gives blocks back, if they are in one of this process's own files.
     fn free(&self, file: usize, blocks: Range<u64>) {
         let is_own = generation_of(file) == self.own.load(Acquire);
-        if !self.pending.release(file, &blocks) && is_own {
+        if !self.pending.release(file, &blocks, &self.scratches) && is_own {
             let area = &self.areas[file - number(generation_of(file), 0)];
             area.blocks().free(blocks.start, blocks.end - blocks.start);
         }
@@ -412,7 +418,12 @@ impl Store for FileStore {
         self.awake.want(on);
     }
 
+    fn write_behind(&self) {
+        self.pending.adopt_thread();
+    }
+
     fn give_room_back(&self) -> bool {
+        self.pending.look(&self.media());
         self.punch()
     }
 
@@ -465,6 +476,8 @@ impl FileStore {
 
 impl Drop for FileStore {
     fn drop(&mut self) {
+        // The kernel still reads what is being written, and would make a file longer that was emptied.
+        self.pending.settle();
         for (at, area) in self.areas.iter().enumerate() {
             if let (Some(owner), Some(file)) = (area.owner, self.file(number(0, at)))
                 && owner == rustix::process::getpid()

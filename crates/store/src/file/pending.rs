@@ -22,20 +22,32 @@
 //! - A forked child has a copy of each batch, and must not write where its parent does. Before a fork all batches are
 //!   written, so this concerns those that could not be: the child only reads them.
 //!
+//! The thread that saves in the background does not wait for its writes ([`behind`](super::behind)): a batch is
+//! *Writing* until somebody finds the kernel's answer. That thread has a second kind of batch, too: a *large* one is an
+//! extent by itself, in the scratch in which it was encoded, which is lent until the extent is written.
+//!
 //! Where the file is so full of holes that no run is long enough, the blob is written by itself, as large ones are.
 
 use super::alloc::FILE_BLOCK;
 use super::areas::Media;
-use super::io;
+use super::behind::Behind;
 use crate::mem::Mapping;
+use crate::scratch::ScratchPool;
 use millpond_core::port::SaveError;
 use millpond_sync::{Condvar, Held, Rank, Ranked};
 use rustix::io::Errno;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+mod write;
+
 /// Number of batches: one that is filled, one that is written, and one more while two savers meet.
 const BATCHES: usize = 3;
+/// Number of large batches: while one is written, the next is encoded. Each holds one of the scratches, of which loads
+/// need some.
+const LARGE: usize = 2;
+const ALL: usize = BATCHES + LARGE;
+const _: () = assert!(LARGE + 4 <= crate::scratch::Seats::COUNT);
 /// Number of blocks in a batch.
 const BATCH: u64 = 32;
 const BATCH_BYTES: usize = BATCH as usize * FILE_BLOCK;
@@ -63,8 +75,10 @@ struct Batch {
     room: u64,
     /// Number of blocks that hold something.
     filled: u64,
-    /// One bit for each of the filled blocks that was released.
+    /// One bit for each of the filled blocks that was released. A large batch is released as a whole.
     dead: u32,
+    /// The scratch that a large batch is in.
+    scratch: Option<usize>,
 }
 
 impl Batch {
@@ -75,6 +89,7 @@ impl Batch {
         room: 0,
         filled: 0,
         dead: 0,
+        scratch: None,
     };
 
     /// The place of `blocks` of a file in the batch, if they are in it.
@@ -88,19 +103,32 @@ impl Batch {
     }
 
     fn all_dead(&self) -> bool {
-        self.dead.count_ones() as u64 == self.filled
+        match self.scratch {
+            Some(_) => self.dead != 0,
+            None => u64::from(self.dead.count_ones()) == self.filled,
+        }
+    }
+
+    fn blocks(&self) -> Range<u64> {
+        self.start..self.start + self.filled
+    }
+
+    fn len(&self) -> usize {
+        self.filled as usize * FILE_BLOCK
     }
 }
 
-type Batches = [Batch; BATCHES];
+type Batches = [Batch; ALL];
 
 /// All batches. The module's documentation describes them.
-pub(crate) struct Pending {
+pub(super) struct Pending {
     /// The bytes of all batches, as they are to be in the file. A saver writes the bytes of a batch under the lock,
     /// and they are never written again while the batch holds them.
     map: Mapping,
     batches: Ranked<Batches>,
     written: Condvar,
+    /// The writes of batches that nobody waits for.
+    behind: Behind,
     /// One bit for each batch that ever took RAM.
     used: AtomicU32,
 }
@@ -134,7 +162,7 @@ fn open(media: &Media<'_>, count: u64) -> Result<Option<Batch>, SaveError> {
 }
 
 /// The answer to a save for an error of the device.
-pub(crate) fn refusal(errno: Errno) -> SaveError {
+pub(super) fn refusal(errno: Errno) -> SaveError {
     match errno {
         Errno::NOSPC | Errno::DQUOT | Errno::FBIG => SaveError::Full,
         errno => SaveError::Io(errno.raw_os_error()),
@@ -142,12 +170,13 @@ pub(crate) fn refusal(errno: Errno) -> SaveError {
 }
 
 impl Pending {
-    /// Makes an empty set of batches.
-    pub(crate) fn new() -> Result<Self, Errno> {
+    /// Makes an empty set of batches. `behind` says whether they may be written behind the saver's back.
+    pub(super) fn new(behind: bool) -> Result<Self, Errno> {
         Ok(Self {
             map: Mapping::new(BATCHES * BATCH_BYTES)?,
-            batches: Ranked::new(Rank::FileBatches, [Batch::EMPTY; BATCHES]),
+            batches: Ranked::new(Rank::FileBatches, [Batch::EMPTY; ALL]),
             written: Condvar::new(),
+            behind: Behind::new(behind),
             used: AtomicU32::new(0),
         })
     }
@@ -170,11 +199,11 @@ impl Pending {
         if count > SMALL {
             return Ok(None);
         }
-        let mut batches = self.lock();
+        let mut batches = self.collect(self.lock(), media);
         // The failed batches that this call has tried to write, and how the last of them has failed.
         let (mut tried, mut why) = ([false; BATCHES], None);
         loop {
-            let phase = |phase| batches.iter().position(|batch| batch.phase == phase);
+            let phase = |phase| (0..BATCHES).find(|&i| batches[i].phase == phase);
             let failed = (0..BATCHES).find(|&i| batches[i].phase == Phase::Failed && !tried[i]);
             if let Some(i) = phase(Phase::Open) {
                 if batches[i].room - batches[i].filled >= count {
@@ -182,7 +211,7 @@ impl Pending {
                     self.fill(batches, i, media, blob);
                     return Ok(Some(place));
                 }
-                batches = self.write(batches, i, media).0;
+                batches = self.send(batches, i, media);
             } else if let Some(i) = failed {
                 let file = batches[i].file;
                 let (after, result) = self.write(batches, i, media);
@@ -201,14 +230,14 @@ impl Pending {
                 }
                 self.used.fetch_or(1 << i, Relaxed);
             } else if phase(Phase::Writing).is_some() {
-                batches = batches.wait(&self.written);
+                batches = self.wait(batches, media);
             } else {
                 return why.map_or(Ok(None), Err);
             }
         }
     }
 
-    /// Puts a blob into the open batch `i`, which has room for it, and writes the batch if it is full then.
+    /// Puts a blob into the open batch `i`, which has room for it, and has the batch written if it is full then.
     fn fill(&self, mut batches: Held<'_, Batches>, i: usize, media: &Media<'_>, blob: &[u8]) {
         let batch = &mut batches[i];
         let (at, start) = (batch.filled, batch.start + batch.filled);
@@ -220,7 +249,7 @@ impl Pending {
         }
         if full {
             // An error of the device is for the saver that opens the next batch.
-            drop(self.write(batches, i, media));
+            drop(self.send(batches, i, media));
         }
     }
 
@@ -242,98 +271,73 @@ impl Pending {
         }
     }
 
-    /// The filled bytes of batch `i`.
-    fn bytes(&self, i: usize, filled: u64) -> &[u8] {
-        // SAFETY: so many bytes of the batch are in the mapping and were written before `filled` was raised, under
-        // the lock. They are not written again before the batch is empty. It does not become empty meanwhile: the
-        // caller holds the lock, or is the one that empties the batch.
-        unsafe {
-            std::slice::from_raw_parts(
-                self.map.as_ptr().add(i * BATCH_BYTES),
-                filled as usize * FILE_BLOCK,
-            )
-        }
-    }
-
-    /// Writes batch `i`, without the lock meanwhile.
-    fn write<'a>(
-        &'a self,
-        mut batches: Held<'a, Batches>,
-        i: usize,
-        media: &Media<'_>,
-    ) -> (Held<'a, Batches>, Result<(), Errno>) {
-        let Batch {
-            file,
-            start,
-            filled,
-            ..
-        } = batches[i];
-        let Some(medium) = media.of(file) else {
-            return (batches, Err(Errno::BADF));
+    /// The filled bytes of `batch`, the one of number `i`.
+    fn bytes(&self, i: usize, batch: &Batch, scratches: &ScratchPool) -> &[u8] {
+        let at = match batch.scratch {
+            Some(scratch) => scratches.lent(scratch),
+            // SAFETY: each batch that is not large has its bytes in the mapping.
+            None => unsafe { self.map.as_ptr().add(i * BATCH_BYTES) },
         };
-        let mut result = Ok(());
-        if !batches[i].all_dead() {
-            batches[i].phase = Phase::Writing;
-            drop(batches);
-            let (bytes, blocks) = (self.bytes(i, filled), start..start + filled);
-            result = io::write_all(medium.fd, bytes, start * FILE_BLOCK as u64);
-            medium.clusters.forget(file, &blocks);
-            medium.note(result);
-            batches = self.lock();
-        }
-        let batch = &mut batches[i];
-        if result.is_ok() {
-            let mut blocks = medium.blocks();
-            for at in (0..batch.filled).filter(|at| batch.dead >> at & 1 == 1) {
-                blocks.free(batch.start + at, 1);
-            }
-            if batch.filled < batch.room {
-                blocks.free(batch.start + batch.filled, batch.room - batch.filled);
-            }
-            *batch = Batch::EMPTY;
-        } else {
-            batch.phase = Phase::Failed;
-        }
-        self.written.notify_all();
-        (batches, result)
+        // SAFETY: so many bytes of the batch are there and were written before `filled` was raised, under the lock, or
+        // before the scratch was lent. They are not written again before the batch is empty. It does not become empty
+        // meanwhile: the caller holds the lock, or is the one that empties the batch.
+        unsafe { std::slice::from_raw_parts(at, batch.len()) }
     }
 
     /// Fills `out` from `blocks` of a file, if they are in a batch. The answer is whether they were.
-    pub(crate) fn read(&self, file: usize, blocks: &Range<u64>, out: &mut [u8]) -> bool {
+    pub(super) fn read(
+        &self,
+        file: usize,
+        blocks: &Range<u64>,
+        out: &mut [u8],
+        scratches: &ScratchPool,
+    ) -> bool {
         let batches = self.lock();
         let mut found = batches
             .iter()
             .enumerate()
-            .filter_map(|(i, batch)| Some((i, batch.filled, batch.find(file, blocks)?)));
-        let Some((i, filled, at)) = found.next() else {
+            .filter_map(|(i, batch)| Some((i, batch, batch.find(file, blocks)?)));
+        let Some((i, batch, at)) = found.next() else {
             return false;
         };
-        out.copy_from_slice(&self.bytes(i, filled)[at as usize * FILE_BLOCK..][..out.len()]);
+        let bytes = &self.bytes(i, batch, scratches)[at as usize * FILE_BLOCK..];
+        out.copy_from_slice(&bytes[..out.len()]);
         true
     }
 
-    /// Notes that `blocks` of a file are not wanted any more, if they are in a batch. The answer is whether they
-    /// were: then they are given back with the batch.
-    pub(crate) fn release(&self, file: usize, blocks: &Range<u64>) -> bool {
+    /// Notes that `blocks` of a file, which are all of a slot, are not wanted any more, if they are in a batch. The
+    /// answer is whether they were: then they are given back with the batch.
+    pub(super) fn release(
+        &self,
+        file: usize,
+        blocks: &Range<u64>,
+        scratches: &ScratchPool,
+    ) -> bool {
         let mut batches = self.lock();
-        for batch in batches.iter_mut() {
-            let Some(at) = batch.find(file, blocks) else {
-                continue;
-            };
-            for at in at..at + (blocks.end - blocks.start) {
-                batch.dead |= 1 << at;
-            }
-            if batch.phase == Phase::Orphan && batch.all_dead() {
-                *batch = Batch::EMPTY;
-            }
-            return true;
+        let mut found = batches
+            .iter_mut()
+            .filter_map(|batch| Some((batch.find(file, blocks)?, batch)));
+        let Some((at, batch)) = found.next() else {
+            return false;
+        };
+        match batch.scratch {
+            Some(_) => batch.dead = 1,
+            None => (at..at + (blocks.end - blocks.start)).for_each(|at| batch.dead |= 1 << at),
         }
-        false
+        if batch.phase == Phase::Orphan && batch.all_dead() {
+            let lent = std::mem::replace(batch, Batch::EMPTY).scratch;
+            drop(batches);
+            lent.into_iter()
+                .for_each(|scratch| scratches.take_back(scratch));
+        }
+        true
     }
 
-    /// Writes all batches that wait. A batch that cannot be written waits on.
+    /// Writes all batches that wait, and waits for those that are being written. A batch that cannot be written waits
+    /// on.
     pub(super) fn flush(&self, media: &Media<'_>) {
-        for i in 0..BATCHES {
+        drop(self.collect_all(media));
+        for i in 0..ALL {
             let batches = self.lock();
             if matches!(batches[i].phase, Phase::Open | Phase::Failed) {
                 drop(self.write(batches, i, media));
@@ -342,7 +346,8 @@ impl Pending {
     }
 
     /// Leaves, in a child, all waiting batches to the parent to write.
-    pub(crate) fn disown(&self) {
+    pub(super) fn disown(&self) {
+        self.behind.forget();
         for batch in self.lock().iter_mut() {
             if batch.phase != Phase::Empty {
                 batch.phase = Phase::Orphan;
@@ -351,9 +356,13 @@ impl Pending {
     }
 
     /// The RAM that the batches take.
-    pub(crate) fn ram_bytes(&self) -> u64 {
+    pub(super) fn ram_bytes(&self) -> u64 {
         u64::from(self.used.load(Relaxed).count_ones()) * BATCH_BYTES as u64
+            + self.behind.ram_bytes()
     }
 }
 
 const _: () = assert!(BATCH <= u32::BITS as u64 && SMALL <= BATCH);
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,6 @@
 //! How a folio's bytes get into the file: they are encoded in a scratch, then go to a batch if they are few or are
-//! written by themselves if not, and then the slot is published.
+//! written by themselves if not, and then the slot is published. The thread that saves in the background does not wait
+//! for the writes ([`pending`](super::pending)).
 
 use super::alloc::FILE_BLOCK;
 use super::areas::Media;
@@ -9,7 +10,7 @@ use super::segments::Index;
 use super::{FILE_SHIFT, FileStore, INDEX_SHIFT, extent, index_of};
 use crate::codec::{COMPRESSED_MAX, compress};
 use crate::image::{BLOCK, Image, ImageBlock, MAX_BLOCKS};
-use crate::scratch::Tables;
+use crate::scratch::{Scratch, Tables};
 use crate::slot_table::{Block, ClaimError, Kind};
 use millpond_core::SlotId;
 use millpond_core::port::SaveError;
@@ -56,13 +57,10 @@ impl FileStore {
         }
         let blocks = &mut blocks[..count];
         let length = (end / FILE_BLOCK) as u64;
-        let placed = match &mut scratch {
-            Some(scratch) if length > 0 => {
-                self.place(blocks, image, &mut scratch.parts().wire[..end])
-            }
+        let placed = match scratch {
+            Some(scratch) if length > 0 => self.place(blocks, image, scratch, end),
             _ => Ok((0, 0)),
         };
-        drop(scratch);
         let published = placed.and_then(|(file, start)| {
             claim.publish(image.pages(), blocks).map_err(|_| {
                 if length > 0 {
@@ -80,18 +78,22 @@ impl FileStore {
         published
     }
 
-    /// Puts the extent of `blocks` into the file, or into a batch that waits for that, and notes where the blocks
-    /// are. The answer is the number of the file, and the first block.
+    /// Puts the extent of `blocks`, the first `len` bytes of the scratch's wire, into a file, or into a batch that waits
+    /// for that, and notes where the blocks are. The answer is the number of the file, and the first block.
     fn place(
         &self,
         blocks: &mut [Block],
         image: &Image<'_>,
-        wire: &mut [u8],
+        mut scratch: Scratch<'_>,
+        len: usize,
     ) -> Result<(usize, u64), SaveError> {
         let media = self.media();
-        let (file, start) = match self.pending.put(&media, wire)? {
+        let (file, start) = match self.pending.put(&media, &scratch.parts().wire[..len])? {
             Some(place) => place,
-            None => Self::write(&media, wire)?,
+            None => match self.pending.put_large(&media, scratch, len) {
+                Ok(place) => place,
+                Err(mut scratch) => Self::write(&media, &mut scratch.parts().wire[..len])?,
+            },
         };
         let mut noted = true;
         for (block, part) in blocks.iter_mut().zip(image.blocks()) {
@@ -105,7 +107,7 @@ impl FileStore {
         if noted {
             return Ok((file, start));
         }
-        self.free(file, start..start + (wire.len() / FILE_BLOCK) as u64);
+        self.free(file, start..start + (len / FILE_BLOCK) as u64);
         Err(SaveError::Full)
     }
 

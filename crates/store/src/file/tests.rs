@@ -380,6 +380,16 @@ fn checksums_of_pages_are_there_wherever_the_slot_lies() {
 /// hands out wrong bytes; all slots that were taken are there once it is back.
 #[test]
 fn a_device_that_comes_and_goes_under_load_loses_nothing() {
+    device_comes_and_goes(false);
+}
+
+#[test]
+fn a_device_that_comes_and_goes_behind_a_savers_back_loses_nothing() {
+    device_comes_and_goes(true);
+}
+
+/// With `behind`, one of the savers does not wait for its writes.
+fn device_comes_and_goes(behind: bool) {
     let dir = tempfile::tempdir().unwrap();
     let store = store(dir.path());
     let good = store.files[0].load(Relaxed);
@@ -387,6 +397,9 @@ fn a_device_that_comes_and_goes_under_load_loses_nothing() {
     let until = std::time::Instant::now() + std::time::Duration::from_secs(2);
     let refused = AtomicUsize::new(0);
     let work = |thread: u32| {
+        if behind && thread == 0 {
+            store.write_behind();
+        }
         let mut state = u64::from(thread) + 1;
         let mut random = || {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1);

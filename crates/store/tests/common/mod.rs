@@ -100,6 +100,13 @@ pub fn encrypted(dir: &Path, max_bytes: Option<u64>) -> FileStore {
     FileStore::create(&config).unwrap()
 }
 
+/// A file to which what the calling thread saves is written behind its back, where the system allows that.
+pub fn behind(dir: &Path, max_bytes: Option<u64>) -> FileStore {
+    let store = file(dir, max_bytes);
+    store.write_behind();
+    store
+}
+
 /// A file of 2 MiB, and another behind it.
 pub fn two_files(dir: &Path, max_bytes: Option<u64>) -> FileStore {
     let behind = FileArea {
@@ -127,6 +134,7 @@ pub fn stores(dir: &Path, max_bytes: Option<u64>) -> Vec<(&'static str, Box<dyn 
     vec![
         ("ram", Box::new(ram(max_bytes))),
         ("file", Box::new(file(dir, max_bytes))),
+        ("behind file", Box::new(behind(dir, max_bytes))),
         (
             "full file before a file",
             Box::new(two_files(dir, max_bytes)),

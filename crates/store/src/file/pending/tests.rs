@@ -1,0 +1,293 @@
+//! Writes behind a saver's back: refused, failing, abandoned, and beside forks and the store's end.
+
+use crate::file::ring::Ring;
+use crate::{FileStore, FileStoreConfig, Location};
+use millpond_core::SlotId;
+use millpond_core::port::{SaveError, Saved, Store};
+use rustix::fd::AsRawFd;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc;
+
+const LARGE: usize = 1 << 20;
+
+fn store(dir: &Path) -> FileStore {
+    let config = FileStoreConfig {
+        force_tmpfs: true,
+        encrypt: true,
+        ..FileStoreConfig::in_directory(dir)
+    };
+    FileStore::create(&config).unwrap()
+}
+
+/// A directory on a disk, where writes take a while.
+fn on_disk() -> tempfile::TempDir {
+    tempfile::tempdir_in("/var/tmp").unwrap()
+}
+
+/// Whether this machine gives a ring to this thread. A test that has none says so, and goes on by the fallback.
+fn has_rings() -> bool {
+    let ring = Ring::new();
+    if let Err(errno) = &ring {
+        println!("skipped in part: no ring here ({errno})");
+    }
+    ring.is_ok()
+}
+
+fn noise(seed: u32, len: usize) -> Vec<u8> {
+    let mut state = u64::from(seed);
+    let words = (0..len / 8).flat_map(|_| {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        (mixed ^ mixed >> 27).to_ne_bytes()
+    });
+    words.collect()
+}
+
+fn save(store: &FileStore, slot: u32, len: usize) -> Result<Saved, SaveError> {
+    store.save(SlotId(slot), None, &noise(slot, len))
+}
+
+fn save_all(store: &FileStore, slots: std::ops::Range<u32>, len: usize) {
+    for slot in slots {
+        assert_eq!(save(store, slot, len), Ok(Saved::Stored), "slot {slot}");
+    }
+}
+
+fn check(store: &FileStore, slots: std::ops::Range<u32>, len: usize) {
+    let mut out = vec![0; len];
+    for slot in slots {
+        assert_eq!(store.load(SlotId(slot), 0, &mut out), Ok(()), "slot {slot}");
+        assert!(out == noise(slot, len), "slot {slot}");
+    }
+}
+
+fn under_way(store: &FileStore) -> u32 {
+    store.pending.behind.under_way()
+}
+
+/// Saves large slots until one is under way when the save has answered. A device may be faster than this thread.
+fn save_until_under_way(store: &FileStore, first: u32) -> u32 {
+    let is_seen = |&slot: &u32| {
+        save_all(store, slot..slot + 1, LARGE);
+        under_way(store) > 0
+    };
+    (first..first + 100).find(is_seen).unwrap_or(first + 99) + 1
+}
+
+#[test]
+fn what_is_under_way_is_read_released_and_replaced() {
+    let dir = on_disk();
+    let store = store(dir.path());
+    store.write_behind();
+    let mut seen = 0;
+    for round in 0..40 {
+        let first = round * 10;
+        save_all(&store, first..first + 1, LARGE);
+        save_all(&store, first + 1..first + 4, 64 << 10);
+        save_all(&store, first + 4..first + 8, 4096);
+        seen += under_way(&store);
+        check(&store, first..first + 1, LARGE);
+        check(&store, first + 1..first + 4, 64 << 10);
+        check(&store, first + 4..first + 8, 4096);
+        if round % 3 > 0 {
+            (first..first + 5).for_each(|slot| store.release(SlotId(slot)));
+        }
+    }
+    assert!(seen > 0 || !has_rings(), "nothing was ever under way");
+    (0..400).for_each(|slot| store.release(SlotId(slot)));
+    store.before_fork(1);
+    store.child_gone(1);
+    assert_eq!((store.usage().slots, store.usage().stored_bytes), (0, 0));
+    assert_eq!(under_way(&store), 0);
+    let taken = store.areas[0].blocks().alloc_run(32).unwrap();
+    assert_eq!(taken.1, 32);
+}
+
+/// Has the kernel write to a descriptor that is not open for it. Slots that were taken are read meanwhile, later ones
+/// refused, and all is written when the device works again.
+#[test]
+fn a_write_that_fails_behind_the_savers_back_loses_nothing() {
+    let dir = on_disk();
+    let store = store(dir.path());
+    store.write_behind();
+    save_all(&store, 0..4, LARGE);
+    let null = rustix::fs::open("/dev/null", OFlags::RDONLY, Mode::empty()).unwrap();
+    let good = store.files[0].swap(null.as_raw_fd(), Relaxed);
+    let mut taken = Vec::new();
+    let mut refused = 0;
+    for slot in 10..200 {
+        let len = [4096, LARGE, 4096, 64 << 10][slot as usize % 4];
+        match save(&store, slot, len) {
+            Ok(Saved::Stored) => taken.push((slot, len)),
+            Err(SaveError::Io(errno)) if errno == Errno::BADF.raw_os_error() => refused += 1,
+            other => panic!("slot {slot}: {other:?}"),
+        }
+    }
+    assert!(refused > 100, "{refused}");
+    store.before_fork(1);
+    store.child_gone(1);
+    taken
+        .iter()
+        .for_each(|&(slot, len)| check(&store, slot..slot + 1, len));
+    store.files[0].store(good, Relaxed);
+    let (released, kept) = taken.split_at(taken.len() / 2);
+    released
+        .iter()
+        .for_each(|&(slot, _)| store.release(SlotId(slot)));
+    save_all(&store, 300..310, LARGE);
+    save_all(&store, 310..400, 4096);
+    store.before_fork(2);
+    store.child_gone(2);
+    check(&store, 0..4, LARGE);
+    kept.iter()
+        .for_each(|&(slot, len)| check(&store, slot..slot + 1, len));
+    check(&store, 300..310, LARGE);
+    check(&store, 310..400, 4096);
+}
+
+/// The end of the store waits for what is under way: the file is empty then, and stays so.
+#[test]
+fn a_store_that_ends_meanwhile_leaves_an_empty_file() {
+    let dir = on_disk();
+    let path = dir.path().join("file");
+    for round in 0..20 {
+        let store = FileStore::create(&FileStoreConfig::at(Location::File(path.clone()))).unwrap();
+        store.write_behind();
+        save_all(&store, 0..3, LARGE);
+        save_all(&store, 3..40, 4096);
+        drop(store);
+        assert_eq!(path.metadata().unwrap().len(), 0, "round {round}");
+    }
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    assert_eq!(path.metadata().unwrap().len(), 0);
+}
+
+/// The thread that hands writes over ends, or sleeps: nobody waits for it.
+#[test]
+fn others_do_not_need_the_thread_that_writes_behind() {
+    let dir = on_disk();
+    let store = store(dir.path());
+    for round in 0..10 {
+        let first = round * 1000;
+        std::thread::scope(|scope| {
+            let (said, hear) = mpsc::channel();
+            let (leave, left) = mpsc::channel::<()>();
+            let store = &store;
+            scope.spawn(move || {
+                store.write_behind();
+                let next = save_until_under_way(store, first);
+                said.send(next).unwrap();
+                // This thread sleeps in half of the rounds, and ends at once in the others.
+                if round % 2 == 0 {
+                    left.recv().unwrap();
+                }
+            });
+            let next = hear.recv().unwrap();
+            store.before_fork(u64::from(round));
+            assert_eq!(under_way(store), 0);
+            store.child_gone(u64::from(round));
+            check(store, first..next, LARGE);
+            save_all(store, first + 500..first + 540, 4096);
+            save_all(store, first + 540..first + 542, LARGE);
+            check(store, first + 500..first + 540, 4096);
+            let _ = leave.send(());
+        });
+        (first..first + 542).for_each(|slot| store.release(SlotId(slot)));
+    }
+    assert_eq!(store.usage().stored_bytes, 0);
+}
+
+/// More stores than a thread has indices for rings, one after the other.
+#[test]
+fn a_rings_index_is_free_again_with_the_ring() {
+    if !has_rings() {
+        return;
+    }
+    for round in 0..40 {
+        if let Err(errno) = Ring::new() {
+            // Kernels before 6.3 keep indices until the thread ends.
+            println!("skipped in part: ring {round} was refused ({errno})");
+            return;
+        }
+    }
+}
+
+/// Installs a filter for the calling thread that answers `io_uring_setup` so, and lets all else pass.
+fn filter(answer: u32) {
+    let rule = |code: u32, k: u32, jt: u8| libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf: 0,
+        k,
+    };
+    let mut rules = [
+        rule(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        libc::sock_filter {
+            jf: 1,
+            ..rule(
+                libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+                libc::SYS_io_uring_setup as u32,
+                0,
+            )
+        },
+        rule(libc::BPF_RET | libc::BPF_K, answer, 0),
+        rule(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0),
+    ];
+    let program = libc::sock_fprog {
+        len: rules.len() as u16,
+        filter: rules.as_mut_ptr(),
+    };
+    // SAFETY: the kernel copies the program, whose rules outlive the calls. Only this thread is filtered.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let mode = libc::SECCOMP_MODE_FILTER;
+        assert_eq!(
+            libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program),
+            0
+        );
+    }
+}
+
+fn works_without_ring(store: &FileStore) {
+    store.write_behind();
+    save_all(store, 0..5, LARGE);
+    save_all(store, 5..100, 4096);
+    assert_eq!(under_way(store), 0);
+    check(store, 0..5, LARGE);
+    check(store, 5..100, 4096);
+}
+
+#[test]
+fn a_sandbox_that_refuses_rings_or_kills_for_them_is_no_matter() {
+    for errno in [Errno::PERM, Errno::NOSYS, Errno::ACCESS] {
+        std::thread::spawn(move || {
+            filter(libc::SECCOMP_RET_ERRNO | errno.raw_os_error() as u32);
+            assert_eq!(Ring::new().err(), Some(errno));
+            let dir = on_disk();
+            works_without_ring(&store(dir.path()));
+        })
+        .join()
+        .unwrap();
+    }
+    // The process lives on: under a filter no ring is tried.
+    std::thread::spawn(|| {
+        filter(libc::SECCOMP_RET_KILL_PROCESS);
+        let dir = on_disk();
+        works_without_ring(&store(dir.path()));
+    })
+    .join()
+    .unwrap();
+}
+
+#[test]
+fn a_store_that_may_not_write_behind_does_not() {
+    let dir = on_disk();
+    let config = FileStoreConfig {
+        write_behind: false,
+        ..FileStoreConfig::in_directory(dir.path())
+    };
+    works_without_ring(&FileStore::create(&config).unwrap());
+}

@@ -14,8 +14,8 @@ use millpond_mmu::report;
 use millpond_mmu::{Delivery, HUGE_WITHIN, Mask, TakeOutMethod, Uffd, UffdConfig, online_nodes};
 use millpond_relay::{Relay, Relayed};
 use millpond_store::{
-    CompressedRam, CompressedRamConfig, FileStore, FileStoreConfig, Location, Null, OpenError,
-    Spill,
+    CompressedRam, CompressedRamConfig, FileArea, FileStore, FileStoreConfig, Location, Null,
+    OpenError, Spill,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -55,6 +55,26 @@ pub enum StoreKind {
         /// Most bytes that the file may take.
         max_bytes: Option<u64>,
         /// Accept a path on tmpfs, which is RAM that the budget does not see.
+        force_tmpfs: bool,
+    },
+    /// Several files, as a machine has several swap areas: a small fast disk before a large slow one, or two disks at
+    /// once. Pages go to the file of the highest priority that has room and works; those of one priority take turns, by
+    /// 8 MiB. There are four at most.
+    ///
+    /// ```no_run
+    /// use millpond::{Manager, StoreFile, StoreKind};
+    /// let file = |path: &str, max_bytes, priority| StoreFile { path: path.into(), max_bytes, priority };
+    /// let store = StoreKind::Files {
+    ///     files: vec![file("/nvme", Some(32 << 30), 10), file("/disk", None, 0)],
+    ///     force_tmpfs: false,
+    /// };
+    /// let manager = Manager::builder().ram(4 << 30).store(store).build()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    Files {
+        /// The files.
+        files: Vec<StoreFile>,
+        /// Accept paths on tmpfs, which is RAM that the budget does not see.
         force_tmpfs: bool,
     },
     /// Compressed RAM, then a file, then objects in S3, in Redis, or in a directory: for memory that the machine has no
@@ -101,6 +121,35 @@ pub enum StoreKind {
     None,
 }
 
+/// One of the files of [`StoreKind::Files`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreFile {
+    /// A directory for an unnamed file, or a new file.
+    pub path: PathBuf,
+    /// Most bytes that the file may take.
+    pub max_bytes: Option<u64>,
+    /// The file of the highest priority is used first.
+    pub priority: i16,
+}
+
+impl StoreFile {
+    fn area(&self) -> FileArea {
+        FileArea {
+            location: location(self.path.clone()),
+            max_bytes: self.max_bytes,
+            priority: self.priority,
+        }
+    }
+}
+
+/// The place that a path names: a path that is no directory names a new file.
+fn location(path: PathBuf) -> Location {
+    match path.is_dir() {
+        true => Location::Directory(path),
+        false => Location::File(path),
+    }
+}
+
 impl StoreKind {
     /// Compressed RAM without a limit of its own.
     #[must_use]
@@ -141,7 +190,7 @@ impl StoreKind {
             #[cfg(feature = "remote")]
             Self::Remote { .. } => 20,
             Self::Relayed { front, .. } => front.refault_cost(),
-            Self::File { .. } => 256,
+            Self::File { .. } | Self::Files { .. } => 256,
         }
     }
 
@@ -156,7 +205,7 @@ impl StoreKind {
             #[cfg(feature = "remote")]
             Self::Remote { .. } => usual / 2,
             Self::Relayed { front, .. } => front.limbo_share(usual),
-            Self::File { .. } => usual,
+            Self::File { .. } | Self::Files { .. } => usual,
         }
     }
 
@@ -175,18 +224,28 @@ impl StoreKind {
                 max_bytes,
                 force_tmpfs,
             } => {
-                let location = match path.clone() {
-                    // A path that is no directory names a new file. `$TMPDIR` always names a directory: if that does
-                    // not exist, a file of its name is not what was asked for.
-                    None => Location::Directory(temporary_directory()),
-                    Some(path) if path.is_dir() => Location::Directory(path),
-                    Some(path) => Location::File(path),
-                };
+                // `$TMPDIR` always names a directory: if that does not exist, a file of its name is not what was asked
+                // for.
+                let none = || Location::Directory(temporary_directory());
+                let location = path.clone().map_or_else(none, location);
                 let config = FileStoreConfig {
                     max_bytes: *max_bytes,
                     force_tmpfs: *force_tmpfs,
                     encrypt,
                     ..FileStoreConfig::at(location)
+                };
+                Box::new(FileStore::create(&config)?)
+            }
+            Self::Files { files, force_tmpfs } => {
+                let mut areas = files.iter().map(StoreFile::area);
+                let first = areas.next().ok_or(OpenError::NoFiles)?;
+                let config = FileStoreConfig {
+                    max_bytes: first.max_bytes,
+                    priority: first.priority,
+                    more: areas.collect(),
+                    force_tmpfs: *force_tmpfs,
+                    encrypt,
+                    ..FileStoreConfig::at(first.location)
                 };
                 Box::new(FileStore::create(&config)?)
             }

@@ -44,7 +44,7 @@ pub mod space;
 mod tests;
 mod vec;
 
-pub use builder::{ManagerBuilder, StoreKind};
+pub use builder::{ManagerBuilder, StoreFile, StoreKind};
 pub use error::{
     AdviseError, BuildError, CollectError, PinError, RangeError, RegionError, RemapError,
     SetRamError, SnapshotError, StoreError, VolatileError,

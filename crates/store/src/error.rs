@@ -32,6 +32,11 @@ pub enum OpenError {
         /// The smallest limit that is accepted.
         least: u64,
     },
+    /// No file was named.
+    #[error(
+        "a store of files needs one at least: name a file, or a directory to put an unnamed one in"
+    )]
+    NoFiles,
     /// There are more files than a store can have.
     #[error("{files} files are too many for a store: give {most} at most")]
     TooManyFiles {

@@ -1,0 +1,92 @@
+//! A store of several files: what a small one has no room for goes to the next, and all of it comes back.
+
+mod common;
+
+use common::{MIB, Rng};
+use millpond::{BuildError, Manager, StoreFile, StoreKind};
+use std::path::Path;
+
+const RAM: usize = 16 * MIB;
+const DATA: usize = 64 * MIB;
+
+fn fill(page: &mut [u8], number: usize) {
+    let mut rng = Rng(number as u64 + 1);
+    for word in page.chunks_exact_mut(8) {
+        word.copy_from_slice(&rng.next().to_le_bytes());
+    }
+}
+
+fn holds(page: &[u8], number: usize) -> bool {
+    let mut rng = Rng(number as u64 + 1);
+    page.chunks_exact(8)
+        .all(|word| word == rng.next().to_le_bytes())
+}
+
+fn files(dir: &Path) -> StoreKind {
+    let file = |name: &str, mib: u64, priority| StoreFile {
+        path: dir.join(name),
+        max_bytes: Some(mib << 20),
+        priority,
+    };
+    StoreKind::Files {
+        files: vec![
+            file("last", 256, -5),
+            file("first", 8, 7),
+            file("second", 8, 7),
+        ],
+        force_tmpfs: true,
+    }
+}
+
+#[test]
+fn what_one_file_has_no_room_for_goes_to_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let builder = Manager::builder().ram(RAM as u64).store(files(dir.path()));
+    let manager = builder.build().unwrap();
+    let mut region = manager.region(DATA).unwrap();
+    for round in 0..2 {
+        for (number, page) in region.as_mut_slice().chunks_mut(4096).enumerate() {
+            assert!(
+                round == 0 || holds(page, number),
+                "page {number} in round {round}"
+            );
+            fill(page, number);
+        }
+    }
+    let len = |name: &str| dir.path().join(name).metadata().unwrap().len();
+    assert!(
+        len("first") > 6 << 20 && len("first") <= 8 << 20,
+        "{}",
+        len("first")
+    );
+    assert!(
+        len("second") > 6 << 20 && len("second") <= 8 << 20,
+        "{}",
+        len("second")
+    );
+    assert!(len("last") > 16 << 20, "{}", len("last"));
+    assert_eq!(manager.stats().store_failures, 0);
+    drop(region);
+    drop(manager);
+    assert_eq!(["first", "second", "last"].map(len), [0; 3]);
+}
+
+#[test]
+fn no_file_at_all_is_refused_with_a_way_out() {
+    let kind = StoreKind::Files {
+        files: Vec::new(),
+        force_tmpfs: true,
+    };
+    let error = Manager::builder()
+        .ram(RAM as u64)
+        .store(kind)
+        .build()
+        .err()
+        .unwrap();
+    assert!(matches!(error, BuildError::Store(_)), "{error:?}");
+    let text = format!("{error:?} {error}");
+    assert!(
+        text.contains("NoFiles") && text.contains("name a file"),
+        "{text}"
+    );
+}

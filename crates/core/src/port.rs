@@ -306,6 +306,17 @@ pub struct Recompressed {
     pub left: u64,
 }
 
+/// A part of a slot that is wanted, and where it goes.
+#[derive(Debug)]
+pub struct Load<'a> {
+    /// The slot.
+    pub slot: SlotId,
+    /// The first page of it.
+    pub first_page: u16,
+    /// The place for the bytes, whose length says how many pages are wanted.
+    pub out: &'a mut [u8],
+}
+
 /// Keeps the bytes of folios under slot numbers that the core chooses.
 ///
 /// Slot numbers are dense and small; the core never uses one for two things at once. Calls about different slots
@@ -329,6 +340,17 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// `out` may hold anything then.
     fn load(&self, slot: SlotId, first_page: u16, out: &mut [u8]) -> Result<(), LoadError>;
+
+    /// [`Store::load`] of several parts, for stores that save by doing it together.
+    ///
+    /// # Errors
+    /// The error of one of them. All that is to be filled may hold anything then.
+    fn load_all(&self, loads: &mut [Load<'_>]) -> Result<(), LoadError> {
+        for load in loads {
+            self.load(load.slot, load.first_page, load.out)?;
+        }
+        Ok(())
+    }
 
     /// A page will be loaded soon: the store may prefetch the records that say where its bytes are. The page need not
     /// be there, nor be loaded after all. The call comes with locks held: it must not wait for anything.

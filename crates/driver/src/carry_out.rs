@@ -12,14 +12,15 @@ use crate::memory::Memory;
 use crate::reclaim::give_way;
 use crate::state::config::OnStoreFull;
 use arrayvec::ArrayVec;
-use millpond_core::limits::{ANSWER_COMMANDS, MAX_COMMANDS};
+use millpond_core::limits::{ANSWER_COMMANDS, FOLD_PARTS, MAX_COMMANDS};
 use millpond_core::{
     Command, Commands, Event, FillOrInstallError, FilledAndInstalled, FoldPart, FolioId, Frame,
-    InstallError, LoadError, Outcome, PAGE_SIZE, PageRange, Placed, Reply, SaveError, Saved,
+    InstallError, Load, LoadError, Outcome, PAGE_SIZE, PageRange, Placed, Reply, SaveError, Saved,
     SlotId, SlotPart, TakeOutError,
 };
 use millpond_mmu::report;
 use millpond_sync::atomic::Ordering;
+use std::mem;
 
 /// Results on their way to the core.
 struct Results(ArrayVec<Event, MAX_COMMANDS>);
@@ -402,15 +403,21 @@ impl<M: Memory> Driver<M> {
     }
 
     fn load_parts(&self, parts: &[FoldPart], mut bytes: &mut [u8]) -> Result<(), LoadError> {
+        let mut loads = ArrayVec::<Load<'_>, FOLD_PARTS>::new();
         for part in parts {
-            let (here, rest) = bytes.split_at_mut(usize::from(part.pages) * PAGE_SIZE);
-            match part.slot {
-                Some(slot) => self.store.load(slot, part.first, here)?,
-                None => here.fill(0),
-            }
+            let pages = usize::from(part.pages);
+            let (out, rest) = mem::take(&mut bytes).split_at_mut(pages * PAGE_SIZE);
             bytes = rest;
+            match part.slot {
+                Some(slot) => loads.push(Load {
+                    slot,
+                    first_page: part.first,
+                    out,
+                }),
+                None => out.fill(0),
+            }
         }
-        Ok(())
+        self.store.load_all(&mut loads)
     }
 
     fn save_outcome(&self, saved: Result<Saved, SaveError>) -> Outcome {

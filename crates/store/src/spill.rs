@@ -25,16 +25,19 @@ use crate::compressed_ram::CompressedRam;
 use crate::file::FileStore;
 use crate::image::{self, BLOCK, Contents, Image, MAX_PAGES, MAX_SLOT, RAM_BLOCK};
 use crate::mem::Mapping;
+use arrayvec::ArrayVec;
 use millpond_core::SlotId;
 use millpond_core::SlotPart;
 use millpond_core::port::{
-    LoadError, Recompress, Recompressed, SaveError, Saved, Store, StoreUsage, Tier, Tiers,
+    Load, LoadError, Recompress, Recompressed, SaveError, Saved, Store, StoreUsage, Tier, Tiers,
 };
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
+/// The most loads that go to the file together.
+const TOGETHER: usize = 16;
 /// Number of bytes of folios that one call moves.
 const AT_ONCE: usize = 1 << 20;
 /// Number of slots that one call looks at, most of which need not move. The caller is inside the gate, for which a
@@ -73,7 +76,12 @@ struct Counted {
 
 impl Counted {
     fn count(&self, since: Instant) {
-        self.loads.fetch_add(1, Relaxed);
+        self.count_all(1, since);
+    }
+
+    /// Counts so many loads, which were done together.
+    fn count_all(&self, loads: u64, since: Instant) {
+        self.loads.fetch_add(loads, Relaxed);
         let nanos = since.elapsed().as_nanos() as u64;
         self.nanos.fetch_add(nanos, Relaxed);
     }
@@ -224,6 +232,31 @@ impl Store for Spill {
             from.count(since);
         }
         loaded
+    }
+
+    fn load_all(&self, loads: &mut [Load<'_>]) -> Result<(), LoadError> {
+        let mut behind = ArrayVec::<Load<'_>, TOGETHER>::new();
+        for load in loads {
+            let since = Instant::now();
+            match self.front.load(load.slot, load.first_page, load.out) {
+                Err(LoadError::Missing) if behind.is_full() => {
+                    self.load(load.slot, load.first_page, load.out)?;
+                }
+                Err(LoadError::Missing) => behind.push(Load {
+                    slot: load.slot,
+                    first_page: load.first_page,
+                    out: &mut *load.out,
+                }),
+                loaded => {
+                    loaded?;
+                    self.from_front.count(since);
+                }
+            }
+        }
+        let since = Instant::now();
+        self.back.load_all(&mut behind)?;
+        self.from_back.count_all(behind.len() as u64, since);
+        Ok(())
     }
 
     fn expect(&self, page: SlotPart) {

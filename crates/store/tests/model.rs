@@ -4,7 +4,7 @@ mod common;
 
 use common::{Fill, contents, part, recompress, stores};
 use millpond_core::SlotId;
-use millpond_core::port::{LoadError, SaveError, Saved, Store};
+use millpond_core::port::{Load, LoadError, SaveError, Saved, Store};
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -29,6 +29,8 @@ enum Act {
         first: u16,
         pages: u16,
     },
+    /// Loads several parts together: each has a slot, a first page and a number of pages.
+    LoadAll(Vec<(prop::sample::Index, u16, u16)>),
 }
 
 fn acts() -> impl Strategy<Value = Vec<Act>> {
@@ -51,6 +53,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
             1 => (1usize..3).prop_map(Act::Recompress),
             4 => (index(), any::<u16>(), any::<u16>())
                 .prop_map(|(which, first, pages)| Act::Load { which, first, pages }),
+            3 => prop::collection::vec((index(), any::<u16>(), any::<u16>()), 1..20).prop_map(Act::LoadAll),
         ],
         1..60,
     )
@@ -101,6 +104,7 @@ fn run(name: &str, store: &dyn Store, acts: &[Act]) -> usize {
                 first,
                 pages,
             } => compared.load(which, *first, *pages),
+            Act::LoadAll(parts) => compared.load_all(parts),
         }
         compared.expect_usage();
     }
@@ -175,6 +179,35 @@ impl Compared<'_> {
         self.model.remove(&slot);
         let gone = self.store.load(SlotId(slot), 0, &mut [0; 4096]);
         assert_eq!(gone, Err(LoadError::Missing), "{}", self.name);
+    }
+
+    /// Loads several parts together, some of which may be of one slot.
+    fn load_all(&self, parts: &[(prop::sample::Index, u16, u16)]) {
+        let part = |(which, first, pages): &(prop::sample::Index, u16, u16)| {
+            let slot = self.pick(which)?;
+            let all = (self.model[&slot].len() / 4096) as u16;
+            let first = first % all;
+            let pages = pages % (all - first).min(8) + 1;
+            Some((slot, first, vec![0xaa; usize::from(pages) * 4096]))
+        };
+        let mut parts: Vec<_> = parts.iter().filter_map(part).collect();
+        let mut loads: Vec<_> = parts
+            .iter_mut()
+            .map(|(slot, first, out)| Load {
+                slot: SlotId(*slot),
+                first_page: *first,
+                out,
+            })
+            .collect();
+        assert_eq!(self.store.load_all(&mut loads), Ok(()), "{}", self.name);
+        for (slot, first, out) in &parts {
+            let data = &self.model[slot][usize::from(*first) * 4096..][..out.len()];
+            assert!(
+                out == data,
+                "{}: other bytes at page {first} of {slot}",
+                self.name
+            );
+        }
     }
 
     /// Loads a part of a slot, and more than the slot has, which must be refused.

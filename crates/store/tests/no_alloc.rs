@@ -4,6 +4,7 @@ mod common;
 
 use common::{Fill, contents, part, recompress, stores};
 use millpond_core::SlotId;
+use millpond_core::port::Load;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -58,6 +59,18 @@ fn no_operation_calls_the_allocator() {
                 let _ = store.load(SlotId(slot), 0, &mut out[..4096]);
                 let _ = store.load(SlotId(slot), 200, &mut out[..4096]);
             }
+            let mut slot = 0;
+            let (outs, _) = out.as_chunks_mut::<4096>();
+            let (outs, _) = outs.split_first_chunk_mut::<15>().unwrap();
+            let mut loads = outs.each_mut().map(|out| {
+                slot += 1;
+                Load {
+                    slot: SlotId(slot - 1),
+                    first_page: 0,
+                    out,
+                }
+            });
+            let _ = store.load_all(&mut loads);
             recompress(&*store, 3);
             (0..15).for_each(|slot| {
                 let _ = store.load(SlotId(slot), 0, &mut out[..4096]);

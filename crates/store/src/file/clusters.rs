@@ -35,8 +35,6 @@ const CLUSTER: u64 = 8;
 const CLUSTER_BYTES: usize = CLUSTER as usize * FILE_BLOCK;
 /// Number of clusters that are kept: half a megabyte. Twice as many would spare a twelfth more reads.
 const KEPT: usize = 16;
-/// The longest read, in blocks, that is widened to its clusters.
-const SMALL: u64 = 8;
 /// The longest read, in blocks, that is kept whole when only a part of it was wanted.
 const PARTED: u64 = 16;
 /// The most bytes of a widened read: [`SMALL`] blocks lie in two clusters at most.
@@ -156,6 +154,15 @@ impl State {
         self.lines.iter().position(found)
     }
 
+    /// Whether all of `blocks` are kept.
+    fn has(&self, file: usize, blocks: &Range<u64>) -> bool {
+        numbers(blocks).all(|number| {
+            let found = self.find(file, number);
+            let wanted = bits(number, blocks);
+            found.is_some_and(|i| self.lines[i].valid & wanted == wanted)
+        })
+    }
+
     fn score(&mut self, blocks: &Range<u64>) -> &mut Score {
         if is_small(blocks) {
             &mut self.beside
@@ -181,7 +188,13 @@ impl State {
     }
 }
 
+/// The longest read, in blocks, that is widened to its clusters.
+const SMALL: u64 = Clusters::SMALL;
+
 impl Clusters {
+    /// The longest read, in blocks, that is small.
+    pub(crate) const SMALL: u64 = 8;
+
     /// Makes an empty set of clusters.
     pub(crate) fn new() -> Result<Self, Errno> {
         let line = Line {
@@ -233,6 +246,17 @@ impl Clusters {
         }
     }
 
+    /// The read to make for blocks that are not all here, as from [`get`](Self::get). `None` when they are here.
+    pub(crate) fn missing(
+        &self,
+        file: usize,
+        blocks: &Range<u64>,
+        around: &Range<u64>,
+    ) -> Option<Option<Plan>> {
+        let mut state = self.lock();
+        (!state.has(file, blocks)).then(|| state.plan(blocks, around))
+    }
+
     /// Fills `out` from kept clusters. If not all of it is here, the error is the read to make, if one should be
     /// kept. `around` is the extent of which `blocks` are a part that is restored by itself.
     pub(crate) fn get(
@@ -243,12 +267,7 @@ impl Clusters {
         out: &mut [u8],
     ) -> Result<(), Option<Plan>> {
         let mut state = self.lock();
-        let here = numbers(blocks).all(|number| {
-            let found = state.find(file, number);
-            let wanted = bits(number, blocks);
-            found.is_some_and(|i| state.lines[i].valid & wanted == wanted)
-        });
-        if !here {
+        if !state.has(file, blocks) {
             return Err(state.plan(blocks, around));
         }
         state.now += 1;

@@ -11,7 +11,7 @@ use super::{FileStore, extent, index_of, io, locate};
 use crate::codec::{Codec, Stored, Want, restore};
 use crate::image::{BLOCK, MAX_SLOT};
 use crate::mem::PAGE;
-use crate::slot_table::{Block, Kind};
+use crate::slot_table::{Block, Kind, Pinned};
 use arrayvec::ArrayVec;
 use millpond_core::SlotId;
 use millpond_core::port::LoadError;
@@ -78,6 +78,19 @@ impl Piece {
     }
 }
 
+/// A part of a slot that is wanted, and where it is.
+pub(super) struct Wanted {
+    pieces: ArrayVec<Piece, MOST>,
+    /// The number of the file.
+    pub(super) file: usize,
+    /// The blocks of the file that are needed; none where all pieces are fills.
+    pub(super) blocks: Range<u64>,
+    /// The blocks of which they are a part that is restored by itself.
+    pub(super) around: Range<u64>,
+    /// Whether only a part of them is wanted.
+    pub(super) parted: bool,
+}
+
 impl FileStore {
     /// Reads a part of `slot`.
     pub(crate) fn get(
@@ -87,10 +100,29 @@ impl FileStore {
         out: &mut [u8],
     ) -> Result<(), LoadError> {
         let slot = self.table.pin(slot).ok_or(LoadError::Missing)?;
+        let wanted = self.wanted(&slot, first_page, out.len())?;
+        if wanted.blocks.is_empty() {
+            return self.restore(&wanted, &[], None, out);
+        }
+        let mut scratch = self.scratches.acquire(Clusters::wire_for(&wanted.blocks));
+        let parts = scratch.parts();
+        let at = self.fetch(&wanted, parts.wire)?;
+        let wire = &mut parts.wire[at];
+        self.cipher.open(wanted.file, wanted.blocks.start, wire);
+        self.restore(&wanted, wire, Some(parts.plain), out)
+    }
+
+    /// The part of a slot from page `first_page` on that has `len` bytes.
+    pub(super) fn wanted(
+        &self,
+        slot: &Pinned<'_>,
+        first_page: u16,
+        len: usize,
+    ) -> Result<Wanted, LoadError> {
         let from = usize::from(first_page) * PAGE;
-        let to = from + out.len();
+        let to = from + len;
         let pieces: ArrayVec<Piece, MOST> = slot
-            .blocks_of(first_page, out.len())
+            .blocks_of(first_page, len)
             .ok_or(LoadError::Missing)?
             .map(|(block, at, len)| {
                 self.piece(block, len, from.saturating_sub(at)..len.min(to - at))
@@ -99,32 +131,38 @@ impl FileStore {
         // A slot's extent is contiguous, so one read brings all of the blocks.
         let mut stored = pieces.iter().filter(|piece| piece.is_stored());
         let first = stored.next();
-        let extent = first.map_or(0..0, |first| {
+        let file = first.map_or(0, |first| locate(&first.block).0);
+        let blocks = first.map_or(0..0, |first| {
             first.blocks.start..stored.next_back().unwrap_or(first).blocks.end
         });
         // The rest of a compressed block is more likely to be wanted than its neighbours in the file.
         let around = match &pieces[..] {
             [piece] => piece.extent(),
-            _ => extent.clone(),
+            _ => blocks.clone(),
         };
-        let mut scratch = first.map(|first| {
-            let scratch = self.scratches.acquire(Clusters::wire_for(&extent));
-            (locate(&first.block).0, scratch)
-        });
-        let (wire, mut plain) = match &mut scratch {
-            Some((file, scratch)) => {
-                let parts = scratch.parts();
-                let parted = pieces.iter().any(Piece::is_parted);
-                let wire = self.read(*file, &extent, &around, parted, parts.wire)?;
-                (wire, Some(parts.plain))
-            }
-            None => (&[][..], None),
-        };
+        Ok(Wanted {
+            file,
+            blocks,
+            around,
+            parted: pieces.iter().any(Piece::is_parted),
+            pieces,
+        })
+    }
+
+    /// Makes the bytes that are wanted from the bytes of the file, decrypted, and checks them. `plain` is there where
+    /// any come from the file.
+    pub(super) fn restore(
+        &self,
+        wanted: &Wanted,
+        wire: &[u8],
+        mut plain: Option<&mut [u8; BLOCK]>,
+        out: &mut [u8],
+    ) -> Result<(), LoadError> {
         let mut rest = out;
-        for piece in &pieces {
+        for piece in &wanted.pieces {
             let (out, after) = rest.split_at_mut(piece.part.len());
             rest = after;
-            let bytes = piece.bytes(wire, extent.start);
+            let bytes = piece.bytes(wire, wanted.blocks.start);
             let plain = plain.as_deref_mut();
             let plain = || plain.expect("a block with bytes has a scratch");
             let Piece { block, part, .. } = piece;
@@ -162,48 +200,30 @@ impl FileStore {
     }
 
     /// Reads blocks from the file, or from the batches that wait to get there, into `wire`, which has room for the
-    /// blocks that come with them. The answer is the wanted blocks alone, decrypted. `parted` is set when only a part
-    /// of them is wanted.
-    fn read<'w>(
-        &self,
-        file: usize,
-        blocks: &Range<u64>,
-        around: &Range<u64>,
-        parted: bool,
-        wire: &'w mut [u8],
-    ) -> Result<&'w [u8], LoadError> {
-        let at = self.fetch(file, blocks, around, parted, wire)?;
-        let wire = &mut wire[at];
-        self.cipher.open(file, blocks.start, wire);
-        Ok(wire)
-    }
-
-    /// Reads blocks as [`read`](Self::read) does, but leaves them as they are in the file. The answer is the place of
-    /// the blocks in `wire`.
-    fn fetch(
-        &self,
-        file: usize,
-        blocks: &Range<u64>,
-        around: &Range<u64>,
-        parted: bool,
-        wire: &mut [u8],
-    ) -> Result<Range<usize>, LoadError> {
+    /// blocks that come with them. They are then as in the file, which may be encrypted. The answer is the place of the
+    /// wanted blocks in `wire`.
+    fn fetch(&self, wanted: &Wanted, wire: &mut [u8]) -> Result<Range<usize>, LoadError> {
+        let Wanted {
+            file,
+            blocks,
+            around,
+            parted,
+            ..
+        } = wanted;
         let len = (blocks.end - blocks.start) as usize * FILE_BLOCK;
-        if self
-            .pending
-            .read(file, blocks, &mut wire[..len], &self.scratches)
-        {
+        let pending = &self.pending;
+        if pending.read(*file, blocks, &mut wire[..len], &self.scratches) {
             return Ok(0..len);
         }
         let error = |errno: Errno| LoadError::Io(errno.raw_os_error());
         let mut plan = None;
-        if Clusters::takes(blocks, parted) {
-            match self.clusters.get(file, blocks, around, &mut wire[..len]) {
+        if Clusters::takes(blocks, *parted) {
+            match self.clusters.get(*file, blocks, around, &mut wire[..len]) {
                 Ok(()) => return Ok(0..len),
                 Err(what) => plan = what,
             }
         }
-        let fd = self.file(file).ok_or(error(Errno::BADF))?;
+        let fd = self.file(*file).ok_or(error(Errno::BADF))?;
         let Some(plan) = plan else {
             let offset = blocks.start * FILE_BLOCK as u64;
             io::read_all(&self.awake, fd, &mut wire[..len], offset).map_err(error)?;
@@ -214,7 +234,7 @@ impl FileStore {
         let offset = plan.blocks.start * FILE_BLOCK as u64;
         let read =
             io::read_some(&self.awake, fd, &mut wire[..most], from + len, offset).map_err(error)?;
-        self.clusters.keep(file, &plan, blocks, &wire[..read]);
+        self.clusters.keep(*file, &plan, blocks, &wire[..read]);
         Ok(from..from + len)
     }
 

@@ -24,6 +24,7 @@ mod clusters;
 mod holes;
 mod io;
 mod load;
+mod load_all;
 mod page_sums;
 mod pending;
 mod ring;
@@ -46,7 +47,7 @@ use clusters::Clusters;
 pub(crate) use io::out_of_the_way;
 use millpond_core::SlotId;
 use millpond_core::SlotPart;
-use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
+use millpond_core::port::{Load, LoadError, SaveError, Saved, Store, StoreUsage};
 use page_sums::PageSums;
 use pending::Pending;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd};
@@ -364,6 +365,10 @@ impl Store for FileStore {
 
     fn load(&self, slot: SlotId, first_page: u16, out: &mut [u8]) -> Result<(), LoadError> {
         self.get(slot, first_page, out)
+    }
+
+    fn load_all(&self, loads: &mut [Load<'_>]) -> Result<(), LoadError> {
+        self.get_all(loads)
     }
 
     fn release(&self, slot: SlotId) {

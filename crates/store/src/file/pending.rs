@@ -305,6 +305,14 @@ impl Pending {
         true
     }
 
+    /// Whether `blocks` of a file are in a batch.
+    pub(super) fn holds(&self, file: usize, blocks: &Range<u64>) -> bool {
+        let batches = self.lock();
+        batches
+            .iter()
+            .any(|batch| batch.find(file, blocks).is_some())
+    }
+
     /// Notes that `blocks` of a file, which are all of a slot, are not wanted any more, if they are in a batch. The
     /// answer is whether they were: then they are given back with the batch.
     pub(super) fn release(

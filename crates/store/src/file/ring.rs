@@ -37,6 +37,9 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 
 /// The most requests that are under way.
 pub(super) const ENTRIES: u32 = 8;
+/// The most threads that the kernel has in the process for writes that it cannot begin without waiting, as those that
+/// make a file longer. They are among the process's threads, as `iou-wrk-…`. One file is written by one at a time.
+const WORKERS: u32 = 2;
 /// Bytes that a ring takes: a page of entries, and one of rings.
 pub(super) const RAM_BYTES: u64 = 2 * 4096;
 
@@ -124,6 +127,7 @@ impl Ring {
         if !params.features.contains(needs) {
             return Err(Errno::NOSYS);
         }
+        limit_workers(&fd);
         let (asks, answers) = (params.sq_off, params.cq_off);
         let end_of_asks = asks.array as usize + params.sq_entries as usize * size_of::<u32>();
         let end_of_answers =
@@ -292,6 +296,15 @@ impl Waiter {
         // SAFETY: no request is handed over, and the time is read only while the call lasts.
         let _ = unsafe { io_uring_enter_arg(self.by_index(), 0, 1, flags, Some(&limit)) };
     }
+}
+
+/// Has the kernel make no more threads for the ring than [`WORKERS`]. Kernels before 5.15 make some more.
+fn limit_workers(fd: &OwnedFd) {
+    // Of the second kind are those that wait without an end, as for a pipe.
+    let mut most = [WORKERS, 1];
+    let what = IoringRegisterOp::RegisterIowqMaxWorkers;
+    // SAFETY: the kernel reads two numbers, and writes the limits before into them.
+    let _ = unsafe { io_uring_register(fd, what, most.as_mut_ptr().cast_const().cast(), 2) };
 }
 
 /// Has the kernel keep the ring for the calling thread. The answer is the ring's index there.

@@ -1,7 +1,7 @@
 //! Writes behind a saver's back: refused, failing, abandoned, and beside forks and the store's end.
 
 use crate::file::ring::Ring;
-use crate::{FileStore, FileStoreConfig, Location};
+use crate::{FileStore, FileStoreConfig, Location, OpenError};
 use millpond_core::SlotId;
 use millpond_core::port::{SaveError, Saved, Store};
 use rustix::fd::AsRawFd;
@@ -153,8 +153,18 @@ fn a_write_that_fails_behind_the_savers_back_loses_nothing() {
 fn a_store_that_ends_meanwhile_leaves_an_empty_file() {
     let dir = on_disk();
     let path = dir.path().join("file");
+    let config = FileStoreConfig::at(Location::File(path.clone()));
     for round in 0..20 {
-        let store = FileStore::create(&FileStoreConfig::at(Location::File(path.clone()))).unwrap();
+        // The kernel lets go of a file a moment after its answer, and of the lock that the store before had on it.
+        let mut tries = (0..1000).map(|_| {
+            let made = FileStore::create(&config);
+            if matches!(made, Err(OpenError::InUse { .. })) {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            made
+        });
+        let store = tries.find(|made| !matches!(made, Err(OpenError::InUse { .. })));
+        let store = store.expect("the file is free soon").unwrap();
         store.write_behind();
         save_all(&store, 0..3, LARGE);
         save_all(&store, 3..40, 4096);
@@ -198,6 +208,30 @@ fn others_do_not_need_the_thread_that_writes_behind() {
         (first..first + 542).for_each(|slot| store.release(SlotId(slot)));
     }
     assert_eq!(store.usage().stored_bytes, 0);
+}
+
+/// The kernel's threads for a ring are named for the thread that made it. Five of them were seen under `run`, one for
+/// each write that made the file longer.
+#[test]
+fn the_kernel_has_few_threads_for_a_ring() {
+    let dir = on_disk();
+    let store = store(dir.path());
+    store.write_behind();
+    let name = format!("iou-wrk-{}\n", rustix::thread::gettid().as_raw_nonzero());
+    let threads = || {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let names = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")));
+        names
+            .filter(|there| there.as_ref().is_ok_and(|there| *there == name))
+            .count()
+    };
+    for round in 0..20 {
+        let first = round * 100;
+        save_all(&store, first..first + 64, 4096);
+        save_all(&store, first + 64..first + 70, LARGE);
+        let seen = threads();
+        assert!(seen <= 3, "{seen} threads");
+    }
 }
 
 /// More stores than a thread has indices for rings, one after the other.

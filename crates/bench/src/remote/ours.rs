@@ -53,6 +53,7 @@ pub fn work(job: &Job) -> Result<Outcome, Failure> {
         fill: filled,
         read,
         random,
+        store_failures: manager.stats().store_failures,
         wrong_pages,
         ..Outcome::default()
     })

@@ -43,6 +43,9 @@ pub struct Outcome {
     pub random: Phase,
     /// Highest resident set of the process, as the kernel counts it.
     pub peak_rss_bytes: u64,
+    /// How often the store of Millpond's region took nothing for a while, so that pages stayed above the budget. Where
+    /// that happened, less was moved than on the other sides, and the times are not to be compared.
+    pub store_failures: u64,
     /// Pages that did not hold what they must.
     pub wrong_pages: u64,
 }
@@ -59,6 +62,7 @@ impl Median for Outcome {
             read: phase(|r| r.read),
             random: phase(|r| r.random),
             peak_rss_bytes: highest(rounds, |r| r.peak_rss_bytes),
+            store_failures: highest(rounds, |r| r.store_failures),
             wrong_pages: highest(rounds, |r| r.wrong_pages),
         }
     }
@@ -76,6 +80,7 @@ impl part::Outcome for Outcome {
         Figure::other("its cpu", |r| r.random.cpu),
         Figure::other("service's", |r| r.random.server_cpu),
         Figure::other("rss MiB", |r| (r.peak_rss_bytes >> 20) as f64),
+        Figure::other("refused", |r| r.store_failures as f64),
     ];
 
     fn wrong(&self) -> u64 {

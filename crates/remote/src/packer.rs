@@ -87,6 +87,8 @@ struct Packer {
     deleting: usize,
     /// An object should be sent although it is not full.
     flush: bool,
+    /// A save has found no room, and nothing could be done about it yet because the store was away.
+    wanted: bool,
 }
 
 /// Starts the thread.
@@ -102,6 +104,7 @@ pub(crate) fn start(inner: Arc<Inner>) -> std::io::Result<JoinHandle<()>> {
         sending: Vec::new(),
         deleting: 0,
         flush: false,
+        wanted: false,
     };
     std::thread::Builder::new()
         .name("millpond-pack".into())
@@ -129,9 +132,11 @@ impl Packer {
                 self.finish(done);
             }
             self.tell_lost();
+            self.wanted |= wanted;
             let is_away = self.inner.client.health().away_for().is_some();
             if !is_away {
                 self.bury();
+                let wanted = std::mem::take(&mut self.wanted);
                 self.make_room(wanted);
             }
             let open = self.open.as_ref().map_or(0, |pack| pack.len() as u64);

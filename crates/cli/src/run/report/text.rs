@@ -26,7 +26,6 @@ impl fmt::Display for Report {
         self.write_unmanaged(f)?;
         self.write_faults(f)?;
         self.write_store(f)?;
-        self.write_beyond(f)?;
         self.write_reclaim(f)?;
         self.write_recompressed(f)?;
         self.write_lazily_freed(f)?;
@@ -190,24 +189,18 @@ impl Report {
         if let Some(ratio) = self.compression_ratio {
             write!(line, ", compressed {ratio:.1} to 1")?;
         }
-        writeln!(f, "{line}")
-    }
-
-    /// Writes a line where memory was beyond the machine.
-    fn write_beyond(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let most = self.sum(Field::RemotePeak);
-        if most == 0 {
-            return Ok(());
+        let beyond = self.sum(Field::RemotePeak);
+        if beyond > 0 {
+            let loads = Thousands(self.sum(Field::RemoteLoads));
+            write!(
+                line,
+                "; {} beyond the machine at most, {loads} loads",
+                Human(beyond)
+            )?;
         }
-        write!(
-            f,
-            "  beyond here     {} at most, {} loads",
-            Human(most),
-            Thousands(self.sum(Field::RemoteLoads))
-        )?;
         match self.sum(Field::RemoteLost) {
-            0 => writeln!(f),
-            lost => writeln!(f, ", {} of which failed", Thousands(lost)),
+            0 => writeln!(f, "{line}"),
+            lost => writeln!(f, "{line}, {} of which failed", Thousands(lost)),
         }
     }
 

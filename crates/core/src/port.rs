@@ -434,7 +434,8 @@ pub trait Store: Send + Sync {
     /// The child cannot have a store of its own, with this errno.
     fn after_fork_in_child(&self) -> Result<(), i32>;
 
-    /// Says that a child is about to be forked, while the store is quiet, whether or not [`Store::before_fork`] follows.
+    /// Says that a child is about to be forked, while the store is quiet, whether or not [`Store::before_fork`]
+    /// follows.
     fn expect_child(&self) {}
 
     /// Prepares the store in the parent, while it is quiet, just before a fork: what is saved now stays readable for

@@ -16,8 +16,8 @@
 //!   relocate (`DT_TEXTREL`). The list of objects is held meanwhile, by which no segment can be unmapped;
 //! - of these only pages that are the file's, which the kernel says of each (`/proc/self/pagemap`), so that what was
 //!   changed at any time before stays;
-//! - nothing that the program has ever made writable, from before it may write there ([`becomes_writable`]). Otherwise a
-//!   page could be changed between the look and the unmapping.
+//! - nothing that the program has ever made writable, from before it may write there ([`becomes_writable`]). Otherwise
+//!   a page could be changed between the look and the unmapping.
 //!
 //! A debugger that stops this thread in just those microseconds and changes a page would lose the change. A program
 //! that changes its own code after an `mprotect` by an instruction of its own is in the same case, for a page that it

@@ -1,5 +1,5 @@
-//! How a thread asks the server for one thing: it takes a *desk*, writes down what it wants, and sleeps until the answer
-//! lies there.
+//! How a thread asks the server for one thing: it takes a *desk*, writes down what it wants, and sleeps until the
+//! answer lies there.
 //!
 //! ```text
 //!   the thread:   Free ─▶ Taken ─▶ Asked           ─sleeps─           Done ─▶ Free

@@ -1,9 +1,9 @@
 //! The shared memory: a page of words, and a window of 2 MiB for each desk.
 //!
-//! The words are atomics. The bytes of a window belong to one side at a time, which the state of its desk says; they are
-//! touched by plain copies. Another process of the same user may write anything there at any time. That can spoil the
-//! bytes of its own user's programs, which it could do by other means as well, and nothing else: each length and number
-//! that is read here is checked by whoever uses it.
+//! The words are atomics. The bytes of a window belong to one side at a time, which the state of its desk says; they
+//! are touched by plain copies. Another process of the same user may write anything there at any time. That can spoil
+//! the bytes of its own user's programs, which it could do by other means as well, and nothing else: each length and
+//! number that is read here is checked by whoever uses it.
 
 use core::fmt;
 use core::ptr::NonNull;

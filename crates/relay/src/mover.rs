@@ -18,8 +18,8 @@ use millpond_store::{SlotState, SlotWord};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// So long the server may take to accept a slot: it waits for the network itself, for two seconds.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// So long the server may take to accept a slot: it waits for the network itself, until for ten seconds nothing went.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// So long a server that took nothing is left alone.
 const LEFT_ALONE: Duration = Duration::from_millis(200);
 /// Bytes that one call of the thread that keeps house moves.

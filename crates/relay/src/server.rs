@@ -35,7 +35,7 @@ struct Inner {
 /// ```
 /// use millpond_core::{SlotId, port::Store};
 /// use millpond_relay::{Relay, Relayed, Server};
-/// use millpond_store::{CompressedRam, CompressedRamConfig, Null};
+/// use millpond_store::{CompressedRam, CompressedRamConfig};
 /// use std::sync::Arc;
 ///
 /// // The supervisor:
@@ -44,7 +44,8 @@ struct Inner {
 ///
 /// // A process that finds the path in its environment. Here nothing fits in front.
 /// let relay = Relay::open(&server.path())?;
-/// let store = Relayed::new(Box::new(CompressedRam::new(CompressedRamConfig { max_bytes: Some(2 << 20) })?), relay, 2 << 20)?;
+/// let near = CompressedRam::new(CompressedRamConfig { max_bytes: Some(2 << 20) })?;
+/// let store = Relayed::new(Box::new(near), relay, 2 << 20)?;
 /// let page: Vec<u8> = (0..4096).map(|i| (i / 50) as u8).collect();
 /// store.save(SlotId(7), None, &page).unwrap();
 /// let mut back = vec![0; 4096];

@@ -1,8 +1,8 @@
 //! The store of a process: another store in front, and behind it what the server keeps for the run.
 //!
-//! Everything is saved in front. Slots go to the server when the store in front is nearly full (`mover.rs`), those first
-//! that were saved first, and stay there when they are read: what is used again is saved anew in front when it leaves
-//! memory again, and its old slot dies.
+//! Everything is saved in front. Slots go to the server when the store in front is nearly full (`mover.rs`), those
+//! first that were saved first, and stay there when they are read: what is used again is saved anew in front when it
+//! leaves memory again, and its old slot dies.
 //!
 //! Slots that die at the server are collected, and told to it by the hundred.
 //!

@@ -359,8 +359,8 @@ fn nothing_is_left_of_processes_that_are_killed() {
     });
 }
 
-/// A child that is killed while the server works for it leaves its desk, and others use it. (The number of the slot that
-/// was being saved was once given back with the child's account, and the next slot of that number was refused.)
+/// A child that is killed while the server works for it leaves its desk, and others use it. (The number of the slot
+/// that was being saved was once given back with the child's account, and the next slot of that number was refused.)
 #[test]
 fn desks_of_processes_that_are_killed_are_free_again() {
     alone("desks_of_processes_that_are_killed_are_free_again", || {

@@ -6,8 +6,8 @@
 //! it, up to the end of the object. Any other load fetches only what it needs. What was fetched too much is kept,
 //! sealed as it is, until the bytes there may be are used up; the oldest goes first.
 //!
-//! A load that wants some pages of a chunk has the whole chunk fetched, as it is sealed as one. The chunk is kept in the
-//! same way: a walk that touches every other page would fetch it eight times.
+//! A load that wants some pages of a chunk has the whole chunk fetched, as it is sealed as one. The chunk is kept in
+//! the same way: a walk that touches every other page would fetch it eight times.
 //!
 //! When the guess is wrong, the bytes were paid for and not used: at most as many as the stream had used before.
 

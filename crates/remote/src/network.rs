@@ -1,5 +1,5 @@
-//! The thread that talks to a network, with a runtime of its own: it serves the seats of faults, and does what else it is
-//! given.
+//! The thread that talks to a network, with a runtime of its own: it serves the seats of faults, and does what else it
+//! is given.
 
 use crate::seats::{Bell, Fetched, Seats};
 use std::sync::Arc;

@@ -6,8 +6,8 @@
 //! deleted without being read.
 //!
 //! The place of a slot that is remote names its object and its first chunk there. It is read and changed, and a slot
-//! stops being remote, under the lock of this table, so that a slot counts in exactly one object, and a load never takes the place of one object
-//! for that of another.
+//! stops being remote, under the lock of this table, so that a slot counts in exactly one object, and a load never
+//! takes the place of one object for that of another.
 
 use crate::format::Packed;
 

@@ -3,8 +3,9 @@
 //! Everything is saved in the store in front (*local*: compressed RAM, a file, or both). When what it holds comes near
 //! its room, a thread of this store's (`packer.rs`) takes the slots that were saved first, packs them, and has them
 //! sent. Only when the store has answered are they released in front: at each moment a slot is in a place that it can
-//! be read from. A save that finds no room waits for that thread, at most [`PATIENCE`], unless the store is away: then
-//! the answer is that there is no room, as it would be without a remote store.
+//! be read from. A save that finds no room waits for that thread, as long as it makes room at least once in
+//! [`PATIENCE`], unless the store is away: then the answer is that there is no room, as it would be without a remote
+//! store.
 //!
 //! A slot that is read from the remote store stays there. When its pages leave memory again they are saved in front
 //! like new ones, and the old slot dies. So what is used again is near, and what is not used stays far.
@@ -36,8 +37,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long a save waits for room in front.
-pub const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a save waits while no room is made in front.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the store may be away before a save no longer waits for it.
+const AWAY: Duration = Duration::from_secs(1);
 /// The packing thread looks at the room in front after so many bytes were saved.
 const LOOK_EVERY: u64 = 256 << 10;
 
@@ -290,12 +293,12 @@ impl Inner {
                 .client
                 .health()
                 .away_for()
-                .is_some_and(|away| away > PATIENCE / 2);
+                .is_some_and(|away| away > AWAY);
             let left = until.saturating_duration_since(Instant::now());
             if is_away || left.is_zero() || notes.is_hopeless {
                 return false;
             }
-            notes = notes.wait_timeout(&self.room, left.min(PATIENCE / 4));
+            notes = notes.wait_timeout(&self.room, left.min(AWAY / 2));
         }
         true
     }
@@ -396,11 +399,11 @@ impl Store for RemoteStore {
         if !inner.table.make_room(slot) {
             return Err(SaveError::Full);
         }
-        let until = Instant::now() + PATIENCE;
         loop {
             let seen = inner.notes.lock().released;
             match inner.local.save(slot, previous, data) {
-                Err(SaveError::Full) if inner.wait_for_room(seen, until) => {}
+                // As long as objects arrive, this one's turn will come.
+                Err(SaveError::Full) if inner.wait_for_room(seen, Instant::now() + PATIENCE) => {}
                 Ok(Saved::Stored) => {
                     inner.table.saved(slot, (data.len() / PAGE_SIZE) as u16);
                     let bytes = data.len() as u64;

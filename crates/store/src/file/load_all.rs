@@ -1,9 +1,9 @@
 //! How several parts come back together: their reads are under way at once.
 //!
-//! A folio that is folded up (`core/src/tables/fold.rs`) comes from up to sixteen slots, which were written at different
-//! times and lie anywhere in the file. Read one after the other they take sixteen times as long as one, and a device
-//! does eight small reads in the time of three. So the reads that are needed are planned first, as single loads would
-//! plan them, and handed over together ([`awake`](super::awake)).
+//! A folio that is folded up (`core/src/tables/fold.rs`) comes from up to sixteen slots, which were written at
+//! different times and lie anywhere in the file. Read one after the other they take sixteen times as long as one, and a
+//! device does eight small reads in the time of three. So the reads that are needed are planned first, as single loads
+//! would plan them, and handed over together ([`awake`](super::awake)).
 //!
 //! Only small extents are read so: a large one keeps the device busy by itself. Two parts in one cluster need one read,
 //! by which the other is served afterwards. What cannot be handed over, or comes back short or with an error, is loaded

@@ -1,12 +1,12 @@
 //! A ring of the kernel's (`io_uring`), for writes that go on while the thread that asked for them does something else.
 //!
-//! Here is all `unsafe` that a ring needs; [`behind`](super::behind) has the rules for its use. Calls go by rustix, which
-//! makes them without the C library: under `millpond run` the library's `syscall` and `mmap` are Millpond's own, which
-//! refuse programs a ring, and a store may neither allocate nor set `errno`. That is why the `io-uring` crate does not
-//! serve here.
+//! Here is all `unsafe` that a ring needs; [`behind`](super::behind) has the rules for its use. Calls go by rustix,
+//! which makes them without the C library: under `millpond run` the library's `syscall` and `mmap` are Millpond's own,
+//! which refuse programs a ring, and a store may neither allocate nor set `errno`. That is why the `io-uring` crate
+//! does not serve here.
 //!
 //! ```text
-//!   entries   │ write │ write │       │  ...     requests, written here and read by the kernel in `io_uring_enter` alone
+//!   entries   │ write │ write │       │  ...     requests, which the kernel reads in `io_uring_enter` alone
 //!   rings     │ head, tail of the entries │ head, tail of the answers │ answers │        shared with the kernel
 //! ```
 //!

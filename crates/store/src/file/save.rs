@@ -78,8 +78,8 @@ impl FileStore {
         published
     }
 
-    /// Puts the extent of `blocks`, the first `len` bytes of the scratch's wire, into a file, or into a batch that waits
-    /// for that, and notes where the blocks are. The answer is the number of the file, and the first block.
+    /// Puts the extent of `blocks`, the first `len` bytes of the scratch's wire, into a file, or into a batch that
+    /// waits for that, and notes where the blocks are. The answer is the number of the file, and the first block.
     fn place(
         &self,
         blocks: &mut [Block],

@@ -6,8 +6,9 @@
 //!
 //! *Past the page cache.* A page that is in a frame needs no second copy in the page cache, which no budget holds. So
 //! the file is opened once more for direct reads; where the file system does not open it so, or refuses the first such
-//! read, reads go by the page cache, and leave nothing there if the kernel can do that (`uncached.rs`). The kernel writes out what is new in the page cache before it reads directly.
-//! Large reads go through memory in one piece (`bounce.rs`).
+//! read, reads go by the page cache, and leave nothing there if the kernel can do that (`uncached.rs`). The kernel
+//! writes out what is new in the page cache before it reads directly. Large reads go through memory in one piece
+//! (`bounce.rs`).
 //!
 //! *Writes that fail.* A run of changed pages is one write. Should that fail, each page is written by itself, so that
 //! one that cannot be written keeps none of the others from the file. A write that failed may have written a part of a

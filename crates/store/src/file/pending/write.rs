@@ -102,8 +102,8 @@ impl Pending {
         let bytes = self.bytes(i, &batch, medium.scratches);
         let offset = batch.start * FILE_BLOCK as u64;
         let place = (bytes.as_ptr(), bytes.len());
-        // SAFETY: the bytes of a batch in this phase stay as they are until it ends, and only `collect` ends it, once it
-        // has taken the answer. The mapping and the scratches that hold them live until the store has waited for all
+        // SAFETY: the bytes of a batch in this phase stay as they are until it ends, and only `collect` ends it, once
+        // it has taken the answer. The mapping and the scratches that hold them live until the store has waited for all
         // answers (`settle`).
         match unsafe { self.behind.write(medium.fd, place, offset, i as u64) } {
             true => self.lock(),

@@ -5,7 +5,8 @@
 //!
 //! An old lease may also be that of a run that could not reach the store for as long. A run that finds its objects gone
 //! loses its pages, so the age that counts as old should be longer than any interruption. A run whose name has no lease
-//! is left alone: it is ending at this moment, or somebody removed its lease by hand.
+//! is ending at this moment, or has ended while an object of its was still on its way, which then came for good: its
+//! objects are removed when the youngest of them is as old as that.
 //!
 //! Redis has a list of keys, but OpenDAL's service for it does not ask for one (as of 0.59), so nothing can be cleaned
 //! there: [`CleanError::NoList`] says so, and how to do it with redis-cli.
@@ -15,7 +16,7 @@ use crate::url::{RemoteUrl, UrlError};
 use futures_core::Stream;
 use opendal::{Entry, ErrorKind, Operator};
 use std::pin::Pin;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// How long the store may take for one answer.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -175,8 +176,14 @@ async fn why_left(
     let renewed = match read.await {
         Ok(bytes) => lease::seconds(&bytes.to_vec()),
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            let why = "it has no lease: it is ending, or somebody removed that";
-            return Ok(Some(why.to_owned()));
+            return Ok(match youngest(operator, name).await? {
+                Some(old) if old >= age => None,
+                Some(old) => Some(format!(
+                    "it has no lease, and an object of {} s ago: it may be ending",
+                    old.as_secs()
+                )),
+                None => Some("it has no lease, and its objects no date".to_owned()),
+            });
         }
         Err(error) => return Err(error),
     };
@@ -185,6 +192,23 @@ async fn why_left(
     };
     let old = lease::now().saturating_sub(renewed);
     Ok((old < age.as_secs()).then(|| format!("it said {old} s ago that it lives")))
+}
+
+/// The age of a run's youngest object; `None` if it has none, or the store has no dates.
+async fn youngest(operator: &Operator, name: &str) -> Result<Option<Duration>, opendal::Error> {
+    let mut youngest = None;
+    for entry in list(operator, name, true).await? {
+        if !entry.metadata().is_file() {
+            continue;
+        }
+        let stat = within_limit(async { operator.stat(entry.path()).await });
+        let Some(written) = stat.await?.last_modified() else {
+            return Ok(None);
+        };
+        let age = SystemTime::from(written).elapsed().unwrap_or_default();
+        youngest = Some(youngest.map_or(age, |before: Duration| before.min(age)));
+    }
+    Ok(youngest)
 }
 
 /// Removes what is under a run's name, the lease last, or only counts it.

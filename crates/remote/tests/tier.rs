@@ -368,6 +368,30 @@ fn only_what_dead_runs_left_is_cleaned() {
     (0..100).for_each(|slot| load(&store, slot).unwrap());
 }
 
+/// An object that arrives when its run has ended already, as a service may carry a request out late, has no lease beside
+/// it. It was left for ever.
+#[test]
+fn an_object_that_came_too_late_is_cleaned_by_its_age() {
+    let directory = tempfile::tempdir().unwrap();
+    let url = format!("fs://{}", directory.path().display());
+    let url = url.parse().unwrap();
+    let late = directory
+        .path()
+        .join("millpond-run-0123456789abcdef0123456789abcdef/o");
+    std::fs::create_dir_all(&late).unwrap();
+    let objects = ["1", "2"].map(|name| std::fs::File::create(late.join(name)).unwrap());
+    let hour = Duration::from_secs(3600);
+    let long_ago = std::time::SystemTime::now() - 2 * hour;
+    objects[0].set_modified(long_ago).unwrap();
+    let cleaned = clean(&url, hour).unwrap();
+    assert_eq!((cleaned.removed.len(), cleaned.left.len()), (0, 1));
+    assert!(cleaned.left[0].why.contains("no lease"), "{cleaned:?}");
+    objects[1].set_modified(long_ago).unwrap();
+    let cleaned = clean(&url, hour).unwrap();
+    assert_eq!((cleaned.removed[0].objects, cleaned.left.len()), (2, 0));
+    assert!(!late.exists());
+}
+
 /// To look at a directory that is not there made it.
 #[test]
 fn a_directory_that_is_not_there_is_not_made_for_cleaning() {

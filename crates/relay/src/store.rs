@@ -19,7 +19,7 @@ use millpond_core::port::{
     Beyond, LoadError, Recompress, Recompressed, SaveError, Saved, Store, StoreUsage, Tiers,
 };
 use millpond_core::{PAGE_SIZE, SlotId, SlotPart};
-use millpond_store::{SlotPlaces, SlotState, SlotWord, wait_for_mover};
+use millpond_store::{SlotPlaces, SlotWord};
 use millpond_sync::{Rank, Ranked};
 use rustix::io::Errno;
 use std::sync::OnceLock;
@@ -250,22 +250,9 @@ impl Store for Relayed {
     }
 
     fn load(&self, slot: SlotId, first_page: u16, out: &mut [u8]) -> Result<(), LoadError> {
-        let mut tries = 0;
-        loop {
-            let word = self.places.word(slot);
-            if word.state() == SlotState::Remote {
-                return self.load_far(slot, word, first_page, out);
-            }
-            match self.local.load(slot, first_page, out) {
-                // It is leaving, or has left since the look at its state.
-                Err(LoadError::Missing)
-                    if word.state() == SlotState::Settling
-                        || !self.places.word(slot).is_like(word) =>
-                {
-                    wait_for_mover(&mut tries);
-                }
-                other => return other,
-            }
+        match self.places.load(&*self.local, slot, first_page, out)? {
+            Some(word) => self.load_far(slot, word, first_page, out),
+            None => Ok(()),
         }
     }
 
@@ -278,27 +265,16 @@ impl Store for Relayed {
     }
 
     fn release(&self, slot: SlotId) {
-        let mut tries = 0;
-        loop {
-            let word = self.places.word(slot);
-            match word.state() {
-                SlotState::Empty => return,
-                SlotState::Settling => wait_for_mover(&mut tries),
-                SlotState::Local | SlotState::Moving => {
-                    if self.places.end(slot, word) {
-                        return self.local.release(slot);
-                    }
-                }
-                SlotState::Remote => {
-                    let place = self.places.place(slot);
-                    if self.places.end(slot, word) {
-                        let bytes = u64::from(word.pages()) * PAGE_SIZE as u64;
-                        self.counters.slots.fetch_sub(1, Relaxed);
-                        self.counters.bytes.fetch_sub(bytes, Relaxed);
-                        return self.let_go(place);
-                    }
-                }
-            }
+        let Some(word) = self.places.release(&*self.local, slot) else {
+            return;
+        };
+        // A slot that is there stays there until it is released, which nobody else does.
+        let place = self.places.place(slot);
+        if self.places.end(slot, word) {
+            let bytes = u64::from(word.pages()) * PAGE_SIZE as u64;
+            self.counters.slots.fetch_sub(1, Relaxed);
+            self.counters.bytes.fetch_sub(bytes, Relaxed);
+            self.let_go(place);
         }
     }
 

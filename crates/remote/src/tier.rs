@@ -28,7 +28,7 @@ use millpond_core::port::{
     Beyond, LoadError, Recompress, Recompressed, SaveError, Saved, Store, StoreUsage, Tiers,
 };
 use millpond_core::{PAGE_SIZE, SlotId, SlotPart};
-use millpond_store::{SlotPlaces, SlotState, SlotWord, wait_for_mover};
+use millpond_store::{SlotPlaces, SlotWord};
 use millpond_sync::{Condvar, Rank, Ranked};
 use opendal::Operator;
 use rustix::io::Errno;
@@ -421,22 +421,9 @@ impl Store for RemoteStore {
 
     fn load(&self, slot: SlotId, first_page: u16, out: &mut [u8]) -> Result<(), LoadError> {
         let inner = &self.inner;
-        let mut tries = 0;
-        loop {
-            let word = inner.table.word(slot);
-            if word.state() == SlotState::Remote {
-                return inner.load_far(slot, word, first_page, out);
-            }
-            match inner.local.load(slot, first_page, out) {
-                // It is leaving, or has left since the look at its state.
-                Err(LoadError::Missing)
-                    if word.state() == SlotState::Settling
-                        || !inner.table.word(slot).is_like(word) =>
-                {
-                    wait_for_mover(&mut tries);
-                }
-                other => return other,
-            }
+        match inner.table.load(&*inner.local, slot, first_page, out)? {
+            Some(word) => inner.load_far(slot, word, first_page, out),
+            None => Ok(()),
         }
     }
 
@@ -450,31 +437,17 @@ impl Store for RemoteStore {
 
     fn release(&self, slot: SlotId) {
         let inner = &self.inner;
-        let mut tries = 0;
-        loop {
-            let word = inner.table.word(slot);
-            match word.state() {
-                SlotState::Empty => return,
-                SlotState::Settling => wait_for_mover(&mut tries),
-                SlotState::Local | SlotState::Moving => {
-                    if inner.table.end(slot, word) {
-                        return inner.local.release(slot);
-                    }
-                }
-                SlotState::Remote => {
-                    let mut objects = inner.objects.lock();
-                    let spot = Spot::from(inner.table.place(slot));
-                    if inner.table.end(slot, word) {
-                        let pages = usize::from(word.pages());
-                        objects.died(spot, chunks_of(pages));
-                        inner.counters.slots.fetch_sub(1, Relaxed);
-                        inner
-                            .counters
-                            .logical
-                            .fetch_sub((pages * PAGE_SIZE) as u64, Relaxed);
-                        return;
-                    }
-                }
+        while let Some(word) = inner.table.release(&*inner.local, slot) {
+            // It may have been rewritten since the look at its word; its place is looked at under the lock.
+            let mut objects = inner.objects.lock();
+            let spot = Spot::from(inner.table.place(slot));
+            if inner.table.end(slot, word) {
+                let pages = usize::from(word.pages());
+                objects.died(spot, chunks_of(pages));
+                inner.counters.slots.fetch_sub(1, Relaxed);
+                let bytes = (pages * PAGE_SIZE) as u64;
+                inner.counters.logical.fetch_sub(bytes, Relaxed);
+                return;
             }
         }
     }

@@ -54,5 +54,5 @@ pub use file::{FileArea, FileStore, FileStoreConfig, IO_OF_STORE, Location};
 pub use mapped::{Access, DataFile, DataFileError, MappedFile};
 pub use null::Null;
 pub use pieces::{Entry, Pieces};
-pub use slot_places::{SlotPlaces, SlotState, SlotWord, wait_for_mover};
+pub use slot_places::{SlotPlaces, SlotState, SlotWord};
 pub use spill::Spill;

@@ -33,6 +33,7 @@
 
 use crate::pieces::Pieces;
 use millpond_core::SlotId;
+use millpond_core::port::{LoadError, Store};
 use millpond_sync::{Rank, Ranked};
 use rustix::io::Errno;
 use rustix::thread::{NanosleepRelativeResult, Timespec, nanosleep};
@@ -260,6 +261,55 @@ impl SlotPlaces {
             .is_ok()
     }
 
+    /// Loads from `front`, the store in front, unless the slot is remote: then its word is the answer.
+    ///
+    /// # Errors
+    /// The load fails there.
+    pub fn load(
+        &self,
+        front: &dyn Store,
+        slot: SlotId,
+        first_page: u16,
+        out: &mut [u8],
+    ) -> Result<Option<SlotWord>, LoadError> {
+        let mut tries = 0;
+        loop {
+            let word = self.word(slot);
+            if word.state() == SlotState::Remote {
+                return Ok(Some(word));
+            }
+            match front.load(slot, first_page, out) {
+                // It is leaving, or has left since the look at its state.
+                Err(LoadError::Missing)
+                    if word.state() == SlotState::Settling || !self.word(slot).is_like(word) =>
+                {
+                    wait_for_mover(&mut tries);
+                }
+                loaded => return loaded.map(|()| None),
+            }
+        }
+    }
+
+    /// Ends what the slot holds and releases it in `front`, the store in front, unless the slot is remote: then its word
+    /// is the answer, and the caller ends it.
+    pub fn release(&self, front: &dyn Store, slot: SlotId) -> Option<SlotWord> {
+        let mut tries = 0;
+        loop {
+            let word = self.word(slot);
+            match word.state() {
+                SlotState::Empty => return None,
+                SlotState::Settling => wait_for_mover(&mut tries),
+                SlotState::Local | SlotState::Moving => {
+                    if self.end(slot, word) {
+                        front.release(slot);
+                        return None;
+                    }
+                }
+                SlotState::Remote => return Some(word),
+            }
+        }
+    }
+
     /// The most RAM that the table takes.
     pub fn ram_bytes(&self) -> u64 {
         self.slots.ram_bytes()
@@ -267,7 +317,7 @@ impl SlotPlaces {
 }
 
 /// Waits a moment for another thread, which needs microseconds: awake at first, then asleep. `tries` counts the calls.
-pub fn wait_for_mover(tries: &mut u32) {
+fn wait_for_mover(tries: &mut u32) {
     *tries += 1;
     if *tries < 100 {
         std::hint::spin_loop();

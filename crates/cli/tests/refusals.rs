@@ -78,12 +78,13 @@ fn limits_of_stores_that_are_not_there_name_the_option_and_the_way_out() {
             ["--file-max", "--store auto"],
         ),
         (
-            &["--store", "redis://localhost/0"],
-            ["beyond the machine", "auto,redis://localhost/0"],
+            &["--store", "redis://user:secret@localhost/0"],
+            ["beyond the machine", "auto,URL"],
         ),
     ] {
         let text = message(&run(options, &["true"]).output().unwrap(), 2);
         assert!(words.iter().all(|word| text.contains(word)), "{text}");
+        assert!(!text.contains("secret"), "{text}");
     }
 }
 
@@ -91,10 +92,10 @@ fn limits_of_stores_that_are_not_there_name_the_option_and_the_way_out() {
 #[cfg(not(feature = "remote"))]
 #[test]
 fn a_command_without_a_store_beyond_the_machine_says_how_to_get_one() {
-    let options = ["--store", "auto,redis://localhost/0"];
+    let options = ["--store", "auto,redis://user:secret@localhost/0"];
     let text = message(&run(&options, &["true"]).output().unwrap(), 2);
     assert!(
-        text.contains("redis://localhost/0") && text.contains("--features remote"),
+        !text.contains("secret") && text.contains("--features remote"),
         "{text}"
     );
 }

@@ -107,26 +107,31 @@ pub struct Stores {
     pub local: StoreChoice,
     /// The URL of the one beyond it.
     pub beyond: Option<String>,
+    /// Whether there was a URL without a store before it, which is refused later.
+    pub(crate) is_alone: bool,
 }
 
 impl Stores {
     /// Parses the name of a store, and a URL behind a comma.
     ///
     /// # Errors
-    /// When no store has that name, or the URL is none.
+    /// When no store has that name.
     pub fn parse(text: &str) -> Result<Self, String> {
         // A path may have commas of its own.
         let url = text.match_indices(',').map(|(at, _)| at);
         let beyond = url.map(|at| &text[at + 1..]).find(|rest| is_url(rest));
         if beyond.is_none() && is_url(text) {
-            return Err(format!(
-                "`{text}` is beyond the machine; put a store on this machine before it: auto,{text}"
-            ));
+            // The parser would repeat what it refuses, and there may be a password in it.
+            return Ok(Self {
+                is_alone: true,
+                ..Self::default()
+            });
         }
         let here = text.len() - beyond.map_or(0, |url| url.len() + 1);
         Ok(Self {
             local: StoreChoice::parse(&text[..here])?,
             beyond: beyond.map(str::to_owned),
+            is_alone: false,
         })
     }
 }
@@ -337,8 +342,8 @@ mod tests {
                 "{text}"
             );
         }
-        let alone = parsed("redis://h:1/0").unwrap_err();
-        assert!(alone.contains("auto,redis://h:1/0"), "{alone}");
+        let alone = Stores::parse("redis://user:secret@h:1/0").unwrap();
+        assert!(alone.is_alone && alone.beyond.is_none());
         for text in ["", "tape", "auto,", "auto,x", ",s3://b/p", "file:"] {
             assert!(parsed(text).is_err(), "{text}");
         }

@@ -37,10 +37,10 @@ pub enum BeyondError {
     /// This command was built without it.
     #[cfg(not(feature = "remote"))]
     #[error(
-        "this millpond has no store beyond the machine, which --store …,{0} asks for: take the packaged one, or build it \
+        "this millpond has no store beyond the machine, which --store …,URL asks for: take the packaged one, or build it \
          with `cargo build --release -p millpond-cli --features remote`"
     )]
-    LeftOut(String),
+    LeftOut,
     /// The store at the URL takes nothing.
     #[cfg(feature = "remote")]
     #[error(transparent)]
@@ -61,7 +61,7 @@ impl BeyondError {
     pub fn exit_code(&self) -> u8 {
         match self {
             #[cfg(not(feature = "remote"))]
-            Self::LeftOut(_) => 2,
+            Self::LeftOut => 2,
             #[cfg(feature = "remote")]
             Self::Remote(RemoteOpenError::Url(_)) => 2,
             #[cfg(feature = "remote")]
@@ -193,7 +193,7 @@ pub(super) enum Beyond {}
 impl Beyond {
     pub(super) fn open(args: &RunArgs) -> Result<Option<Self>, BeyondError> {
         match &args.store.beyond {
-            Some(url) => Err(BeyondError::LeftOut(url.clone())),
+            Some(_) => Err(BeyondError::LeftOut),
             None => Ok(None),
         }
     }

@@ -76,6 +76,9 @@ pub enum RunError {
     /// The store beyond the machine cannot be used.
     #[error(transparent)]
     Beyond(#[from] BeyondError),
+    /// A URL stands by itself.
+    #[error("a URL is beyond the machine; put a store on this machine before it: --store auto,URL")]
+    UrlAlone,
     /// There is a limit for a store that was not asked for.
     #[error("{option} is for {wanted}; {instead}")]
     NoSuchStore {
@@ -117,7 +120,10 @@ impl RunError {
             Self::Resolve(error) => error.exit_code(),
             Self::Exec { error, .. } if error.kind() == io::ErrorKind::NotFound => 127,
             Self::Exec { .. } => 126,
-            Self::NoOption { .. } | Self::NothingToEncrypt | Self::NoSuchStore { .. } => 2,
+            Self::NoOption { .. }
+            | Self::NothingToEncrypt
+            | Self::UrlAlone
+            | Self::NoSuchStore { .. } => 2,
             Self::Beyond(error) => error.exit_code(),
             _ => 125,
         }
@@ -137,6 +143,9 @@ impl RunArgs {
         if program.as_encoded_bytes().starts_with(b"-") && !is_named {
             let option = program.to_string_lossy().into_owned();
             return Err(RunError::NoOption { option });
+        }
+        if self.store.is_alone {
+            return Err(RunError::UrlAlone);
         }
         if self.encrypt && self.store.local == StoreChoice::Zram {
             return Err(RunError::NothingToEncrypt);

@@ -126,7 +126,7 @@ mod tests {
         }
         assert!(
             out.chunks(PAGE)
-                .zip(0_u8..)
+                .zip(0..=u8::MAX)
                 .all(|(page, byte)| page.iter().all(|&there| there == byte))
         );
         let read = cached(&file);

@@ -368,8 +368,8 @@ fn only_what_dead_runs_left_is_cleaned() {
     (0..100).for_each(|slot| load(&store, slot).unwrap());
 }
 
-/// An object that arrives when its run has ended already, as a service may carry a request out late, has no lease beside
-/// it. It was left for ever.
+/// An object that arrives when its run has ended already, as a service may carry a request out late, has no lease
+/// beside it. It was left for ever.
 #[test]
 fn an_object_that_came_too_late_is_cleaned_by_its_age() {
     let directory = tempfile::tempdir().unwrap();

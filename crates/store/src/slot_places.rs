@@ -290,8 +290,8 @@ impl SlotPlaces {
         }
     }
 
-    /// Ends what the slot holds and releases it in `front`, the store in front, unless the slot is remote: then its word
-    /// is the answer, and the caller ends it.
+    /// Ends what the slot holds and releases it in `front`, the store in front, unless the slot is remote: then its
+    /// word is the answer, and the caller ends it.
     pub fn release(&self, front: &dyn Store, slot: SlotId) -> Option<SlotWord> {
         let mut tries = 0;
         loop {

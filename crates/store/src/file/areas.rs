@@ -208,6 +208,9 @@ impl FileStore {
     pub(super) fn media(&self) -> Media<'_> {
         let generation = self.own.load(Acquire);
         let placed = self.placed.load(Relaxed);
+        // Asked once: an area that failed at the first look and not at the second would be left out by both.
+        let failing: ArrayVec<bool, AREAS> =
+            self.areas.iter().map(|area| area.fails(placed)).collect();
         let mut media = ArrayVec::new();
         for fails in [false, true] {
             let mut before = 0;
@@ -218,7 +221,7 @@ impl FileStore {
                 let first = (placed / PIECE) as usize % equals.len();
                 for at in (0..equals.len()).map(|at| (first + at) % equals.len()) {
                     let (area, file) = (&equals[at], number(generation, before + at));
-                    let fd = self.file(file).filter(|_| area.fails(placed) == fails);
+                    let fd = self.file(file).filter(|_| failing[before + at] == fails);
                     media.extend(fd.map(|fd| Medium {
                         fd,
                         file,

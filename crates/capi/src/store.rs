@@ -8,7 +8,7 @@ use crate::status::Failure;
 #[cfg(not(feature = "remote"))]
 use crate::status::Status;
 use millpond::StoreKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The least that a file may be given.
 const LEAST_FILE: u64 = 4 << 20;
@@ -75,11 +75,7 @@ impl Wanted<'_> {
 
     /// Half of what is free where the file would be, as `millpond run` has it; none where that is too little.
     fn half_of_what_is_free(&self) -> u64 {
-        let directory = self.directory.map(PathBuf::from);
-        let directory = directory.or_else(|| std::env::var_os("TMPDIR").map(PathBuf::from));
-        let directory = directory.unwrap_or_else(|| "/var/tmp".into());
-        let half = rustix::fs::statvfs(&directory)
-            .map_or(0, |free| free.f_bavail.saturating_mul(free.f_frsize) / 2);
+        let half = millpond::half_of_free(self.directory.map(Path::new)).unwrap_or(0);
         // A directory that was named and is not there is refused when the file is made.
         if half < LEAST_FILE && self.directory.is_none() {
             0

@@ -40,11 +40,12 @@ mod remap;
 mod shrinker;
 mod snapshot;
 pub mod space;
+mod store_kind;
 #[cfg(test)]
 mod tests;
 mod vec;
 
-pub use builder::{ManagerBuilder, StoreFile, StoreKind};
+pub use builder::ManagerBuilder;
 pub use error::{
     AdviseError, BuildError, CollectError, PinError, RangeError, RegionError, RemapError,
     SetRamError, SnapshotError, StoreError, VolatileError,
@@ -204,6 +205,15 @@ pub use millpond_driver::state::queue::FreeTuning;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub use millpond_driver::state::shrink::ShrinkerStats;
+/// A part of [`Stats`].
+///
+/// ```
+/// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
+/// // The usual store has no place beyond the machine.
+/// assert_eq!(manager.stats().beyond, millpond::BeyondStats::default());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub use millpond_driver::stats::BeyondStats;
 /// The part of [`Stats`] that tells faults apart by what they had to do.
 ///
 /// ```
@@ -283,6 +293,7 @@ pub use region::{Advice, PinGuard, Pinned, Region, RegionStats};
 pub use region_builder::RegionBuilder;
 pub use shrinker::ShrinkerGuard;
 pub use snapshot::ReadOnlyRegion;
+pub use store_kind::{StoreFile, StoreKind, half_of_free};
 pub use vec::{IntoIter, Plain, PondVec, PondVecBuilder};
 
 /// The Rust of the README and of the guide, which is compiled and run with the documentation's examples.

@@ -7,9 +7,9 @@
 //! closed, and free for anything, at once. Memory that has to be copied while threads may touch it is moved there first
 //! ([`Space::lend_aside`]).
 
-use crate::builder::StoreKind;
 use crate::error::BuildError;
 use crate::manager::{Manager, Pond};
+use crate::store_kind::StoreKind;
 use millpond_core::{
     Event, FreeMode, Kind, LEAF_PAGES, OrderPolicy, PAGE_SIZE, PageCount, PageIndex, PageRange,
     Refusal, Reply,

@@ -90,3 +90,29 @@ fn no_file_at_all_is_refused_with_a_way_out() {
         "{text}"
     );
 }
+
+/// The limit of the file was only kept where a place beyond the machine was behind it (`millpond run --file-max` without a
+/// URL).
+#[test]
+fn the_file_of_a_run_keeps_to_its_limit() {
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    for (file_bytes, has_room) in [(None, true), (Some(8 << 20), false), (Some(0), false)] {
+        let store = StoreKind::OfRun {
+            front: Box::new(StoreKind::Auto {
+                directory: Some(dir.path().to_owned()),
+            }),
+            relay: None,
+            file_bytes,
+        };
+        let manager = Manager::builder().ram(RAM as u64).store(store).build();
+        let manager = manager.unwrap();
+        let mut region = manager.region(DATA).unwrap();
+        for (number, page) in region.as_mut_slice().chunks_mut(4096).enumerate() {
+            fill(page, number);
+        }
+        let pages = region.as_slice().chunks(4096).enumerate();
+        assert!(pages.into_iter().all(|(number, page)| holds(page, number)));
+        let failures = manager.stats().store_failures;
+        assert_eq!(failures == 0, has_room, "{file_bytes:?}: {failures}");
+    }
+}

@@ -230,7 +230,7 @@ fn create(
             raw::complain(&format!(
                 "millpond: no file for what compressed RAM does not hold: {error}\n"
             ));
-            let store = before_relay(settings, StoreKind::compressed_ram());
+            let store = of_run(settings, StoreKind::compressed_ram());
             space::Space::create(SpaceOptions { store, ..options })
         }
         created => created,
@@ -281,18 +281,15 @@ fn store(settings: &Settings, usual: Option<&Path>) -> StoreKind {
             force_tmpfs: settings.force_tmpfs,
         },
     };
-    before_relay(settings, store)
+    of_run(settings, store)
 }
 
-/// The store, and behind it what the supervisor keeps for this run, if it does.
-fn before_relay(settings: &Settings, store: StoreKind) -> StoreKind {
-    match &settings.relay {
-        None => store,
-        Some(relay) => StoreKind::Relayed {
-            front: Box::new(store),
-            relay: relay.clone(),
-            file_bytes: settings.file_bytes,
-        },
+/// The store with the limit of its file, and behind it what the supervisor keeps for this run, if it does.
+fn of_run(settings: &Settings, front: StoreKind) -> StoreKind {
+    StoreKind::OfRun {
+        front: Box::new(front),
+        relay: settings.relay.clone(),
+        file_bytes: settings.file_bytes,
     }
 }
 

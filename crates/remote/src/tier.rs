@@ -78,6 +78,18 @@ impl RemoteConfig {
             limits: TimeLimits::default(),
         }
     }
+
+    /// The settings for a budget of `ram` bytes. What is packed and sent is in RAM, so objects are small where the
+    /// budget is: a thirty-second of it, and 512 KiB to 4 MiB.
+    #[must_use]
+    pub fn for_budget(url: RemoteUrl, local_room: u64, ram: u64) -> Self {
+        let object_bytes = (ram / 32).clamp(512 << 10, 4 << 20) as usize;
+        Self {
+            object_bytes,
+            ahead_bytes: object_bytes,
+            ..Self::new(url, local_room)
+        }
+    }
 }
 
 /// Why a remote store could not be opened.

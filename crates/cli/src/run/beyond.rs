@@ -18,7 +18,6 @@ use {
     millpond_relay::{RelayError, Server},
     millpond_remote::{RemoteConfig, RemoteOpenError, RemoteStore},
     millpond_store::{CompressedRam, CompressedRamConfig, OpenError},
-    std::path::{Path, PathBuf},
     std::sync::Arc,
     std::time::Duration,
 };
@@ -86,12 +85,9 @@ impl Beyond {
             return Ok(None);
         };
         let url = url.parse().map_err(RemoteOpenError::Url)?;
-        let object_bytes = (args.ram / 32).clamp(512 << 10, 4 << 20) as usize;
         let config = RemoteConfig {
             max_bytes: args.remote_max,
-            object_bytes,
-            ahead_bytes: object_bytes,
-            ..RemoteConfig::new(url, WAITING)
+            ..RemoteConfig::for_budget(url, WAITING, args.ram)
         };
         let waiting = CompressedRam::new(CompressedRamConfig {
             max_bytes: Some(WAITING),
@@ -169,19 +165,18 @@ fn processes(owners: &[u32]) -> String {
     format!("{word} {}", numbers.join(", "))
 }
 
-/// Half of what is free where the file will be: with another place behind it, a file need not fill the disk.
+/// What the file of each process may take if the user has not said it: half of what is free where it will be.
 #[cfg(feature = "remote")]
 fn usual_file_max(args: &RunArgs) -> Option<u64> {
     if args.file_max.is_some() || args.store.local == StoreChoice::Zram {
         return None;
     }
     let directory = match &args.store.local {
-        StoreChoice::File(Some(path)) if path.is_dir() => path.clone(),
-        StoreChoice::File(Some(path)) => path.parent().unwrap_or(path).to_owned(),
-        _ => std::env::var_os("TMPDIR").map_or_else(|| Path::new("/var/tmp").into(), PathBuf::from),
+        StoreChoice::File(Some(path)) if path.is_dir() => Some(path.as_path()),
+        StoreChoice::File(Some(path)) => Some(path.parent().unwrap_or(path)),
+        _ => None,
     };
-    let free = rustix::fs::statvfs(&directory).ok()?;
-    let half = free.f_bavail.saturating_mul(free.f_frsize) / 2;
+    let half = millpond::half_of_free(directory)?;
     Some(if half < LEAST_FILE { 0 } else { half })
 }
 

@@ -22,7 +22,6 @@ use millpond_core::{PAGE_SIZE, SlotId, SlotPart};
 use millpond_store::{SlotPlaces, SlotWord};
 use millpond_sync::{Rank, Ranked};
 use rustix::io::Errno;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 
@@ -69,7 +68,7 @@ pub struct Relayed {
     of_next_child: AtomicU64,
     notes: Ranked<Notes>,
     /// The moment from which times are counted.
-    since: OnceLock<Instant>,
+    since: Instant,
     /// Until then the server is left alone, in nanoseconds.
     alone_until: AtomicU64,
 }
@@ -96,14 +95,13 @@ impl Relayed {
             account: AtomicU64::new(0),
             of_next_child: AtomicU64::new(0),
             notes: Ranked::new(Rank::RelayNotes, notes),
-            since: OnceLock::new(),
+            since: Instant::now(),
             alone_until: AtomicU64::new(0),
         })
     }
 
     fn nanos(&self, at: Instant) -> u64 {
-        let since = *self.since.get_or_init(|| at);
-        at.saturating_duration_since(since).as_nanos() as u64
+        at.saturating_duration_since(self.since).as_nanos() as u64
     }
 
     pub(crate) fn is_left_alone(&self, now: Instant) -> bool {

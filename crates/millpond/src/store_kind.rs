@@ -96,8 +96,8 @@ pub enum StoreKind {
         /// Most bytes that the objects may take.
         max_bytes: Option<u64>,
     },
-    /// The store of a process under `millpond run`: another one, whose file may be limited, and behind it the one beyond
-    /// the machine that the supervisor of the run keeps for all its processes, if there is one. Where the supervisor
+    /// The store of a process under `millpond run`: another one, whose file may be limited, and behind it the one
+    /// beyond the machine that the supervisor of the run keeps for all its processes, if there is one. Where the supervisor
     /// cannot be reached, it is the other store alone, and a line says so.
     #[doc(hidden)]
     OfRun {

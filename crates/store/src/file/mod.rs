@@ -25,6 +25,8 @@ mod holes;
 mod io;
 mod load;
 mod load_all;
+#[cfg(test)]
+mod noise;
 mod page_sums;
 mod pending;
 mod ring;

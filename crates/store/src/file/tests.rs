@@ -1,3 +1,4 @@
+use super::noise::noise;
 use super::*;
 use crate::mem::PAGE;
 use millpond_core::Order;
@@ -233,24 +234,13 @@ fn a_full_file_takes_what_it_has_room_for_by_single_blocks_too() {
     }
 }
 
-fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed | 1;
-    let byte = |_| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    };
-    (0..len).map(byte).collect()
-}
-
 /// Checks that a page of a block that does not compress is read, checked and compared by itself; a neighbour's damage
 /// is the neighbour's.
 #[test]
 fn a_page_of_what_lies_there_as_it_is_stands_for_itself() {
     let dir = tempfile::tempdir().unwrap();
     let store = store(dir.path());
-    let data = noise(3, 256 << 10);
+    let data = noise(3_u64, 256 << 10);
     store.save(SlotId(0), None, &data).unwrap();
     let mut block = [0; 4096];
     flip(&store, 20 * 4096, 77);
@@ -365,7 +355,7 @@ fn checksums_of_pages_are_there_wherever_the_slot_lies() {
     let store = store(dir.path());
     assert!(store.areas[0].blocks().alloc(4090).is_some());
     for slot in 0..4 {
-        let data = noise(slot.into(), 64 << 10);
+        let data = noise(slot, 64 << 10);
         store.save(SlotId(slot), None, &data).unwrap();
         let mut page = [0; 4096];
         for at in 0..16 {

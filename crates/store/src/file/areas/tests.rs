@@ -1,5 +1,6 @@
 use super::*;
 use crate::file::locate;
+use crate::file::noise::noise;
 use crate::slot_table::Kind;
 use millpond_core::SlotId;
 use millpond_core::port::{SaveError, Saved, Store};
@@ -29,17 +30,6 @@ fn store(mut areas: Vec<FileArea>) -> FileStore {
         ..FileStoreConfig::at(first.location)
     })
     .unwrap()
-}
-
-/// Bytes that no one compresses, others for each seed.
-fn noise(seed: u32, len: usize) -> Vec<u8> {
-    let mut state = u64::from(seed);
-    let words = (0..len / 8).flat_map(|_| {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        (mixed ^ mixed >> 27).to_ne_bytes()
-    });
-    words.collect()
 }
 
 fn save(store: &FileStore, slot: u32, len: usize) -> Result<Saved, SaveError> {

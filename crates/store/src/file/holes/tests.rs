@@ -1,4 +1,5 @@
 use super::*;
+use crate::file::noise::noise;
 use crate::file::{FileStoreConfig, Location};
 use millpond_core::SlotId;
 use millpond_core::port::{Saved, Store};
@@ -20,26 +21,15 @@ fn store(path: &Path) -> FileStore {
     FileStore::create(&config).unwrap()
 }
 
-/// Bytes that no one compresses, others for each seed.
-fn noise(seed: u64) -> Vec<u8> {
-    let mut state = seed;
-    let words = (0..SLOT / 8).flat_map(|_| {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        (mixed ^ mixed >> 27).to_ne_bytes()
-    });
-    words.collect()
-}
-
 fn save(store: &FileStore, slot: u32, seed: u64) {
-    let saved = store.save(SlotId(slot), None, &noise(seed));
+    let saved = store.save(SlotId(slot), None, &noise(seed, SLOT));
     assert_eq!(saved, Ok(Saved::Stored), "slot {slot}");
 }
 
 fn holds(store: &FileStore, slot: u32, seed: u64) -> bool {
     let mut out = vec![0; SLOT];
     store.load(SlotId(slot), 0, &mut out).unwrap();
-    out == noise(seed)
+    out == noise(seed, SLOT)
 }
 
 /// Does what the driver does in so many seconds.

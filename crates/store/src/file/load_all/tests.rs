@@ -1,5 +1,6 @@
 use super::*;
 use crate::FileStoreConfig;
+use crate::file::noise::noise;
 use millpond_core::SlotId;
 use millpond_core::port::{Saved, Store};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -16,16 +17,6 @@ fn store(dir: &std::path::Path, encrypt: bool) -> FileStore {
 
 fn on_disk() -> tempfile::TempDir {
     tempfile::tempdir_in("/var/tmp").unwrap()
-}
-
-fn noise(seed: u32, len: usize) -> Vec<u8> {
-    let mut state = u64::from(seed);
-    let words = (0..len / 8).flat_map(|_| {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        (mixed ^ mixed >> 27).to_ne_bytes()
-    });
-    words.collect()
 }
 
 /// Saves these slots, and has all batches written.

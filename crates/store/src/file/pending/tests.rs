@@ -1,5 +1,6 @@
 //! Writes behind a saver's back: refused, failing, abandoned, and beside forks and the store's end.
 
+use crate::file::noise::noise;
 use crate::file::ring::Ring;
 use crate::{FileStore, FileStoreConfig, Location, OpenError};
 use millpond_core::SlotId;
@@ -34,16 +35,6 @@ fn has_rings() -> bool {
         println!("skipped in part: no ring here ({errno})");
     }
     ring.is_ok()
-}
-
-fn noise(seed: u32, len: usize) -> Vec<u8> {
-    let mut state = u64::from(seed);
-    let words = (0..len / 8).flat_map(|_| {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        (mixed ^ mixed >> 27).to_ne_bytes()
-    });
-    words.collect()
 }
 
 fn save(store: &FileStore, slot: u32, len: usize) -> Result<Saved, SaveError> {

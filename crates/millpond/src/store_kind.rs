@@ -97,8 +97,8 @@ pub enum StoreKind {
         max_bytes: Option<u64>,
     },
     /// The store of a process under `millpond run`: another one, whose file may be limited, and behind it the one
-    /// beyond the machine that the supervisor of the run keeps for all its processes, if there is one. Where the supervisor
-    /// cannot be reached, it is the other store alone, and a line says so.
+    /// beyond the machine that the supervisor of the run keeps for all its processes, if there is one. Where the
+    /// supervisor cannot be reached, it is the other store alone, and a line says so.
     #[doc(hidden)]
     OfRun {
         /// The store in front.

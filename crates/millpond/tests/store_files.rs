@@ -91,8 +91,8 @@ fn no_file_at_all_is_refused_with_a_way_out() {
     );
 }
 
-/// The limit of the file was only kept where a place beyond the machine was behind it (`millpond run --file-max` without
-/// a URL).
+/// The limit of the file was only kept where a place beyond the machine was behind it (`millpond run --file-max`
+/// without a URL).
 #[test]
 fn the_file_of_a_run_keeps_to_its_limit() {
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();

@@ -3,6 +3,7 @@
 use crate::driver::Driver;
 use crate::error::MoveError;
 use crate::memory::Memory;
+use crate::reclaim::InVain;
 use crate::signals::SignalsBlocked;
 use crate::state::named::Named;
 use millpond_core::{Event, GroupId, GroupStat, PageCount, Refusal, Reply};
@@ -26,10 +27,16 @@ impl<M: Memory> Driver<M> {
     pub fn shrink_to_max(&self, group: GroupId) {
         let _quiet = SignalsBlocked::new();
         let beyond = |stat: GroupStat| stat.usage.0.saturating_sub(stat.limits.max.0);
+        let mut vain = InVain::new(&self.lock());
         loop {
             let _inside = self.gate.enter();
-            let over = self.lock().group_stat(group).map_or(0, beyond);
-            if over == 0 || !self.batch_in(group, PageCount(over)) {
+            let core = self.lock();
+            let over = core.group_stat(group).map_or(0, beyond);
+            if over == 0 || vain.gives_up(&core) {
+                return;
+            }
+            drop(core);
+            if !self.batch_in(group, PageCount(over)) {
                 return;
             }
         }

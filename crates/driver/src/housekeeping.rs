@@ -118,11 +118,12 @@ impl Driver {
             let asked = self.kicks.load() != seen;
             if self.is_always_on() || asked {
                 fruitless = true;
-                while !self.stop.load(Ordering::Relaxed) && self.reclaim_batch() {
-                    // A stop must not wait for the high mark, so each batch is followed by a check.
+                self.reclaim_to_high_mark(|| {
                     fruitless = false;
                     reclaim_cpu.settle(&self.traces);
-                }
+                    // A stop must not wait for the high mark.
+                    !self.stop.load(Ordering::Relaxed)
+                });
             }
             self.make_ahead();
             if last_tick.elapsed() >= TICK {
@@ -192,9 +193,10 @@ impl<M: Memory> Driver<M> {
     /// Reclaims as far as the background thread does, and calls `between` after each batch.
     pub fn reclaim_in_background(&self, mut between: impl FnMut()) {
         let _working = self.housekeeping.lock();
-        while self.reclaim_batch() {
+        self.reclaim_to_high_mark(|| {
             between();
-        }
+            true
+        });
     }
 
     /// Does what is due at a tick.

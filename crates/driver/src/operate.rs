@@ -155,12 +155,54 @@ impl<M: Memory> Driver<M> {
         Ok(self.pin_in_any_case(range)?)
     }
 
-    /// Pins `range` as [`pin`](Self::pin) does, however little memory that leaves to everything else.
+    /// Pins `range` as [`pin`](Self::pin) does, however little memory that leaves to everything else. What is there from
+    /// the front on is pinned before the next page is brought in: otherwise a thread that reclaims could take the one
+    /// out while the other comes, for as long as both go on.
     pub fn pin_in_any_case(&self, range: PageRange) -> Result<(), Refusal> {
         let _quiet = SignalsBlocked::new();
-        let pin = |range| Event::Pin { range };
-        self.operate_with(&mut Commands::new(), range, FreedBy::Owner, pin)?;
+        let mut rest = range;
+        if let Err(refusal) = self.pin_from_front(&mut rest) {
+            let pinned = PageRange::new(range.start, PageCount(range.len.0 - rest.len.0));
+            if !pinned.is_empty() {
+                self.operate(pinned, |range| Event::Unpin { range })
+                    .expect("these pages were pinned");
+            }
+            return Err(refusal);
+        }
         self.mmu.pinned(range);
+        Ok(())
+    }
+
+    /// Pins pages of `rest`, and leaves the pages there that are still to be pinned.
+    fn pin_from_front(&self, rest: &mut PageRange) -> Result<(), Refusal> {
+        let _inside = self.gate.enter();
+        let mut commands = Commands::new();
+        let mut here = *rest;
+        while !rest.is_empty() {
+            let mut core = self.lock();
+            let reply = core.handle(Event::Pin { range: here }, &mut commands);
+            match reply {
+                Reply::Done => {
+                    *rest = rest.tail(here.end());
+                    here = *rest;
+                }
+                Reply::Wait { page } | Reply::NeedsResident { page } if page > here.start => {
+                    here = PageRange::new(here.start, PageCount(page.0 - here.start.0));
+                }
+                Reply::Wait { .. } if commands.is_empty() => {
+                    core = self.wait_settled(core);
+                }
+                _ => {}
+            }
+            drop(core);
+            self.carry_out(&mut commands);
+            match reply {
+                Reply::NeedsResident { page } if page == here.start => self.make_resident(page)?,
+                Reply::Done | Reply::Wait { .. } | Reply::NeedsResident { .. } => {}
+                Reply::Refused(refusal) => return Err(refusal),
+                other => unreachable!("{other:?} is no answer to a pin"),
+            }
+        }
         Ok(())
     }
 

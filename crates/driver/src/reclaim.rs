@@ -19,7 +19,7 @@ use crate::driver::Driver;
 use crate::fault::Patience;
 use crate::memory::Memory;
 use crate::state::config::Background;
-use millpond_core::{Commands, Event, GroupId, PageCount, Reclaimer, Reply};
+use millpond_core::{Commands, Core, Event, GroupId, PageCount, Reclaimer, Reply};
 use millpond_sync::atomic::Ordering;
 use millpond_sync::time::Instant;
 
@@ -38,12 +38,59 @@ fn direct_batch(most: PageCount, pages: PageCount) -> PageCount {
     PageCount(pages.0.max(batch))
 }
 
+/// What may be gone over before a reclaim that has not found enough gives up, in times the limit.
+const ROUNDS: u64 = 4;
+
+/// The end of a reclaim that other threads undo.
+///
+/// What one thread takes out another one may touch and bring back, so a reclaim could go on for as long as others touch
+/// memory: a lower budget, set while the store was full or most memory was pinned, took that long. So a reclaim ends
+/// when so many pages have been gone over that each was looked at a few times. While a store or the files take nothing,
+/// folios are taken out only because some of them may leave without a write: there it ends when all have been gone over
+/// once, and nothing came free. (kswapd ends after `MAX_RECLAIM_RETRIES`.)
+pub(crate) struct InVain {
+    end: u64,
+    freed: u64,
+    scanned: u64,
+}
+
+impl InVain {
+    /// Begins to watch a reclaim.
+    pub(crate) fn new(core: &Core) -> Self {
+        let (freed, scanned) = Self::counts(core);
+        Self {
+            end: scanned + ROUNDS * u64::from(core.limit().0),
+            freed,
+            scanned,
+        }
+    }
+
+    /// Whether the reclaim is in vain. Asked before each batch.
+    pub(crate) fn gives_up(&mut self, core: &Core) -> bool {
+        let (freed, scanned) = Self::counts(core);
+        if freed != self.freed {
+            (self.freed, self.scanned) = (freed, scanned);
+        }
+        let blocked = core.store_blocked() || core.files_blocked();
+        scanned > self.end || blocked && scanned - self.scanned > u64::from(core.limit().0)
+    }
+
+    fn counts(core: &Core) -> (u64, u64) {
+        let stat = core.stats();
+        let freed = stat.pgsteal_kswapd + stat.pgsteal_direct + stat.pglazyfreed;
+        (freed, stat.pgscan_kswapd + stat.pgscan_direct)
+    }
+}
+
 impl<M: Memory> Driver<M> {
     /// Reclaims until `pages` are available, or nothing can be reclaimed now; in that case a patient thread waits a
     /// moment for folios that other threads have in flight. Answers whether this thread did something.
     pub fn reclaim_for(&self, pages: PageCount, by: Reclaimer, patience: Patience) -> bool {
         let started = Instant::now();
-        let want = direct_batch(self.lock().limit(), pages);
+        let (want, mut vain) = {
+            let core = self.lock();
+            (direct_batch(core.limit(), pages), InVain::new(&core))
+        };
         self.mark_lazy_batch_inside();
         let mut commands = Commands::new();
         let mut progress = false;
@@ -51,6 +98,10 @@ impl<M: Memory> Driver<M> {
         loop {
             let core = self.lock();
             let enough = core.available() >= want;
+            if !enough && vain.gives_up(&core) {
+                progress = false;
+                break;
+            }
             if !enough && may_wait && self.freer.is_busy() {
                 may_wait = false;
                 drop(self.wait_settled(core));
@@ -91,12 +142,22 @@ impl<M: Memory> Driver<M> {
     /// there now; in that case waits a moment for folios that other threads have in flight. Answers whether this thread
     /// did something.
     pub fn reclaim_in(&self, group: GroupId, pages: PageCount) -> bool {
-        let want = direct_batch(self.lock().most_in(group), pages);
+        let mut core = self.lock();
+        let want = direct_batch(core.most_in(group), pages);
+        let mut vain = InVain::new(&core);
         let mut progress = false;
-        while self.lock().available_in(group) < want && self.batch_in(group, want) {
-            progress = true;
+        while core.available_in(group) < want {
+            if vain.gives_up(&core) {
+                return false;
+            }
+            drop(core);
+            let more = self.batch_in(group, want);
+            progress |= more;
+            core = self.lock();
+            if !more {
+                break;
+            }
         }
-        let core = self.lock();
         if !progress && !core.is_quiet() {
             drop(self.wait_for_any(core));
         }
@@ -130,8 +191,14 @@ impl<M: Memory> Driver<M> {
         }
     }
 
+    /// Reclaims towards the high mark, and calls `between` after each batch, which says whether to go on.
+    pub(crate) fn reclaim_to_high_mark(&self, mut between: impl FnMut() -> bool) {
+        let mut vain = InVain::new(&self.lock());
+        while !vain.gives_up(&self.lock()) && self.reclaim_batch() && between() {}
+    }
+
     /// Reclaims one batch towards the high mark. False when there is nothing to do, or nothing can be done.
-    pub fn reclaim_batch(&self) -> bool {
+    fn reclaim_batch(&self) -> bool {
         let _inside = self.gate.enter();
         let started = Instant::now();
         let mut commands = Commands::new();

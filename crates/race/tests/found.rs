@@ -1,14 +1,15 @@
 //! Faults of the driver that schedules have found, each by the least that shows it.
 
-use millpond_core::{Event, Order, PageCount, PageRange};
+use millpond_core::{Advice, Event, Order, PageCount, PageRange};
 use millpond_mmu::Delivery;
 use millpond_race::program::Thread;
 use millpond_race::world::{Plot, Profile, World};
 use millpond_race::{Scheduler, background, judge, schedule};
 use millpond_sim::rng::Rng;
+use millpond_sim::store::Weather;
 use millpond_sync::thread;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 /// Schedules of each test and scheduler.
 const SCHEDULES: usize = 400;
@@ -45,6 +46,12 @@ impl Scene {
         let (mut thread, range) = (self.thread(me), self.range(plot));
         move || (0..rounds).for_each(|_| thread.touch_all(range, 1000))
     }
+}
+
+/// Under a scheduler that is fair: threads that go on until another one has done something would starve it otherwise.
+fn check_fairly(test: impl Fn() + Clone + Send + Sync + 'static) {
+    let done = schedule(1, Scheduler::Random, SCHEDULES / 8, test);
+    assert_eq!(done, Ok(()));
 }
 
 fn check(test: impl Fn() + Clone + Send + Sync + 'static) {
@@ -152,6 +159,70 @@ fn a_handler_that_is_late_finds_a_region_that_has_ended() {
         scene.world.end(ended, false);
         scene.world.memory().kernel.as_ref().unwrap().stop();
         handler.join().unwrap();
+        judge::at_rest(&scene.world);
+    });
+}
+
+/// The store is full, and threads touch a few pages without a pause, while another one has the book of volatile ranges.
+/// A touch then takes as long as a batch of reclaim, and what a lower budget took out was back before the next batch:
+/// the call went on for as long as the touches did. Seed 14626335 found it, with a pin for the touches.
+#[test]
+fn a_lower_budget_is_not_waited_for_while_the_store_is_full() {
+    check_fairly(|| {
+        let scene = Scene::new(Profile::plain(0), &[150, 8], 0);
+        scene.world.store.set_weather(Weather {
+            full: true,
+            ..Weather::default()
+        });
+        (0..2).for_each(|n| scene.fill(n, n, 1)());
+        let pinned = scene.range(0);
+        assert!(scene.world.driver.pin_in_any_case(pinned).is_ok());
+        let done = Arc::new(AtomicBool::new(false));
+        let driver = Arc::clone(&scene.world.driver);
+        let book = scene.world.driver.volatile();
+        let touches = [1, 2, 3, 4, 5, 6].map(|me| {
+            let (mut thread, range, seen) = (scene.thread(me), scene.range(1), Arc::clone(&done));
+            thread::spawn(move || {
+                while !seen.load(Relaxed) {
+                    thread.touch_all(range, 500);
+                }
+            })
+        });
+        let lower = thread::spawn(move || driver.set_ram(driver.most_ram() / 8 * 6));
+        lower.join().unwrap();
+        done.store(true, Relaxed);
+        drop(book);
+        touches.into_iter().for_each(|one| one.join().unwrap());
+        let unpin = |range| Event::Unpin { range };
+        scene.world.driver.operate(pinned, unpin).unwrap();
+        judge::at_rest(&scene.world);
+    });
+}
+
+/// A pin brought its pages in one after the other, and began again when one was taken out meanwhile: a thread that took
+/// all of them out again and again kept it from its end (seed 14626335).
+#[test]
+fn a_pin_ends_although_others_take_its_pages_out() {
+    check_fairly(|| {
+        let scene = Scene::new(Profile::plain(0), &[32], 0);
+        scene.fill(0, 0, 1)();
+        let range = scene.range(0);
+        let done = Arc::new(AtomicBool::new(false));
+        let (world, seen) = (Arc::clone(&scene.world), Arc::clone(&done));
+        let takes = thread::spawn(move || {
+            let advice = Advice::PageOut;
+            while !seen.load(Relaxed) {
+                let out = world
+                    .driver
+                    .operate(range, |range| Event::Advise { range, advice });
+                out.expect("the range is in a region");
+            }
+        });
+        assert!(scene.world.driver.pin(range).is_ok());
+        done.store(true, Relaxed);
+        takes.join().unwrap();
+        let unpin = |range| Event::Unpin { range };
+        scene.world.driver.operate(range, unpin).unwrap();
         judge::at_rest(&scene.world);
     });
 }

@@ -488,6 +488,20 @@ pub trait Backing: Send + Sync {
     /// One of the pages could not be read. `out` may hold anything then.
     fn read(&self, first: u32, out: &mut [u8], table: Descriptors) -> Result<(), FileFault>;
 
+    /// As [`read`](Self::read), where the pages of `out` are neighbours in the machine's memory too, so that a device
+    /// writes to them as to one piece.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    fn read_in_one_piece(
+        &self,
+        first: u32,
+        out: &mut [u8],
+        table: Descriptors,
+    ) -> Result<(), FileFault> {
+        self.read(first, out, table)
+    }
+
     /// Whether `bytes`, whole pages, are known to be what was read for the pages from `first` on. They count as changed
     /// where that is not known.
     fn is_as_read(&self, first: u32, bytes: &[u8]) -> bool;

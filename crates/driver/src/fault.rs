@@ -161,6 +161,17 @@ impl<M: Memory> Driver<M> {
         Fault::new(self, page, patience).serve().resolution
     }
 
+    /// Makes `page` resident as [`fault_in`](Self::fault_in) does, and calls `decided` as soon as the core has said what
+    /// comes along.
+    pub(crate) fn fault_in_and_say(
+        &self,
+        page: PageIndex,
+        decided: &dyn Fn(),
+    ) -> Result<Resolution, FaultError> {
+        let fault = Fault::new(self, page, Patience::Wait).and_says(decided);
+        fault.serve().resolution
+    }
+
     /// Whether background reclaim, when memory is low after a fault with these commands, is worth waking a thread for.
     fn is_worth_a_thread(&self, core: &Locked<'_>, commands: &Commands) -> bool {
         match self.background() {
@@ -240,6 +251,8 @@ struct Fault<'a, M: Memory> {
     watched: Option<Waiting<'a>>,
     /// Whether a page that a file could not give before was asked for again.
     asked_again: bool,
+    /// Called when the core has said what comes in, before it comes.
+    decided: Option<&'a dyn Fn()>,
 }
 
 impl<'a, M: Memory> Fault<'a, M> {
@@ -257,7 +270,13 @@ impl<'a, M: Memory> Fault<'a, M> {
             stalled: None,
             watched: None,
             asked_again: false,
+            decided: None,
         }
+    }
+
+    fn and_says(mut self, decided: &'a dyn Fn()) -> Self {
+        self.decided = Some(decided);
+        self
     }
 
     /// Asks the core, and does what it answers, until the fault has ended.
@@ -382,6 +401,7 @@ impl<'a, M: Memory> Fault<'a, M> {
         let room = driver.has_room_ahead(core.available());
         let groups = Driver::<M>::path_of(&core, self.page);
         drop(core);
+        self.decided();
         if let Some(Command::Load { part, .. }) = commands.iter().next() {
             driver.store.expect_bytes(part);
         }
@@ -432,6 +452,7 @@ impl<'a, M: Memory> Fault<'a, M> {
     fn wait(&mut self, core: Locked<'a>) {
         self.went(FaultPath::Waited);
         drop(self.driver.wait_settled(core));
+        self.decided();
         self.max_order = self.driver.most_order();
     }
 
@@ -484,6 +505,12 @@ impl<'a, M: Memory> Fault<'a, M> {
     /// Memory that cannot be had in one piece may be had in a smaller one.
     fn ask_for_less(&mut self) {
         self.max_order = self.max_order.smaller().unwrap_or(self.max_order);
+    }
+
+    fn decided(&self) {
+        if let Some(decided) = self.decided {
+            decided();
+        }
     }
 
     fn watch(&mut self) {

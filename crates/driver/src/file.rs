@@ -231,7 +231,11 @@ impl<M: Memory> Driver<M> {
     fn read_file(&self, at: PageRange, bytes: &mut [u8]) -> Result<(), LoadError> {
         let (file, first) = self.files.of(at.start).ok_or(LoadError::Missing)?;
         let bytes = &mut bytes[..at.len.bytes() as usize];
-        let Err(why) = file.read(first, bytes, descriptors()) else {
+        let read = match self.mmu.is_in_one_piece(bytes) {
+            true => file.read_in_one_piece(first, bytes, descriptors()),
+            false => file.read(first, bytes, descriptors()),
+        };
+        let Err(why) = read else {
             self.files.had(at);
             return Ok(());
         };

@@ -109,6 +109,11 @@ pub trait Memory: Mmu + 'static {
         keep: bool,
     ) -> Result<(), MmuError>;
 
+    /// Whether the pages of `bytes` are known to be neighbours in the machine's memory: a huge page.
+    fn is_in_one_piece(&self, _bytes: &[u8]) -> bool {
+        false
+    }
+
     /// Whether a stream of first touches wants [`make_huge_ready`](Self::make_huge_ready). The answers of these five
     /// methods are those of a memory that makes no pages ahead of need.
     fn wants_huge_ready(&self) -> bool {
@@ -200,6 +205,10 @@ impl Memory for Uffd {
     ) -> Result<(), MmuError> {
         // SAFETY: the caller promises what the called function demands.
         unsafe { self.hand_over_watched(from, to, keep) }
+    }
+
+    fn is_in_one_piece(&self, bytes: &[u8]) -> bool {
+        self.is_huge_page(bytes)
     }
 
     fn wants_huge_ready(&self) -> bool {

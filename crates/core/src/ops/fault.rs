@@ -206,11 +206,10 @@ impl Core {
         max_order: Order,
         usable: PageRange,
     ) -> Asked {
+        let share = Order::new(self.folio_share().max(1).ilog2() as u8).unwrap_or(Order::MAX);
         let region = self.regions.of_mut(page).expect("a fault is in a region");
         let within = |order| usable.common(PageRange::block(page, order));
         let step = self.trends.window(stand, &mut region.habit);
-        let share = (self.limit / self.config.folio_share).max(1).ilog2() as u8;
-        let share = Order::new(share).unwrap_or(Order::MAX);
         let window = step.window.min(max_order).min(share);
         match region.order {
             OrderPolicy::Fixed(order) => Asked {
@@ -229,6 +228,12 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// The most pages that one folio may have: its share of the limit. The limit is what is left of a budget, which is
+    /// mostly a power of two, so a fifth may be missing.
+    pub(crate) fn folio_share(&self) -> u32 {
+        (self.limit + self.limit / 4) / self.config.folio_share
     }
 
     /// Brings in the absent pages of the window beside the one that was wanted, in memory that is free anyway.

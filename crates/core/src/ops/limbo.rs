@@ -337,7 +337,7 @@ impl Core {
     /// Whether folios of this order come and go by the leaf, if they are neighbours. They do if a leaf is a small part
     /// of all memory, and has no more of them than a batch.
     pub(crate) fn is_by_leaf(&self, order: Order) -> bool {
-        block_of(order) <= RECLAIM_BATCH && self.limit / self.config.folio_share >= LEAF_PAGES
+        block_of(order) <= RECLAIM_BATCH && self.folio_share() >= LEAF_PAGES
     }
 
     /// Starts the take-out of a resident folio. Returns false when the pool has no place for it.

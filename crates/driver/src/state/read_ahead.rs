@@ -41,6 +41,8 @@ pub(crate) struct State {
     streams: ArrayVec<Stream, STREAMS>,
     /// What each reader is reading.
     current: [Option<PageRange>; READERS],
+    /// The reader of whose piece the core has not heard yet.
+    asking: Option<usize>,
     pub(crate) threads: Vec<JoinHandle<()>>,
     stop: bool,
 }
@@ -67,6 +69,7 @@ impl ReadAhead {
                 State {
                     streams: ArrayVec::new_const(),
                     current: [None; READERS],
+                    asking: None,
                     threads: Vec::new(),
                     stop: false,
                 },
@@ -140,21 +143,24 @@ impl ReadAhead {
         streams.any(|stream| stream.come <= page && page <= stream.end)
     }
 
-    /// The next piece for reader `number`, when there is one: up to the next multiple of the window, in one leaf.
-    /// `None` at the end.
+    /// The next piece for reader `number`, when there is one, and the core has heard of the one before: up to the next
+    /// multiple of the window, in one leaf. `None` at the end.
     pub(crate) fn next(&self, number: usize) -> Option<PageRange> {
         let mut state = self.lock();
         loop {
             if state.stop {
                 return None;
             }
+            let is_free = state.asking.is_none();
             let mut streams = state.streams.iter_mut().rev();
-            if let Some(stream) = streams.find(|stream| stream.next < stream.end) {
+            let stream = streams.find(|stream| is_free && stream.next < stream.end);
+            if let Some(stream) = stream {
                 let window = stream.window.clamp(1, LEAF_PAGES);
                 let window_end = PageIndex((stream.next.0 / window + 1) * window);
                 let piece = between(stream.next, window_end.min(stream.end));
                 stream.next = piece.end();
                 state.current[number] = Some(piece);
+                state.asking = Some(number);
                 self.called_off[number].store(false, Ordering::Relaxed);
                 return Some(piece);
             }
@@ -162,8 +168,21 @@ impl ReadAhead {
         }
     }
 
+    /// Notes that the core has heard of the piece of reader `number`: the next one may be taken.
+    pub(crate) fn decided(&self, number: usize) {
+        if self
+            .lock()
+            .asking
+            .take_if(|asking| *asking == number)
+            .is_some()
+        {
+            self.asked.notify_all();
+        }
+    }
+
     /// Notes that reader `number` touches nothing of its piece from here on.
     pub(crate) fn let_go(&self, number: usize) {
+        self.decided(number);
         self.lock().current[number] = None;
         self.let_go.notify_all();
     }
@@ -222,27 +241,61 @@ mod tests {
         between(page(start), page(end))
     }
 
+    /// The piece that reader `number` takes, of which the core hears at once.
+    fn next(ahead: &ReadAhead, number: usize) -> Option<PageRange> {
+        let piece = ahead.next(number);
+        ahead.decided(number);
+        piece
+    }
+
     #[test]
     fn a_stream_is_read_piece_by_piece_and_nothing_of_it_twice() {
         let ahead = ReadAhead::new();
         ahead.ask(page(100), page(200), page(1100), Some(512));
         assert!(ahead.covers(page(100)) && ahead.covers(page(1099)) && !ahead.covers(page(99)));
-        assert_eq!(ahead.next(0), Some(range(200, 512)));
-        assert_eq!(ahead.next(1), Some(range(512, 1024)));
+        assert_eq!(next(&ahead, 0), Some(range(200, 512)));
+        assert_eq!(next(&ahead, 1), Some(range(512, 1024)));
         // The stream goes on; what it has passed is not read any more.
         ahead.ask(page(600), page(1050), page(1600), None);
-        assert_eq!(ahead.next(2), Some(range(1050, 1536)));
+        assert_eq!(next(&ahead, 2), Some(range(1050, 1536)));
         assert!(!ahead.covers(page(100)));
-        assert_eq!(ahead.next(0), Some(range(1536, 1600)));
+        assert_eq!(next(&ahead, 0), Some(range(1536, 1600)));
+    }
+
+    /// The program overtook its readers: a reader told the core of its piece before another one had told of the piece in
+    /// front of it, so that most of them began a run of one page.
+    #[test]
+    fn the_core_hears_of_one_piece_after_the_other() {
+        let ahead = std::sync::Arc::new(ReadAhead::new());
+        ahead.ask(page(0), page(0), page(1024), Some(512));
+        assert_eq!(ahead.next(0), Some(range(0, 512)));
+        let other = {
+            let ahead = std::sync::Arc::clone(&ahead);
+            std::thread::spawn(move || ahead.next(1))
+        };
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(
+            !other.is_finished(),
+            "the core has not heard of the first piece"
+        );
+        ahead.decided(1);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(!other.is_finished(), "that was another reader");
+        ahead.decided(0);
+        assert_eq!(other.join().unwrap(), Some(range(512, 1024)));
+        // Whoever lets go has nothing more to say of its piece.
+        ahead.let_go(1);
+        ahead.ask(page(512), page(1024), page(1100), None);
+        assert_eq!(ahead.next(2), Some(range(1024, 1100)));
     }
 
     #[test]
     fn a_piece_is_as_long_as_the_streams_window() {
         let ahead = ReadAhead::new();
         ahead.ask(page(0), page(130), page(500), Some(128));
-        assert_eq!(ahead.next(0), Some(range(130, 256)));
+        assert_eq!(next(&ahead, 0), Some(range(130, 256)));
         ahead.ask(page(100), page(256), page(500), Some(256));
-        assert_eq!(ahead.next(0), Some(range(256, 500)));
+        assert_eq!(next(&ahead, 0), Some(range(256, 500)));
     }
 
     #[test]
@@ -254,12 +307,12 @@ mod tests {
         }
         assert!(!ahead.covers(page(5)));
         let last = STREAMS as u32 * 10_000;
-        assert_eq!(ahead.next(0), Some(range(last, last + 10)));
+        assert_eq!(next(&ahead, 0), Some(range(last, last + 10)));
         ahead.let_go(0);
         assert!(!ahead.start());
         ahead.forget(range(last - 10_000, last));
-        assert_eq!(ahead.next(0), Some(range(last - 20_000, last - 19_990)));
+        assert_eq!(next(&ahead, 0), Some(range(last - 20_000, last - 19_990)));
         ahead.stop();
-        assert_eq!(ahead.next(0), None);
+        assert_eq!(next(&ahead, 0), None);
     }
 }

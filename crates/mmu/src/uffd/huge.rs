@@ -113,6 +113,15 @@ impl Uffd {
         moved
     }
 
+    /// Whether `bytes` are one huge page. The answer is false where the kernel does not tell (before Linux 6.7).
+    #[must_use]
+    pub fn is_huge_page(&self, bytes: &[u8]) -> bool {
+        let start = bytes.as_ptr().addr();
+        bytes.len() == HUGE
+            && start.is_multiple_of(HUGE)
+            && pagemap::huge_bytes(self.pagemap(), start, start + HUGE) == Ok(HUGE)
+    }
+
     /// Whether a stream of first touches wants [`make_huge_ready`](Self::make_huge_ready).
     #[must_use]
     pub fn wants_huge_ready(&self) -> bool {

@@ -105,10 +105,16 @@ impl MappedFile {
 impl MappedFile {
     /// Reads as much of `out` as the file has from `offset` on, past the page cache where that can be. The answer is
     /// how much that is.
-    fn fill(&self, out: &mut [u8], offset: u64, table: Descriptors) -> Result<usize, Errno> {
+    fn fill(
+        &self,
+        out: &mut [u8],
+        offset: u64,
+        table: Descriptors,
+        through: Option<&Bounce>,
+    ) -> Result<usize, Errno> {
         let aligned = out.as_ptr().addr().is_multiple_of(PAGE);
         let done = match self.file.direct(table).filter(|_| aligned) {
-            Some(direct) => match self.fill_direct(&direct, out, offset) {
+            Some(direct) => match fill_direct(&direct, out, offset, through) {
                 Err(Errno::INVAL) => {
                     self.file.refuse_direct();
                     0
@@ -135,27 +141,26 @@ impl MappedFile {
 }
 
 impl MappedFile {
-    /// Reads past the page cache as [`fill_by`] does: a large read through memory in one piece, if some is free.
-    fn fill_direct(&self, fd: &Usable<'_>, out: &mut [u8], offset: u64) -> Result<usize, Errno> {
-        let bounce = self.bounce.as_ref().filter(|_| out.len() >= bounce::LEAST);
-        let Some(mut part) = bounce.and_then(|bounce| bounce.take()) else {
-            return fill_by(|out, offset| io::pread(fd, out, offset), out, offset);
-        };
-        let mut done = 0;
-        for out in out.chunks_mut(part.bytes().len()) {
-            let bytes = &mut part.bytes()[..out.len()];
-            let read = fill_by(
-                |out, offset| io::pread(fd, out, offset),
-                bytes,
-                offset + done as u64,
-            )?;
-            out[..read].copy_from_slice(&bytes[..read]);
-            done += read;
-            if read < out.len() {
-                break;
-            }
+    /// Reads whole pages from `first` on, as [`Backing::read`] says; large ones past the page cache by way of
+    /// `through`.
+    fn read_pages(
+        &self,
+        first: u32,
+        out: &mut [u8],
+        table: Descriptors,
+        through: Option<&Bounce>,
+    ) -> Result<(), FileFault> {
+        let offset = self.start + u64::from(first) * PAGE as u64;
+        let done = self.fill(out, offset, table, through);
+        let done = done.map_err(|errno| FileFault::Io(errno.raw_os_error()))?;
+        if done.next_multiple_of(PAGE) < out.len() {
+            return Err(FileFault::Ended);
         }
-        Ok(done)
+        out[done..].fill(0);
+        if let Some(sums) = &self.sums {
+            sums.set(first, out);
+        }
+        Ok(())
     }
 
     /// Writes pages to the file, past the page cache where that can be. Of bytes that are not the range's own none is
@@ -229,6 +234,34 @@ impl MappedFile {
     }
 }
 
+/// Reads past the page cache as [`fill_by`] does: a large read by a part of `through`, if one is free.
+fn fill_direct(
+    fd: &Usable<'_>,
+    out: &mut [u8],
+    offset: u64,
+    through: Option<&Bounce>,
+) -> Result<usize, Errno> {
+    let bounce = through.filter(|_| out.len() >= bounce::LEAST);
+    let Some(mut part) = bounce.and_then(Bounce::take) else {
+        return fill_by(|out, offset| io::pread(fd, out, offset), out, offset);
+    };
+    let mut done = 0;
+    for out in out.chunks_mut(part.bytes().len()) {
+        let bytes = &mut part.bytes()[..out.len()];
+        let read = fill_by(
+            |out, offset| io::pread(fd, out, offset),
+            bytes,
+            offset + done as u64,
+        )?;
+        out[..read].copy_from_slice(&bytes[..read]);
+        done += read;
+        if read < out.len() {
+            break;
+        }
+    }
+    Ok(done)
+}
+
 /// Writes all of `bytes` from `offset` on, by calls of `write`.
 fn write_by(
     mut write: impl FnMut(&[u8], u64) -> Result<usize, Errno>,
@@ -270,17 +303,16 @@ fn fill_by(
 
 impl Backing for MappedFile {
     fn read(&self, first: u32, out: &mut [u8], table: Descriptors) -> Result<(), FileFault> {
-        let offset = self.start + u64::from(first) * PAGE as u64;
-        let done = self.fill(out, offset, table);
-        let done = done.map_err(|errno| FileFault::Io(errno.raw_os_error()))?;
-        if done.next_multiple_of(PAGE) < out.len() {
-            return Err(FileFault::Ended);
-        }
-        out[done..].fill(0);
-        if let Some(sums) = &self.sums {
-            sums.set(first, out);
-        }
-        Ok(())
+        self.read_pages(first, out, table, self.bounce.as_deref())
+    }
+
+    fn read_in_one_piece(
+        &self,
+        first: u32,
+        out: &mut [u8],
+        table: Descriptors,
+    ) -> Result<(), FileFault> {
+        self.read_pages(first, out, table, None)
     }
 
     fn is_as_read(&self, first: u32, bytes: &[u8]) -> bool {

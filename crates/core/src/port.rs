@@ -528,6 +528,7 @@ pub trait Backing: Send + Sync {
     /// It may not have it: all pages in memory count as changed from here on.
     fn sync(&self) -> Result<(), FileFault>;
 
-    /// The most RAM that is taken for this beside the pages themselves.
+    /// The most RAM that is taken for this beside the pages themselves. Of what several share each has its part, which
+    /// changes with their number.
     fn ram_bytes(&self) -> u64;
 }

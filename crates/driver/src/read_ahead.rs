@@ -100,27 +100,40 @@ impl<M: Memory> Driver<M> {
         let _inside = self.gate.enter();
         let mut rest = piece;
         while rest.len > PageCount::ZERO && !self.read_ahead.is_called_off(number) {
-            let next = {
-                let core = self.lock();
-                let blocked = core.store_blocked() || core.files_blocked();
-                if blocked && core.available().0 < LEAF_PAGES {
-                    return;
-                }
-                let is_absent = |page: &PageIndex| {
-                    matches!(
-                        core.page_state(*page),
-                        PageState::Empty | PageState::Swapped
-                    )
-                };
-                rest.pages().find(is_absent)
-            };
-            let Some(page) = next else {
+            if self.is_short_of_store() {
+                return;
+            }
+            let Some(page) = self.first_absent(rest) else {
                 return;
             };
+            let decided = || {
+                if self.first_absent(rest).is_none() {
+                    self.read_ahead.decided(number);
+                }
+            };
             // A page that cannot be had is reported to the thread that touches it.
-            let _ = self.fault_in_and_say(page, &|| self.read_ahead.decided(number));
+            let _ = self.fault_in_and_say(page, &decided);
             rest = rest.tail(page.plus(1));
         }
+    }
+
+    /// Whether memory is short, and what would make room takes nothing.
+    fn is_short_of_store(&self) -> bool {
+        let core = self.lock();
+        let blocked = core.store_blocked() || core.files_blocked();
+        blocked && core.available().0 < LEAF_PAGES
+    }
+
+    /// The first page of a range that is neither in memory nor on its way.
+    fn first_absent(&self, range: PageRange) -> Option<PageIndex> {
+        let core = self.lock();
+        let is_absent = |page: &PageIndex| {
+            matches!(
+                core.page_state(*page),
+                PageState::Empty | PageState::Swapped
+            )
+        };
+        range.pages().find(is_absent)
     }
 
     /// Ends the threads, when they have let go of their pieces.

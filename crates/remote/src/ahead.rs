@@ -3,8 +3,9 @@
 //! A request takes milliseconds however few bytes it brings. Slots are packed in the order in which they left memory,
 //! so a program that reads in that order finds what it needs next behind what it has just got. A load that continues
 //! where an earlier one ended, in the same object or at the beginning of the next, doubles how much is fetched beyond
-//! it, up to the end of the object. Any other load fetches only what it needs. What was fetched too much is kept,
-//! sealed as it is, until the bytes there may be are used up; the oldest goes first.
+//! it, up to the end of the object. Any load brings its neighbours along as far as past loads say that these are wanted
+//! ([`neighbours`](crate::neighbours)). What was fetched too much is kept, sealed as it is, until the bytes there may be
+//! are used up; the oldest goes first.
 //!
 //! A load that wants some pages of a chunk has the whole chunk fetched, as it is sealed as one. The chunk is kept in
 //! the same way: a walk that touches every other page would fetch it eight times.
@@ -12,6 +13,7 @@
 //! When the guess is wrong, the bytes were paid for and not used: at most as many as the stream had used before.
 
 use crate::format::{PREAMBLE, UNIT};
+use crate::neighbours::Neighbours;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -40,6 +42,7 @@ pub(crate) struct Ahead {
     most: usize,
     held: usize,
     streams: VecDeque<Stream>,
+    neighbours: Neighbours,
     kept: VecDeque<Kept>,
 }
 
@@ -50,6 +53,7 @@ impl Ahead {
             most,
             held: 0,
             streams: VecDeque::new(),
+            neighbours: Neighbours::new(most),
             kept: VecDeque::new(),
         }
     }
@@ -65,7 +69,7 @@ impl Ahead {
         Some(kept.bytes[start..start + len].to_vec())
     }
 
-    /// The units to fetch for a load of `units` in an object whose chunks end at `end`.
+    /// The units to fetch for a load of `units` in an object whose chunks end at `end`. They hold `units`.
     pub(crate) fn plan(&mut self, object: u64, units: &Range<u32>, end: u32) -> Range<u32> {
         let begin = (PREAMBLE / UNIT) as u32;
         let continues = |stream: &Stream| {
@@ -89,11 +93,15 @@ impl Ahead {
             end: units.end,
             window,
         });
-        units.start..(units.end + window).min(end.max(units.end))
+        self.neighbours.note(object, units);
+        let around = self.neighbours.around(units, end);
+        let stream = (units.end + window).min(end.max(units.end));
+        around.start..around.end.max(stream)
     }
 
     /// A load was served from what is here: its stream goes on.
     pub(crate) fn passed(&mut self, object: u64, units: &Range<u32>) {
+        self.neighbours.note(object, units);
         let follows = |stream: &&mut Stream| {
             stream.object == object && (stream.end..=stream.end + GAP).contains(&units.start)
         };

@@ -169,7 +169,8 @@ impl Shared {
         let bytes = u64::from(plan.start) * UNIT as u64..u64::from(plan.end) * UNIT as u64;
         let len = bytes.end - bytes.start;
         let read = self.requests.get(&path, bytes, |all| {
-            let mut sealed = all[..units.len() * UNIT].to_vec();
+            let before = (units.start - plan.start) as usize * UNIT;
+            let mut sealed = all[before..before + units.len() * UNIT].to_vec();
             self.open(wanted, &mut sealed, buffer, &mut desk(with).decoder)?;
             Ok(all)
         });
@@ -177,12 +178,14 @@ impl Shared {
             Ok(mut all) => {
                 self.fetched.fetch_add(len, Relaxed);
                 // The other pages of a chunk are likely to be wanted next, and the chunk is here.
-                let start = if wanted.is_part {
+                let start = if plan.start < units.start {
+                    plan.start
+                } else if wanted.is_part {
                     units.start
                 } else {
                     units.end
                 };
-                let rest = all.split_off((start - units.start) as usize * UNIT);
+                let rest = all.split_off((start - plan.start) as usize * UNIT);
                 let kept: Range<u32> = start..plan.end;
                 if !kept.is_empty() {
                     desk(with).ahead.keep(object, kept, rest);

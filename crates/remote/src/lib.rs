@@ -15,6 +15,7 @@ mod client;
 pub mod format;
 mod health;
 mod lease;
+mod neighbours;
 mod network;
 mod object;
 mod objects;

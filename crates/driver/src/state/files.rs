@@ -72,8 +72,6 @@ impl Files {
 
     /// Notes that the pages of `range`, a region of this kind, are those of `backing`.
     pub(crate) fn insert(&self, range: PageRange, backing: Arc<dyn Backing>, kind: Kind) {
-        self.ram_bytes
-            .fetch_add(backing.ram_bytes(), Ordering::SeqCst);
         let is_shared = backing.is_written();
         let sync = is_shared.then(|| Arc::new(Ranked::new(Rank::FileSync, Syncing::default())));
         loop {
@@ -87,6 +85,7 @@ impl Files {
             longer.insert(place, (range, backing, kind, sync));
             std::mem::swap(&mut *table, &mut longer);
             self.len.store(table.len(), Ordering::SeqCst);
+            self.count_ram(&table);
             drop(table);
             return;
         }
@@ -102,12 +101,19 @@ impl Files {
         let removed = place.map(|place| table.remove(place));
         self.len.store(table.len(), Ordering::SeqCst);
         drop(table);
-        if let Some((_, backing, _, _)) = removed {
-            self.ram_bytes
-                .fetch_sub(backing.ram_bytes(), Ordering::SeqCst);
-        }
+        // What the file shared with others is theirs alone from here on.
+        drop(removed);
+        self.count_ram(&self.table.read());
         let mut failures = self.failures.lock();
         failures.retain(|(page, _)| !range.contains(*page));
+    }
+
+    fn count_ram(&self, table: &[Entry]) {
+        let sum = table
+            .iter()
+            .map(|(_, backing, ..)| backing.ram_bytes())
+            .sum();
+        self.ram_bytes.store(sum, Ordering::SeqCst);
     }
 
     /// The shared region that `page` is in.
@@ -249,6 +255,35 @@ mod tests {
             None,
             "the next region there is another"
         );
+    }
+
+    /// The first object of a reader carried what all of them share, and took it along when it ended.
+    #[test]
+    fn what_files_share_is_counted_whichever_ends_first() {
+        struct Sharing(Arc<()>);
+        #[rustfmt::skip]
+        impl Backing for Sharing {
+            fn read(&self, _: u32, _: &mut [u8], _: Descriptors) -> Result<(), FileFault> { Ok(()) }
+            fn is_as_read(&self, _: u32, _: &[u8]) -> bool { true }
+            fn forget(&self, _: Range<u32>) {}
+            fn write_back(&self, _: u32, _: &[u8], _: Descriptors) -> Result<bool, WriteFault> { Ok(false) }
+            fn sync(&self) -> Result<(), FileFault> { Ok(()) }
+            fn ram_bytes(&self) -> u64 { 600 / Arc::strong_count(&self.0) as u64 }
+        }
+        for order in [[0, 1, 2], [2, 0, 1], [1, 2, 0]] {
+            let files = Files::new();
+            let shared = Arc::new(());
+            for place in 0..2 {
+                let one = Sharing(Arc::clone(&shared));
+                files.insert(range(512 * place, 10), Arc::new(one), Kind::File);
+            }
+            files.insert(range(1024, 10), Arc::new(Sharing(shared)), Kind::File);
+            assert_eq!(files.ram_bytes(), 600);
+            for (left, place) in [(600, order[0]), (600, order[1]), (0, order[2])] {
+                files.remove(range(512 * place, 10));
+                assert_eq!(files.ram_bytes(), left, "{order:?}");
+            }
+        }
     }
 
     #[test]

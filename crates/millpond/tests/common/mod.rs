@@ -110,7 +110,7 @@ pub fn numbered_file(bytes: usize) -> File {
 }
 
 /// Writes so many bytes of pages that are numbered from `salt` on, and `more` bytes of the next page.
-pub fn write_numbered(file: &mut File, bytes: usize, more: usize, salt: u64) {
+pub fn write_numbered(file: &mut impl Write, bytes: usize, more: usize, salt: u64) {
     let mut page = [0; PAGE];
     for number in 0..=pages(bytes) {
         write_page(&mut page, salt + number);

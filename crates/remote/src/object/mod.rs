@@ -145,6 +145,8 @@ struct Shared {
     seats: Arc<Seats<Wanted>>,
     /// The objects that are open, by their numbers. Faults do not come here.
     open: Mutex<HashMap<u64, Arc<Open>>>,
+    /// Number of these.
+    opened: AtomicU64,
     kept: Mutex<Kept>,
     fetched: AtomicU64,
 }
@@ -161,8 +163,6 @@ pub struct MappedObject {
     reader: Arc<ObjectReader>,
     number: u64,
     length: u64,
-    /// RAM of the reader, for an object that is opened while there is no other.
-    ram_bytes: u64,
 }
 
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -180,6 +180,7 @@ impl ObjectReader {
             config,
             seats: Arc::new(Seats::new(2 * config.limits.deadline)),
             open: Mutex::default(),
+            opened: AtomicU64::new(0),
             kept: Mutex::new(Kept::new(config.kept_bytes)),
             fetched: AtomicU64::new(0),
         });
@@ -260,15 +261,12 @@ impl ObjectReader {
             version,
             ended: watch::Sender::new(false),
         };
-        let mut all = held(&self.shared.open);
-        let ram_bytes = if all.is_empty() { self.ram_most() } else { 0 };
-        all.insert(number, Arc::new(open));
-        drop(all);
+        held(&self.shared.open).insert(number, Arc::new(open));
+        self.shared.opened.fetch_add(1, Relaxed);
         Ok(MappedObject {
             reader: Arc::clone(self),
             number,
             length,
-            ram_bytes,
         })
     }
 
@@ -392,6 +390,7 @@ impl MappedObject {
         let shared = &self.reader.shared;
         if let Some(open) = held(&shared.open).remove(&self.number) {
             open.ended.send_replace(true);
+            shared.opened.fetch_sub(1, Relaxed);
         }
         held(&shared.kept).forget(self.number);
     }
@@ -441,6 +440,6 @@ impl Backing for MappedObject {
     }
 
     fn ram_bytes(&self) -> u64 {
-        self.ram_bytes
+        self.reader.ram_most() / self.reader.shared.opened.load(Relaxed).max(1)
     }
 }

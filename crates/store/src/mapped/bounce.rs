@@ -1,7 +1,7 @@
 //! Memory in one piece that large reads go through.
 //!
 //! A read past the page cache goes from the device to the pages of its buffer. A frame's pages are seldom neighbours in
-//! the machine's memory: they have gone round between program and pool one by one. So a read of 1 MiB is 256 pieces to
+//! the machine's memory, unless it is a huge page: they have gone round between program and pool one by one. So a read of 1 MiB is 256 pieces to
 //! the device, which is what a request may have at most, and devices pay by the piece: on a virtual disk such reads
 //! gave 300 MiB a second, and reads into a huge page 1,860, whatever the number that was under way. So a large read
 //! goes to a part of a huge page first, and is copied from there, at ten times the device's rate.
@@ -42,21 +42,26 @@ pub(super) struct Part<'a> {
 }
 
 impl Bounce {
-    /// The process's, and whether it was made by this call. It takes memory when it is first used.
+    /// The process's. It takes memory when it is first used.
     ///
     /// # Errors
     /// The system has no addresses for it.
-    pub(super) fn shared() -> Result<(Arc<Self>, bool), Errno> {
+    pub(super) fn shared() -> Result<Arc<Self>, Errno> {
         if let Some(bounce) = SHARED.lock().upgrade() {
-            return Ok((bounce, false));
+            return Ok(bounce);
         }
         let made = Arc::new(Self::new()?);
         let mut shared = SHARED.lock();
         if let Some(bounce) = shared.upgrade() {
-            return Ok((bounce, false));
+            return Ok(bounce);
         }
         *shared = Arc::downgrade(&made);
-        Ok((made, true))
+        Ok(made)
+    }
+
+    /// The part of the memory that one of the files has that use it.
+    pub(super) fn ram_bytes(this: &Arc<Self>) -> u64 {
+        (BYTES / Arc::strong_count(this)) as u64
     }
 
     fn new() -> Result<Self, Errno> {
@@ -101,9 +106,9 @@ mod tests {
 
     #[test]
     fn parts_are_apart_and_free_again_when_they_are_dropped() {
-        let (bounce, _) = Bounce::shared().unwrap();
-        let (same, made) = Bounce::shared().unwrap();
-        assert!(Arc::ptr_eq(&bounce, &same) && !made);
+        let bounce = Bounce::shared().unwrap();
+        let same = Bounce::shared().unwrap();
+        assert!(Arc::ptr_eq(&bounce, &same));
         let bounce = Bounce::new().unwrap();
         let mut parts: Vec<_> = (0..PARTS).map(|_| bounce.take().unwrap()).collect();
         assert!(bounce.take().is_none());

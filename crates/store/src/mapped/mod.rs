@@ -47,8 +47,6 @@ pub struct MappedFile {
     own: Range<u64>,
     /// Memory in one piece for large reads, if there is any.
     bounce: Option<Arc<Bounce>>,
-    /// RAM of that memory, for the file that has made it.
-    bounce_bytes: u64,
 }
 
 impl MappedFile {
@@ -56,17 +54,12 @@ impl MappedFile {
     /// Their memory is only read.
     #[must_use]
     pub fn read_only(file: impl Into<Arc<DataFile>>, range: &Range<u64>) -> Self {
-        let (bounce, made) = match Bounce::shared() {
-            Ok((bounce, made)) => (Some(bounce), made),
-            Err(_) => (None, false),
-        };
         Self {
             file: file.into(),
             start: range.start / PAGE as u64 * PAGE as u64,
             sums: None,
             own: 0..0,
-            bounce,
-            bounce_bytes: if made { bounce::BYTES as u64 } else { 0 },
+            bounce: Bounce::shared().ok(),
         }
     }
 
@@ -368,7 +361,8 @@ impl Backing for MappedFile {
     }
 
     fn ram_bytes(&self) -> u64 {
-        self.bounce_bytes + self.sums.as_ref().map_or(0, Sums::ram_bytes)
+        let bounce = self.bounce.as_ref().map_or(0, Bounce::ram_bytes);
+        bounce + self.sums.as_ref().map_or(0, Sums::ram_bytes)
     }
 }
 

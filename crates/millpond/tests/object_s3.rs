@@ -1,0 +1,112 @@
+//! A region over an object of S3: moto's server, behind a proxy that disturbs what passes.
+
+mod common;
+#[path = "../../remote/tests/common/proxy.rs"]
+mod proxy;
+#[path = "../../remote/tests/common/server.rs"]
+mod server;
+
+use common::{MIB, PAGE, Rng, deliveries, is_numbered, page_is, pages, small, write_numbered};
+use millpond::{FileError, MapObjectError, ObjectError};
+use proxy::{Disturbance, Proxy};
+use server::{Server, set_credentials};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+const LEN: usize = 24 * MIB;
+const MORE: usize = 100;
+
+/// Waits for a server.
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let limit = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(Instant::now() < limit, "{what}: not within 60 seconds");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Puts numbered pages from `salt` on into the bucket, by a request that nobody signs. Others may put another object
+/// there.
+fn put(moto: &Server, name: &str, salt: u64) {
+    let mut body = Vec::new();
+    write_numbered(&mut body, LEN, MORE, salt);
+    let mut stream = TcpStream::connect(("127.0.0.1", moto.port)).unwrap();
+    write!(
+        stream,
+        "PUT /pond/{name} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nContent-Length: {}\r\n\
+         x-amz-acl: public-read-write\r\nConnection: close\r\n\r\n",
+        moto.port,
+        body.len()
+    )
+    .unwrap();
+    stream.write_all(&body).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+/// All of it in one test: its environment is the process's.
+#[test]
+fn an_object_of_s3_is_read_in_place_whatever_happens_to_its_server() {
+    // SAFETY: no other test of this file reads or writes the environment.
+    unsafe { set_credentials() };
+    let Some(moto) = Server::s3() else { return };
+    moto.make_bucket();
+    let proxy = Proxy::before(moto.port);
+    let url = |name: &str| {
+        let port = proxy.port;
+        format!("s3://pond/{name}?endpoint=http://127.0.0.1:{port}&region=us-east-1")
+    };
+    for delivery in deliveries() {
+        put(&moto, "numbers", 0);
+        let manager = small().delivery(delivery).build().unwrap();
+        let region = manager.map_object(&url("numbers")).unwrap();
+        assert_eq!(region.len(), LEN + MORE);
+        assert!(is_numbered(&region), "{delivery:?}");
+        let some = |seed| {
+            let mut rng = Rng(seed);
+            for _ in 0..100 {
+                let at = rng.below(LEN / PAGE) * PAGE;
+                assert!(page_is(&region.as_slice()[at..at + PAGE], pages(at)));
+            }
+        };
+        for disturbance in [
+            Disturbance::Refuse,
+            Disturbance::Truncate,
+            Disturbance::Answer("503 Slow Down"),
+        ] {
+            proxy.disturb(disturbance, 3);
+            some(1);
+        }
+        proxy.disturb(Disturbance::None, 0);
+        // Two threads touch pages of a server that stands still for a second.
+        moto.freeze();
+        std::thread::scope(|scope| {
+            scope.spawn(|| some(2));
+            scope.spawn(|| some(3));
+            std::thread::sleep(Duration::from_secs(1));
+            moto.thaw();
+        });
+        assert!(is_numbered(&region), "{delivery:?}");
+        let stats = manager.stats();
+        assert_eq!((stats.vm.pswpout, stats.store.slots), (0, 0), "{stats:#?}");
+        // Another version is an error of each page that is not in memory.
+        put(&moto, "numbers", 1_000_000);
+        let mut page = [0; PAGE];
+        let mut refused = 0;
+        for at in (0..LEN).step_by(64 * PAGE) {
+            match region.read_at(at, &mut page) {
+                Ok(()) => assert!(page_is(&page, pages(at)), "{delivery:?}: another's at {at}"),
+                Err(error) => {
+                    assert_eq!(error, FileError::Changed { offset: at });
+                    refused += 1;
+                }
+            }
+        }
+        assert!(refused > 0, "{delivery:?}");
+        let missing = manager.map_object(&url("nothing")).unwrap_err();
+        let is_missing = matches!(missing, MapObjectError::Object(ObjectError::Missing { .. }));
+        assert!(is_missing, "{missing:?}");
+    }
+}

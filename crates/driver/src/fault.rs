@@ -161,8 +161,8 @@ impl<M: Memory> Driver<M> {
         Fault::new(self, page, patience).serve().resolution
     }
 
-    /// Makes `page` resident as [`fault_in`](Self::fault_in) does, and calls `decided` as soon as the core has said what
-    /// comes along.
+    /// Makes `page` resident as [`fault_in`](Self::fault_in) does, and calls `decided` as soon as the core has said
+    /// what comes along.
     pub(crate) fn fault_in_and_say(
         &self,
         page: PageIndex,

@@ -21,10 +21,11 @@
 //!   ahead. User space learns of no touch but a fault's.)
 //! - *Who reads.* The threads begin with the first file of a manager, because a fault may allocate nothing. A program
 //!   without files has none of them. They are outside of the gate between two pieces, so a snapshot or a move waits for
-//!   2 MiB at most. The core hears of the pieces in their order, so that each goes on with the run of the one before:
-//!   a reader takes its piece when the core has said what comes of the last one. (Without that most pieces began a run
-//!   of their own, of one page, two, four; the program overtook its readers and read nine tenths by itself.) `io_uring` would need no threads, but containers refuse it, and the work of a fault beside the read
-//!   would be left to the program's thread.
+//!   2 MiB at most. A ring (`io_uring`) would need one thread for all reads, but containers refuse it, and with three
+//!   threads a stream comes at nine tenths of the device's own rate.
+//! - *In which order.* A reader takes its piece when the core has said what comes of all of the piece before, so that
+//!   each goes on with the run of the last one. (Without that most pieces began a run of their own, of one page, two,
+//!   four. The program overtook its readers and read nine tenths of a file by itself.)
 //! - *A region that ends* takes its streams out and waits for the readers, as for prefetches (`prefetch.rs`).
 //!
 //! What it costs when the guess is wrong: a stream that ends has read four windows in vain. They are the first to

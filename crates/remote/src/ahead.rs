@@ -4,8 +4,8 @@
 //! so a program that reads in that order finds what it needs next behind what it has just got. A load that continues
 //! where an earlier one ended, in the same object or at the beginning of the next, doubles how much is fetched beyond
 //! it, up to the end of the object. Any load brings its neighbours along as far as past loads say that these are wanted
-//! ([`neighbours`](crate::neighbours)). What was fetched too much is kept, sealed as it is, until the bytes there may be
-//! are used up; the oldest goes first.
+//! ([`neighbours`](crate::neighbours)). What was fetched too much is kept, sealed as it is, until the bytes there may
+//! be are used up; the oldest goes first.
 //!
 //! A load that wants some pages of a chunk has the whole chunk fetched, as it is sealed as one. The chunk is kept in
 //! the same way: a walk that touches every other page would fetch it eight times.

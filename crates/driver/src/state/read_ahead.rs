@@ -262,8 +262,8 @@ mod tests {
         assert_eq!(next(&ahead, 0), Some(range(1536, 1600)));
     }
 
-    /// The program overtook its readers: a reader told the core of its piece before another one had told of the piece in
-    /// front of it, so that most of them began a run of one page.
+    /// The program overtook its readers: a reader told the core of its piece before another one had told of the piece
+    /// in front of it, so that most of them began a run of one page.
     #[test]
     fn the_core_hears_of_one_piece_after_the_other() {
         let ahead = std::sync::Arc::new(ReadAhead::new());

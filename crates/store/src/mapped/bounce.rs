@@ -1,10 +1,11 @@
 //! Memory in one piece that large reads go through.
 //!
-//! A read past the page cache goes from the device to the pages of its buffer. A frame's pages are seldom neighbours in
-//! the machine's memory, unless it is a huge page: they have gone round between program and pool one by one. So a read of 1 MiB is 256 pieces to
-//! the device, which is what a request may have at most, and devices pay by the piece: on a virtual disk such reads
-//! gave 300 MiB a second, and reads into a huge page 1,860, whatever the number that was under way. So a large read
-//! goes to a part of a huge page first, and is copied from there, at ten times the device's rate.
+//! A read past the page cache goes from the device to the pages of its buffer. If the frame is a huge page, these are
+//! neighbours in the machine's memory, and the read goes there. Otherwise they seldom are: they have gone round between
+//! program and pool one by one. A read of 1 MiB is 256 pieces to the device then, which is what a request may have at
+//! most, and devices pay by the piece: on a virtual disk such reads gave 300 MiB a second, and reads into a huge page
+//! 1,860, whatever the number that was under way. So a large read goes to a part of a huge page first, and is copied
+//! from there, at ten times the device's rate.
 //!
 //! There is one huge page for all files of a process, in four parts, since four threads read a stream ([`Part`]). A
 //! part is taken by one atomic operation; a thread that finds none free reads into its frame. Where the kernel has no

@@ -156,8 +156,8 @@ impl<M: Memory> Driver<M> {
     }
 
     /// Pins `range` as [`pin`](Self::pin) does, however little memory that leaves to everything else. What is there
-    /// from the front on is pinned before the next page is brought in: otherwise a thread that reclaims could take the one
-    /// out while the other comes, for as long as both go on.
+    /// from the front on is pinned before the next page is brought in: otherwise a thread that reclaims could take the
+    /// one out while the other comes, for as long as both go on.
     pub fn pin_in_any_case(&self, range: PageRange) -> Result<(), Refusal> {
         let _quiet = SignalsBlocked::new();
         let mut rest = range;

@@ -38,8 +38,8 @@ fn direct_batch(most: PageCount, pages: PageCount) -> PageCount {
     PageCount(pages.0.max(batch))
 }
 
-/// What may be gone over before a reclaim that has not found enough gives up, in times the limit.
-const ROUNDS: u64 = 4;
+/// What may be gone over before a reclaim that has not found enough gives up, in times all that was in memory.
+const ROUNDS: u64 = 8;
 
 /// The end of a reclaim that other threads undo.
 ///
@@ -49,6 +49,9 @@ const ROUNDS: u64 = 4;
 /// folios are taken out only because some of them may leave without a write: there it ends when all have been gone over
 /// once, and nothing came free. (kswapd ends after `MAX_RECLAIM_RETRIES`.)
 pub(crate) struct InVain {
+    /// Pages in memory when the reclaim began, or the limit if that is more. After a budget was lowered there are more
+    /// than the limit says.
+    pages: u64,
     end: u64,
     freed: u64,
     scanned: u64,
@@ -58,8 +61,11 @@ impl InVain {
     /// Begins to watch a reclaim.
     pub(crate) fn new(core: &Core) -> Self {
         let (freed, scanned) = Self::counts(core);
+        let stat = core.stats();
+        let pages = (stat.nr_mapped + stat.nr_limbo).max(core.limit().0.into());
         Self {
-            end: scanned + ROUNDS * u64::from(core.limit().0),
+            pages,
+            end: scanned + ROUNDS * pages,
             freed,
             scanned,
         }
@@ -72,7 +78,7 @@ impl InVain {
             (self.freed, self.scanned) = (freed, scanned);
         }
         let blocked = core.store_blocked() || core.files_blocked();
-        scanned > self.end || blocked && scanned - self.scanned > u64::from(core.limit().0)
+        scanned > self.end || blocked && scanned - self.scanned > self.pages
     }
 
     fn counts(core: &Core) -> (u64, u64) {

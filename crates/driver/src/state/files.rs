@@ -45,6 +45,8 @@ pub(crate) struct Files {
     len: AtomicUsize,
     /// The RAM that the files' tables take together.
     ram_bytes: AtomicU64,
+    /// Changes of the table so far.
+    changes: AtomicU64,
     /// The pages that could not be had of late, the latest last.
     failures: Ranked<ArrayVec<(PageIndex, FileFault), FAILURES>>,
     /// Whether there are any, so that a page that is had need not take their lock.
@@ -65,6 +67,7 @@ impl Files {
             table: RankedRw::new(Rank::Files, Vec::new()),
             len: AtomicUsize::new(0),
             ram_bytes: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
             failures: Ranked::new(Rank::Files, ArrayVec::new_const()),
             failed: AtomicBool::new(false),
         }
@@ -85,8 +88,8 @@ impl Files {
             longer.insert(place, (range, backing, kind, sync));
             std::mem::swap(&mut *table, &mut longer);
             self.len.store(table.len(), Ordering::SeqCst);
-            self.count_ram(&table);
             drop(table);
+            self.count_ram();
             return;
         }
     }
@@ -103,17 +106,26 @@ impl Files {
         drop(table);
         // What the file shared with others is theirs alone from here on.
         drop(removed);
-        self.count_ram(&self.table.read());
+        self.count_ram();
         let mut failures = self.failures.lock();
         failures.retain(|(page, _)| !range.contains(*page));
     }
 
-    fn count_ram(&self, table: &[Entry]) {
-        let sum = table
-            .iter()
-            .map(|(_, backing, ..)| backing.ram_bytes())
-            .sum();
-        self.ram_bytes.store(sum, Ordering::SeqCst);
+    /// Asks all files anew what they take, after a change. A file that is asked may take a lock of the table's rank, so
+    /// each is asked outside; a thread that others overtake asks once more.
+    fn count_ram(&self) {
+        let mut change = self.changes.fetch_add(1, Ordering::SeqCst) + 1;
+        loop {
+            let file = |place: usize| Some(Arc::clone(&self.table.read().get(place)?.1));
+            let files = (0..).map_while(file);
+            let sum = files.map(|file| file.ram_bytes()).sum();
+            self.ram_bytes.store(sum, Ordering::SeqCst);
+            let latest = self.changes.load(Ordering::SeqCst);
+            if latest == change {
+                return;
+            }
+            change = latest;
+        }
     }
 
     /// The shared region that `page` is in.

@@ -19,7 +19,7 @@ use crate::driver::Driver;
 use crate::fault::Patience;
 use crate::memory::Memory;
 use crate::state::config::Background;
-use millpond_core::{Commands, Core, Event, GroupId, PageCount, Reclaimer, Reply};
+use millpond_core::{Commands, Core, Event, GroupId, PageCount, Reclaimer, Reply, VmStat};
 use millpond_sync::atomic::Ordering;
 use millpond_sync::time::Instant;
 
@@ -60,8 +60,8 @@ pub(crate) struct InVain {
 impl InVain {
     /// Begins to watch a reclaim.
     pub(crate) fn new(core: &Core) -> Self {
-        let (freed, scanned) = Self::counts(core);
         let stat = core.stats();
+        let (freed, scanned) = Self::counts(&stat);
         let pages = (stat.nr_mapped + stat.nr_limbo).max(core.limit().0.into());
         Self {
             pages,
@@ -73,7 +73,7 @@ impl InVain {
 
     /// Whether the reclaim is in vain. Asked before each batch.
     pub(crate) fn gives_up(&mut self, core: &Core) -> bool {
-        let (freed, scanned) = Self::counts(core);
+        let (freed, scanned) = Self::counts(&core.stats());
         if freed != self.freed {
             (self.freed, self.scanned) = (freed, scanned);
         }
@@ -81,8 +81,7 @@ impl InVain {
         scanned > self.end || blocked && scanned - self.scanned > self.pages
     }
 
-    fn counts(core: &Core) -> (u64, u64) {
-        let stat = core.stats();
+    fn counts(stat: &VmStat) -> (u64, u64) {
         let freed = stat.pgsteal_kswapd + stat.pgsteal_direct + stat.pglazyfreed;
         (freed, stat.pgscan_kswapd + stat.pgscan_direct)
     }

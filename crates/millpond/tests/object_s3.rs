@@ -10,8 +10,6 @@ use common::{MIB, PAGE, Rng, deliveries, is_numbered, page_is, pages, small, wri
 use millpond::{FileError, MapObjectError, ObjectError};
 use proxy::{Disturbance, Proxy};
 use server::{Server, set_credentials};
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 const LEN: usize = 24 * MIB;
@@ -31,19 +29,8 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 fn put(moto: &Server, name: &str, salt: u64) {
     let mut body = Vec::new();
     write_numbered(&mut body, LEN, MORE, salt);
-    let mut stream = TcpStream::connect(("127.0.0.1", moto.port)).unwrap();
-    write!(
-        stream,
-        "PUT /pond/{name} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nContent-Length: {}\r\n\
-         x-amz-acl: public-read-write\r\nConnection: close\r\n\r\n",
-        moto.port,
-        body.len()
-    )
-    .unwrap();
-    stream.write_all(&body).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let others = "x-amz-acl: public-read-write\r\n";
+    moto.request(&format!("PUT /pond/{name}"), others, body);
 }
 
 /// All of it in one test: its environment is the process's.

@@ -79,7 +79,7 @@ fn unchecked<T>(moto: &Server, act: impl FnOnce() -> T) -> T {
 fn iam(moto: &Server, form: &str) -> String {
     let headers = "Authorization: AWS4-HMAC-SHA256 Credential=none/20260101/us-east-1/iam/aws4_request, \
                    SignedHeaders=host, Signature=none\r\nContent-Type: application/x-www-form-urlencoded\r\n";
-    moto.request("POST /", headers, &format!("Version=2010-05-08&{form}"))
+    moto.request("POST /", headers, format!("Version=2010-05-08&{form}"))
 }
 
 fn between(text: &str, begin: &str, end: &str) -> String {

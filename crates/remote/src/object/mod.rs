@@ -145,8 +145,6 @@ struct Shared {
     seats: Arc<Seats<Wanted>>,
     /// The objects that are open, by their numbers. Faults do not come here.
     open: Mutex<HashMap<u64, Arc<Open>>>,
-    /// Number of these.
-    opened: AtomicU64,
     kept: Mutex<Kept>,
     fetched: AtomicU64,
 }
@@ -180,7 +178,6 @@ impl ObjectReader {
             config,
             seats: Arc::new(Seats::new(2 * config.limits.deadline)),
             open: Mutex::default(),
-            opened: AtomicU64::new(0),
             kept: Mutex::new(Kept::new(config.kept_bytes)),
             fetched: AtomicU64::new(0),
         });
@@ -262,7 +259,6 @@ impl ObjectReader {
             ended: watch::Sender::new(false),
         };
         held(&self.shared.open).insert(number, Arc::new(open));
-        self.shared.opened.fetch_add(1, Relaxed);
         Ok(MappedObject {
             reader: Arc::clone(self),
             number,
@@ -390,7 +386,6 @@ impl MappedObject {
         let shared = &self.reader.shared;
         if let Some(open) = held(&shared.open).remove(&self.number) {
             open.ended.send_replace(true);
-            shared.opened.fetch_sub(1, Relaxed);
         }
         held(&shared.kept).forget(self.number);
     }
@@ -440,6 +435,7 @@ impl Backing for MappedObject {
     }
 
     fn ram_bytes(&self) -> u64 {
-        self.reader.ram_most() / self.reader.shared.opened.load(Relaxed).max(1)
+        let open = held(&self.reader.shared.open).len().max(1);
+        self.reader.ram_most() / open as u64
     }
 }

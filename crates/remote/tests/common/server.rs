@@ -99,16 +99,14 @@ impl Server {
 
     /// Makes a request of HTTP that nobody signs, and gives the answer, which must be that it was done. `headers` are
     /// lines that end with `\r\n`.
-    pub fn request(&self, verb_and_path: &str, headers: &str, body: &str) -> String {
+    pub fn request(&self, verb_and_path: &str, headers: &str, body: impl AsRef<[u8]>) -> String {
+        let body = body.as_ref();
         let (port, len) = (self.port, body.len());
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
         let always =
             format!("Host: 127.0.0.1:{port}\r\nContent-Length: {len}\r\nConnection: close\r\n");
-        write!(
-            stream,
-            "{verb_and_path} HTTP/1.1\r\n{always}{headers}\r\n{body}"
-        )
-        .unwrap();
+        write!(stream, "{verb_and_path} HTTP/1.1\r\n{always}{headers}\r\n").unwrap();
+        stream.write_all(body).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         assert!(

@@ -45,6 +45,10 @@ pub const LOAD_RESERVE: usize = 2;
 pub const FAULT_FOLIOS: usize = 32;
 /// Most folios that one fault loads. Zeros are mapped by one call, but each load takes its time.
 pub const FAULT_LOADS: usize = 8;
+/// Windows that the driver reads ahead of a stream over a file.
+pub const READ_AHEAD_WINDOWS: u32 = 4;
+/// The driver reads one part in this many of memory ahead of a stream at most.
+pub const READ_AHEAD_SHARE: u32 = 8;
 /// A run of faults that has brought in so many pages may be a stream that is longer than memory.
 pub const PASSING_RUN: u16 = 16;
 /// A folio of an adaptive region takes at most one part in this many of the budget

@@ -129,6 +129,7 @@ impl<M: Memory> Driver<M> {
             path,
             groups,
             read,
+            met_another,
         } = Fault::new(self, page, patience).serve();
         let resolution = match resolution {
             Ok(resolution) => resolution,
@@ -147,7 +148,7 @@ impl<M: Memory> Driver<M> {
         if let (FaultPath::Load | FaultPath::Read, Some(groups)) = (path, groups) {
             self.loaded(&groups, started, ns);
         }
-        if matches!(path, FaultPath::Read | FaultPath::Waited) {
+        if read.is_some() || met_another {
             self.read_on(page, read);
         }
         if resolution == Resolution::Installed {
@@ -228,6 +229,8 @@ struct Served {
     groups: Option<Path>,
     /// What was read from a file, from the page on.
     read: Option<PageRange>,
+    /// Whether the page was on its way by the work of another thread.
+    met_another: bool,
 }
 
 /// A fault that is being served: what it asks for, and what it has gone through so far.
@@ -243,6 +246,8 @@ struct Fault<'a, M: Memory> {
     groups: Option<Path>,
     /// What was read from a file, from the page on.
     read: Option<PageRange>,
+    /// Whether the page was on its way by the work of another thread.
+    met_another: bool,
     /// Batches that were paid for a group above its high.
     throttled: u32,
     /// The time in which the thread waits for memory, from the first reclaim on.
@@ -266,6 +271,7 @@ impl<'a, M: Memory> Fault<'a, M> {
             path: FaultPath::Spurious,
             groups: None,
             read: None,
+            met_another: false,
             throttled: 0,
             stalled: None,
             watched: None,
@@ -294,6 +300,7 @@ impl<'a, M: Memory> Fault<'a, M> {
             path: self.path,
             groups: self.groups,
             read: self.read,
+            met_another: self.met_another,
         }
     }
 
@@ -325,6 +332,7 @@ impl<'a, M: Memory> Fault<'a, M> {
             }
             Reply::Wait { .. } if self.patience == Patience::Leave => {
                 self.driver.watchdog.sleeps(self.page);
+                self.met_another = true;
                 return Ok(Some(Resolution::Asleep));
             }
             // No completion at another page wakes a thread that sleeps at this one, so the handler waits as well.
@@ -451,6 +459,7 @@ impl<'a, M: Memory> Fault<'a, M> {
     /// while the store takes nothing, it must be.
     fn wait(&mut self, core: Locked<'a>) {
         self.went(FaultPath::Waited);
+        self.met_another = true;
         drop(self.driver.wait_settled(core));
         self.decided();
         self.max_order = self.driver.most_order();

@@ -21,8 +21,8 @@
 //!   ahead. User space learns of no touch but a fault's.)
 //! - *Who reads.* The threads begin with the first file of a manager, because a fault may allocate nothing. A program
 //!   without files has none of them. They are outside of the gate between two pieces, so a snapshot or a move waits for
-//!   2 MiB at most. A ring (`io_uring`) would need one thread for all reads, but containers refuse it, and with three
-//!   threads a stream comes at nine tenths of the device's own rate.
+//!   2 MiB at most. Where the kernel gives them rings, each has several parts of its piece under way
+//!   (`store/src/mapped/stream_reads.rs`).
 //! - *In which order.* A reader takes its piece when the core has said what comes of all of the piece before, so that
 //!   each goes on with the run of the last one. (Without that most pieces began a run of their own, of one page, two,
 //!   four. The program overtook its readers and read nine tenths of a file by itself.)
@@ -36,19 +36,15 @@ use crate::memory::Memory;
 use crate::panics::Ours;
 use crate::signals::SignalsBlocked;
 use crate::state::read_ahead::READERS;
-use millpond_core::limits::LARGE;
+use millpond_core::limits::{LARGE, READ_AHEAD_WINDOWS};
 use millpond_core::{LEAF_PAGES, PageCount, PageIndex, PageRange, PageState};
 use millpond_sync::thread;
 use std::sync::Arc;
 
-/// Windows that are read ahead.
-const WINDOWS: u32 = 4;
-/// One part in this many of memory is read ahead of a stream at most.
-const SHARE: u32 = 8;
-
-/// Starts the threads that read ahead for `driver`, if there are none yet. Where the system has no thread to give,
-/// files are read with fewer, or by faults alone.
-pub fn start<M: Memory>(driver: &Arc<Driver<M>>) {
+/// Starts the threads that read ahead for `driver`, if there are none yet. Each calls `begin` and keeps what that makes
+/// until it ends: what its reads need. Where the system has no thread to give, files are read with fewer, or by faults
+/// alone.
+pub fn start<M: Memory, Kept: 'static>(driver: &Arc<Driver<M>>, begin: fn() -> Kept) {
     let _quiet = SignalsBlocked::new();
     if driver.read_ahead.start() {
         return;
@@ -58,6 +54,7 @@ pub fn start<M: Memory>(driver: &Arc<Driver<M>>) {
         let thread = thread::Builder::new().name("millpond-read".into());
         thread.spawn(move || {
             let _ours = Ours::enter();
+            let _kept = begin();
             while let Some(piece) = worker.read_ahead.next(number) {
                 worker.read_piece(number, piece);
                 worker.read_ahead.let_go(number);
@@ -89,8 +86,8 @@ impl<M: Memory> Driver<M> {
         let Some(region) = self.files.region_of(page) else {
             return;
         };
-        let most = self.lock().limit().0 / SHARE;
-        let ahead = (WINDOWS * window.unwrap_or(LEAF_PAGES)).min(most);
+        let most = self.lock().read_ahead_most().0;
+        let ahead = (READ_AHEAD_WINDOWS * window.unwrap_or(LEAF_PAGES)).min(most);
         let end = PageIndex((from.0 + ahead).min(region.end().0));
         self.read_ahead.ask(page, from.min(end), end, window);
     }

@@ -12,6 +12,7 @@ use millpond_driver::housekeeping::Others;
 use millpond_driver::state::named::Named;
 use millpond_driver::state::queue::FreeTuning;
 use millpond_driver::stats::Stats;
+use millpond_store::StreamReads;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -214,7 +215,7 @@ impl Manager {
         };
         let pages = PageCount::from_bytes_ceil(len as u64).ok_or(too_long)?;
         let driver = self.pond.driver();
-        millpond_driver::read_ahead::start(driver);
+        millpond_driver::read_ahead::start(driver, StreamReads::enter);
         if backing.is_written() {
             millpond_driver::write_back::start(driver);
         }

@@ -108,6 +108,8 @@ ranks! {
     Files,
     /// The streams of files that are read ahead.
     ReadAhead,
+    /// The ring by which a thread has several reads of a stream under way.
+    StreamRing,
     /// The ring of what cores were told last.
     Recent,
     /// The allocator of a preloaded library's own memory.

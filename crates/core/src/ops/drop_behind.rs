@@ -1,9 +1,9 @@
 //! A stream passes: the folios behind it are put at the old end of their lists. [`streams`](crate::policy::streams)
 //! says why, and when.
 
-use crate::addr::{Order, PageIndex};
-use crate::ids::{FolioId, ListName};
-use crate::limits::{FAULT_LOADS, PASSING_RUN};
+use crate::addr::{LEAF_PAGES, Order, PageCount, PageIndex};
+use crate::ids::{FolioId, Kind, ListName};
+use crate::limits::{FAULT_LOADS, PASSING_RUN, READ_AHEAD_SHARE, READ_AHEAD_WINDOWS};
 use crate::machine::Core;
 use crate::policy::order::{Step, Way};
 use crate::policy::shadow::Shadow;
@@ -53,19 +53,37 @@ fn is_stream(step: Step) -> bool {
 }
 
 impl Core {
-    /// Puts the folios behind `page` at the old end. A stream that passes has come to `page`, which is in memory now.
-    pub(crate) fn drop_behind(&mut self, page: PageIndex, way: Way) {
-        let region = self.regions.of(page).expect("a fault is in a region").range;
-        let mut at = page;
+    /// Most pages that the driver reads ahead of a stream over a file by faults of its own, beside the window of the
+    /// last fault of the program's.
+    #[must_use]
+    pub fn read_ahead_most(&self) -> PageCount {
+        PageCount((READ_AHEAD_WINDOWS * LEAF_PAGES).min(self.limit / READ_AHEAD_SHARE))
+    }
+
+    /// Puts folios that a stream has passed at the old end. The stream has come to `page`, which is in memory now, by
+    /// this step.
+    pub(crate) fn drop_behind(&mut self, page: PageIndex, step: Step) {
+        let region = self.regions.of(page).expect("a fault is in a region");
+        let (range, kind) = (region.range, region.kind);
+        let lag = match (kind, step.way) {
+            // A fault of the driver's, which reads ahead: the program has yet to use what is between.
+            (Kind::File | Kind::Private, Way::Up) => {
+                self.read_ahead_most().0 + step.window.pages().0
+            }
+            _ => 0,
+        };
+        let Some(mut at) = page.0.checked_sub(lag).map(PageIndex) else {
+            return;
+        };
         for _ in 0..=FAULT_LOADS {
-            let Some(Entry::Folio(id)) = region.contains(at).then(|| self.leaves.get(at)) else {
+            let Some(Entry::Folio(id)) = range.contains(at).then(|| self.leaves.get(at)) else {
                 break;
             };
             let folio = self.at(id);
             if !folio.contains(page) {
                 self.pass(id);
             }
-            let next = match way {
+            let next = match step.way {
                 Way::Up => folio.start.0.checked_sub(1),
                 Way::Down => Some(folio.end().0),
                 Way::Unknown => None,

@@ -155,7 +155,7 @@ impl Core {
             .is_some_and(|id| self.folios.get(id).order >= coming.zeros);
         self.evictions.came_in(page, asked.step, whole, shadow != 0);
         if self.faulted_in(page, shadow, asked.step) {
-            self.drop_behind(page, asked.step.way);
+            self.drop_behind(page, asked.step);
         }
         if asked.step.window > Order::ZERO {
             self.bring_in_rest(page, asked, out);

@@ -6,4 +6,5 @@ mod observed;
 mod provoked;
 mod slow_load;
 mod stale_look;
+mod streams;
 mod write_back;

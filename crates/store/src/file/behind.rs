@@ -8,8 +8,6 @@
 //! - *The fallback* is the write that waits. It is used by all other threads, by a thread to which the kernel does
 //!   not give a ring (`kernel.io_uring_disabled`, a container's profile, memory limits), and where the kernel does not
 //!   take a request.
-//! - *Under a filter of system calls no ring is tried.* Some filters answer with an error, and others end the process:
-//!   there is no asking which. Those of containers refuse rings anyway.
 //! - *Any other answer than all the bytes written*, an error or a part, is not looked at closely. The thread that finds
 //!   it writes all of the batch again by the write that waits, which says what is wrong.
 //! - *Nobody waits for the thread that made the ring.* Answers come without its doing, and any thread takes them: a
@@ -17,11 +15,10 @@
 //!   right to wait in the kernel by another thread's ring.
 //! - *A child* forgets the ring before it does anything else, and its own background thread makes a new one.
 
-use super::ring::{Answer, ENTRIES, RAM_BYTES, Ring};
+use crate::ring::{Answer, ENTRIES, RAM_BYTES, Ring};
 use millpond_sync::{Rank, Ranked};
 use rustix::fd::BorrowedFd;
-use rustix::io::Errno;
-use rustix::thread::{SecureComputingMode, Timespec, secure_computing_mode};
+use rustix::thread::Timespec;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::*};
 
 /// How long the thread that made the ring waits for an answer before it looks whether another thread has taken it.
@@ -103,7 +100,7 @@ impl Behind {
         }
         let mut state = self.state.lock();
         if let State::None = *state {
-            *state = open().map_or(State::Refused, State::Open);
+            *state = Ring::open().map_or(State::Refused, State::Open);
         }
         let State::Open(ring) = &mut *state else {
             return false;
@@ -184,14 +181,5 @@ impl Behind {
             State::Open(_) => RAM_BYTES,
             State::None | State::Refused => 0,
         }
-    }
-}
-
-/// Makes a ring, if that can be tried.
-fn open() -> Result<Ring, Errno> {
-    match secure_computing_mode() {
-        Ok(SecureComputingMode::Filter | SecureComputingMode::Strict) => Err(Errno::PERM),
-        // Without the call there are no filters.
-        Ok(_) | Err(_) => Ring::new(),
     }
 }

@@ -26,10 +26,9 @@ mod io;
 mod load;
 mod load_all;
 #[cfg(test)]
-mod noise;
+pub(crate) mod noise;
 mod page_sums;
 mod pending;
-mod ring;
 mod save;
 mod segments;
 

@@ -1,7 +1,7 @@
 //! Bytes for tests of the file.
 
 /// Bytes that nothing compresses, others for each seed. `len` is a multiple of 8.
-pub(super) fn noise(seed: impl Into<u64>, len: usize) -> Vec<u8> {
+pub(crate) fn noise(seed: impl Into<u64>, len: usize) -> Vec<u8> {
     let mut state: u64 = seed.into();
     let words = (0..len / 8).flat_map(|_| {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);

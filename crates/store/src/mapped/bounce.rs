@@ -11,6 +11,7 @@
 //! part is taken by one atomic operation; a thread that finds none free reads into its frame. Where the kernel has no
 //! huge page to give, all this is a copy in vain.
 
+use super::stream_reads;
 use crate::mem::{Mapping, PAGE};
 use millpond_sync::{Rank, Ranked};
 use rustix::io::Errno;
@@ -23,7 +24,7 @@ pub(super) const BYTES: usize = 2 << 20;
 /// Parts of it.
 const PARTS: usize = 4;
 /// Bytes of a part: the length of one read.
-const PART: usize = BYTES / PARTS;
+pub(super) const PART: usize = BYTES / PARTS;
 /// Fewest bytes of a read that goes through it: shorter ones are paid by the call.
 pub(super) const LEAST: usize = 8 * PAGE;
 
@@ -60,9 +61,9 @@ impl Bounce {
         Ok(made)
     }
 
-    /// The part of the memory that one of the files has that use it.
+    /// The part of the memory, and of the rings that fill it, that one of the files has that use it.
     pub(super) fn ram_bytes(this: &Arc<Self>) -> u64 {
-        (BYTES / Arc::strong_count(this)) as u64
+        (BYTES as u64 + stream_reads::ram_bytes()) / Arc::strong_count(this) as u64
     }
 
     fn new() -> Result<Self, Errno> {

@@ -8,7 +8,7 @@
 //! the file is opened once more for direct reads; where the file system does not open it so, or refuses the first such
 //! read, reads go by the page cache, and leave nothing there if the kernel can do that (`uncached.rs`). The kernel
 //! writes out what is new in the page cache before it reads directly. Large reads go through memory in one piece
-//! (`bounce.rs`).
+//! (`bounce.rs`). A thread that reads streams has several such reads under way (`stream_reads.rs`).
 //!
 //! *Writes that fail.* A run of changed pages is one write. Should that fail, each page is written by itself, so that
 //! one that cannot be written keeps none of the others from the file. A write that failed may have written a part of a
@@ -21,15 +21,18 @@
 
 mod bounce;
 mod open;
+mod stream_reads;
 mod sums;
 mod uncached;
 
 pub use open::{Access, DataFile, DataFileError};
+pub use stream_reads::StreamReads;
 
 use crate::mem::PAGE;
 use bounce::Bounce;
 use millpond_core::{Backing, Descriptors, FileFault, WriteFault};
 use open::Usable;
+use rustix::fd::AsFd;
 use rustix::io::{self, Errno};
 use std::ops::Range;
 use std::sync::Arc;
@@ -227,14 +230,19 @@ impl MappedFile {
     }
 }
 
-/// Reads past the page cache as [`fill_by`] does: a large read by a part of `through`, if one is free.
+/// Reads past the page cache as [`fill_by`] does: a large read by the thread's ring, or else by a part of `through`, if
+/// one is free.
 fn fill_direct(
     fd: &Usable<'_>,
     out: &mut [u8],
     offset: u64,
     through: Option<&Bounce>,
 ) -> Result<usize, Errno> {
-    let bounce = through.filter(|_| out.len() >= bounce::LEAST);
+    let is_large = out.len() >= bounce::LEAST;
+    if is_large && stream_reads::read(fd.as_fd(), out, offset, through) {
+        return Ok(out.len());
+    }
+    let bounce = through.filter(|_| is_large);
     let Some(mut part) = bounce.and_then(Bounce::take) else {
         return fill_by(|out, offset| io::pread(fd, out, offset), out, offset);
     };

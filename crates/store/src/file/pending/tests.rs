@@ -1,7 +1,7 @@
 //! Writes behind a saver's back: refused, failing, abandoned, and beside forks and the store's end.
 
 use crate::file::noise::noise;
-use crate::file::ring::Ring;
+use crate::ring::Ring;
 use crate::{FileStore, FileStoreConfig, Location, OpenError};
 use millpond_core::SlotId;
 use millpond_core::port::{SaveError, Saved, Store};

@@ -1,9 +1,11 @@
-//! A ring of the kernel's (`io_uring`), for writes that go on while the thread that asked for them does something else.
+//! A ring of the kernel's (`io_uring`), for reads and writes that go on while the thread that asked for them does
+//! something else.
 //!
-//! Here is all `unsafe` that a ring needs; [`behind`](super::behind) has the rules for its use. Calls go by rustix,
-//! which makes them without the C library: under `millpond run` the library's `syscall` and `mmap` are Millpond's own,
-//! which refuse programs a ring, and a store may neither allocate nor set `errno`. That is why the `io-uring` crate
-//! does not serve here.
+//! Here is all `unsafe` that a ring needs. There are two uses: [writes](crate::file) behind a saver's back, and
+//! [reads](crate::mapped) of a stream over a file, several of which are under way. Calls go by rustix, which makes them
+//! without the C library: under `millpond run` the library's `syscall` and `mmap` are Millpond's own, which refuse
+//! programs a ring, and a store may neither allocate nor set `errno`. That is why the `io-uring` crate does not serve
+//! here.
 //!
 //! ```text
 //!   entries   │ write │ write │       │  ...     requests, which the kernel reads in `io_uring_enter` alone
@@ -19,6 +21,8 @@
 //!   ring next enters or leaves the kernel, and wakes it for that if it sleeps. A program's thread would have its own
 //!   calls interrupted by this (`epoll_wait` ends with `EINTR`), so only threads of Millpond's make rings.
 //! - *A child of a fork* has the mappings, too, and would take its parent's answers. Every call asks for the process.
+//! - *Under a filter of system calls no ring is tried.* Some filters answer with an error, and others end the process:
+//!   there is no asking which. Those of containers refuse rings anyway.
 
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -31,17 +35,17 @@ use rustix::io_uring::{
 };
 use rustix::mm::{self, MapFlags, ProtFlags};
 use rustix::process::Pid;
-use rustix::thread::Timespec;
+use rustix::thread::{SecureComputingMode, Timespec, secure_computing_mode};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
 /// The most requests that are under way.
-pub(super) const ENTRIES: u32 = 8;
-/// The most threads that the kernel has in the process for writes that it cannot begin without waiting, as those that
+pub(crate) const ENTRIES: u32 = 8;
+/// The most threads that the kernel has in the process for requests that it cannot begin without waiting, as writes that
 /// make a file longer. They are among the process's threads, as `iou-wrk-…`. One file is written by one at a time.
 const WORKERS: u32 = 2;
 /// Bytes that a ring takes: a page of entries, and one of rings.
-pub(super) const RAM_BYTES: u64 = 2 * 4096;
+pub(crate) const RAM_BYTES: u64 = 2 * 4096;
 
 /// A mapping that the kernel shares.
 struct Shared {
@@ -50,7 +54,7 @@ struct Shared {
 }
 
 /// A ring of [`ENTRIES`] requests. See the [module](self).
-pub(super) struct Ring {
+pub(crate) struct Ring {
     index: i32,
     thread: Pid,
     process: Pid,
@@ -83,11 +87,11 @@ unsafe impl Send for Ring {}
 
 /// An answer to a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Answer {
+pub(crate) struct Answer {
     /// The number that the request had.
-    pub(super) number: u64,
-    /// The bytes written, or the negated error.
-    pub(super) result: i32,
+    pub(crate) number: u64,
+    /// The bytes read or written, or the negated error.
+    pub(crate) result: i32,
 }
 
 impl Shared {
@@ -115,11 +119,23 @@ impl Drop for Shared {
 }
 
 impl Ring {
+    /// Makes a ring for the calling thread, unless its system calls are filtered.
+    ///
+    /// # Errors
+    /// They are, or those of [`new`](Self::new).
+    pub(crate) fn open() -> Result<Self, Errno> {
+        match secure_computing_mode() {
+            Ok(SecureComputingMode::Filter | SecureComputingMode::Strict) => Err(Errno::PERM),
+            // Without the call there are no filters.
+            Ok(_) | Err(_) => Self::new(),
+        }
+    }
+
     /// Makes a ring for the calling thread.
     ///
     /// # Errors
     /// The kernel, its settings or a sandbox refuse it, or the kernel is older than 5.18.
-    pub(super) fn new() -> Result<Self, Errno> {
+    pub(crate) fn new() -> Result<Self, Errno> {
         let mut params = io_uring_params::default();
         // SAFETY: the kernel reads and writes the parameters alone.
         let fd = unsafe { io_uring_setup(ENTRIES, &mut params) }?;
@@ -156,12 +172,12 @@ impl Ring {
     }
 
     /// Whether the calling thread may hand requests over.
-    pub(super) fn is_of_this_thread(&self) -> bool {
+    pub(crate) fn is_of_this_thread(&self) -> bool {
         rustix::thread::gettid() == self.thread
     }
 
     /// Whether the ring is the calling process's, and not its parent's.
-    pub(super) fn is_of_this_process(&self) -> bool {
+    pub(crate) fn is_of_this_process(&self) -> bool {
         rustix::process::getpid() == self.process
     }
 
@@ -171,17 +187,50 @@ impl Ring {
     /// # Safety
     /// The bytes stay where they are, and nobody writes to them, until the answer has been [taken](Self::take).
     /// No more than [`ENTRIES`] requests are without an answer.
-    pub(super) unsafe fn write(
+    pub(crate) unsafe fn write(
         &mut self,
         fd: BorrowedFd<'_>,
         (bytes, len): (*const u8, usize),
         offset: u64,
         number: u64,
     ) -> bool {
+        let bytes = (bytes.cast_mut(), len);
+        // SAFETY: the caller promises what the called function demands: the kernel only reads the bytes.
+        unsafe { self.hand_over(IoringOp::Write, fd, bytes, offset, number) }
+    }
+
+    /// Hands a read over to the kernel, as [`write`](Self::write) does a write.
+    ///
+    /// # Safety
+    /// The bytes stay where they are, and nobody uses them, until the answer has been [taken](Self::take).
+    /// No more than [`ENTRIES`] requests are without an answer.
+    pub(crate) unsafe fn read(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        bytes: (*mut u8, usize),
+        offset: u64,
+        number: u64,
+    ) -> bool {
+        // SAFETY: the caller promises what the called function demands.
+        unsafe { self.hand_over(IoringOp::Read, fd, bytes, offset, number) }
+    }
+
+    /// Hands over what [`read`](Self::read) and [`write`](Self::write) describe.
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn hand_over(
+        &mut self,
+        opcode: IoringOp,
+        fd: BorrowedFd<'_>,
+        (bytes, len): (*mut u8, usize),
+        offset: u64,
+        number: u64,
+    ) -> bool {
         debug_assert!(self.is_of_this_thread());
-        let addr = io_uring_ptr::new(bytes.cast_mut().cast());
+        let addr = io_uring_ptr::new(bytes.cast());
         let entry = io_uring_sqe {
-            opcode: IoringOp::Write,
+            opcode,
             fd: fd.as_raw_fd(),
             off_or_addr2: off_or_addr2_union { off: offset },
             addr_or_splice_off_in: addr_or_splice_off_in_union { addr },
@@ -217,7 +266,7 @@ impl Ring {
     }
 
     /// The next answer, if there is one.
-    pub(super) fn take(&mut self) -> Option<Answer> {
+    pub(crate) fn take(&mut self) -> Option<Answer> {
         if !self.is_of_this_process() {
             return None;
         }
@@ -244,7 +293,7 @@ impl Ring {
     }
 
     /// What the thread that made the ring waits by, without the ring itself.
-    pub(super) fn waiter(&self) -> Waiter {
+    pub(crate) fn waiter(&self) -> Waiter {
         Waiter(self.index)
     }
 
@@ -255,8 +304,8 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        if !self.is_of_this_thread() {
-            // The index ends with its thread.
+        if !self.is_of_this_process() || !self.is_of_this_thread() {
+            // The index ends with its thread, and a child has another.
             return;
         }
         let mut update = io_uring_rsrc_update::default();
@@ -272,7 +321,7 @@ impl Drop for Ring {
 }
 
 /// The index by which the thread that made a ring waits for an answer.
-pub(super) struct Waiter(i32);
+pub(crate) struct Waiter(i32);
 
 impl Waiter {
     fn by_index<'a>(&self) -> BorrowedFd<'a> {
@@ -281,7 +330,7 @@ impl Waiter {
     }
 
     /// Waits until an answer is there, at most for so many nanoseconds: another thread may have taken it.
-    pub(super) fn wait(&self, nanos: i64) {
+    pub(crate) fn wait(&self, nanos: i64) {
         let time = Timespec {
             tv_sec: 0,
             tv_nsec: nanos,

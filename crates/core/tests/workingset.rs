@@ -145,6 +145,29 @@ fn a_stream_longer_than_memory_leaves_a_set_alone() {
     assert!(more < 16, "{more} of no stream");
 }
 
+/// The driver's faults read a stream over a file ahead of the program. What lay right behind such a fault was dropped:
+/// the program had yet to use it, and read it again.
+#[test]
+fn what_is_read_ahead_of_a_stream_over_a_file_stays_until_the_program_comes() {
+    const LIMIT: u32 = 512;
+    let mut bench = small(LIMIT, 32);
+    let (_, stream) = bench.create_of(Kind::File, 5 * LIMIT, 0);
+    let ahead = bench.0.read_ahead_most().0;
+    assert_eq!(ahead, LIMIT / 8);
+    for n in 0..stream.len.0 {
+        if bench.state(stream, n) == PageState::Resident {
+            continue;
+        }
+        touch(&mut bench, stream.start.plus(n));
+        for before in n.saturating_sub(ahead)..n {
+            let state = bench.state(stream, before);
+            assert_ne!(state, PageState::Empty, "{before} at {n}");
+        }
+    }
+    let dropped = bench.0.stats().drop_behind;
+    assert!(dropped > u64::from(stream.len.0) / 2, "{dropped}");
+}
+
 /// A stream that turns round at its end wants the pages that it has just left: that is found out, and they are kept.
 #[test]
 fn a_stream_that_turns_round_is_left_what_it_has_brought() {

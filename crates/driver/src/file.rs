@@ -21,7 +21,7 @@
 //!   where others leave by the leaf. What a stray pointer writes there is lost with the page, and never reaches the
 //!   file.
 //! - *What is written to a private region* goes to the store. A folio that leaves is compared with what was read, by
-//!   checksums of the pages in memory (`store/src/mapped/sums.rs`): as it was read it is dropped, else all of it is
+//!   checksums of the pages in memory (`store/src/sums.rs`): as it was read it is dropped, else all of it is
 //!   saved, and anonymous from then on. A page that the *store* has lost is lost for good: the file has not what it
 //!   held.
 //! - *What is written to a shared region* goes to its place in the file: when it leaves, by a sync, and in the

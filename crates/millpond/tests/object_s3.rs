@@ -5,24 +5,18 @@ mod common;
 mod proxy;
 #[path = "../../remote/tests/common/server.rs"]
 mod server;
+#[path = "../../remote/tests/common/wait.rs"]
+mod wait;
 
 use common::{MIB, PAGE, Rng, deliveries, is_numbered, page_is, pages, small, write_numbered};
 use millpond::{FileError, MapObjectError, ObjectError};
 use proxy::{Disturbance, Proxy};
 use server::{Server, set_credentials};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use wait::wait_until;
 
 const LEN: usize = 24 * MIB;
 const MORE: usize = 100;
-
-/// Waits for a server.
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let limit = Instant::now() + Duration::from_secs(60);
-    while !holds() {
-        assert!(Instant::now() < limit, "{what}: not within 60 seconds");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
 
 /// Puts numbered pages from `salt` on into the bucket, by a request that nobody signs. Others may put another object
 /// there.

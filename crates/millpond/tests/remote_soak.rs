@@ -10,33 +10,21 @@ mod proxy;
 mod redis_cluster;
 #[path = "../../remote/tests/common/server.rs"]
 mod server;
+#[path = "../../remote/tests/common/soak.rs"]
+mod soak;
+#[path = "../../remote/tests/common/wait.rs"]
+mod wait;
 
 use millpond::{Manager, StoreKind};
-use proxy::{Disturbance, Proxy};
-use redis_cluster::Cluster;
-use server::{Server, set_credentials};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use soak::{FILE, RAM};
+use std::time::Instant;
+use wait::wait_until;
 
 const MIB: usize = 1 << 20;
-/// The budget, and the file's room.
-const RAM: u64 = 64 << 20;
-const FILE: u64 = 64 << 20;
-/// Time from one disturbance to the next.
-const TURN: Duration = Duration::from_secs(2);
 /// Reads at random. Each is a request or more.
 const PLACES: usize = 500;
 /// Every so many numbers one is changed, so that every other page is.
 const STEP: usize = 1000;
-
-/// Waits for a server.
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let limit = Instant::now() + Duration::from_secs(60);
-    while !holds() {
-        assert!(Instant::now() < limit, "{what}: not within 60 seconds");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
 
 /// The number at a place. Nothing that compresses knows the next.
 fn number(at: usize) -> u64 {
@@ -53,45 +41,9 @@ fn changed(at: usize) -> u64 {
     number(at) ^ u64::from(at.is_multiple_of(STEP))
 }
 
-/// Fills, reads in order and at random, changes, and reads all again, while `disturb` is called with 0, 1, 2, ....
-fn soak(url: &str, mut disturb: impl FnMut(u32) + Send) {
-    let done = AtomicBool::new(false);
-    let begun = Instant::now();
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for turn in 0.. {
-                let next = Instant::now() + TURN;
-                while Instant::now() < next {
-                    if done.load(Relaxed) {
-                        return;
-                    }
-                    std::thread::sleep(Duration::from_millis(20));
-                }
-                disturb(turn);
-            }
-        });
-        // Ends the other thread also when the numbers are not right.
-        struct Done<'a>(&'a AtomicBool);
-        impl Drop for Done<'_> {
-            fn drop(&mut self) {
-                self.0.store(true, Relaxed);
-            }
-        }
-        let _done = Done(&done);
-        numbers_come_back(url);
-    });
-    println!(
-        "{url}: all is as it was after {} s",
-        begun.elapsed().as_secs()
-    );
-}
-
+/// Fills, reads in order and at random, changes, and reads all again.
 fn numbers_come_back(url: &str) {
-    let mib = std::env::var("MILLPOND_SOAK_MIB").ok();
-    let mib: usize = mib.map_or(1024, |text| {
-        text.parse().expect("MILLPOND_SOAK_MIB is a number")
-    });
-    let words = mib * MIB / 8;
+    let words = soak::mebibytes() * MIB / 8;
     let directory = tempfile::tempdir_in("/var/tmp").unwrap();
     let store = StoreKind::Remote {
         url: url.parse().unwrap(),
@@ -127,82 +79,27 @@ fn numbers_come_back(url: &str) {
     assert!(stats.store.logical_bytes > far, "{:?}", stats.store);
 }
 
-/// Holds all answers back for a while.
-fn stall(proxy: &Proxy) {
-    proxy.disturb(Disturbance::Stall, u32::MAX);
-    std::thread::sleep(Duration::from_millis(700));
-    proxy.disturb(Disturbance::None, 0);
-}
-
-/// Stops a server for a while.
-fn stop(server: &Server) {
-    server.freeze();
-    std::thread::sleep(Duration::from_secs(1));
-    server.thaw();
-}
-
 #[test]
 #[ignore = "takes minutes: soak/remote"]
 fn from_directory() {
-    let directory = tempfile::tempdir_in("/var/tmp").unwrap();
-    soak(&format!("fs://{}", directory.path().display()), |_| {});
+    soak::in_directory(numbers_come_back);
 }
 
 #[test]
 #[ignore = "takes minutes: soak/remote"]
 fn from_redis() {
-    let directory = tempfile::tempdir_in("/var/tmp").unwrap();
-    let Some(mut redis) = Server::redis(directory.path()) else {
-        return;
-    };
-    let proxy = Proxy::before(redis.port);
-    let url = format!("redis://127.0.0.1:{}/0", proxy.port);
-    soak(&url, |turn| match turn % 10 {
-        0 | 5 => proxy.disturb(Disturbance::Refuse, 2),
-        1 | 6 => proxy.disturb(Disturbance::Truncate, 2),
-        2 | 7 => proxy.disturb(Disturbance::Flip, 2),
-        3 | 8 => stall(&proxy),
-        4 => stop(&redis),
-        _ => redis.restart(Duration::from_millis(300)),
-    });
+    soak::in_redis(numbers_come_back);
 }
 
 #[test]
 #[ignore = "takes minutes: soak/remote"]
 fn from_cluster() {
-    let directory = tempfile::tempdir_in("/var/tmp").unwrap();
-    let Some(mut cluster) = Cluster::start(directory.path()) else {
-        return;
-    };
-    let url = cluster.url();
-    soak(&url, |turn| {
-        let node = &mut cluster.nodes[turn as usize % 3];
-        match turn % 8 {
-            7 => node.restart(Duration::from_millis(300)),
-            3 => stop(node),
-            _ => {}
-        }
-    });
+    soak::in_cluster(numbers_come_back);
 }
 
 #[test]
 #[ignore = "takes minutes: soak/remote"]
 fn from_s3() {
-    // SAFETY: in this process nothing else reads the environment yet: `soak/remote` runs this test alone.
-    unsafe { set_credentials() };
-    let Some(moto) = Server::s3() else { return };
-    moto.make_bucket();
-    let proxy = Proxy::before(moto.port);
-    let port = proxy.port;
-    let url = format!("s3://pond/team?endpoint=http://127.0.0.1:{port}&region=us-east-1");
-    soak(&url, |turn| match turn % 8 {
-        0 => proxy.disturb(Disturbance::Answer("500 Internal Server Error"), 2),
-        1 => proxy.disturb(Disturbance::Answer("503 Slow Down"), 2),
-        2 => proxy.disturb(Disturbance::Answer("404 Not Found"), 2),
-        3 => proxy.disturb(Disturbance::Refuse, 2),
-        4 => proxy.disturb(Disturbance::Truncate, 2),
-        5 => proxy.disturb(Disturbance::Flip, 2),
-        6 => stall(&proxy),
-        _ => stop(&moto),
-    });
+    // SAFETY: `soak/remote` runs this test alone in its process.
+    unsafe { soak::in_s3(numbers_come_back) };
 }

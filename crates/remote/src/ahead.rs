@@ -69,8 +69,9 @@ impl Ahead {
         Some(kept.bytes[start..start + len].to_vec())
     }
 
-    /// The units to fetch for a load of `units` in an object whose chunks end at `end`. They hold `units`.
-    pub(crate) fn plan(&mut self, object: u64, units: &Range<u32>, end: u32) -> Range<u32> {
+    /// The units to fetch for a load of `units` in an object whose chunks end at `end`, and whether the load continues a
+    /// stream. The units hold `units`.
+    pub(crate) fn plan(&mut self, object: u64, units: &Range<u32>, end: u32) -> (Range<u32>, bool) {
         let begin = (PREAMBLE / UNIT) as u32;
         let continues = |stream: &Stream| {
             let here =
@@ -96,18 +97,20 @@ impl Ahead {
         self.neighbours.note(object, units);
         let around = self.neighbours.around(units, end);
         let stream = (units.end + window).min(end.max(units.end));
-        around.start..around.end.max(stream)
+        (around.start..around.end.max(stream), window > 0)
     }
 
-    /// A load was served from what is here: its stream goes on.
-    pub(crate) fn passed(&mut self, object: u64, units: &Range<u32>) {
+    /// A load was served from what is here: its stream goes on. The answer is whether there is one.
+    pub(crate) fn passed(&mut self, object: u64, units: &Range<u32>) -> bool {
         self.neighbours.note(object, units);
         let follows = |stream: &&mut Stream| {
             stream.object == object && (stream.end..=stream.end + GAP).contains(&units.start)
         };
-        if let Some(stream) = self.streams.iter_mut().find(follows) {
-            stream.end = units.end;
-        }
+        let Some(stream) = self.streams.iter_mut().find(follows) else {
+            return false;
+        };
+        stream.end = units.end;
+        stream.window > 0
     }
 
     fn note(&mut self, stream: Stream) {
@@ -153,16 +156,26 @@ mod tests {
     fn only_what_goes_on_is_fetched_ahead() {
         let mut ahead = Ahead::new(1 << 20);
         let end = 60_000;
-        assert_eq!(ahead.plan(5, &(1000..1010), end), 1000..1010);
-        assert_eq!(ahead.plan(5, &(40_000..40_010), end), 40_000..40_010);
+        assert_eq!(ahead.plan(5, &(1000..1010), end), (1000..1010, false));
+        assert_eq!(
+            ahead.plan(5, &(40_000..40_010), end),
+            (40_000..40_010, false)
+        );
         // The first of the two goes on.
-        assert_eq!(ahead.plan(5, &(1010..1020), end), 1010..1020 + FIRST);
-        ahead.passed(5, &(1020..1100));
-        assert_eq!(ahead.plan(5, &(1100..1110), end), 1100..1110 + 2 * FIRST);
+        assert_eq!(
+            ahead.plan(5, &(1010..1020), end),
+            (1010..1020 + FIRST, true)
+        );
+        assert!(ahead.passed(5, &(1020..1100)));
+        assert!(!ahead.passed(5, &(50_000..50_010)));
+        assert_eq!(
+            ahead.plan(5, &(1100..1110), end),
+            (1100..1110 + 2 * FIRST, true)
+        );
         // And into the next object.
-        assert_eq!(ahead.plan(6, &(1..11), end), 1..11 + 4 * FIRST);
+        assert_eq!(ahead.plan(6, &(1..11), end), (1..11 + 4 * FIRST, true));
         // Never beyond the object's end.
-        assert_eq!(ahead.plan(6, &(11..21), 100), 11..100);
+        assert_eq!(ahead.plan(6, &(11..21), 100), (11..100, true));
     }
 
     #[test]

@@ -159,12 +159,14 @@ impl Shared {
                 .open(wanted, &mut sealed, buffer, &mut desk.decoder)
                 .is_ok()
             {
-                desk.ahead.passed(object, &units);
-                return Fetched::Here;
+                return match desk.ahead.passed(object, &units) {
+                    true => Fetched::WithStream,
+                    false => Fetched::Here,
+                };
             }
             desk.ahead.forget(object);
         }
-        let plan = desk(with).ahead.plan(object, &units, wanted.end);
+        let (plan, is_stream) = desk(with).ahead.plan(object, &units, wanted.end);
         let path = object_path(&self.prefix, object);
         let bytes = u64::from(plan.start) * UNIT as u64..u64::from(plan.end) * UNIT as u64;
         let len = bytes.end - bytes.start;
@@ -190,7 +192,10 @@ impl Shared {
                 if !kept.is_empty() {
                     desk(with).ahead.keep(object, kept, rest);
                 }
-                Fetched::Here
+                match is_stream {
+                    true => Fetched::WithStream,
+                    false => Fetched::Here,
+                }
             }
             Err(error) => error.into(),
         }

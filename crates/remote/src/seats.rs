@@ -34,6 +34,8 @@ pub(crate) const SEATS: usize = 8;
 pub(crate) enum Fetched {
     /// The bytes are here.
     Here,
+    /// The bytes are here, and came with others of a stream: to have them again costs a part of a request.
+    WithStream,
     /// The store did not answer in time.
     Away,
     /// The store answers, and no longer has what is wanted.
@@ -42,6 +44,12 @@ pub(crate) enum Fetched {
     Damaged,
     /// What the store has is another version than the one that is wanted.
     Changed,
+}
+
+impl Fetched {
+    pub(crate) fn is_here(self) -> bool {
+        matches!(self, Self::Here | Self::WithStream)
+    }
 }
 
 impl From<RemoteError> for Fetched {
@@ -204,7 +212,7 @@ impl<W: Copy + Send + 'static> Seats<W> {
         };
         let buffer = std::mem::take(&mut seats.all[at].buffer);
         drop(seats);
-        if fetched == Fetched::Here {
+        if fetched.is_here() {
             take(&buffer);
         }
         let mut seats = self.seats.lock();

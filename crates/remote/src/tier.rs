@@ -10,6 +10,10 @@
 //! A slot that is read from the remote store stays there. When its pages leave memory again they are saved in front
 //! like new ones, and the old slot dies. So what is used again is near, and what is not used stays far.
 //!
+//! Pages that came with a stream are another matter. To have them again costs a part of a request, and to save them
+//! again would put all that a scan reads into new objects: a put costs ten times what a get does. So they stay far if
+//! they leave as they came, which their checksums show ([`Sums`]). A page that was lost there meanwhile is saved.
+//!
 //! Pages of a slot that nobody will read again ([`Store::forget`]) keep their room in front until the slot is released:
 //! a slot with holes could not be packed as a whole.
 //!
@@ -27,11 +31,12 @@ use crate::url::{RemoteUrl, UrlError};
 use millpond_core::port::{
     Beyond, LoadError, Recompress, Recompressed, SaveError, Saved, Store, StoreUsage, Tiers,
 };
-use millpond_core::{PAGE_SIZE, SlotId, SlotPart};
-use millpond_store::{SlotPlaces, SlotWord};
+use millpond_core::{LEAF_PAGES, PAGE_SIZE, SlotId, SlotPart};
+use millpond_store::{SlotPlaces, SlotState, SlotWord, Sums};
 use millpond_sync::{Condvar, Rank, Ranked};
 use opendal::Operator;
 use rustix::io::Errno;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
@@ -60,6 +65,9 @@ pub struct RemoteConfig {
     pub sending: usize,
     /// Bytes that may be kept of what was fetched ahead. With none, nothing is fetched ahead.
     pub ahead_bytes: usize,
+    /// Bytes of RAM that what is loaded goes to. Of so much it is known whether it has changed when it leaves; all else
+    /// counts as changed.
+    pub memory_bytes: u64,
     /// Limits of time.
     pub limits: TimeLimits,
 }
@@ -75,6 +83,7 @@ impl RemoteConfig {
             object_bytes: 4 << 20,
             sending: 2,
             ahead_bytes: 4 << 20,
+            memory_bytes: 0,
             limits: TimeLimits::default(),
         }
     }
@@ -87,6 +96,7 @@ impl RemoteConfig {
         Self {
             object_bytes,
             ahead_bytes: object_bytes,
+            memory_bytes: ram,
             ..Self::new(url, local_room)
         }
     }
@@ -158,6 +168,8 @@ pub(crate) struct Counters {
 pub(crate) struct Inner {
     pub(crate) local: Box<dyn Store>,
     pub(crate) table: SlotPlaces,
+    /// What the pages in memory were that came with a stream, by [`numbers`].
+    streamed: Sums,
     pub(crate) objects: Ranked<Objects>,
     pub(crate) client: Client,
     pub(crate) config: RemoteConfig,
@@ -213,6 +225,7 @@ impl RemoteStore {
         config: RemoteConfig,
     ) -> Result<Self, RemoteOpenError> {
         let prefix = prefix.to_owned();
+        let memory_pages = config.memory_bytes / PAGE_SIZE as u64;
         let requests = Requests {
             operator,
             limits: config.limits,
@@ -226,6 +239,7 @@ impl RemoteStore {
         let inner = Arc::new(Inner {
             local,
             table: SlotPlaces::new().map_err(std::io::Error::from)?,
+            streamed: Sums::new(memory_pages as usize).map_err(std::io::Error::from)?,
             objects: Ranked::new(Rank::RemoteObjects, Objects::default()),
             client,
             config,
@@ -293,6 +307,12 @@ impl Drop for RemoteStore {
     }
 }
 
+/// The numbers of pages of a slot in [`Inner::streamed`].
+fn numbers(slot: SlotId, first: u16, pages: usize) -> Range<u64> {
+    let first = u64::from(slot.0) * u64::from(LEAF_PAGES) + u64::from(first);
+    first..first + pages as u64
+}
+
 impl Inner {
     /// Waits until slots were released in front since `seen`. The answer is whether that was so before `until`.
     fn wait_for_room(&self, seen: u64, until: Instant) -> bool {
@@ -338,7 +358,11 @@ impl Inner {
                 let start = (first - first_chunk * CHUNK_PAGES) * PAGE_SIZE;
                 out.copy_from_slice(&bytes[start..start + out.len()]);
             });
-            if fetched == Fetched::Here {
+            if fetched == Fetched::WithStream && self.config.memory_bytes > 0 {
+                self.streamed
+                    .set(numbers(slot, first_page, pages).start, out);
+            }
+            if fetched.is_here() {
                 return Ok(());
             }
             let mut objects = self.objects.lock();
@@ -358,9 +382,23 @@ impl Inner {
                     LoadError::Io(Errno::NODATA.raw_os_error())
                 }
                 Fetched::Damaged | Fetched::Changed => LoadError::Corrupt,
-                Fetched::Away | Fetched::Here => LoadError::Io(Errno::TIMEDOUT.raw_os_error()),
+                Fetched::Away | Fetched::Here | Fetched::WithStream => {
+                    LoadError::Io(Errno::TIMEDOUT.raw_os_error())
+                }
             });
         }
+    }
+
+    /// Whether pages that leave memory are what came of these pages with a stream, and can be had again.
+    fn is_as_it_came(&self, part: SlotPart, data: &[u8]) -> bool {
+        let word = self.table.word(part.slot);
+        let first = numbers(part.slot, part.first, 0).start;
+        if word.state() != SlotState::Remote || !self.streamed.are(first, data) {
+            return false;
+        }
+        let objects = self.objects.lock();
+        let spot = Spot::from(self.table.place(part.slot));
+        objects.get(spot.object).is_some_and(|object| !object.lost)
     }
 
     /// The place of some chunks of a slot that is remote.
@@ -408,6 +446,14 @@ impl Store for RemoteStore {
         data: &[u8],
     ) -> Result<Saved, SaveError> {
         let inner = &self.inner;
+        if let Some(part) = previous {
+            let as_it_came = inner.is_as_it_came(part, data);
+            let pages = data.len() / PAGE_SIZE;
+            inner.streamed.forget(numbers(part.slot, part.first, pages));
+            if as_it_came {
+                return Ok(Saved::Unchanged);
+            }
+        }
         if !inner.table.make_room(slot) {
             return Err(SaveError::Full);
         }
@@ -455,6 +501,7 @@ impl Store for RemoteStore {
             let spot = Spot::from(inner.table.place(slot));
             if inner.table.end(slot, word) {
                 let pages = usize::from(word.pages());
+                inner.streamed.forget(numbers(slot, 0, pages));
                 objects.died(spot, chunks_of(pages));
                 inner.counters.slots.fetch_sub(1, Relaxed);
                 let bytes = (pages * PAGE_SIZE) as u64;
@@ -472,7 +519,8 @@ impl Store for RemoteStore {
             (objects.live, objects.ram_bytes())
         };
         let ahead = inner.config.ahead_bytes as u64;
-        let ram = inner.table.ram_bytes() + objects_ram + inner.client.ram_bytes() + ahead;
+        let tables = inner.table.ram_bytes() + inner.streamed.ram_bytes() + objects_ram;
+        let ram = tables + inner.client.ram_bytes() + ahead;
         StoreUsage {
             slots: local.slots + inner.counters.slots.load(Relaxed),
             logical_bytes: local.logical_bytes + inner.counters.logical.load(Relaxed),

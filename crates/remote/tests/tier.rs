@@ -3,11 +3,10 @@
 mod common;
 
 use common::{data, files_in, local, open, settings, wait_until};
-use millpond_core::SlotId;
-use millpond_core::SlotPart;
 use millpond_core::port::{
     LoadError, Recompress, Recompressed, SaveError, Saved, Store, StoreUsage,
 };
+use millpond_core::{Order, SlotId, SlotPart};
 use millpond_remote::{RemoteConfig, RemoteStore, RemovedRun, clean, clean_dry_run};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
@@ -85,6 +84,128 @@ fn the_pages_of_a_chunk_are_fetched_once() {
     assert_eq!(after.loads - before.loads, 8, "the first slot is far");
     let bytes = after.fetched_bytes - before.fetched_bytes;
     assert!((1..70_000).contains(&bytes), "{bytes} bytes were fetched");
+}
+
+/// Has all pages of a slot leave memory again, as `bytes`. The answer is what the store does with them.
+fn leaves(store: &RemoteStore, slot: u32, bytes: &[u8]) -> Saved {
+    let part = SlotPart {
+        slot: SlotId(slot),
+        first: 0,
+        order: Order::new(4).unwrap(),
+    };
+    let copy = SlotId(1000 + slot);
+    let saved = store.save(copy, Some(part), bytes).unwrap();
+    if saved == Saved::Stored {
+        store.release(copy);
+    }
+    saved
+}
+
+/// A store of which the slots 0 to 99 are far, by a thread that reads them in order.
+fn far_slots(url: &str, memory_bytes: u64) -> RemoteStore {
+    let store = open(RemoteConfig {
+        memory_bytes,
+        ..settings(url, 1 << 20)
+    });
+    fill(&store, 160);
+    assert!(store.stats().slots > 110, "{:?}", store.stats());
+    store
+}
+
+/// All that a program read in order was put into new objects, as it left memory again.
+#[test]
+fn what_a_stream_brings_and_nobody_changes_stays_where_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let url = format!("fs://{}", directory.path().display());
+    let store = far_slots(&url, 16 << 20);
+    let before = store.stats();
+    let mut stay = 0;
+    for slot in 0..100 {
+        load(&store, slot).unwrap();
+        stay += u32::from(leaves(&store, slot, &data(slot, 16)) == Saved::Unchanged);
+    }
+    assert!(stay > 90, "{stay} of 100");
+    assert_eq!(store.stats().slots, before.slots);
+    // They come again, and what has changed is saved, once and for all.
+    for slot in 0..100 {
+        load(&store, slot).unwrap();
+        let mut changed = data(slot, 16);
+        changed[7 * 4096 + slot as usize] ^= 1;
+        assert_eq!(leaves(&store, slot, &changed), Saved::Stored, "{slot}");
+        assert_eq!(leaves(&store, slot, &data(slot, 16)), Saved::Stored);
+        load(&store, slot).unwrap();
+    }
+    // What is used at random comes nearer: each of these was a request.
+    let store = far_slots(&url, 16 << 20);
+    let mut nearer = 0;
+    for turn in 0..100 {
+        let slot = turn * 37 % 100;
+        load(&store, slot).unwrap();
+        nearer += u32::from(leaves(&store, slot, &data(slot, 16)) == Saved::Stored);
+    }
+    assert!(nearer > 90, "{nearer} of 100");
+    // Where nothing is known of memory, all counts as changed.
+    let store = far_slots(&url, 0);
+    for slot in 0..100 {
+        load(&store, slot).unwrap();
+        assert_eq!(leaves(&store, slot, &data(slot, 16)), Saved::Stored);
+    }
+}
+
+/// The number of a slot is used again: what was known of the pages of the old one says nothing of the new.
+#[test]
+fn what_came_of_a_slot_is_forgotten_with_it() {
+    let store = far_slots("memory://", 16 << 20);
+    (0..50).for_each(|slot| load(&store, slot).unwrap());
+    for slot in 0..50 {
+        store.release(SlotId(slot));
+        assert_eq!(
+            store.save(SlotId(slot), None, &data(500 + slot, 16)),
+            Ok(Saved::Stored)
+        );
+    }
+    wait_until("they are far", || {
+        (0..50).for_each(|more| {
+            store
+                .save(SlotId(2000 + more), None, &data(more, 16))
+                .unwrap();
+            store.release(SlotId(2000 + more));
+        });
+        store.stats().slots > 140
+    });
+    for slot in 0..50 {
+        assert_eq!(
+            leaves(&store, slot, &data(slot, 16)),
+            Saved::Stored,
+            "{slot}"
+        );
+    }
+}
+
+/// Memory has the last copy of what the store has lost.
+#[test]
+fn what_is_lost_there_is_saved_though_nobody_has_changed_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let url = format!("fs://{}", directory.path().display());
+    let store = far_slots(&url, 16 << 20);
+    // Several slots are in one object, which a load of the last finds gone.
+    (0..40).for_each(|slot| load(&store, slot).unwrap());
+    assert_eq!(leaves(&store, 30, &data(30, 16)), Saved::Unchanged);
+    load(&store, 30).unwrap();
+    load(&store, 31).unwrap();
+    for object in files_in(directory.path()) {
+        std::fs::remove_file(object).unwrap();
+    }
+    (0..100).rev().for_each(|slot| {
+        let _ = store.load(SlotId(slot), 0, &mut [0; 64 << 10]);
+    });
+    for slot in 0..40 {
+        assert_eq!(
+            leaves(&store, slot, &data(slot, 16)),
+            Saved::Stored,
+            "{slot}"
+        );
+    }
 }
 
 #[test]

@@ -47,6 +47,7 @@ mod scratch;
 mod slot_places;
 mod slot_table;
 mod spill;
+mod sums;
 mod zstd;
 
 pub use compressed_ram::{CompressedRam, CompressedRamConfig};
@@ -57,3 +58,4 @@ pub use null::Null;
 pub use pieces::{Entry, Pieces};
 pub use slot_places::{SlotPlaces, SlotState, SlotWord};
 pub use spill::Spill;
+pub use sums::Sums;

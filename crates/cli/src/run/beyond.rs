@@ -87,6 +87,8 @@ impl Beyond {
         let url = url.parse().map_err(RemoteOpenError::Url)?;
         let config = RemoteConfig {
             max_bytes: args.remote_max,
+            // What is loaded goes to other processes' memory.
+            memory_bytes: 0,
             ..RemoteConfig::for_budget(url, WAITING, args.ram)
         };
         let waiting = CompressedRam::new(CompressedRamConfig {

@@ -412,7 +412,7 @@ impl Backing for MappedObject {
         });
         let failed = |errno: Errno| Err(FileFault::Io(errno.raw_os_error()));
         match fetched {
-            Fetched::Here => Ok(()),
+            Fetched::Here | Fetched::WithStream => Ok(()),
             Fetched::Changed => Err(FileFault::Changed),
             Fetched::Away => failed(Errno::TIMEDOUT),
             Fetched::Lost => failed(Errno::NOENT),

@@ -85,6 +85,8 @@ fn open(
         object_bytes: 128 << 10,
         // Every other seed fetches ahead, and so keeps bytes that it has not looked at yet.
         ahead_bytes: if seed.is_multiple_of(2) { 0 } else { 256 << 10 },
+        // Some have hardly any room to know what has changed, and some none.
+        memory_bytes: [0, 64 << 10, 64 << 20][seed as usize / 2 % 3],
         limits: TimeLimits {
             deadline: Duration::from_millis(600),
             attempt: Duration::from_millis(20),

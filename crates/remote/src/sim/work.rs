@@ -6,7 +6,7 @@
 use super::faults::Dice;
 use crate::tier::RemoteStore;
 use millpond_core::port::{LoadError, SaveError, Saved, Store};
-use millpond_core::{PAGE_SIZE, SlotId};
+use millpond_core::{Order, PAGE_SIZE, SlotId, SlotPart};
 use rustix::io::Errno;
 
 /// How often a load is asked for until it must have come.
@@ -43,6 +43,8 @@ pub(super) struct Tally {
     pub(super) errors: u64,
     /// Loads that brought other bytes than were saved.
     pub(super) wrong: u64,
+    /// Pages that left as they came, and were not saved, or changed and were not.
+    pub(super) unchanged: u64,
     /// Saves that found no room.
     pub(super) full: u64,
 }
@@ -52,6 +54,7 @@ impl Tally {
         self.loads += other.loads;
         self.errors += other.errors;
         self.wrong += other.wrong;
+        self.unchanged += other.unchanged;
         self.full += other.full;
     }
 }
@@ -147,13 +150,58 @@ impl Worker<'_> {
                 self.store.release(held.slot);
                 self.held[own] = None;
             }
-            Some(held) => self.load(held),
+            Some(held) => {
+                let (first, pages) = self.load(held);
+                if self.dice.below(3) == 0 {
+                    self.leave(held, first, pages, step);
+                }
+            }
+        }
+    }
+
+    fn slot(&self, own: usize) -> SlotId {
+        SlotId(self.number * self.work.slots as u32 + own as u32)
+    }
+
+    /// Has pages that were loaded leave memory, as they came or changed.
+    fn leave(&mut self, held: Held, first: usize, pages: usize, step: u32) {
+        let Some(free) = self.held.iter().position(Option::is_none) else {
+            return;
+        };
+        let order = Order::new(pages.ilog2() as u8).unwrap();
+        let part = SlotPart {
+            slot: held.slot,
+            first: first as u16,
+            order,
+        };
+        let (slot, pages) = (self.slot(free), 1 << order.get());
+        let changed = Held {
+            slot,
+            seed: (1 << 40) + u64::from(step * self.work.threads + self.number),
+            pages,
+        };
+        let has_changed = self.dice.below(2) == 0;
+        let bytes = match has_changed {
+            true => contents(changed.seed, pages),
+            false => {
+                contents(held.seed, held.pages)[first * PAGE_SIZE..][..pages * PAGE_SIZE].to_vec()
+            }
+        };
+        match self.store.save(slot, Some(part), &bytes) {
+            Ok(Saved::Stored) if has_changed => self.held[free] = Some(changed),
+            Ok(Saved::Stored) => self.store.release(slot),
+            Ok(Saved::Unchanged) => {
+                self.tally.unchanged += 1;
+                self.tally.wrong += u64::from(has_changed);
+            }
+            Err(SaveError::Full) => self.tally.full += 1,
+            other => panic!("{part:?}: {other:?}"),
         }
     }
 
     fn save(&mut self, own: usize, step: u32) -> Option<Held> {
         let held = Held {
-            slot: SlotId(self.number * self.work.slots as u32 + own as u32),
+            slot: self.slot(own),
             seed: u64::from(step * self.work.threads + self.number) + 1,
             pages: self.work.pages[self.dice.below(self.work.pages.len())],
         };
@@ -171,8 +219,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Loads a part of a slot until it comes.
-    fn load(&mut self, held: Held) {
+    /// Loads a part of a slot until it comes. The answer is the first page, and how many there are.
+    fn load(&mut self, held: Held) -> (usize, usize) {
         let first = self.dice.below(held.pages);
         let pages = 1 + self.dice.below(held.pages - first);
         self.tally.loads += 1;
@@ -180,7 +228,7 @@ impl Worker<'_> {
             match held.load_part(self.store, first, pages) {
                 Ok(is_right) => {
                     self.tally.wrong += u64::from(!is_right);
-                    return;
+                    return (first, pages);
                 }
                 Err(error) if error == LoadError::Corrupt || error == timed_out() => {
                     self.tally.errors += 1;

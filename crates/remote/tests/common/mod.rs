@@ -1,13 +1,17 @@
 //! What the tests of the tier share. Not every test uses all of it.
 #![allow(dead_code)]
 
+#[path = "wait.rs"]
+mod wait;
+
 use millpond_core::SlotId;
 use millpond_core::port::{SaveError, Store};
 use millpond_remote::{RemoteConfig, RemoteStore, TimeLimits};
 use millpond_store::{CompressedRam, CompressedRamConfig};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+pub use wait::wait_until;
 
 /// Pages whose contents only `seed` decides, and that hardly compress.
 pub fn data(seed: u32, pages: usize) -> Vec<u8> {
@@ -90,13 +94,4 @@ pub fn files_in(directory: &Path) -> Vec<PathBuf> {
     }
     files.sort();
     files
-}
-
-/// Waits for another thread's work.
-pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let limit = Instant::now() + Duration::from_secs(30);
-    while !holds() {
-        assert!(Instant::now() < limit, "{what}: not within 30 seconds");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }

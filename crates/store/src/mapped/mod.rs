@@ -22,13 +22,13 @@
 mod bounce;
 mod open;
 mod stream_reads;
-mod sums;
 mod uncached;
 
 pub use open::{Access, DataFile, DataFileError};
 pub use stream_reads::StreamReads;
 
 use crate::mem::PAGE;
+use crate::sums::Sums;
 use bounce::Bounce;
 use millpond_core::{Backing, Descriptors, FileFault, WriteFault};
 use open::Usable;
@@ -36,7 +36,6 @@ use rustix::fd::AsFd;
 use rustix::io::{self, Errno};
 use std::ops::Range;
 use std::sync::Arc;
-use sums::Sums;
 
 /// A range of a file, as the pages of a region.
 pub struct MappedFile {
@@ -154,7 +153,7 @@ impl MappedFile {
         }
         out[done..].fill(0);
         if let Some(sums) = &self.sums {
-            sums.set(first, out);
+            sums.set(first.into(), out);
         }
         Ok(())
     }
@@ -220,9 +219,10 @@ impl MappedFile {
     ) -> Result<(), FileFault> {
         let written = self.write(first, bytes, table);
         match (&self.sums, written) {
-            (Some(sums), Ok(())) => sums.set(first, bytes),
+            (Some(sums), Ok(())) => sums.set(first.into(), bytes),
             (Some(sums), Err(FileFault::Io(_))) => {
-                sums.forget(first..first + (bytes.len() / PAGE) as u32);
+                let first = u64::from(first);
+                sums.forget(first..first + (bytes.len() / PAGE) as u64);
             }
             _ => {}
         }
@@ -317,12 +317,14 @@ impl Backing for MappedFile {
     }
 
     fn is_as_read(&self, first: u32, bytes: &[u8]) -> bool {
-        self.sums.as_ref().is_none_or(|sums| sums.are(first, bytes))
+        self.sums
+            .as_ref()
+            .is_none_or(|sums| sums.are(first.into(), bytes))
     }
 
     fn forget(&self, pages: Range<u32>) {
         if let Some(sums) = &self.sums {
-            sums.forget(pages);
+            sums.forget(pages.start.into()..pages.end.into());
         }
     }
 
@@ -334,7 +336,7 @@ impl Backing for MappedFile {
         let pages = bytes.len() / PAGE;
         let changed = |page: usize| {
             let bytes = &bytes[page * PAGE..(page + 1) * PAGE];
-            !sums.are(first + page as u32, bytes)
+            !sums.are((first + page as u32).into(), bytes)
         };
         let (mut any, mut result) = (false, Ok(()));
         let mut page = 0;

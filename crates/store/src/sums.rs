@@ -3,8 +3,8 @@
 //!
 //! User space does not see which pages a program has written to. So a page that leaves is compared with what was read,
 //! by its checksum, as the stores compare with what they hold ([`checksum`](crate::checksum)). Kept for each page of
-//! the file, these would be 0.4 % of it, beside a budget that may be a hundredth of the file. Kept for the pages in
-//! memory they are 0.7 % of these.
+//! a file, or of a store beyond the machine, these would be 0.4 % of it, beside a budget that may be a hundredth of
+//! that. Kept for the pages in memory they are 0.9 % of these.
 //!
 //! ```text
 //!   keys   | 17 |    | 4096 | 4097 |    |        a page begins to look at its own place, and takes the next free one
@@ -21,13 +21,21 @@ use millpond_sync::{Rank, Ranked};
 use rustix::io::Errno;
 use std::ops::Range;
 
-/// The key of a free place. No page has this number, as a region is shorter.
-const FREE: u32 = 0;
+/// The key of a free place: a page's is its number, plus one.
+const FREE: u64 = 0;
 /// Places beside those of pages, so that searches stay short: a half as many.
 const SPARE: usize = 2;
 
-/// The checksums of pages in memory. See the [module](self).
-pub(super) struct Sums {
+/// What the pages in memory were when they were read: a checksum of each. The table is as long as memory has room for
+/// pages; a page for which it has no room counts as changed. A page's number is the caller's to choose, below `u64::MAX`.
+///
+/// ```
+/// let sums = millpond_store::Sums::new(100)?;
+/// sums.set(7, &[1; 4096]);
+/// assert!(sums.are(7, &[1; 4096]) && !sums.are(7, &[2; 4096]) && !sums.are(8, &[1; 4096]));
+/// # Ok::<(), rustix::io::Errno>(())
+/// ```
+pub struct Sums {
     checksums: Checksums,
     table: Ranked<Table>,
 }
@@ -41,14 +49,17 @@ struct Table {
 
 impl Sums {
     /// A table for as many pages as `most`.
-    pub(super) fn new(most: usize) -> Result<Self, Errno> {
+    ///
+    /// # Errors
+    /// The system has no memory for it, or no random bytes for its key.
+    pub fn new(most: usize) -> Result<Self, Errno> {
         let places = most + most / SPARE + 1;
         Ok(Self {
             checksums: Checksums::new()?,
             table: Ranked::new(
                 Rank::Files,
                 Table {
-                    keys: Mapping::new(places * size_of::<u32>())?,
+                    keys: Mapping::new(places * size_of::<u64>())?,
                     sums: Mapping::new(places * size_of::<u128>())?,
                     places,
                     used: 0,
@@ -58,13 +69,14 @@ impl Sums {
     }
 
     /// The most RAM that the table takes.
-    pub(super) fn ram_bytes(&self) -> u64 {
-        let place = size_of::<u32>() + size_of::<u128>();
+    #[must_use]
+    pub fn ram_bytes(&self) -> u64 {
+        let place = size_of::<u64>() + size_of::<u128>();
         (self.table.lock().places * place) as u64
     }
 
     /// Notes that the pages from `first` on are `bytes`.
-    pub(super) fn set(&self, first: u32, bytes: &[u8]) {
+    pub fn set(&self, first: u64, bytes: &[u8]) {
         for (page, bytes) in (first..).zip(bytes.chunks_exact(PAGE)) {
             let sum = self.checksums.of(bytes);
             self.table.lock().set(page, sum);
@@ -72,7 +84,8 @@ impl Sums {
     }
 
     /// Whether the pages from `first` on are known to be `bytes`.
-    pub(super) fn are(&self, first: u32, bytes: &[u8]) -> bool {
+    #[must_use]
+    pub fn are(&self, first: u64, bytes: &[u8]) -> bool {
         let mut pages = (first..).zip(bytes.chunks_exact(PAGE));
         pages.all(|(page, bytes)| {
             let sum = self.checksums.of(bytes);
@@ -81,21 +94,24 @@ impl Sums {
     }
 
     /// Forgets all pages: they count as changed.
-    pub(super) fn clear(&self) {
+    pub fn clear(&self) {
         let mut table = self.table.lock();
         table.keys().fill(FREE);
         table.used = 0;
     }
 
     /// Forgets pages that have left memory.
-    pub(super) fn forget(&self, pages: Range<u32>) {
+    pub fn forget(&self, pages: Range<u64>) {
         let mut table = self.table.lock();
+        if table.used == 0 {
+            return;
+        }
         pages.for_each(|page| table.forget(page));
     }
 }
 
 impl Table {
-    fn keys(&mut self) -> &mut [u32] {
+    fn keys(&mut self) -> &mut [u64] {
         // SAFETY: the mapping has so many numbers, zeros at first, and is borrowed as a whole.
         unsafe { std::slice::from_raw_parts_mut(self.keys.as_ptr().cast(), self.places) }
     }
@@ -106,17 +122,17 @@ impl Table {
     }
 
     /// The place of a page, or the free place where it would be. There is always a free one.
-    fn find(&mut self, page: u32) -> usize {
+    fn find(&mut self, page: u64) -> usize {
         let (key, places) = (page + 1, self.places);
         let keys = self.keys();
-        let mut at = page as usize % places;
+        let mut at = (page % places as u64) as usize;
         while keys[at] != key && keys[at] != FREE {
             at = (at + 1) % places;
         }
         at
     }
 
-    fn set(&mut self, page: u32, sum: u128) {
+    fn set(&mut self, page: u64, sum: u128) {
         let at = self.find(page);
         if self.keys()[at] == FREE {
             if self.used + 1 == self.places {
@@ -128,12 +144,12 @@ impl Table {
         self.sums()[at] = sum;
     }
 
-    fn get(&mut self, page: u32) -> Option<u128> {
+    fn get(&mut self, page: u64) -> Option<u128> {
         let at = self.find(page);
         (self.keys()[at] != FREE).then(|| self.sums()[at])
     }
 
-    fn forget(&mut self, page: u32) {
+    fn forget(&mut self, page: u64) {
         let places = self.places;
         let mut hole = self.find(page);
         if self.keys()[hole] == FREE {
@@ -148,7 +164,7 @@ impl Table {
             if key == FREE {
                 break;
             }
-            let own = (key - 1) as usize % places;
+            let own = ((key - 1) % places as u64) as usize;
             let way = |from: usize| (at + places - from) % places;
             if way(own) >= way(hole) {
                 self.keys()[hole] = key;
@@ -175,7 +191,7 @@ mod tests {
 
         /// Few places and pages from a few of them, so that searches collide and go round.
         #[test]
-        fn agrees_with_a_map(ops in prop::collection::vec((0..40_u32, 0..4_u8, any::<bool>()), 1..300)) {
+        fn agrees_with_a_map(ops in prop::collection::vec((0..40_u64, 0..4_u8, any::<bool>()), 1..300)) {
             let sums = Sums::new(8).unwrap();
             let places = 8 + 8 / SPARE + 1;
             let mut map = BTreeMap::new();

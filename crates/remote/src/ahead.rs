@@ -5,7 +5,9 @@
 //! where an earlier one ended, in the same object or at the beginning of the next, doubles how much is fetched beyond
 //! it, up to the end of the object. Any load brings its neighbours along as far as past loads say that these are wanted
 //! ([`neighbours`](crate::neighbours)). What was fetched too much is kept, sealed as it is, until the bytes there may
-//! be are used up; the oldest goes first.
+//! be are used up; the oldest goes first. There is room for some objects, because two threads save: what lies side by
+//! side in memory may be in one object and in the fourth after it, and a stream goes to and fro between them. (With room
+//! for one, a stream fetched 2.75 times for each object, and a third of all bytes twice.)
 //!
 //! A load that wants some pages of a chunk has the whole chunk fetched, as it is sealed as one. The chunk is kept in
 //! the same way: a walk that touches every other page would fetch it eight times.
@@ -40,6 +42,8 @@ struct Kept {
 /// What was fetched ahead. The module's documentation describes it.
 pub(crate) struct Ahead {
     most: usize,
+    /// The most units that are fetched beyond a load.
+    widest: u32,
     held: usize,
     streams: VecDeque<Stream>,
     neighbours: Neighbours,
@@ -47,13 +51,15 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    /// Keeps up to `most` bytes. With none, nothing is fetched ahead.
-    pub(crate) fn new(most: usize) -> Self {
+    /// Keeps up to `most` bytes, and fetches up to `widest` of them at a time. With none, nothing is fetched ahead.
+    pub(crate) fn new(most: usize, widest: usize) -> Self {
+        let widest = widest.min(most);
         Self {
             most,
+            widest: (widest / UNIT) as u32,
             held: 0,
             streams: VecDeque::new(),
-            neighbours: Neighbours::new(most),
+            neighbours: Neighbours::new(widest),
             kept: VecDeque::new(),
         }
     }
@@ -87,8 +93,7 @@ impl Ahead {
                 .map_or(0, |stream| (2 * stream.window).max(FIRST)),
             None => 0,
         };
-        let most = (self.most / UNIT) as u32;
-        let window = window.min(most);
+        let window = window.min(self.widest);
         self.note(Stream {
             object,
             end: units.end,
@@ -154,7 +159,7 @@ mod tests {
 
     #[test]
     fn only_what_goes_on_is_fetched_ahead() {
-        let mut ahead = Ahead::new(1 << 20);
+        let mut ahead = Ahead::new(1 << 20, 1 << 20);
         let end = 60_000;
         assert_eq!(ahead.plan(5, &(1000..1010), end), (1000..1010, false));
         assert_eq!(
@@ -180,7 +185,7 @@ mod tests {
 
     #[test]
     fn no_more_is_kept_than_there_may_be() {
-        let mut ahead = Ahead::new(1 << 10);
+        let mut ahead = Ahead::new(1 << 10, 1 << 10);
         for object in 0..10 {
             ahead.keep(object, 1..17, vec![object as u8; 256]);
         }

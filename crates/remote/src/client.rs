@@ -46,12 +46,14 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Starts the thread. Up to `ahead` bytes are kept that no fault has asked for yet.
+    /// Starts the thread. Up to `ahead` bytes are kept that no fault has asked for yet, and up to `widest` of them fetched
+    /// at a time.
     pub(crate) fn start(
         requests: Requests,
         key: RunKey,
         prefix: String,
         ahead: usize,
+        widest: usize,
     ) -> std::io::Result<Self> {
         let patience = 2 * requests.limits.deadline;
         let shared = Arc::new(Shared {
@@ -62,7 +64,7 @@ impl Client {
             fetched: AtomicU64::new(0),
         });
         let desk = Arc::new(std::sync::Mutex::new(Desk {
-            ahead: Ahead::new(ahead),
+            ahead: Ahead::new(ahead, widest),
             decoder: Decoder::new()?,
         }));
         let of_thread = Arc::clone(&shared);

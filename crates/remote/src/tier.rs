@@ -46,6 +46,8 @@ use std::time::{Duration, Instant};
 pub const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the store may be away before a save no longer waits for it.
 const AWAY: Duration = Duration::from_secs(1);
+/// Objects for which there is room in what was fetched ahead.
+const AHEAD: usize = 3;
 /// The packing thread looks at the room in front after so many bytes were saved.
 const LOOK_EVERY: u64 = 256 << 10;
 
@@ -73,7 +75,7 @@ pub struct RemoteConfig {
 }
 
 impl RemoteConfig {
-    /// The usual settings: objects of 4 MiB, two sent at once, 4 MiB fetched ahead, no limit of room.
+    /// The usual settings: objects of 4 MiB, two sent at once, 12 MiB fetched ahead, no limit of room.
     #[must_use]
     pub fn new(url: RemoteUrl, local_room: u64) -> Self {
         Self {
@@ -82,7 +84,7 @@ impl RemoteConfig {
             max_bytes: None,
             object_bytes: 4 << 20,
             sending: 2,
-            ahead_bytes: 4 << 20,
+            ahead_bytes: AHEAD * (4 << 20),
             memory_bytes: 0,
             limits: TimeLimits::default(),
         }
@@ -95,7 +97,7 @@ impl RemoteConfig {
         let object_bytes = (ram / 32).clamp(512 << 10, 4 << 20) as usize;
         Self {
             object_bytes,
-            ahead_bytes: object_bytes,
+            ahead_bytes: AHEAD * object_bytes,
             memory_bytes: ram,
             ..Self::new(url, local_room)
         }
@@ -231,7 +233,13 @@ impl RemoteStore {
             limits: config.limits,
             health: Arc::new(Health::of_store()),
         };
-        let client = Client::start(requests, key, prefix.clone(), config.ahead_bytes)?;
+        let client = Client::start(
+            requests,
+            key,
+            prefix.clone(),
+            config.ahead_bytes,
+            config.object_bytes,
+        )?;
         lease::begin(&client, &prefix).map_err(|error| RemoteOpenError::Refused {
             url: config.url.to_string(),
             error,

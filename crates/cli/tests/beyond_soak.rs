@@ -1,6 +1,6 @@
-//! `millpond run --store …,URL`, for longer: a program whose memory is many times its budget and its file reads back what
-//! it has written, while the service that holds the rest is disturbed, stopped and restarted. `soak/remote --run` runs
-//! these tests, each in a process of its own.
+//! `millpond run --store …,URL`, for longer: a program whose memory is many times its budget and its file reads back
+//! what it has written, while the service that holds the rest is disturbed, stopped and restarted. `soak/remote --way
+//! run` runs these tests, each in a process of its own.
 //!
 //! `MILLPOND_SOAK_MIB` says how many MiB the program has (1024).
 

@@ -6,8 +6,8 @@
 //! it, up to the end of the object. Any load brings its neighbours along as far as past loads say that these are wanted
 //! ([`neighbours`](crate::neighbours)). What was fetched too much is kept, sealed as it is, until the bytes there may
 //! be are used up; the oldest goes first. There is room for some objects, because two threads save: what lies side by
-//! side in memory may be in one object and in the fourth after it, and a stream goes to and fro between them. (With room
-//! for one, a stream fetched 2.75 times for each object, and a third of all bytes twice.)
+//! side in memory may be in one object and in the fourth after it, and a stream goes to and fro between them. (With
+//! room for one, a stream fetched 2.75 times for each object, and a third of all bytes twice.)
 //!
 //! A load that wants some pages of a chunk has the whole chunk fetched, as it is sealed as one. The chunk is kept in
 //! the same way: a walk that touches every other page would fetch it eight times.
@@ -75,8 +75,8 @@ impl Ahead {
         Some(kept.bytes[start..start + len].to_vec())
     }
 
-    /// The units to fetch for a load of `units` in an object whose chunks end at `end`, and whether the load continues a
-    /// stream. The units hold `units`.
+    /// The units to fetch for a load of `units` in an object whose chunks end at `end`, and whether the load continues
+    /// a stream. The units hold `units`.
     pub(crate) fn plan(&mut self, object: u64, units: &Range<u32>, end: u32) -> (Range<u32>, bool) {
         let begin = (PREAMBLE / UNIT) as u32;
         let continues = |stream: &Stream| {

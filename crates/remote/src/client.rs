@@ -46,8 +46,8 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Starts the thread. Up to `ahead` bytes are kept that no fault has asked for yet, and up to `widest` of them fetched
-    /// at a time.
+    /// Starts the thread. Up to `ahead` bytes are kept that no fault has asked for yet, and up to `widest` of them
+    /// fetched at a time.
     pub(crate) fn start(
         requests: Requests,
         key: RunKey,

@@ -41,8 +41,8 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 
 /// The most requests that are under way.
 pub(crate) const ENTRIES: u32 = 8;
-/// The most threads that the kernel has in the process for requests that it cannot begin without waiting, as writes that
-/// make a file longer. They are among the process's threads, as `iou-wrk-…`. One file is written by one at a time.
+/// The most threads that the kernel has in the process for requests that it cannot begin without waiting, as writes
+/// that make a file longer. They are among the process's threads, as `iou-wrk-…`. One file is written by one at a time.
 const WORKERS: u32 = 2;
 /// Bytes that a ring takes: a page of entries, and one of rings.
 pub(crate) const RAM_BYTES: u64 = 2 * 4096;

@@ -27,7 +27,8 @@ const FREE: u64 = 0;
 const SPARE: usize = 2;
 
 /// What the pages in memory were when they were read: a checksum of each. The table is as long as memory has room for
-/// pages; a page for which it has no room counts as changed. A page's number is the caller's to choose, below `u64::MAX`.
+/// pages; a page for which it has no room counts as changed. A page's number is the caller's to choose, below
+/// `u64::MAX`.
 ///
 /// ```
 /// let sums = millpond_store::Sums::new(100)?;

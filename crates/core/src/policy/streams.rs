@@ -24,10 +24,10 @@
 //! first scan of a file of 512 MiB in 64 put out a hot set of half of memory again and again: of its accesses 65 in a
 //! hundred hit.) Of a file that is shorter the program may want all to stay.
 //!
-//! A stream over a file is read ahead, by faults of the driver's own. The program has yet to use what lies between it and
-//! such a fault, so what is behind the stream begins as far back as it is read ahead at most. (It once began right behind
-//! the fault: where reclaim was faster than the program, it took what had just been read, and the program read it again,
-//! page by page.)
+//! A stream over a file is read ahead, by faults of the driver's own. The program has yet to use what lies between it
+//! and such a fault, so what is behind the stream begins as far back as it is read ahead at most. (It once began right
+//! behind the fault: where reclaim was faster than the program, it took what had just been read, and the program read
+//! it again, page by page.)
 //!
 //! Pages that are used at random have far shadows too, when a program turns to other data. They say nothing about their
 //! neighbours, and the data may stay in use, so these pages are left alone. So is a stream over new memory, which has

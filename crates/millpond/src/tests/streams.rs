@@ -51,8 +51,8 @@ const STREAMS: usize = 16;
 const STREAM: usize = 128 << 20;
 
 /// A fault that had to reclaim did not say that it had read a stream. While readers do nothing the program reclaims for
-/// itself, so this went on: of 2 GiB in 128 MiB four fifths were read by the program's faults, one read at a time. Where
-/// a handler serves faults, one that met a reader's page did not say how far the stream had come.
+/// itself, so this went on: of 2 GiB in 128 MiB four fifths were read by the program's faults, one read at a time.
+/// Where a handler serves faults, one that met a reader's page did not say how far the stream had come.
 #[test]
 fn a_stream_is_read_ahead_where_its_faults_reclaim() {
     for delivery in [Delivery::Direct, Delivery::Handler] {

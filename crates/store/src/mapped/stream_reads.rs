@@ -13,16 +13,16 @@
 //!   a huge page itself
 //! ```
 //!
-//! - *Whose.* A ring serves the thread that has made it alone, so a thread finds its own by its number in a table of the
-//!   process. Nothing of it is in thread-local storage, because the same code serves the program's threads in a signal
-//!   handler. A thread that finds the table full has no ring.
+//! - *Whose.* A ring serves the thread that has made it alone, so a thread finds its own by its number in a table of
+//!   the process. Nothing of it is in thread-local storage, because the same code serves the program's threads in a
+//!   signal handler. A thread that finds the table full has no ring.
 //! - *Any other answer than all the bytes asked for*, an error or an end of the file, is not looked at closely. All is
 //!   read again by the reads that wait, which say what is wrong.
 //! - *No read is left under way.* The kernel writes to the bytes until it has answered, so whoever leaves waits for all
 //!   answers first.
 //! - *A child of a fork* has neither these threads nor their rings: what the table says of another process is free.
-//! - *Without a ring*, in containers mostly, the same thread reads by `pread`. Reads by way of the page cache always do,
-//!   since the kernel has its own reading ahead there.
+//! - *Without a ring*, in containers mostly, the same thread reads by `pread`. Reads by way of the page cache always
+//!   do, since the kernel has its own reading ahead there.
 
 use super::bounce::{self, Bounce, Part};
 use crate::mem::PAGE;
@@ -84,8 +84,8 @@ pub struct StreamReads {
 }
 
 impl StreamReads {
-    /// Says that the calling thread is one of Millpond's own, of which all large reads of files are a stream's. Where the
-    /// kernel does not give it a ring, it reads as other threads do.
+    /// Says that the calling thread is one of Millpond's own, of which all large reads of files are a stream's. Where
+    /// the kernel does not give it a ring, it reads as other threads do.
     #[must_use]
     pub fn enter() -> Self {
         let take = |ring| {
@@ -215,8 +215,8 @@ impl Flight<'_> {
                 return (true, None);
             };
             let bytes = &mut part.bytes()[..piece.len()];
-            // SAFETY: the part is this thread's until `parts` ends, which outlives this function, and the function takes
-            // all answers. The part's bytes are used again when it is answered.
+            // SAFETY: the part is this thread's until `parts` ends, which outlives this function, and the function
+            // takes all answers. The part's bytes are used again when it is answered.
             let asked = unsafe { flight.ask(fd, bytes, at, number) };
             at += piece.len() as u64;
             (asked, Some(piece))

@@ -478,6 +478,9 @@ pub enum Descriptors {
 /// A file, or an object elsewhere, whose pages are those of a region ([`Kind::File`](crate::Kind::File),
 /// [`Kind::Private`](crate::Kind::Private)), in the same order.
 ///
+/// The answers that a method has of its own are those of what is only read, memory and file: nothing ever changes, and
+/// nothing is written.
+///
 /// Pages are counted from the region's first. Calls about different pages may run at the same time, and come from
 /// threads that serve a fault: none may call the program's allocator or touch managed memory.
 pub trait Backing: Send + Sync {
@@ -504,10 +507,12 @@ pub trait Backing: Send + Sync {
 
     /// Whether `bytes`, whole pages, are known to be what was read for the pages from `first` on. They count as changed
     /// where that is not known.
-    fn is_as_read(&self, first: u32, bytes: &[u8]) -> bool;
+    fn is_as_read(&self, _first: u32, _bytes: &[u8]) -> bool {
+        true
+    }
 
     /// Forgets what was read for `pages`: they have left memory.
-    fn forget(&self, pages: Range<u32>);
+    fn forget(&self, _pages: Range<u32>) {}
 
     /// Writes what has changed of `bytes`, whole pages from `first` on, to the file; from then on they count as read.
     /// The answer is whether anything had changed. A file that is never written has no changes.
@@ -515,7 +520,14 @@ pub trait Backing: Send + Sync {
     /// # Errors
     /// The first page that could not be written, and why. All others are written. What was not still counts as changed,
     /// and where the file may hold a part of it, it does so whatever is in memory later.
-    fn write_back(&self, first: u32, bytes: &[u8], table: Descriptors) -> Result<bool, WriteFault>;
+    fn write_back(
+        &self,
+        _first: u32,
+        _bytes: &[u8],
+        _table: Descriptors,
+    ) -> Result<bool, WriteFault> {
+        Ok(false)
+    }
 
     /// Whether what is written to the memory goes to the file: whether [`write_back`](Self::write_back) may write.
     fn is_written(&self) -> bool {
@@ -526,7 +538,9 @@ pub trait Backing: Send + Sync {
     ///
     /// # Errors
     /// It may not have it: all pages in memory count as changed from here on.
-    fn sync(&self) -> Result<(), FileFault>;
+    fn sync(&self) -> Result<(), FileFault> {
+        Ok(())
+    }
 
     /// The most RAM that is taken for this beside the pages themselves. Of what several share each has its part, which
     /// changes with their number.

@@ -208,28 +208,13 @@ impl Files {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use millpond_core::{Descriptors, PageCount, WriteFault};
-    use std::ops::Range;
+    use millpond_core::{Descriptors, PageCount};
 
     struct Nothing;
 
     impl Backing for Nothing {
         fn read(&self, _: u32, _: &mut [u8], _: Descriptors) -> Result<(), FileFault> {
             Err(FileFault::Ended)
-        }
-
-        fn is_as_read(&self, _: u32, _: &[u8]) -> bool {
-            true
-        }
-
-        fn forget(&self, _: Range<u32>) {}
-
-        fn write_back(&self, _: u32, _: &[u8], _: Descriptors) -> Result<bool, WriteFault> {
-            Ok(false)
-        }
-
-        fn sync(&self) -> Result<(), FileFault> {
-            Ok(())
         }
 
         fn ram_bytes(&self) -> u64 {
@@ -273,14 +258,13 @@ mod tests {
     #[test]
     fn what_files_share_is_counted_whichever_ends_first() {
         struct Sharing(Arc<()>);
-        #[rustfmt::skip]
         impl Backing for Sharing {
-            fn read(&self, _: u32, _: &mut [u8], _: Descriptors) -> Result<(), FileFault> { Ok(()) }
-            fn is_as_read(&self, _: u32, _: &[u8]) -> bool { true }
-            fn forget(&self, _: Range<u32>) {}
-            fn write_back(&self, _: u32, _: &[u8], _: Descriptors) -> Result<bool, WriteFault> { Ok(false) }
-            fn sync(&self) -> Result<(), FileFault> { Ok(()) }
-            fn ram_bytes(&self) -> u64 { 600 / Arc::strong_count(&self.0) as u64 }
+            fn read(&self, _: u32, _: &mut [u8], _: Descriptors) -> Result<(), FileFault> {
+                Ok(())
+            }
+            fn ram_bytes(&self) -> u64 {
+                600 / Arc::strong_count(&self.0) as u64
+            }
         }
         for order in [[0, 1, 2], [2, 0, 1], [1, 2, 0]] {
             let files = Files::new();

@@ -3,7 +3,6 @@
 use crate::{Advice, Delivery, FileError, FileRegion, Manager, Mode, Order, StoreKind};
 use millpond_core::{Backing, Descriptors, FileFault, Kind, PAGE_SIZE, WriteFault};
 use rustix::io::Errno;
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Barrier};
 use std::time::Instant;
@@ -23,20 +22,6 @@ impl Backing for Failing {
             }
             page.fill(number as u8);
         }
-        Ok(())
-    }
-
-    fn is_as_read(&self, _: u32, _: &[u8]) -> bool {
-        true
-    }
-
-    fn forget(&self, _: Range<u32>) {}
-
-    fn write_back(&self, _: u32, _: &[u8], _: Descriptors) -> Result<bool, WriteFault> {
-        Ok(false)
-    }
-
-    fn sync(&self) -> Result<(), FileFault> {
         Ok(())
     }
 
@@ -160,8 +145,6 @@ impl Backing for Refusing {
         false
     }
 
-    fn forget(&self, _: Range<u32>) {}
-
     fn write_back(&self, page: u32, bytes: &[u8], _: Descriptors) -> Result<bool, WriteFault> {
         self.asked.fetch_add(1, SeqCst);
         if self.refuses.load(SeqCst) {
@@ -171,10 +154,6 @@ impl Backing for Refusing {
         let pages = (bytes.len() / PAGE_SIZE) as u64;
         self.written.fetch_add(pages, SeqCst);
         Ok(true)
-    }
-
-    fn sync(&self) -> Result<(), FileFault> {
-        Ok(())
     }
 
     fn ram_bytes(&self) -> u64 {
@@ -255,8 +234,6 @@ impl Backing for Unsure {
     fn is_as_read(&self, _: u32, _: &[u8]) -> bool {
         self.is_known.load(SeqCst)
     }
-
-    fn forget(&self, _: Range<u32>) {}
 
     fn is_written(&self) -> bool {
         true
@@ -339,20 +316,6 @@ impl Backing for Late {
         self.began.wait();
         self.end.wait();
         Err(FileFault::Ended)
-    }
-
-    fn is_as_read(&self, _: u32, _: &[u8]) -> bool {
-        true
-    }
-
-    fn forget(&self, _: Range<u32>) {}
-
-    fn write_back(&self, _: u32, _: &[u8], _: Descriptors) -> Result<bool, WriteFault> {
-        Ok(false)
-    }
-
-    fn sync(&self) -> Result<(), FileFault> {
-        Ok(())
     }
 
     fn ram_bytes(&self) -> u64 {

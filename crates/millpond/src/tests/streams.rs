@@ -1,8 +1,7 @@
 //! Who reads a stream over a file.
 
 use crate::{Delivery, Manager, StoreKind};
-use millpond_core::{Backing, Descriptors, FileFault, Kind, PAGE_SIZE, WriteFault};
-use std::ops::Range;
+use millpond_core::{Backing, Descriptors, FileFault, Kind, PAGE_SIZE};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
@@ -24,20 +23,6 @@ impl Backing for Counted {
         by.fetch_add(out.len() / PAGE_SIZE, SeqCst);
         std::thread::sleep(Duration::from_millis(1));
         out.fill(first as u8 | 1);
-        Ok(())
-    }
-
-    fn is_as_read(&self, _: u32, _: &[u8]) -> bool {
-        true
-    }
-
-    fn forget(&self, _: Range<u32>) {}
-
-    fn write_back(&self, _: u32, _: &[u8], _: Descriptors) -> Result<bool, WriteFault> {
-        Ok(false)
-    }
-
-    fn sync(&self) -> Result<(), FileFault> {
         Ok(())
     }
 

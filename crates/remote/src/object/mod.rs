@@ -35,7 +35,7 @@ use crate::requests::{RemoteError, Requests, TimeLimits, why};
 use crate::seats::{Fetched, SEATS, Seats};
 use crate::url::{ObjectUrl, RemoteUrl, UrlError};
 use kept::{Kept, PIECE};
-use millpond_core::{Backing, Descriptors, FileFault, PAGE_SIZE, WriteFault};
+use millpond_core::{Backing, Descriptors, FileFault, PAGE_SIZE};
 use opendal::ErrorKind;
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -418,20 +418,6 @@ impl Backing for MappedObject {
             Fetched::Lost => failed(Errno::NOENT),
             Fetched::Damaged => failed(Errno::BADMSG),
         }
-    }
-
-    fn is_as_read(&self, _: u32, _: &[u8]) -> bool {
-        true
-    }
-
-    fn forget(&self, _: Range<u32>) {}
-
-    fn write_back(&self, _: u32, _: &[u8], _: Descriptors) -> Result<bool, WriteFault> {
-        Ok(false)
-    }
-
-    fn sync(&self) -> Result<(), FileFault> {
-        Ok(())
     }
 
     fn ram_bytes(&self) -> u64 {

@@ -76,7 +76,15 @@ impl Seat {
     }
 }
 
-/// Says that a thread reads streams, as long as this value lives. See the [module](self).
+/// Says that a thread reads streams, as long as this value lives: where the kernel gives it a ring (`io_uring`), it has
+/// several parts of a large read under way.
+///
+/// ```
+/// std::thread::spawn(|| {
+///     let _reads = millpond_store::StreamReads::enter();
+///     // Large reads of a `MappedFile` by this thread go by its ring.
+/// });
+/// ```
 pub struct StreamReads {
     seat: Option<&'static Seat>,
     /// The ring is the thread's.

@@ -4,7 +4,8 @@
 //! at that offset says why. But the call can also fail *after* moving a page: it moves, finds that the processor set
 //! an accessed or dirty bit meanwhile, and answers EEXIST or "0 bytes". A caller that believed that would drop the
 //! only copy of a page. So after every error the page tables are asked: a page that is in the destination and not in
-//! the source has been moved, whatever the call said.
+//! the source has been moved, whatever the call said. Nor does such a call wake the threads that wait for the page, so
+//! they are woken by another one. (Without that a thread slept for ever at a page that was there.)
 //!
 //! `UFFDIO_COPY` counts correctly and needs no such care.
 
@@ -39,6 +40,10 @@ impl Uffd {
                 continue;
             }
             let silently = self.moved_silently(dst + done, src + done, len - done);
+            if silently > 0 && mode & ioctl::DONT_WAKE == 0 {
+                // The kernel wakes the threads that wait for what it says that it has moved, and no others.
+                let _ = ioctl::wake(self.fd(), dst + done, silently);
+            }
             done += silently;
             if silently == 0 {
                 if errno != Errno::AGAIN {
@@ -129,4 +134,68 @@ impl Uffd {
 /// Sleeps for a millisecond.
 fn pause() {
     std::thread::sleep(std::time::Duration::from_millis(1));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delivery::Delivery;
+    use crate::uffd::{TakeOutMethod, UffdConfig};
+    use millpond_core::{
+        Frame, LEAF_PAGES, Mmu, Order, PageCount, PageIndex, PageRange, PoolLayout,
+    };
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    /// A thread slept for ever at a page that was there: the kernel had moved the page, answered that it had moved
+    /// nothing, because a bit of its entry had changed meanwhile, and woken nobody.
+    #[test]
+    fn whoever_waits_for_a_page_that_was_moved_without_a_word_is_woken() {
+        const PAGES: usize = 16;
+        const LEN: usize = PAGES * PAGE_SIZE;
+        let leaf = PageRange::new(PageIndex(0), PageCount(LEAF_PAGES));
+        let made = Uffd::new(UffdConfig {
+            arena: leaf.len,
+            bases: &[],
+            pool: PoolLayout { frames: [4; 10] },
+            delivery: Delivery::Handler,
+            take_out: TakeOutMethod::Move,
+            huge_within: crate::HUGE_WITHIN,
+            mask: crate::Mask::from_environment(),
+        });
+        // It is never dropped: should this test fail, the thread would touch memory that is gone.
+        let uffd = match made {
+            Ok(uffd) => std::mem::ManuallyDrop::new(uffd),
+            Err(error) => return eprintln!("skipped: {error}"),
+        };
+        uffd.open(leaf).unwrap();
+        let frame = Frame::new(Order::new(4).unwrap(), 0);
+        let fill = &mut |bytes: &mut [u8]| {
+            bytes.fill(77);
+            Ok(())
+        };
+        uffd.fill(frame, true, fill).unwrap();
+        let to = uffd.at(PageIndex(0));
+        let (say, said) = mpsc::channel();
+        // Nothing answers this fault but what follows, as no handler is attached.
+        std::thread::spawn(move || {
+            // SAFETY: the page is the arena's, which lives until the thread has said this.
+            say.send(unsafe { core::ptr::read_volatile((to + 3 * PAGE_SIZE) as *const u8) })
+        });
+        assert!(said.recv_timeout(Duration::from_millis(100)).is_err());
+        let lease = uffd.pool.lease(frame);
+        // SAFETY: the frame is leased and populated, and the arena's pages are absent.
+        let moved =
+            unsafe { ioctl::move_pages(uffd.fd(), to, lease.addr(), LEN, ioctl::DONT_WAKE) };
+        assert_eq!(moved, (LEN, None));
+        assert!(said.recv_timeout(Duration::from_millis(100)).is_err());
+        // Now the kernel answers that there is nothing to move.
+        assert_eq!(uffd.move_some(to, lease.addr(), LEN, 0), (LEN, None));
+        assert_eq!(said.recv_timeout(Duration::from_secs(20)), Ok(77));
+        // A take-out wakes nobody: its folio is in flight until the core says so.
+        assert_eq!(
+            uffd.move_some(lease.addr(), to, LEN, ioctl::DONT_WAKE),
+            (LEN, None)
+        );
+    }
 }

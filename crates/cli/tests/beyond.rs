@@ -1,60 +1,21 @@
 //! `millpond run --store …,URL`: real programs whose memory goes beyond the machine, to a directory and to a
 //! redis-server that the test starts. What they print is what they print without a budget, no object is left, and a
 //! process that outlives the program keeps its memory.
-//!
-//! The command is a copy in a directory of its own, so that it uses the library that it holds: the one of a build of
-//! the workspace may have been made without this feature.
 
+#[path = "beyond/here.rs"]
+mod here;
+
+use here::{Here, PYTHON, total};
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 
-const PYTHON: &str = "/usr/bin/python3";
 const REDIS: &str = "/usr/bin/redis-server";
 const WORK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/beyond/work.py");
 
-/// The command, and the directory of its cache and of the stores' files.
-struct Here {
-    directory: TempDir,
-    millpond: PathBuf,
-}
-
 impl Here {
-    fn new() -> Option<Self> {
-        if !Path::new(PYTHON).exists() {
-            println!("skipped: no {PYTHON}; apt-get install python3");
-            return None;
-        }
-        let directory = tempfile::tempdir_in("/var/tmp").unwrap();
-        let millpond = directory.path().join("millpond");
-        fs::copy(env!("CARGO_BIN_EXE_millpond"), &millpond).unwrap();
-        // A child that another test is starting may still have the descriptor through which the copy was written.
-        while let Err(error) = Command::new(&millpond).arg("--version").output() {
-            assert_eq!(
-                error.kind(),
-                std::io::ErrorKind::ExecutableFileBusy,
-                "{error}"
-            );
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Some(Self {
-            directory,
-            millpond,
-        })
-    }
-
-    fn command(&self, program: impl AsRef<Path>) -> Command {
-        let mut command = Command::new(program.as_ref());
-        command
-            .env_remove("MILLPOND_PRELOAD")
-            .env("XDG_CACHE_HOME", self.directory.path())
-            .env("TMPDIR", self.directory.path());
-        command
-    }
-
     /// `millpond run` with 32 MiB of RAM, a file of 16 MiB, and `url` behind them.
     fn run(&self, url: &str, more: &[&str], program: &[&str]) -> Command {
         let mut run = self.command(&self.millpond);
@@ -130,11 +91,6 @@ fn same(here: &Here, work: &str, url: &str) -> serde_json::Value {
     assert!(ours.status.success(), "{}: {said}", ours.status);
     assert_eq!(ours.stdout, plain.stdout, "{said}");
     serde_json::from_slice(&fs::read(report).unwrap()).unwrap()
-}
-
-fn total(report: &serde_json::Value, key: &str) -> u64 {
-    let processes = report["processes"].as_array().unwrap();
-    processes.iter().map(|one| one[key].as_u64().unwrap()).sum()
 }
 
 #[test]

@@ -4,21 +4,12 @@
 //!
 //! `MILLPOND_SOAK_MIB` says how many MiB of numbers there are (1024).
 
-#[path = "../../remote/tests/common/proxy.rs"]
-mod proxy;
-#[path = "../../remote/tests/common/cluster.rs"]
-mod redis_cluster;
-#[path = "../../remote/tests/common/server.rs"]
-mod server;
 #[path = "../../remote/tests/common/soak.rs"]
 mod soak;
-#[path = "../../remote/tests/common/wait.rs"]
-mod wait;
 
 use millpond::{Manager, StoreKind};
 use soak::{FILE, RAM};
 use std::time::Instant;
-use wait::wait_until;
 
 const MIB: usize = 1 << 20;
 /// Reads at random. Each is a request or more.
@@ -79,27 +70,4 @@ fn numbers_come_back(url: &str) {
     assert!(stats.store.logical_bytes > far, "{:?}", stats.store);
 }
 
-#[test]
-#[ignore = "takes minutes: soak/remote"]
-fn from_directory() {
-    soak::in_directory(numbers_come_back);
-}
-
-#[test]
-#[ignore = "takes minutes: soak/remote"]
-fn from_redis() {
-    soak::in_redis(numbers_come_back);
-}
-
-#[test]
-#[ignore = "takes minutes: soak/remote"]
-fn from_cluster() {
-    soak::in_cluster(numbers_come_back);
-}
-
-#[test]
-#[ignore = "takes minutes: soak/remote"]
-fn from_s3() {
-    // SAFETY: `soak/remote` runs this test alone in its process.
-    unsafe { soak::in_s3(numbers_come_back) };
-}
+soak::tests!(numbers_come_back);

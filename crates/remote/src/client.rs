@@ -161,10 +161,7 @@ impl Shared {
                 .open(wanted, &mut sealed, buffer, &mut desk.decoder)
                 .is_ok()
             {
-                return match desk.ahead.passed(object, &units) {
-                    true => Fetched::WithStream,
-                    false => Fetched::Here,
-                };
+                return Fetched::here(desk.ahead.passed(object, &units));
             }
             desk.ahead.forget(object);
         }
@@ -194,10 +191,7 @@ impl Shared {
                 if !kept.is_empty() {
                     desk(with).ahead.keep(object, kept, rest);
                 }
-                match is_stream {
-                    true => Fetched::WithStream,
-                    false => Fetched::Here,
-                }
+                Fetched::here(is_stream)
             }
             Err(error) => error.into(),
         }

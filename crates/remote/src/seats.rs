@@ -47,6 +47,14 @@ pub(crate) enum Fetched {
 }
 
 impl Fetched {
+    /// The bytes are here, with a stream or alone.
+    pub(crate) fn here(with_stream: bool) -> Self {
+        match with_stream {
+            true => Self::WithStream,
+            false => Self::Here,
+        }
+    }
+
     pub(crate) fn is_here(self) -> bool {
         matches!(self, Self::Here | Self::WithStream)
     }

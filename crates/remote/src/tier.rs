@@ -397,11 +397,16 @@ impl Inner {
         }
     }
 
-    /// Whether pages that leave memory are what came of these pages with a stream, and can be had again.
-    fn is_as_it_came(&self, part: SlotPart, data: &[u8]) -> bool {
-        let word = self.table.word(part.slot);
-        let first = numbers(part.slot, part.first, 0).start;
-        if word.state() != SlotState::Remote || !self.streamed.are(first, data) {
+    /// Forgets pages that leave memory. The answer is whether they are what came of them with a stream, and can be had
+    /// again.
+    fn leaves_as_it_came(&self, part: SlotPart, data: &[u8]) -> bool {
+        if self.table.word(part.slot).state() != SlotState::Remote {
+            return false;
+        }
+        let pages = numbers(part.slot, part.first, data.len() / PAGE_SIZE);
+        let is_as_it_came = self.streamed.are(pages.start, data);
+        self.streamed.forget(pages);
+        if !is_as_it_came {
             return false;
         }
         let objects = self.objects.lock();
@@ -454,13 +459,8 @@ impl Store for RemoteStore {
         data: &[u8],
     ) -> Result<Saved, SaveError> {
         let inner = &self.inner;
-        if let Some(part) = previous {
-            let as_it_came = inner.is_as_it_came(part, data);
-            let pages = data.len() / PAGE_SIZE;
-            inner.streamed.forget(numbers(part.slot, part.first, pages));
-            if as_it_came {
-                return Ok(Saved::Unchanged);
-            }
+        if previous.is_some_and(|part| inner.leaves_as_it_came(part, data)) {
+            return Ok(Saved::Unchanged);
         }
         if !inner.table.make_room(slot) {
             return Err(SaveError::Full);

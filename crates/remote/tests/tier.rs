@@ -101,6 +101,15 @@ fn leaves(store: &RemoteStore, slot: u32, bytes: &[u8]) -> Saved {
     saved
 }
 
+/// Has a slot leave memory as it was first saved, which must be saved again.
+fn is_saved(store: &RemoteStore, slot: u32) {
+    assert_eq!(
+        leaves(store, slot, &data(slot, 16)),
+        Saved::Stored,
+        "{slot}"
+    );
+}
+
 /// A store of which the slots 0 to 99 are far, by a thread that reads them in order.
 fn far_slots(url: &str, memory_bytes: u64) -> RemoteStore {
     let store = open(RemoteConfig {
@@ -132,7 +141,7 @@ fn what_a_stream_brings_and_nobody_changes_stays_where_it_is() {
         let mut changed = data(slot, 16);
         changed[7 * 4096 + slot as usize] ^= 1;
         assert_eq!(leaves(&store, slot, &changed), Saved::Stored, "{slot}");
-        assert_eq!(leaves(&store, slot, &data(slot, 16)), Saved::Stored);
+        is_saved(&store, slot);
         load(&store, slot).unwrap();
     }
     // What is used at random comes nearer: each of these was a request.
@@ -148,7 +157,7 @@ fn what_a_stream_brings_and_nobody_changes_stays_where_it_is() {
     let store = far_slots(&url, 0);
     for slot in 0..100 {
         load(&store, slot).unwrap();
-        assert_eq!(leaves(&store, slot, &data(slot, 16)), Saved::Stored);
+        is_saved(&store, slot);
     }
 }
 
@@ -173,13 +182,7 @@ fn what_came_of_a_slot_is_forgotten_with_it() {
         });
         store.stats().slots > 140
     });
-    for slot in 0..50 {
-        assert_eq!(
-            leaves(&store, slot, &data(slot, 16)),
-            Saved::Stored,
-            "{slot}"
-        );
-    }
+    (0..50).for_each(|slot| is_saved(&store, slot));
 }
 
 /// Memory has the last copy of what the store has lost.
@@ -199,13 +202,7 @@ fn what_is_lost_there_is_saved_though_nobody_has_changed_it() {
     (0..100).rev().for_each(|slot| {
         let _ = store.load(SlotId(slot), 0, &mut [0; 64 << 10]);
     });
-    for slot in 0..40 {
-        assert_eq!(
-            leaves(&store, slot, &data(slot, 16)),
-            Saved::Stored,
-            "{slot}"
-        );
-    }
+    (0..40).for_each(|slot| is_saved(&store, slot));
 }
 
 #[test]

@@ -15,8 +15,7 @@ struct Counted {
 
 impl Backing for Counted {
     fn read(&self, first: u32, out: &mut [u8], _: Descriptors) -> Result<(), FileFault> {
-        let name = std::thread::current().name().map(str::to_owned);
-        let by = match name.as_deref() {
+        let by = match std::thread::current().name() {
             Some("millpond-read") => &self.ahead,
             _ => &self.by_others,
         };

@@ -229,34 +229,16 @@ fn may_map_again() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::uffd::{TakeOutMethod, UffdConfig};
-    use millpond_core::{Mmu, Order, PageCount, PoolLayout};
-
-    /// One open leaf, and three blocks; `None`, with a line that says why, when this kernel cannot move pages.
-    fn memory() -> Option<Uffd> {
-        let leaf = PageRange::new(PageIndex(0), PageCount(LEAF_PAGES));
-        let mut frames = [4; 10];
-        frames[0] = 3 * LEAF_PAGES;
-        let uffd = Uffd::new(UffdConfig {
-            arena: leaf.len,
-            bases: &[],
-            pool: PoolLayout { frames },
-            delivery: Delivery::InThread,
-            take_out: TakeOutMethod::Move,
-            huge_within: crate::HUGE_WITHIN,
-            mask: crate::Mask::from_environment(),
-        });
-        let uffd = uffd
-            .inspect_err(|error| eprintln!("skipped: {error}"))
-            .ok()?;
-        uffd.open(leaf).unwrap();
-        Some(uffd)
-    }
+    use crate::Delivery;
+    use crate::uffd::one_leaf::one_leaf;
+    use millpond_core::{Mmu, Order, PageCount};
 
     /// Covers protections and locks that came along with a leaf because they were set after the questions.
     #[test]
     fn what_a_block_has_inherited_is_undone() {
-        let Some(uffd) = memory() else { return };
+        let Some(uffd) = one_leaf(Delivery::InThread) else {
+            return;
+        };
         let seat = Frame::new(Order::ZERO, LEAF_PAGES + 3);
         let block = uffd.pool.addr(Frame::new(Order::ZERO, LEAF_PAGES));
         let at = block as *mut core::ffi::c_void;
@@ -282,7 +264,9 @@ mod tests {
 
     #[test]
     fn a_block_that_was_unmapped_is_made_again() {
-        let Some(uffd) = memory() else { return };
+        let Some(uffd) = one_leaf(Delivery::InThread) else {
+            return;
+        };
         let seat = Frame::new(Order::ZERO, LEAF_PAGES + 3);
         let block = uffd.pool.addr(Frame::new(Order::ZERO, LEAF_PAGES));
         assert!(uffd.is_registered(block));

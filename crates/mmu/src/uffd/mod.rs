@@ -26,6 +26,8 @@ mod huge;
 mod install;
 mod install_run;
 mod leaf;
+#[cfg(test)]
+mod one_leaf;
 mod open;
 mod parts;
 mod place;

@@ -41,9 +41,9 @@ pub(super) struct Tally {
     pub(super) loads: u64,
     /// Loads that failed, and came when they were asked for again.
     pub(super) errors: u64,
-    /// Loads that brought other bytes than were saved.
+    /// Loads that brought other bytes than were saved, and saves that took other bytes for the same.
     pub(super) wrong: u64,
-    /// Pages that left as they came, and were not saved, or changed and were not.
+    /// Saves that found that nothing had changed.
     pub(super) unchanged: u64,
     /// Saves that found no room.
     pub(super) full: u64,

@@ -1,7 +1,6 @@
 //! What the tests of the tier share. Not every test uses all of it.
 #![allow(dead_code)]
 
-#[path = "wait.rs"]
 mod wait;
 
 use millpond_core::SlotId;

@@ -1,11 +1,21 @@
-//! Services that are disturbed, stopped and restarted all the while that something is done with memory in them. Whoever
-//! uses this has the modules `proxy`, `redis_cluster` and `server` beside it.
+//! Services that are disturbed, stopped and restarted all the while that something is done with memory in them, and a
+//! test for each of them.
 
-use super::proxy::{Disturbance, Proxy};
-use super::redis_cluster::Cluster;
-use super::server::{Server, set_credentials};
+#[path = "proxy.rs"]
+mod proxy;
+#[path = "cluster.rs"]
+mod redis_cluster;
+#[path = "server.rs"]
+mod server;
+#[path = "wait.rs"]
+mod wait;
+
+use proxy::{Disturbance, Proxy};
+use redis_cluster::Cluster;
+use server::{Server, set_credentials};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+use wait::wait_until;
 
 /// The budget, and the file's room.
 pub const RAM: u64 = 64 << 20;
@@ -132,3 +142,34 @@ pub unsafe fn in_s3(work: impl FnOnce(&str)) {
         _ => stop(&moto),
     });
 }
+
+/// The tests: each service, with this work.
+macro_rules! tests {
+    ($work:expr) => {
+        #[test]
+        #[ignore = "takes minutes: soak/remote"]
+        fn from_directory() {
+            soak::in_directory($work);
+        }
+
+        #[test]
+        #[ignore = "takes minutes: soak/remote"]
+        fn from_redis() {
+            soak::in_redis($work);
+        }
+
+        #[test]
+        #[ignore = "takes minutes: soak/remote"]
+        fn from_cluster() {
+            soak::in_cluster($work);
+        }
+
+        #[test]
+        #[ignore = "takes minutes: soak/remote"]
+        fn from_s3() {
+            // SAFETY: `soak/remote` runs this test alone in its process.
+            unsafe { soak::in_s3($work) };
+        }
+    };
+}
+pub(crate) use tests;

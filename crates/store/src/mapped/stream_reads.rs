@@ -119,10 +119,14 @@ impl Drop for StreamReads {
     }
 }
 
+/// The seats that are taken.
+fn taken() -> impl Iterator<Item = &'static Seat> {
+    TABLE.iter().filter(|seat| seat.owner.load(Relaxed) != 0)
+}
+
 /// The most RAM that the rings of the process take.
 pub(super) fn ram_bytes() -> u64 {
-    let taken = TABLE.iter().filter(|seat| seat.owner.load(Relaxed) != 0);
-    taken.count() as u64 * RAM_BYTES
+    taken().count() as u64 * RAM_BYTES
 }
 
 /// Reads all of `out`, which begins at a page, from `offset` on: through parts of `through`, or straight to where it is
@@ -133,12 +137,11 @@ pub(super) fn read(
     offset: u64,
     through: Option<&Bounce>,
 ) -> bool {
-    let thread = this_thread();
-    let mut seats = TABLE.iter();
-    let Some(seat) = seats.find(|seat| seat.owner.load(Relaxed) == thread) else {
-        return false;
-    };
-    let Some(ring) = seat.ring.try_lock() else {
+    // Where nobody has a ring, no thread is asked for its number.
+    let mut seats = taken().peekable();
+    let thread = seats.peek().map(|_| this_thread());
+    let own = seats.find(|seat| Some(seat.owner.load(Relaxed)) == thread);
+    let Some(ring) = own.and_then(|seat| seat.ring.try_lock()) else {
         return false;
     };
     let mut flight = Flight { ring, under_way: 0 };

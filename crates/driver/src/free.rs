@@ -31,9 +31,8 @@ use millpond_core::gather::Gather;
 use millpond_core::{
     Commands, GIGABYTE_PAGES, GroupId, LEAF_PAGES, PageCount, PageRange, Refusal, Reply,
 };
-use millpond_sync::Barrier;
 use millpond_sync::atomic::{AtomicUsize, Ordering};
-use millpond_sync::thread::{self, JoinHandle};
+use millpond_sync::{Barrier, OwnThread};
 use std::sync::Arc;
 
 /// Number of mapped pages from which on a worker is started ahead: 64 MiB.
@@ -253,10 +252,9 @@ impl<M: Memory> Driver<M> {
     fn start_worker(
         self: &Arc<Self>,
         life: impl FnOnce(&Arc<Self>) + Send + 'static,
-    ) -> std::io::Result<JoinHandle<()>> {
+    ) -> std::io::Result<OwnThread> {
         let driver = Arc::clone(self);
-        let thread = thread::Builder::new().name("millpond-free".into());
-        thread.spawn(move || {
+        OwnThread::start(c"millpond-free", move || {
             let _ours = Ours::enter();
             life(&driver);
         })
@@ -348,7 +346,7 @@ impl<M: Memory> Driver<M> {
         self.freer.changed.notify_all();
         for thread in threads {
             // A panic of such a thread has ended the process.
-            let _ = thread.join();
+            thread.join();
         }
     }
 }

@@ -16,10 +16,9 @@ use crate::state::store_share::StoreShare;
 use millpond_core::port::Store;
 use millpond_core::{Commands, Event, GroupId, PageCount};
 use millpond_mmu::{Delivery, report};
-use millpond_sync::Barrier;
 use millpond_sync::atomic::Ordering;
-use millpond_sync::thread::{self, JoinHandle};
 use millpond_sync::time::Instant;
+use millpond_sync::{Barrier, OwnThread};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,7 +76,7 @@ impl Driver {
         self: &Arc<Self>,
         refault_cost: u32,
         others: Others,
-    ) -> std::io::Result<JoinHandle<()>> {
+    ) -> std::io::Result<OwnThread> {
         let driver = Arc::clone(self);
         let ready = Arc::new(Barrier::new(2));
         let thread_ready = Arc::clone(&ready);
@@ -85,14 +84,12 @@ impl Driver {
         // The table is made here, so that a manager has taken all its memory when it is built.
         let refault_cost = RefaultCost::new(refault_cost, self.delivery);
         let _quiet = SignalsBlocked::new();
-        let thread = thread::Builder::new()
-            .name("millpond-reclaim".into())
-            .spawn(move || {
-                let _ours = Ours::enter();
-                driver.isolate();
-                thread_ready.wait();
-                driver.keep_house(refault_cost, others);
-            })?;
+        let thread = OwnThread::start(c"millpond-reclaim", move || {
+            let _ours = Ours::enter();
+            driver.isolate();
+            thread_ready.wait();
+            driver.keep_house(refault_cost, others);
+        })?;
         ready.wait();
         Ok(thread)
     }

@@ -16,8 +16,8 @@ use crate::panics::Ours;
 use crate::signals::SignalsBlocked;
 use crate::state::prefetch::QUEUE;
 use millpond_core::{Advice, Event, LEAF_PAGES, PageCount, PageIndex, PageRange};
+use millpond_sync::OwnThread;
 use millpond_sync::atomic::Ordering;
-use millpond_sync::thread;
 use std::sync::Arc;
 
 /// The text of the system's error when the prefetching thread could not be started.
@@ -30,17 +30,15 @@ pub fn ask<M: Memory>(driver: &Arc<Driver<M>>, range: PageRange) -> Result<(), P
     let mut state = driver.prefetcher.lock();
     if state.thread.is_none() {
         let worker = Arc::clone(driver);
-        let started = thread::Builder::new()
-            .name("millpond-fetch".into())
-            .spawn(move || {
-                let _ours = Ours::enter();
-                while let Some(range) = worker.prefetcher.next() {
-                    #[cfg(feature = "provoke")]
-                    crate::provoke::here(crate::provoke::Kind::Prefetcher);
-                    worker.fetch(range);
-                    worker.prefetcher.let_go();
-                }
-            });
+        let started = OwnThread::start(c"millpond-fetch", move || {
+            let _ours = Ours::enter();
+            while let Some(range) = worker.prefetcher.next() {
+                #[cfg(feature = "provoke")]
+                crate::provoke::here(crate::provoke::Kind::Prefetcher);
+                worker.fetch(range);
+                worker.prefetcher.let_go();
+            }
+        });
         state.thread = Some(started.map_err(|error| PrefetchError(error.to_string()))?);
     }
     if state.queue.len() == QUEUE {
@@ -94,7 +92,7 @@ impl<M: Memory> Driver<M> {
         };
         if let Some(thread) = thread {
             // A panic of that thread has ended the process.
-            let _ = thread.join();
+            thread.join();
         }
     }
 }

@@ -38,7 +38,7 @@ use crate::signals::SignalsBlocked;
 use crate::state::read_ahead::READERS;
 use millpond_core::limits::{LARGE, READ_AHEAD_WINDOWS};
 use millpond_core::{LEAF_PAGES, PageCount, PageIndex, PageRange, PageState};
-use millpond_sync::thread;
+use millpond_sync::OwnThread;
 use std::sync::Arc;
 
 /// Starts the threads that read ahead for `driver`, if there are none yet. Each calls `begin` and keeps what that makes
@@ -51,8 +51,7 @@ pub fn start<M: Memory, Kept: 'static>(driver: &Arc<Driver<M>>, begin: fn() -> K
     }
     let start = |number| {
         let worker = Arc::clone(driver);
-        let thread = thread::Builder::new().name("millpond-read".into());
-        thread.spawn(move || {
+        OwnThread::start(c"millpond-read", move || {
             let _ours = Ours::enter();
             let _kept = begin();
             while let Some(piece) = worker.read_ahead.next(number) {
@@ -138,7 +137,7 @@ impl<M: Memory> Driver<M> {
     pub(crate) fn stop_reading_ahead(&self) {
         for thread in self.read_ahead.stop() {
             // A panic of such a thread has ended the process.
-            let _ = thread.join();
+            thread.join();
         }
     }
 }

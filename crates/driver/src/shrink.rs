@@ -19,7 +19,7 @@ use crate::state::shrink::{Callbacks, Registered};
 use millpond_core::GroupId;
 use millpond_core::policy::shrink::{DEFAULT_SEEKS, Owed, priority};
 use millpond_sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use millpond_sync::{Rank, Ranked, thread};
+use millpond_sync::{OwnThread, Rank, Ranked, thread};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,7 +70,7 @@ impl<M: Memory> Driver<M> {
             .lock()
             .retain(|other| !Arc::ptr_eq(other, registered));
         // A callback may drop its own shrinker: it is not called again, and its callbacks end when the call does.
-        if !self.shrinkers.is_own_thread(thread::current().id()) {
+        if !self.shrinkers.is_own_thread() {
             let callbacks = registered.callbacks.lock().take();
             drop(callbacks);
         }
@@ -80,12 +80,10 @@ impl<M: Memory> Driver<M> {
         let mut thread = self.shrinkers.thread.lock();
         if thread.is_none() {
             let driver = Arc::clone(self);
-            let started = thread::Builder::new()
-                .name("millpond-shrink".into())
-                .spawn(move || {
-                    let _ours = Ours::enter();
-                    driver.keep_shrinking();
-                })?;
+            let started = OwnThread::start(c"millpond-shrink", move || {
+                let _ours = Ours::enter();
+                driver.keep_shrinking();
+            })?;
             *thread = Some(started);
         }
         Ok(())
@@ -105,13 +103,13 @@ impl<M: Memory> Driver<M> {
         self.shrinkers.resting.store(true, Ordering::SeqCst);
         self.poke_shrinkers();
         // A callback may drop the last manager: then this is the thread itself, which cannot be joined.
-        if self.shrinkers.is_own_thread(thread::current().id()) {
+        if self.shrinkers.is_own_thread() {
             return;
         }
         let thread = self.shrinkers.thread.lock().take();
         if let Some(thread) = thread {
             // Panics of callbacks were caught and reported.
-            let _ = thread.join();
+            thread.join();
         }
     }
 

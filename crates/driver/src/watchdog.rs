@@ -24,9 +24,8 @@ use crate::signals::SignalsBlocked;
 use crate::state::watchdog::Slot;
 use millpond_core::{PageIndex, PageState};
 use millpond_mmu::report;
-use millpond_sync::Held;
 use millpond_sync::atomic::Ordering::SeqCst;
-use millpond_sync::thread::{self, JoinHandle};
+use millpond_sync::{Held, OwnThread, thread};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,13 +40,12 @@ const STACK: usize = 128 << 10;
 
 impl<M: Memory> Driver<M> {
     /// Starts the thread, with all signals blocked. It uses no descriptor and takes no lock.
-    pub fn start_watching(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
+    pub fn start_watching(self: &Arc<Self>) -> std::io::Result<OwnThread> {
         self.watchdog.forget();
         self.watchdog.stop.store(0);
         let driver = Arc::clone(self);
         let _quiet = SignalsBlocked::new();
-        let thread = thread::Builder::new().name("millpond-watch".into());
-        thread.stack_size(STACK).spawn(move || {
+        OwnThread::start_with_stack(c"millpond-watch", STACK, move || {
             let _ours = Ours::enter();
             driver.watch();
         })

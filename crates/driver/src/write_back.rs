@@ -29,7 +29,7 @@ use crate::signals::SignalsBlocked;
 use crate::state::files::Shared;
 use millpond_core::{LEAF_PAGES, PageCount, PageIndex, PageRange, PageState};
 use millpond_mmu::Uffd;
-use millpond_sync::thread;
+use millpond_sync::OwnThread;
 use millpond_sync::time::Instant;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,8 +53,7 @@ pub fn start(driver: &Arc<Driver<Uffd>>) {
         return;
     }
     let worker = Arc::clone(driver);
-    let thread = thread::Builder::new().name("millpond-write".into());
-    let thread = thread.spawn(move || {
+    let thread = OwnThread::start(c"millpond-write", move || {
         let _ours = Ours::enter();
         let mut copy = Box::new(Copied::new());
         let (mut next, mut began) = (PageIndex(0), Instant::now());

@@ -13,10 +13,10 @@ use millpond_driver::state::named::Named;
 use millpond_driver::state::queue::FreeTuning;
 use millpond_driver::stats::Stats;
 use millpond_store::StreamReads;
+use millpond_sync::OwnThread;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 /// Memory for one process under one budget. Clones share it; it ends with the last clone and the last region.
 ///
@@ -41,7 +41,7 @@ pub(crate) struct Pond {
     /// The process that owns the pond; `None` where forked children are served too.
     process: Option<Process>,
     /// The thread that keeps house, and that which watches unless the former makes it.
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<OwnThread>,
     /// The thread that reads objects, once there has been one.
     #[cfg(feature = "remote")]
     pub(crate) objects: std::sync::OnceLock<Arc<millpond_remote::ObjectReader>>,
@@ -118,7 +118,7 @@ impl Drop for Pond {
         self.driver.stop_watching();
         for thread in self.threads.drain(..) {
             // A panic of such a thread has ended the process.
-            let _ = thread.join();
+            thread.join();
         }
         #[cfg(debug_assertions)]
         if !std::thread::panicking() {

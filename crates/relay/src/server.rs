@@ -13,11 +13,11 @@ use crate::desk::{Act, Refusal, leave, sleep_at, wake_at};
 use crate::layout::{DESKS, Phase, RelayError, Shared, WINDOW};
 use millpond_core::port::{Saved, Store};
 use millpond_core::{PAGE_SIZE, SlotId};
+use millpond_sync::OwnThread;
 use rustix::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How often the processes are looked at.
@@ -56,7 +56,7 @@ struct Inner {
 pub struct Server {
     inner: Arc<Inner>,
     file: OwnedFd,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<OwnThread>,
 }
 
 impl Server {
@@ -86,9 +86,7 @@ impl Server {
 
     fn spawn(&mut self, work: impl FnOnce(Arc<Inner>) + Send + 'static) -> Result<(), RelayError> {
         let inner = Arc::clone(&self.inner);
-        let spawned = std::thread::Builder::new()
-            .name("millpond-relay".into())
-            .spawn(move || work(inner));
+        let spawned = OwnThread::start(c"millpond-relay", move || work(inner));
         let thread = spawned.map_err(|error| RelayError::System {
             what: "start a thread of",
             path: self.path(),
@@ -120,8 +118,7 @@ impl Drop for Server {
         wake_at(&page.left);
         wake_at(&page.beats);
         for thread in self.threads.drain(..) {
-            // A panic there was written to standard error.
-            let _ = thread.join();
+            thread.join();
         }
     }
 }

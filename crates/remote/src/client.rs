@@ -75,7 +75,7 @@ impl Client {
                 (fetched, buffer)
             }
         };
-        let network = Network::start("millpond-remote", &shared.seats, work)?;
+        let network = Network::start(c"millpond-remote", &shared.seats, work)?;
         Ok(Self { shared, network })
     }
 

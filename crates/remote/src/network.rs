@@ -2,8 +2,9 @@
 //! is given.
 
 use crate::seats::{Bell, Fetched, Seats};
+use millpond_sync::OwnThread;
+use std::ffi::CStr;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
@@ -11,7 +12,7 @@ use tokio::sync::Notify;
 pub(crate) struct Network<W: Copy + Send + 'static> {
     handle: Handle,
     stop: Arc<Notify>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<OwnThread>,
     _bell: Bell<W>,
 }
 
@@ -22,7 +23,7 @@ impl<W: Copy + Send + 'static> Network<W> {
     /// # Errors
     /// The system gives no thread, or no descriptors for the runtime.
     pub(crate) fn start<F>(
-        name: &str,
+        name: &'static CStr,
         seats: &Arc<Seats<W>>,
         work: impl Fn(W, Vec<u8>) -> F + Send + 'static,
     ) -> std::io::Result<Self>
@@ -36,18 +37,16 @@ impl<W: Copy + Send + 'static> Network<W> {
         let bell = seats.bell()?;
         let stop = Arc::new(Notify::new());
         let (stopped, seats) = (Arc::clone(&stop), Arc::clone(seats));
-        let thread = std::thread::Builder::new()
-            .name(name.into())
-            .spawn(move || {
-                runtime.block_on(async {
-                    tokio::select! {
-                        () = stopped.notified() => {}
-                        () = seats.serve(work) => {}
-                    }
-                });
-                // What is still under way ends here.
-                runtime.shutdown_background();
-            })?;
+        let thread = OwnThread::start(name, move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    () = stopped.notified() => {}
+                    () = seats.serve(work) => {}
+                }
+            });
+            // What is still under way ends here.
+            runtime.shutdown_background();
+        })?;
         Ok(Self {
             handle,
             stop,
@@ -66,10 +65,8 @@ impl<W: Copy + Send + 'static> Drop for Network<W> {
     fn drop(&mut self) {
         self.stop.notify_one();
         // A task may have held the last reference to this value's owner: the thread does not wait for itself.
-        let other = |thread: &JoinHandle<()>| thread.thread().id() != std::thread::current().id();
-        if let Some(thread) = self.thread.take().filter(other) {
-            // A panic there was written to standard error.
-            let _ = thread.join();
+        if let Some(thread) = self.thread.take().filter(|thread| !thread.is_current()) {
+            thread.join();
         }
     }
 }

@@ -16,10 +16,10 @@ use crate::requests::RemoteError;
 use crate::tier::Inner;
 use millpond_core::{PAGE_SIZE, SlotId};
 use millpond_store::{SlotState, SlotWord};
+use millpond_sync::OwnThread;
 use opendal::Buffer;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::task::AbortHandle;
 
@@ -92,7 +92,7 @@ struct Packer {
 }
 
 /// Starts the thread.
-pub(crate) fn start(inner: Arc<Inner>) -> std::io::Result<JoinHandle<()>> {
+pub(crate) fn start(inner: Arc<Inner>) -> std::io::Result<OwnThread> {
     let mut packer = Packer {
         inner,
         encoder: Encoder::new()?,
@@ -106,9 +106,7 @@ pub(crate) fn start(inner: Arc<Inner>) -> std::io::Result<JoinHandle<()>> {
         flush: false,
         wanted: false,
     };
-    std::thread::Builder::new()
-        .name("millpond-pack".into())
-        .spawn(move || packer.run())
+    OwnThread::start(c"millpond-pack", move || packer.run())
 }
 
 impl Packer {

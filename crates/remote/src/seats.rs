@@ -20,9 +20,8 @@
 //! the milliseconds of a request.
 
 use crate::requests::RemoteError;
-use millpond_sync::{Condvar, Rank, Ranked};
+use millpond_sync::{Condvar, OwnThread, Rank, Ranked};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
@@ -108,7 +107,7 @@ struct State<W> {
 /// The thread that wakes the network's when a seat is taken. It ends with this value.
 pub(crate) struct Bell<W: Copy + Send + 'static> {
     seats: Arc<Seats<W>>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<OwnThread>,
 }
 
 impl<W: Copy + Send + 'static> Drop for Bell<W> {
@@ -116,8 +115,7 @@ impl<W: Copy + Send + 'static> Drop for Bell<W> {
         self.seats.seats.lock().stop = true;
         self.seats.taken.notify_all();
         if let Some(thread) = self.thread.take() {
-            // A panic there was written to standard error.
-            let _ = thread.join();
+            thread.join();
         }
     }
 }
@@ -162,20 +160,18 @@ impl<W: Copy + Send + 'static> Seats<W> {
     /// The system gives no thread.
     pub(crate) fn bell(self: &Arc<Self>) -> std::io::Result<Bell<W>> {
         let seats = Arc::clone(self);
-        let thread = std::thread::Builder::new()
-            .name("millpond-bell".into())
-            .spawn(move || {
-                let mut state = seats.seats.lock();
-                while !state.stop {
-                    if std::mem::take(&mut state.ring) {
-                        drop(state);
-                        seats.asked.notify_one();
-                        state = seats.seats.lock();
-                    } else {
-                        state = state.wait(&seats.taken);
-                    }
+        let thread = OwnThread::start(c"millpond-bell", move || {
+            let mut state = seats.seats.lock();
+            while !state.stop {
+                if std::mem::take(&mut state.ring) {
+                    drop(state);
+                    seats.asked.notify_one();
+                    state = seats.seats.lock();
+                } else {
+                    state = state.wait(&seats.taken);
                 }
-            })?;
+            }
+        })?;
         Ok(Bell {
             seats: Arc::clone(self),
             thread: Some(thread),

@@ -33,13 +33,12 @@ use millpond_core::port::{
 };
 use millpond_core::{LEAF_PAGES, PAGE_SIZE, SlotId, SlotPart};
 use millpond_store::{SlotPlaces, SlotState, SlotWord, Sums};
-use millpond_sync::{Condvar, Rank, Ranked};
+use millpond_sync::{Condvar, OwnThread, Rank, Ranked};
 use opendal::Operator;
 use rustix::io::Errno;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long a save waits while no room is made in front.
@@ -200,7 +199,7 @@ pub(crate) struct Inner {
 /// ```
 pub struct RemoteStore {
     inner: Arc<Inner>,
-    packer: Option<JoinHandle<()>>,
+    packer: Option<OwnThread>,
 }
 
 impl RemoteStore {
@@ -308,8 +307,7 @@ impl Drop for RemoteStore {
         self.inner.notes.lock().stop = true;
         self.inner.work.notify_all();
         if let Some(packer) = self.packer.take() {
-            // A panic there was written to standard error.
-            let _ = packer.join();
+            packer.join();
         }
         packer::delete_all(&self.inner);
     }

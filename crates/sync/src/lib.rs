@@ -12,6 +12,7 @@
 
 mod end;
 mod gate;
+mod own_thread;
 mod primitives;
 mod rank;
 mod ranked;
@@ -22,6 +23,7 @@ mod word;
 
 pub use end::end_by;
 pub use gate::{Gate, Passage};
+pub use own_thread::OwnThread;
 pub use primitives::{
     Barrier, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic, hint,
     if_free, thread,

@@ -4,8 +4,7 @@
 use crate::sabotage::{self, Sabotage};
 use millpond_core::PageRange;
 use millpond_sync::atomic::{AtomicBool, Ordering};
-use millpond_sync::thread::JoinHandle;
-use millpond_sync::{Condvar, Held, Rank, Ranked};
+use millpond_sync::{Condvar, Held, OwnThread, Rank, Ranked};
 use std::collections::VecDeque;
 
 /// Most ranges that wait.
@@ -16,7 +15,7 @@ pub(crate) struct State {
     pub(crate) queue: VecDeque<PageRange>,
     /// The range that the thread is bringing in.
     pub(crate) current: Option<PageRange>,
-    pub(crate) thread: Option<JoinHandle<()>>,
+    pub(crate) thread: Option<OwnThread>,
     pub(crate) stop: bool,
 }
 

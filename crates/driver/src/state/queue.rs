@@ -5,9 +5,8 @@ use millpond_core::gather::{GATHER_PAGE, Gather};
 use millpond_core::limits::DISCARD_WALK;
 use millpond_core::{LEAF_PAGES, PAGE_SIZE, PageCount};
 use millpond_sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use millpond_sync::thread::JoinHandle;
 use millpond_sync::time::Instant;
-use millpond_sync::{Condvar, Held, Rank, Ranked};
+use millpond_sync::{Condvar, Held, OwnThread, Rank, Ranked};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -89,7 +88,7 @@ pub(crate) struct Queue {
     pub(crate) jobs: VecDeque<Job>,
     /// Jobs in the hands of workers.
     pub(crate) taken: usize,
-    pub(crate) threads: Vec<JoinHandle<()>>,
+    pub(crate) threads: Vec<OwnThread>,
     /// Workers that wait for a job.
     pub(crate) idle: usize,
     pub(crate) stop: bool,

@@ -3,8 +3,7 @@
 use arrayvec::ArrayVec;
 use millpond_core::{LEAF_PAGES, PageCount, PageIndex, PageRange};
 use millpond_sync::atomic::{AtomicBool, Ordering};
-use millpond_sync::thread::JoinHandle;
-use millpond_sync::{Condvar, Held, Rank, Ranked};
+use millpond_sync::{Condvar, Held, OwnThread, Rank, Ranked};
 
 /// Threads that read: so many reads of streams are under way at once, beside those of faults.
 pub(crate) const READERS: usize = 3;
@@ -43,7 +42,7 @@ pub(crate) struct State {
     current: [Option<PageRange>; READERS],
     /// The reader of whose piece the core has not heard yet.
     asking: Option<usize>,
-    pub(crate) threads: Vec<JoinHandle<()>>,
+    pub(crate) threads: Vec<OwnThread>,
     stop: bool,
 }
 
@@ -215,7 +214,7 @@ impl ReadAhead {
     }
 
     /// Has the readers end when they have let go of what they read. The caller joins them.
-    pub(crate) fn stop(&self) -> Vec<JoinHandle<()>> {
+    pub(crate) fn stop(&self) -> Vec<OwnThread> {
         let mut state = self.lock();
         state.stop = true;
         state.streams.clear();

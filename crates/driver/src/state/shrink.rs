@@ -3,8 +3,7 @@
 use millpond_core::GroupId;
 use millpond_core::policy::shrink::Owed;
 use millpond_sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use millpond_sync::thread::{JoinHandle, ThreadId};
-use millpond_sync::{Rank, Ranked, Word};
+use millpond_sync::{OwnThread, Rank, Ranked, Word};
 use std::sync::Arc;
 
 /// The callbacks of a shrinker. `count` says how many objects could be given up. `scan` looks at so many, gives up
@@ -39,7 +38,7 @@ pub struct ShrinkerStats {
 /// The caches that give way, and the thread that asks them.
 pub struct Shrinkers {
     pub(crate) all: Ranked<Vec<Arc<Registered>>>,
-    pub(crate) thread: Ranked<Option<JoinHandle<()>>>,
+    pub(crate) thread: Ranked<Option<OwnThread>>,
     /// Futex word that changes when a thread has reclaimed.
     pub(crate) pokes: Word,
     /// Whether the thread sleeps.
@@ -59,11 +58,11 @@ impl Shrinkers {
         }
     }
 
-    pub(crate) fn is_own_thread(&self, me: ThreadId) -> bool {
+    pub(crate) fn is_own_thread(&self) -> bool {
         self.thread
             .lock()
             .as_ref()
-            .is_some_and(|thread| thread.thread().id() == me)
+            .is_some_and(OwnThread::is_current)
     }
 }
 

@@ -1,15 +1,14 @@
 //! The thread that writes back in the background, and its rest (`write_back.rs`).
 
 use millpond_sync::atomic::{AtomicBool, Ordering};
-use millpond_sync::thread::JoinHandle;
-use millpond_sync::{Condvar, Rank, Ranked};
+use millpond_sync::{Condvar, OwnThread, Rank, Ranked};
 use std::time::Duration;
 
 /// The thread, and whether it is to end. See the [module](self).
 #[derive(Debug)]
 pub struct Writer {
     started: AtomicBool,
-    thread: Ranked<Option<JoinHandle<()>>>,
+    thread: Ranked<Option<OwnThread>>,
     stop: Ranked<bool>,
     stopped: Condvar,
 }
@@ -30,7 +29,7 @@ impl Writer {
     }
 
     /// Keeps the thread's handle, if the system had one.
-    pub(crate) fn keep(&self, thread: Option<JoinHandle<()>>) {
+    pub(crate) fn keep(&self, thread: Option<OwnThread>) {
         *self.thread.lock() = thread;
     }
 
@@ -47,7 +46,7 @@ impl Writer {
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {
             // A panic of that thread has ended the process.
-            let _ = thread.join();
+            thread.join();
         }
     }
 }

@@ -15,9 +15,11 @@ struct Counted {
 
 impl Backing for Counted {
     fn read(&self, first: u32, out: &mut [u8], _: Descriptors) -> Result<(), FileFault> {
-        let by = match std::thread::current().name() {
-            Some("millpond-read") => &self.ahead,
-            _ => &self.by_others,
+        let is_reader = rustix::thread::name().unwrap().as_c_str() == c"millpond-read";
+        let by = if is_reader {
+            &self.ahead
+        } else {
+            &self.by_others
         };
         by.fetch_add(out.len() / PAGE_SIZE, SeqCst);
         std::thread::sleep(Duration::from_millis(1));

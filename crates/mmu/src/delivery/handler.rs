@@ -15,7 +15,6 @@
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
-use std::thread::JoinHandle;
 use std::time::Instant;
 
 use linux_raw_sys::general::{UFFD_EVENT_PAGEFAULT, uffd_msg};
@@ -24,6 +23,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, getpid};
 
 use millpond_core::{PAGE_SHIFT, PAGE_SIZE, PageIndex};
+use millpond_sync::OwnThread;
 
 use super::follow::{Follower, SOON};
 use super::{FaultSink, Resolution};
@@ -36,7 +36,7 @@ use crate::sys::{advise, ioctl, poison};
 const BATCH: usize = 32;
 
 pub(super) struct Handler {
-    thread: JoinHandle<()>,
+    thread: OwnThread,
     stop: Arc<AtomicBool>,
     bell: usize,
     process: Pid,
@@ -71,14 +71,12 @@ impl Handler {
         let thread_ready = Arc::clone(&ready);
         // A thread inherits the signal mask of the thread that makes it.
         let before = block_signals();
-        let thread = std::thread::Builder::new()
-            .name("millpond-fault".into())
-            .spawn(move || {
-                let _ours = Ours::enter();
-                sink.handler_started();
-                thread_ready.wait();
-                serve(served, &*sink, &stopped);
-            });
+        let thread = OwnThread::start(c"millpond-fault", move || {
+            let _ours = Ours::enter();
+            sink.handler_started();
+            thread_ready.wait();
+            serve(served, &*sink, &stopped);
+        });
         restore_signals(&before);
         let thread = thread?;
         ready.wait();
@@ -100,7 +98,7 @@ impl Handler {
         // SAFETY: the bell is a readable page of the pool; the touch ends when the handler maps it.
         unsafe { core::ptr::read_volatile(bell as *const u8) };
         // A panic in the thread has ended the process.
-        let _ = self.thread.join();
+        self.thread.join();
         // SAFETY: the bell holds nothing, and must be empty for the next stop.
         unsafe {
             advise::discard(

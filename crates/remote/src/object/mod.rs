@@ -189,7 +189,7 @@ impl ObjectReader {
                 (fetched, buffer)
             }
         };
-        let network = Network::start("millpond-object", &shared.seats, work)?;
+        let network = Network::start(c"millpond-object", &shared.seats, work)?;
         Ok(Arc::new(Self {
             shared,
             network,

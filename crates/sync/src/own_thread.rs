@@ -1,0 +1,228 @@
+//! Threads of Millpond's own, which a new child of a fork can start whatever its parent's threads were doing.
+//!
+//! A program with threads may fork at any moment. The child has one thread, and every lock as it was: one that another
+//! thread held is held for ever. The C library puts its own locks right in the child. The standard library does not: a
+//! thread of its making notes its stack in a table, for the message about a stack that overflows, when it starts and
+//! when it ends, and the table has a lock. A child whose parent had another thread just there hangs at the start of its
+//! first thread. (About one in 3,000 does whose parent starts and ends threads all the while.) A child that builds a
+//! manager needs threads, so they are made by `pthread_create`, and take no lock of the standard library's.
+//!
+//! What such a thread lacks: the message about its stack, and a name that [`std::thread::current`] knows. The system
+//! knows its name. It has no unwinding to catch: a panic that reaches its end ends the process, as a thread of ours that
+//! is gone is a program that waits for it for ever.
+//!
+//! With the feature `shuttle` the scheduler makes the threads.
+
+#[cfg(not(feature = "shuttle"))]
+mod chosen {
+    use std::ffi::{CStr, c_int, c_void};
+    use std::io;
+    use std::mem::{ManuallyDrop, MaybeUninit};
+
+    /// The stack that the standard library gives to threads, in bytes.
+    const STACK: usize = 2 << 20;
+    const PAGE: usize = 4096;
+    /// A program whose thread-local variables need more than this has no room for a thread of ours.
+    const STACK_MOST: usize = 1 << 30;
+
+    /// A thread. It goes on by itself when this value is dropped.
+    #[derive(Debug)]
+    pub struct OwnThread(libc::pthread_t);
+
+    struct Start {
+        name: &'static CStr,
+        work: Box<dyn FnOnce() + Send>,
+    }
+
+    extern "C" fn run(start: *mut c_void) -> *mut c_void {
+        // SAFETY: `start_with_stack` made the pointer from a box, and gave it to this thread alone.
+        let Start { name, work } = *unsafe { Box::from_raw(start.cast::<Start>()) };
+        // A thread without its name does the same work.
+        let _ = rustix::thread::set_name(name);
+        work();
+        std::ptr::null_mut()
+    }
+
+    impl OwnThread {
+        /// Starts a thread that does `work`, with a stack of 2 MiB. It inherits the signal mask.
+        ///
+        /// # Errors
+        /// The system has no thread to give.
+        pub fn start(
+            name: &'static CStr,
+            work: impl FnOnce() + Send + 'static,
+        ) -> io::Result<Self> {
+            Self::start_with_stack(name, STACK, work)
+        }
+
+        /// [`start`](Self::start) with a stack of so many bytes, or more where the program's thread-local variables
+        /// take it up.
+        ///
+        /// # Errors
+        /// The system has no thread to give.
+        pub fn start_with_stack(
+            name: &'static CStr,
+            mut stack: usize,
+            work: impl FnOnce() + Send + 'static,
+        ) -> io::Result<Self> {
+            let work = Box::new(work);
+            let start = Box::into_raw(Box::new(Start { name, work })).cast();
+            loop {
+                // SAFETY: the pointer is a box's, and is used by the thread alone once there is one.
+                match unsafe { create(stack, start) } {
+                    Ok(thread) => return Ok(Self(thread)),
+                    // What the stack has no room for is not said.
+                    Err(libc::EINVAL) if stack < STACK_MOST => stack = 2 * stack.max(PAGE),
+                    Err(errno) => {
+                        // SAFETY: it was made by `Box::into_raw`, and there is no thread that has it.
+                        drop(unsafe { Box::from_raw(start.cast::<Start>()) });
+                        return Err(io::Error::from_raw_os_error(errno));
+                    }
+                }
+            }
+        }
+
+        /// Waits until the thread has ended. A thread does not wait for itself (see [`is_current`](Self::is_current)).
+        pub fn join(self) {
+            let thread = ManuallyDrop::new(self).0;
+            // SAFETY: the thread was not detached, and is joined once, as the value is gone.
+            unsafe { libc::pthread_join(thread, std::ptr::null_mut()) };
+        }
+
+        /// Whether the calling thread is this one.
+        #[must_use]
+        pub fn is_current(&self) -> bool {
+            // SAFETY: the calls compare two values.
+            unsafe { libc::pthread_equal(self.0, libc::pthread_self()) != 0 }
+        }
+    }
+
+    impl Drop for OwnThread {
+        fn drop(&mut self) {
+            // SAFETY: the thread was neither joined nor detached before: both take the value.
+            unsafe { libc::pthread_detach(self.0) };
+        }
+    }
+
+    /// # Safety
+    /// `start` is what [`run`] may have.
+    unsafe fn create(stack: usize, start: *mut c_void) -> Result<libc::pthread_t, c_int> {
+        let mut attributes = MaybeUninit::uninit();
+        let mut thread = MaybeUninit::uninit();
+        // SAFETY: the attributes are made before they are used, and ended afterwards. The thread is there when the call
+        // says so.
+        unsafe {
+            let made = libc::pthread_attr_init(attributes.as_mut_ptr());
+            if made != 0 {
+                return Err(made);
+            }
+            let mut error = libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), stack);
+            if error == 0 {
+                error = libc::pthread_create(thread.as_mut_ptr(), attributes.as_ptr(), run, start);
+            }
+            libc::pthread_attr_destroy(attributes.as_mut_ptr());
+            match error {
+                0 => Ok(thread.assume_init()),
+                error => Err(error),
+            }
+        }
+    }
+}
+
+#[cfg(feature = "shuttle")]
+mod chosen {
+    use shuttle::thread;
+    use std::ffi::CStr;
+    use std::io;
+
+    /// A thread of the scheduler's.
+    #[derive(Debug)]
+    pub struct OwnThread(thread::JoinHandle<()>);
+
+    impl OwnThread {
+        /// Starts a thread.
+        ///
+        /// # Errors
+        /// The scheduler has no thread to give.
+        pub fn start(
+            name: &'static CStr,
+            work: impl FnOnce() + Send + 'static,
+        ) -> io::Result<Self> {
+            let name = name.to_string_lossy().into_owned();
+            let thread = thread::Builder::new().name(name).spawn(work)?;
+            Ok(Self(thread))
+        }
+
+        /// Starts a thread. The scheduler chooses its stack.
+        ///
+        /// # Errors
+        /// The scheduler has no thread to give.
+        pub fn start_with_stack(
+            name: &'static CStr,
+            _: usize,
+            work: impl FnOnce() + Send + 'static,
+        ) -> io::Result<Self> {
+            Self::start(name, work)
+        }
+
+        /// Waits until the thread has ended. Its panic was the scheduler's.
+        pub fn join(self) {
+            let _ = self.0.join();
+        }
+
+        /// Whether the calling thread is this one.
+        #[must_use]
+        pub fn is_current(&self) -> bool {
+            self.0.thread().id() == thread::current().id()
+        }
+    }
+}
+
+pub use chosen::OwnThread;
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+    use std::sync::mpsc;
+
+    #[test]
+    fn a_thread_has_its_name_and_is_joined() {
+        let (say, said) = mpsc::channel();
+        let thread = OwnThread::start(c"millpond-test", move || {
+            say.send(rustix::thread::name().unwrap()).unwrap();
+        });
+        let thread = thread.unwrap();
+        assert!(!thread.is_current());
+        thread.join();
+        assert_eq!(said.try_recv().unwrap().as_c_str(), c"millpond-test");
+    }
+
+    /// The C library refuses a stack that thread-local variables fill, and says no more than that.
+    #[test]
+    fn a_stack_that_is_too_small_is_made_larger() {
+        for stack in [0, 1, 5000] {
+            let (say, said) = mpsc::channel();
+            let work = move || say.send(7).unwrap();
+            let thread = OwnThread::start_with_stack(c"millpond-test", stack, work).unwrap();
+            thread.join();
+            assert_eq!(said.try_recv(), Ok(7));
+        }
+    }
+
+    /// This test is run again by itself in a process of its own, whose thread panics.
+    #[test]
+    fn a_panic_ends_the_process() {
+        const NAME: &str = "own_thread::tests::a_panic_ends_the_process";
+        const PANICS: &str = "MILLPOND_TEST_PANICS";
+        if std::env::var_os(PANICS).is_some() {
+            let thread = OwnThread::start(c"millpond-test", || panic!("as it should"));
+            return thread.unwrap().join();
+        }
+        let mut again = Command::new(std::env::current_exe().unwrap());
+        let ended = again.args(["--exact", NAME]).env(PANICS, "1").output();
+        let ended = ended.unwrap();
+        assert_eq!(ended.status.signal(), Some(libc::SIGABRT), "{ended:?}");
+    }
+}

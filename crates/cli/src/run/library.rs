@@ -13,7 +13,11 @@
 
 #[cfg(feature = "embed")]
 mod cache;
+#[cfg(feature = "embed")]
+mod constant;
 
+#[cfg(feature = "embed")]
+use constant::Constant;
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
@@ -151,11 +155,13 @@ fn own(places: Vec<PathBuf>, unnameable: Option<PathBuf>) -> Result<Library, Lib
     let Some(bytes) = OWN else {
         return Err(none(places, unnameable));
     };
+    // SAFETY: the bytes are a file that was included.
+    let bytes = unsafe { Constant::new(bytes) };
     let reason = match cache::place(bytes) {
         Ok(path) => return Ok(Library::at(path)),
         Err(reason) => reason.to_string(),
     };
-    let memory = cache::memory(bytes).map_err(|errno| LibraryError::Memory(errno.into()))?;
+    let memory = cache::memory(bytes).map_err(LibraryError::Memory)?;
     Ok(Library {
         path: millpond_board::path_of(&memory),
         memory: Some((memory, reason)),

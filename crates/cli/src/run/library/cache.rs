@@ -8,10 +8,12 @@
 //! the cache are used only if they belong to this user and nobody else may write there; nor does the command make
 //! directories in another user's cache, as under a `sudo` that keeps `HOME`.
 
+use super::constant::Constant;
 use super::{NAME, is_nameable};
 use rustix::fs::{
     MemfdFlags, SealFlags, StatVfsMountFlags, fcntl_add_seals, memfd_create, statvfs,
 };
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Read, Write};
@@ -55,7 +57,7 @@ fn at<T>(path: &Path, result: io::Result<T>) -> Result<T, Unusable> {
 ///
 /// # Errors
 /// Why the cache cannot be used.
-pub fn place(bytes: &[u8]) -> Result<PathBuf, Unusable> {
+pub fn place(bytes: Constant) -> Result<PathBuf, Unusable> {
     let variable = |name| std::env::var_os(name);
     let cache = directory(variable("XDG_CACHE_HOME"), variable("HOME"))?;
     place_in(&cache, bytes)
@@ -70,10 +72,10 @@ fn directory(cache: Option<OsString>, home: Option<OsString>) -> Result<PathBuf,
         .ok_or(Unusable::NoHome)
 }
 
-fn place_in(cache: &Path, bytes: &[u8]) -> Result<PathBuf, Unusable> {
+fn place_in(cache: &Path, bytes: Constant) -> Result<PathBuf, Unusable> {
     let ours = cache.join("millpond");
-    let hash = XxHash3_128::oneshot(bytes);
-    let directory = ours.join(format!("{}-{hash:032x}", env!("CARGO_PKG_VERSION")));
+    let name = format!("{}-{:032x}", env!("CARGO_PKG_VERSION"), hash(bytes));
+    let directory = ours.join(name);
     let path = directory.join(NAME);
     if !is_nameable(&path) {
         return Err(Unusable::Unnameable(path));
@@ -121,30 +123,39 @@ fn is_only_ours(path: &Path) -> io::Result<bool> {
     Ok(seen.uid() == user() && seen.mode() & 0o022 == 0 && !seen.is_symlink())
 }
 
+fn hash(bytes: Constant) -> u128 {
+    let mut hasher = XxHash3_128::new();
+    let Ok(()) = bytes.pieces(|piece| {
+        hasher.write(piece);
+        Ok::<(), Infallible>(())
+    });
+    hasher.finish_128()
+}
+
 /// Whether the file is this user's and holds `bytes`.
-fn holds(path: &Path, bytes: &[u8]) -> bool {
+fn holds(path: &Path, bytes: Constant) -> bool {
     let same = || -> io::Result<bool> {
         if !is_only_ours(path)? || fs::metadata(path)?.len() != bytes.len() as u64 {
             return Ok(false);
         }
         let mut file = File::open(path)?;
-        let mut piece = [0; 64 << 10];
-        for expected in bytes.chunks(piece.len()) {
-            let piece = &mut piece[..expected.len()];
-            file.read_exact(piece)?;
-            if piece != expected {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        let mut is_same = true;
+        let mut here = Vec::new();
+        bytes.pieces(|piece| {
+            here.resize(piece.len(), 0);
+            file.read_exact(&mut here)?;
+            is_same &= here == piece;
+            Ok::<(), io::Error>(())
+        })?;
+        Ok(is_same)
     };
     // A file that cannot be read is made anew.
     same().unwrap_or(false)
 }
 
-fn write(directory: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+fn write(directory: &Path, path: &Path, bytes: Constant) -> io::Result<()> {
     let mut file = tempfile::NamedTempFile::new_in(directory)?;
-    file.write_all(bytes)?;
+    bytes.pieces(|piece| file.write_all(piece))?;
     file.as_file()
         .set_permissions(Permissions::from_mode(0o755))?;
     // A name that outlives a crash must not be that of an empty file.
@@ -157,18 +168,15 @@ fn write(directory: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
 ///
 /// # Errors
 /// When the kernel has no such memory.
-pub fn memory(bytes: &[u8]) -> rustix::io::Result<OwnedFd> {
+pub fn memory(bytes: Constant) -> io::Result<OwnedFd> {
     let memory = memfd_create(NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    let mut left = bytes;
-    while !left.is_empty() {
-        let written = rustix::io::write(&memory, left)?;
-        left = &left[written..];
-    }
+    let mut memory = File::from(memory);
+    bytes.pieces(|piece| memory.write_all(piece))?;
     fcntl_add_seals(
         &memory,
         SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
     )?;
-    Ok(memory)
+    Ok(memory.into())
 }
 
 #[cfg(test)]
@@ -176,6 +184,11 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{chown, symlink};
     use tempfile::TempDir;
+
+    fn constant(bytes: &'static [u8]) -> Constant {
+        // SAFETY: the tests have literals.
+        unsafe { Constant::new(bytes) }
+    }
 
     #[test]
     fn the_cache_is_where_the_variables_say() {
@@ -194,19 +207,19 @@ mod tests {
     fn a_file_is_made_once_and_anew_when_it_was_changed() {
         let root = TempDir::new().unwrap();
         let cache = root.path().join("home/.cache");
-        let path = place_in(&cache, b"the library").unwrap();
+        let path = place_in(&cache, constant(b"the library")).unwrap();
         assert!(path.ends_with(NAME));
         let made = || fs::metadata(&path).unwrap();
         let (inode, mode) = (made().ino(), made().mode() & 0o777);
         assert_eq!(mode, 0o755);
-        assert_eq!(place_in(&cache, b"the library").unwrap(), path);
+        assert_eq!(place_in(&cache, constant(b"the library")).unwrap(), path);
         assert_eq!(made().ino(), inode);
         for changed in ["the librarY", "the lib", ""] {
             fs::write(&path, changed).unwrap();
-            assert_eq!(place_in(&cache, b"the library").unwrap(), path);
+            assert_eq!(place_in(&cache, constant(b"the library")).unwrap(), path);
             assert_eq!(fs::read(&path).unwrap(), b"the library");
         }
-        assert_ne!(place_in(&cache, b"another one").unwrap(), path);
+        assert_ne!(place_in(&cache, constant(b"another one")).unwrap(), path);
         // Nothing else lies there.
         let above = path.parent().unwrap();
         assert_eq!(fs::read_dir(above).unwrap().count(), 1);
@@ -215,7 +228,7 @@ mod tests {
     #[test]
     fn a_directory_where_others_may_write_is_not_used() {
         let root = TempDir::new().unwrap();
-        let path = place_in(root.path(), b"x").unwrap();
+        let path = place_in(root.path(), constant(b"x")).unwrap();
         for made in [
             root.path().join("millpond").as_path(),
             path.parent().unwrap(),
@@ -223,7 +236,7 @@ mod tests {
             let before = fs::metadata(made).unwrap().permissions();
             for mode in [0o777, 0o775, 0o757] {
                 fs::set_permissions(made, Permissions::from_mode(mode)).unwrap();
-                let refused = place_in(root.path(), b"x").unwrap_err();
+                let refused = place_in(root.path(), constant(b"x")).unwrap_err();
                 assert!(
                     matches!(&refused, Unusable::Foreign(path) if path == made),
                     "{refused}"
@@ -235,7 +248,7 @@ mod tests {
         let other = TempDir::new().unwrap();
         symlink(root.path().join("millpond"), other.path().join("millpond")).unwrap();
         assert!(matches!(
-            place_in(other.path(), b"x"),
+            place_in(other.path(), constant(b"x")),
             Err(Unusable::Foreign(_))
         ));
     }
@@ -251,20 +264,20 @@ mod tests {
         let home = root.path().join("home");
         fs::create_dir(&home).unwrap();
         chown(&home, Some(65534), None).unwrap();
-        let refused = place_in(&home.join(".cache"), b"x").unwrap_err();
+        let refused = place_in(&home.join(".cache"), constant(b"x")).unwrap_err();
         assert!(
             matches!(&refused, Unusable::Foreign(path) if *path == home),
             "{refused}"
         );
         assert_eq!(fs::read_dir(&home).unwrap().count(), 0);
 
-        let path = place_in(root.path(), b"x").unwrap();
+        let path = place_in(root.path(), constant(b"x")).unwrap();
         chown(&path, Some(65534), None).unwrap();
-        assert_eq!(place_in(root.path(), b"x").unwrap(), path);
+        assert_eq!(place_in(root.path(), constant(b"x")).unwrap(), path);
         assert_eq!(fs::metadata(&path).unwrap().uid(), 0);
         chown(path.parent().unwrap(), Some(65534), None).unwrap();
         assert!(matches!(
-            place_in(root.path(), b"x"),
+            place_in(root.path(), constant(b"x")),
             Err(Unusable::Foreign(_))
         ));
     }
@@ -274,10 +287,13 @@ mod tests {
         let root = TempDir::new().unwrap();
         let file = root.path().join("file");
         fs::write(&file, "").unwrap();
-        assert!(matches!(place_in(&file, b"x"), Err(Unusable::File { .. })));
+        assert!(matches!(
+            place_in(&file, constant(b"x")),
+            Err(Unusable::File { .. })
+        ));
         let spaced = root.path().join("a b");
         assert!(matches!(
-            place_in(&spaced, b"x"),
+            place_in(&spaced, constant(b"x")),
             Err(Unusable::Unnameable(_))
         ));
         assert!(!spaced.exists());
@@ -285,7 +301,7 @@ mod tests {
 
     #[test]
     fn memory_holds_the_bytes_and_cannot_be_changed() {
-        let memory = memory(b"the library").unwrap();
+        let memory = memory(constant(b"the library")).unwrap();
         let path = millpond_board::path_of(&memory);
         assert_eq!(fs::read(&path).unwrap(), b"the library");
         assert!(fs::write(&path, "another").is_err());

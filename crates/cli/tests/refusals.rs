@@ -1,31 +1,16 @@
 //! The messages and statuses of `millpond run` when it does not start the program.
 
 mod common;
+#[path = "common/install.rs"]
+mod install;
 
 use common::{can_run, millpond, open_directory, run, stub};
+use install::install;
 use std::fs;
-use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::Duration;
-
-/// The executable, copied so that no library of another build lies beside it.
-fn install(directory: &Path) -> PathBuf {
-    fs::create_dir_all(directory).unwrap();
-    fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).unwrap();
-    let program = directory.join("millpond");
-    fs::copy(env!("CARGO_BIN_EXE_millpond"), &program).unwrap();
-    // A child that another test was just starting may have inherited the descriptor through which the copy was written.
-    // Until that child runs its own program, the copy is a busy text file and cannot be run. This was seen once, as a
-    // panic of the first user.
-    while let Err(error) = Command::new(&program).arg("--version").output() {
-        assert_eq!(error.kind(), ErrorKind::ExecutableFileBusy, "{error}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    program
-}
 
 fn message(output: &Output, status: i32) -> String {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -345,7 +345,6 @@ impl<M: Memory> Driver<M> {
         };
         self.freer.changed.notify_all();
         for thread in threads {
-            // A panic of such a thread has ended the process.
             thread.join();
         }
     }

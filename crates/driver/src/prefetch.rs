@@ -91,7 +91,6 @@ impl<M: Memory> Driver<M> {
             state.thread.take()
         };
         if let Some(thread) = thread {
-            // A panic of that thread has ended the process.
             thread.join();
         }
     }

@@ -136,7 +136,6 @@ impl<M: Memory> Driver<M> {
     /// Ends the threads, when they have let go of their pieces.
     pub(crate) fn stop_reading_ahead(&self) {
         for thread in self.read_ahead.stop() {
-            // A panic of such a thread has ended the process.
             thread.join();
         }
     }

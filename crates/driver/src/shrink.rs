@@ -108,7 +108,6 @@ impl<M: Memory> Driver<M> {
         }
         let thread = self.shrinkers.thread.lock().take();
         if let Some(thread) = thread {
-            // Panics of callbacks were caught and reported.
             thread.join();
         }
     }

@@ -117,7 +117,6 @@ impl Drop for Pond {
         self.driver.stop_housekeeping();
         self.driver.stop_watching();
         for thread in self.threads.drain(..) {
-            // A panic of such a thread has ended the process.
             thread.join();
         }
         #[cfg(debug_assertions)]

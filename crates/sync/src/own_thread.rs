@@ -8,10 +8,26 @@
 //! manager needs threads, so they are made by `pthread_create`, and take no lock of the standard library's.
 //!
 //! What such a thread lacks: the message about its stack, and a name that [`std::thread::current`] knows. The system
-//! knows its name. It has no unwinding to catch: a panic that reaches its end ends the process, as a thread of ours that
-//! is gone is a program that waits for it for ever.
+//! knows its name. It has no unwinding to catch: a panic that reaches its end ends the process, as a thread of ours
+//! that is gone is a program that waits for it for ever.
 //!
 //! With the feature `shuttle` the scheduler makes the threads.
+
+use std::ffi::CStr;
+use std::io;
+
+/// The stack that the standard library gives to threads, in bytes.
+const STACK: usize = 2 << 20;
+
+impl OwnThread {
+    /// Starts a thread that does `work`, with a stack of 2 MiB. It inherits the signal mask.
+    ///
+    /// # Errors
+    /// The system has no thread to give.
+    pub fn start(name: &'static CStr, work: impl FnOnce() + Send + 'static) -> io::Result<Self> {
+        Self::start_with_stack(name, STACK, work)
+    }
+}
 
 #[cfg(not(feature = "shuttle"))]
 mod chosen {
@@ -19,8 +35,6 @@ mod chosen {
     use std::io;
     use std::mem::{ManuallyDrop, MaybeUninit};
 
-    /// The stack that the standard library gives to threads, in bytes.
-    const STACK: usize = 2 << 20;
     const PAGE: usize = 4096;
     /// A program whose thread-local variables need more than this has no room for a thread of ours.
     const STACK_MOST: usize = 1 << 30;
@@ -44,17 +58,6 @@ mod chosen {
     }
 
     impl OwnThread {
-        /// Starts a thread that does `work`, with a stack of 2 MiB. It inherits the signal mask.
-        ///
-        /// # Errors
-        /// The system has no thread to give.
-        pub fn start(
-            name: &'static CStr,
-            work: impl FnOnce() + Send + 'static,
-        ) -> io::Result<Self> {
-            Self::start_with_stack(name, STACK, work)
-        }
-
         /// [`start`](Self::start) with a stack of so many bytes, or more where the program's thread-local variables
         /// take it up.
         ///
@@ -140,19 +143,6 @@ mod chosen {
     pub struct OwnThread(thread::JoinHandle<()>);
 
     impl OwnThread {
-        /// Starts a thread.
-        ///
-        /// # Errors
-        /// The scheduler has no thread to give.
-        pub fn start(
-            name: &'static CStr,
-            work: impl FnOnce() + Send + 'static,
-        ) -> io::Result<Self> {
-            let name = name.to_string_lossy().into_owned();
-            let thread = thread::Builder::new().name(name).spawn(work)?;
-            Ok(Self(thread))
-        }
-
         /// Starts a thread. The scheduler chooses its stack.
         ///
         /// # Errors
@@ -162,7 +152,9 @@ mod chosen {
             _: usize,
             work: impl FnOnce() + Send + 'static,
         ) -> io::Result<Self> {
-            Self::start(name, work)
+            let name = name.to_string_lossy().into_owned();
+            let thread = thread::Builder::new().name(name).spawn(work)?;
+            Ok(Self(thread))
         }
 
         /// Waits until the thread has ended. Its panic was the scheduler's.

@@ -1,10 +1,12 @@
-//! The command as a copy in a directory of its own, so that it uses the library that it holds: the one of a build of the
-//! workspace may have been made without the feature `remote`.
+//! The command as a copy in a directory of its own, so that it uses the library that it holds: the one of a build of
+//! the workspace may have been made without the feature `remote`.
 
-use std::fs;
+#[path = "../common/install.rs"]
+mod install;
+
+use install::install;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 use tempfile::TempDir;
 
 pub const PYTHON: &str = "/usr/bin/python3";
@@ -22,17 +24,7 @@ impl Here {
             return None;
         }
         let directory = tempfile::tempdir_in("/var/tmp").unwrap();
-        let millpond = directory.path().join("millpond");
-        fs::copy(env!("CARGO_BIN_EXE_millpond"), &millpond).unwrap();
-        // A child that another test is starting may still have the descriptor through which the copy was written.
-        while let Err(error) = Command::new(&millpond).arg("--version").output() {
-            assert_eq!(
-                error.kind(),
-                std::io::ErrorKind::ExecutableFileBusy,
-                "{error}"
-            );
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let millpond = install(directory.path());
         Some(Self {
             directory,
             millpond,

@@ -45,7 +45,6 @@ impl Writer {
         self.stopped.notify_all();
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {
-            // A panic of that thread has ended the process.
             thread.join();
         }
     }

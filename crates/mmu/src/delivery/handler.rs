@@ -97,7 +97,6 @@ impl Handler {
         self.stop.store(true, Ordering::Release);
         // SAFETY: the bell is a readable page of the pool; the touch ends when the handler maps it.
         unsafe { core::ptr::read_volatile(bell as *const u8) };
-        // A panic in the thread has ended the process.
         self.thread.join();
         // SAFETY: the bell holds nothing, and must be empty for the next stop.
         unsafe {

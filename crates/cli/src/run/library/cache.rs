@@ -13,7 +13,6 @@ use super::{NAME, is_nameable};
 use rustix::fs::{
     MemfdFlags, SealFlags, StatVfsMountFlags, fcntl_add_seals, memfd_create, statvfs,
 };
-use std::convert::Infallible;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Read, Write};
@@ -125,10 +124,7 @@ fn is_only_ours(path: &Path) -> io::Result<bool> {
 
 fn hash(bytes: Constant) -> u128 {
     let mut hasher = XxHash3_128::new();
-    let Ok(()) = bytes.pieces(|piece| {
-        hasher.write(piece);
-        Ok::<(), Infallible>(())
-    });
+    bytes.pieces().for_each(|piece| hasher.write(piece));
     hasher.finish_128()
 }
 
@@ -139,15 +135,15 @@ fn holds(path: &Path, bytes: Constant) -> bool {
             return Ok(false);
         }
         let mut file = File::open(path)?;
-        let mut is_same = true;
         let mut here = Vec::new();
-        bytes.pieces(|piece| {
+        for piece in bytes.pieces() {
             here.resize(piece.len(), 0);
             file.read_exact(&mut here)?;
-            is_same &= here == piece;
-            Ok::<(), io::Error>(())
-        })?;
-        Ok(is_same)
+            if here != piece {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     };
     // A file that cannot be read is made anew.
     same().unwrap_or(false)
@@ -155,7 +151,9 @@ fn holds(path: &Path, bytes: Constant) -> bool {
 
 fn write(directory: &Path, path: &Path, bytes: Constant) -> io::Result<()> {
     let mut file = tempfile::NamedTempFile::new_in(directory)?;
-    bytes.pieces(|piece| file.write_all(piece))?;
+    for piece in bytes.pieces() {
+        file.write_all(piece)?;
+    }
     file.as_file()
         .set_permissions(Permissions::from_mode(0o755))?;
     // A name that outlives a crash must not be that of an empty file.
@@ -171,7 +169,9 @@ fn write(directory: &Path, path: &Path, bytes: Constant) -> io::Result<()> {
 pub fn memory(bytes: Constant) -> io::Result<OwnedFd> {
     let memory = memfd_create(NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     let mut memory = File::from(memory);
-    bytes.pieces(|piece| memory.write_all(piece))?;
+    for piece in bytes.pieces() {
+        memory.write_all(piece)?;
+    }
     fcntl_add_seals(
         &memory,
         SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,

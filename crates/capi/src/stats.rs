@@ -7,8 +7,8 @@ use millpond::Manager;
 use millpond::publish::{StorePeaks, fields, resident};
 use millpond_board::Fields;
 use millpond_board::counters::{self, Counter};
+use millpond_sync::OnceBox;
 use std::ffi::{CString, c_char, c_int};
-use std::sync::OnceLock;
 
 /// The layout of `struct millpond_stats`.
 #[derive(Clone, Copy, Default)]
@@ -142,9 +142,9 @@ pub unsafe extern "C" fn millpond_counter(
 /// The name of the counter with this index.
 #[unsafe(no_mangle)]
 pub extern "C" fn millpond_counter_name(index: usize) -> *const c_char {
-    static NAMES: OnceLock<Vec<CString>> = OnceLock::new();
+    static NAMES: OnceBox<Vec<CString>> = OnceBox::new();
     let name = |counter: &Counter| CString::new(counter.name).expect("names have no zeros");
-    let names = NAMES.get_or_init(|| counters::ALL.iter().map(name).collect());
+    let names = NAMES.get_or_init(|| Box::new(counters::ALL.iter().map(name).collect()));
     names
         .get(index)
         .map_or(std::ptr::null(), |name| name.as_ptr())

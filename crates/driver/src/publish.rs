@@ -15,13 +15,14 @@ pub use figures::{StorePeaks, fields, set_pressure};
 use crate::pressure::Pressure;
 use crate::stats::Stats;
 use millpond_board::{Board, BoardError, Field, Fields, SlotWriter, State, now_ns};
-use millpond_sync::{Rank, Ranked};
+use millpond_sync::{ForkOnce, OnceBox, Rank};
 use rustix::fs::{Mode, OFlags};
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 
 /// The board of this process, and the descriptor that other processes open.
-static OWN: Ranked<Option<(Board, OwnedFd)>> = Ranked::new(Rank::Board, None);
+static OWN: OnceBox<(Board, OwnedFd)> = OnceBox::new();
+static MADE: ForkOnce = ForkOnce::new(Rank::Board);
 
 /// A manager's slot.
 pub struct Publisher {
@@ -38,11 +39,12 @@ impl Publisher {
     /// # Errors
     /// There can be no board, or no further slot on it.
     pub fn new(name: &str) -> Result<Self, BoardError> {
-        let mut own = OWN.lock();
-        let board = match &*own {
-            Some((board, _)) => *board,
-            None => own.insert(Board::create(name)?).0,
-        };
+        MADE.call(|| {
+            let made = Board::create(name)?;
+            OWN.get_or_init(|| Box::new(made));
+            Ok(())
+        })?;
+        let (board, _) = OWN.get().expect("it was made");
         let pid = std::process::id();
         Ok(Self {
             slot: board.claim_beside(pid, name)?,

@@ -1,5 +1,6 @@
 //! Building a manager: budget, store, delivery.
 
+use crate::child::Process;
 use crate::error::{BuildError, MIN_RAM, StoreError};
 use crate::manager::{Manager, Pond};
 use crate::store_kind::{Opening, StoreKind};
@@ -288,8 +289,10 @@ impl ManagerBuilder {
     /// The setting that is wrong, or what the system refused.
     pub fn build(self) -> Result<Manager, BuildError> {
         millpond_mmu::panics::hook();
+        let process = Process::this();
         let (driver, order) = self.driver()?;
-        Ok(Manager::new(Arc::new(Pond::start(driver, false)?), order))
+        let pond = Pond::start(driver, Some(process))?;
+        Ok(Manager::new(Arc::new(pond), order))
     }
 
     pub(crate) fn driver(&self) -> Result<(Arc<Driver>, OrderPolicy), BuildError> {

@@ -12,11 +12,13 @@
 //! the child builds itself is like any other, and may lie where its parent's did. So faults of the child belong to no
 //! manager until it has built one.
 //!
-//! The child learns of the fork by a handler of `pthread_atfork`, which a bare `clone` does not call. Comparing
-//! process numbers would cost a system call each time, more than marking a range volatile costs. The
+//! The child learns of the fork by a handler of `pthread_atfork`, which a bare `clone` does not call. The handler is
+//! there before the first manager serves a fault: another thread may fork while it is built. Comparing process numbers
+//! would cost a system call each time, more than marking a range volatile costs. The
 //! [`Space`](crate::space::Space) of a whole program is set up again in its children, and needs none of this.
 
-use std::sync::Once;
+use millpond_sync::{ForkOnce, Rank};
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Number of forks between the first process and this one.
@@ -29,11 +31,12 @@ pub(crate) struct Process(u32);
 impl Process {
     /// The calling process.
     pub(crate) fn this() -> Self {
-        static REGISTERED: Once = Once::new();
-        REGISTERED.call_once(|| {
+        static REGISTERED: ForkOnce = ForkOnce::new(Rank::OncePerProcess);
+        let Ok(()) = REGISTERED.call(|| {
             // SAFETY: the handler is a function of this library, which stores a few words. Where the registration is
             // refused, for want of memory, a child is not told apart.
             unsafe { libc::pthread_atfork(None, None, Some(begin)) };
+            Ok::<(), Infallible>(())
         });
         Self(FORKS.load(Ordering::Relaxed))
     }

@@ -1,9 +1,9 @@
 //! The manager of which nothing needs to be said: the one that `collect` uses.
 
 use crate::manager::Manager;
-use millpond_sync::{Rank, Ranked};
+use millpond_sync::{PerProcess, Rank};
 
-static DEFAULT: Ranked<Option<Manager>> = Ranked::new(Rank::DefaultManager, None);
+static DEFAULT: PerProcess<Option<Manager>> = PerProcess::new(Rank::DefaultManager, || None);
 
 impl Manager {
     /// Makes this manager the default of the process: the one that a [`PondVec`](crate::PondVec) is collected into. A
@@ -38,7 +38,6 @@ impl Manager {
     /// ```
     #[must_use]
     pub fn get_default() -> Option<Self> {
-        let manager = DEFAULT.lock().clone();
-        manager.filter(|manager| !manager.is_inherited())
+        DEFAULT.lock().clone()
     }
 }

@@ -48,14 +48,15 @@ pub(crate) struct Pond {
 }
 
 impl Pond {
-    /// Starts the threads for the process that builds the pond, and for its forked children as well if `children` is
-    /// true. Such a pond is that of a program that knows nothing of it and may end at once: the thread that watches
-    /// starts later.
-    pub(crate) fn start(driver: Arc<Driver>, children: bool) -> Result<Self, BuildError> {
+    /// Delivers faults and starts the threads for this `process`, which was asked for first, so that a child that is
+    /// forked meanwhile knows that it is one: else its faults would go to this driver. Without a process its forked
+    /// children are served as well. Such a pond is that of a program that knows nothing of it and may end at once: the
+    /// thread that watches starts later.
+    pub(crate) fn start(driver: Arc<Driver>, process: Option<Process>) -> Result<Self, BuildError> {
         driver.adjust_limit();
         driver.mmu.attach(Arc::clone(&driver) as _)?;
         let refault_cost = driver.lock().refault_cost();
-        let others = if children {
+        let others = if process.is_none() {
             Others::AtFirstTick
         } else {
             Others::ByMaker
@@ -70,7 +71,7 @@ impl Pond {
         Ok(Self {
             driver: ManuallyDrop::new(driver),
             names: Names::default(),
-            process: (!children).then(Process::this),
+            process,
             threads,
             #[cfg(feature = "remote")]
             objects: std::sync::OnceLock::new(),

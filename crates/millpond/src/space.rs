@@ -198,7 +198,7 @@ impl Space {
         let Reply::Region { .. } = driver.tell(Event::CreateRegion { pages, order, kind }) else {
             unreachable!("a new arena has room for a region of its own length");
         };
-        let pond = Pond::start(driver, true)?;
+        let pond = Pond::start(driver, None)?;
         pond.driver().start_freeing_later();
         Ok(Box::leak(Box::new(Self {
             pond,

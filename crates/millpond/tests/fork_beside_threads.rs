@@ -4,6 +4,10 @@
 //! had come while the standard library of the parent's other thread held the lock under which it notes each thread's
 //! stack. In the child nobody had the lock and nobody let it go, and the first thread of the manager waited for it.
 
+#[path = "common/forked.rs"]
+mod forked;
+
+use forked::{forked, status};
 use millpond::{Delivery, Manager, StoreKind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -14,39 +18,6 @@ const FREE: i32 = 40;
 const DONE: i32 = 41;
 /// A thread that has not ended after this time never will.
 const LONG: Duration = Duration::from_millis(500);
-
-/// Forks. The child does `work` and ends with its answer as its status.
-fn forked(work: impl FnOnce() -> i32) -> libc::pid_t {
-    // SAFETY: the child does what this test is about, and leaves by `_exit`.
-    match unsafe { libc::fork() } {
-        -1 => panic!("fork: {}", std::io::Error::last_os_error()),
-        // SAFETY: the call ends the process.
-        0 => unsafe { libc::_exit(work()) },
-        child => child,
-    }
-}
-
-/// The exit status of a child. One that takes longer than `most` is killed, and has none.
-fn status(child: libc::pid_t, most: Duration) -> Option<i32> {
-    let (began, mut status) = (Instant::now(), 0);
-    // SAFETY: it is a child of this process, and the status has a variable.
-    while unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == 0 {
-        if began.elapsed() > most {
-            // SAFETY: the child was not waited for yet, so the number is its own.
-            unsafe {
-                libc::kill(child, libc::SIGKILL);
-                libc::waitpid(child, &raw mut status, 0);
-            }
-            return None;
-        }
-        std::thread::sleep(Duration::from_micros(50));
-    }
-    Some(if libc::WIFEXITED(status) {
-        libc::WEXITSTATUS(status)
-    } else {
-        -1
-    })
-}
 
 fn manager_works() {
     let builder = Manager::builder()

@@ -3,12 +3,11 @@
 //! Nothing here is guessed from a version number, because distributions backport features and containers forbid them.
 //! Each capability is tried.
 
-use std::sync::OnceLock;
-
 use linux_raw_sys::general::{
     UFFD_FEATURE_EXACT_ADDRESS, UFFD_FEATURE_MOVE, UFFD_FEATURE_PAGEFAULT_FLAG_WP,
     UFFD_FEATURE_POISON, UFFD_FEATURE_SIGBUS, UFFD_FEATURE_THREAD_ID,
 };
+use millpond_sync::OnceBox;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::mm::Advice;
@@ -61,11 +60,11 @@ impl Capabilities {
 /// ```
 #[must_use]
 pub fn capabilities() -> &'static Capabilities {
-    static FOUND: OnceLock<Capabilities> = OnceLock::new();
+    static FOUND: OnceBox<Capabilities> = OnceBox::new();
     FOUND.get_or_init(|| {
         let mut list = probe();
         mask_out(&mut list, Mask::from_environment());
-        Capabilities { list }
+        Box::new(Capabilities { list })
     })
 }
 

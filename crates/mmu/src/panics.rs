@@ -23,9 +23,10 @@
 //! the watch for long waits names the fault instead. The library of `run` has an allocator to itself, which a
 //! panicking thread does not wait for (`preload/src/internal_alloc.rs`).
 
+use core::convert::Infallible;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::SeqCst};
+use millpond_sync::{ForkOnce, Rank};
 use std::panic::PanicHookInfo;
-use std::sync::Once;
 
 use crate::report;
 
@@ -130,12 +131,12 @@ pub fn stop_unwinding() -> ! {
 /// Makes panics of marked threads end the process, and hands all others on to the hook that is there. One call is
 /// enough.
 pub fn hook() {
-    static HOOKED: Once = Once::new();
+    static HOOKED: ForkOnce = ForkOnce::new(Rank::OncePerProcess);
     // A thread that is panicking may not change the hook; the next manager does it.
     if std::thread::panicking() {
         return;
     }
-    HOOKED.call_once(|| {
+    let Ok(()) = HOOKED.call(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             let me = me();
@@ -144,6 +145,7 @@ pub fn hook() {
             }
             before(info);
         }));
+        Ok::<(), Infallible>(())
     });
 }
 

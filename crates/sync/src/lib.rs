@@ -13,6 +13,7 @@
 mod end;
 mod gate;
 mod own_thread;
+mod per_process;
 mod primitives;
 mod rank;
 mod ranked;
@@ -23,7 +24,9 @@ mod word;
 
 pub use end::end_by;
 pub use gate::{Gate, Passage};
+pub use once_cell::race::OnceBox;
 pub use own_thread::OwnThread;
+pub use per_process::{ForkOnce, PerProcess};
 pub use primitives::{
     Barrier, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic, hint,
     if_free, thread,

@@ -68,8 +68,8 @@ ranks! {
     ReuseTold,
     /// The delivery of faults.
     Delivery,
-    /// Installation of the SIGBUS handler.
-    SigbusHandler,
+    /// What a process does once, as the installation of the SIGBUS handler.
+    OncePerProcess,
     /// The board of this process.
     Board,
     /// The turn to compress again what a store keeps in RAM.

@@ -1,6 +1,7 @@
 //! Tests of the locks on real threads.
 
-use crate::{Gate, Rank, Ranked, RankedRw, end_by};
+use crate::{ForkOnce, Gate, PerProcess, Rank, Ranked, RankedRw, end_by};
+use std::sync::Barrier;
 
 #[test]
 fn locks_in_order_are_taken() {
@@ -59,6 +60,23 @@ fn last_words(test: &str) -> String {
     text
 }
 
+/// Whether a child that is forked now answers so. One that hangs is ended by SIGALRM.
+fn is_true_in_a_child(answer: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child asks its question and leaves by _exit, so that nothing of the parent's runs at exit.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        // SAFETY: as above; the alarm is the child's own.
+        unsafe {
+            libc::alarm(10);
+            libc::_exit(i32::from(!answer()));
+        }
+    }
+    let mut status = 0;
+    // SAFETY: the status is written to a variable of this function.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    status == 0
+}
+
 /// A child of a fork once took the core's lock that it held already, and waited for ever.
 #[test]
 #[cfg(debug_assertions)]
@@ -67,18 +85,10 @@ fn a_forks_child_holds_what_the_forking_thread_held() {
     let lock = Ranked::new(Rank::Core, 1);
     let _held = lock.lock();
     let locks = LocksOf::this_thread();
-    // SAFETY: the child asks the static table and leaves by _exit.
-    let pid = unsafe { libc::fork() };
-    if pid == 0 {
+    assert!(is_true_in_a_child(|| {
         locks.inherit();
-        let obstacle = witness::obstacle(Rank::Core);
-        // SAFETY: the child leaves by _exit, so that nothing of the parent runs at exit.
-        unsafe { libc::_exit(i32::from(obstacle.is_none())) };
-    }
-    let mut status = 0;
-    // SAFETY: the status is written to a variable of this function.
-    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
-    assert_eq!(status, 0);
+        witness::obstacle(Rank::Core).is_some()
+    }));
 }
 
 /// A thread that takes a lock out of order holds another lock, and a panic under a lock ends the process.
@@ -153,4 +163,38 @@ fn two_locks_of_one_rank_are_taken_by_address() {
     assert!(first.try_read().is_none());
     #[cfg(debug_assertions)]
     assert!(std::panic::catch_unwind(|| second.write()).is_err());
+}
+
+/// A lock in a static, and work that is done once, which another thread is in the middle of at a fork.
+#[test]
+fn a_child_waits_for_no_thread_of_its_parents() {
+    static COUNT: PerProcess<u32> = PerProcess::new(Rank::Board, || 0);
+    static WORK: ForkOnce = ForkOnce::new(Rank::OncePerProcess);
+    let (begun, middle) = (Barrier::new(2), Barrier::new(2));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            *COUNT.lock() = 1;
+            let work = WORK.call(|| {
+                let _count = COUNT.lock();
+                begun.wait();
+                middle.wait();
+                Ok::<(), ()>(())
+            });
+            work.unwrap();
+        });
+        begun.wait();
+        let is_well = is_true_in_a_child(|| {
+            let mut works = 0;
+            let work = WORK.call(|| {
+                works += 1;
+                Ok::<(), ()>(())
+            });
+            work.is_ok() && works == 1 && WORK.is_done() && *COUNT.lock() == 0
+        });
+        middle.wait();
+        assert!(is_well);
+    });
+    assert!(WORK.is_done() && *COUNT.lock() == 1);
+    let work_again = || WORK.call(|| Err("what was done is done again")).is_ok();
+    assert!(is_true_in_a_child(work_again));
 }

@@ -6,19 +6,13 @@
 //! for, on the stack that it asked for, or the default action.
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use millpond_sync::{Rank, Ranked};
-use std::sync::OnceLock;
+use millpond_sync::{ForkOnce, OnceBox, Rank};
 
 use super::own_stack;
 use crate::error::MmuError;
 
 /// A handler with `SA_SIGINFO`.
 pub(super) type Action = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
-
-/// Serialises the installation of handlers. The lock is never taken by a handler, nor once the handler is installed: a
-/// child of a fork may find the lock taken for good.
-static INSTALLING: Ranked<()> = Ranked::new(Rank::SigbusHandler, ());
 
 /// A signal that our handler takes first.
 pub(super) struct Chain {
@@ -27,9 +21,10 @@ pub(super) struct Chain {
     faults: c_int,
     /// The flags of our action, beside `SA_SIGINFO`.
     flags: c_int,
-    installed: AtomicBool,
+    /// The installation, which no handler waits for.
+    installed: ForkOnce,
     /// The action before ours.
-    previous: OnceLock<libc::sigaction>,
+    previous: OnceBox<libc::sigaction>,
 }
 
 impl Chain {
@@ -38,30 +33,22 @@ impl Chain {
             signal,
             faults,
             flags,
-            installed: AtomicBool::new(false),
-            previous: OnceLock::new(),
+            installed: ForkOnce::new(Rank::OncePerProcess),
+            previous: OnceBox::new(),
         }
     }
 
     /// Says that somebody else's handler is, or will be, installed that calls ours.
     pub(super) fn is_served(&self) {
-        self.installed.store(true, SeqCst);
+        self.installed.set_done();
     }
 
-    /// Installs the handler, once in the lifetime of the process.
+    /// Installs the handler, unless the process has it.
     pub(super) fn install(&self, handler: Action) -> Result<(), MmuError> {
-        if self.installed.load(SeqCst) {
-            return Ok(());
-        }
-        let _installing = INSTALLING.lock();
-        self.install_once(handler)
+        self.installed.call(|| self.put_first(handler))
     }
 
-    /// [`install`](Self::install) for a thread that is alone, as in a new child, and may take no lock.
-    pub(super) fn install_once(&self, handler: Action) -> Result<(), MmuError> {
-        if self.installed.load(SeqCst) {
-            return Ok(());
-        }
+    fn put_first(&self, handler: Action) -> Result<(), MmuError> {
         // SAFETY: zeros are a valid start for both actions; every field that matters is set below. The handler is
         // async-signal-safe: it does not allocate, and takes no lock that a thread holds while it faults.
         unsafe {
@@ -71,8 +58,9 @@ impl Chain {
                     errno: *libc::__errno_location(),
                 });
             }
-            // The previous action is noted before our handler can run.
-            let _ = self.previous.set(previous);
+            // The previous action is noted before our handler can run. A child that was forked in between finds the
+            // note, and perhaps our own handler.
+            self.previous.get_or_init(|| Box::new(previous));
             let mut action: libc::sigaction = core::mem::zeroed();
             action.sa_sigaction = handler as *const () as usize;
             action.sa_flags = libc::SA_SIGINFO | self.flags;
@@ -83,7 +71,6 @@ impl Chain {
                 });
             }
         }
-        self.installed.store(true, SeqCst);
         Ok(())
     }
 

@@ -246,8 +246,7 @@ pub fn sigbus_is_served() {
     CHAIN.is_served();
 }
 
-/// Installs the handler in a new child, which has orphaned memory and one thread. It takes no lock: a thread that was
-/// installing the handler in the parent does not exist in the child.
+/// Installs the handler in a new child, which has orphaned memory.
 pub(crate) fn handle_orphans() {
-    let _ = CHAIN.install_once(on_sigbus);
+    let _ = CHAIN.install(on_sigbus);
 }

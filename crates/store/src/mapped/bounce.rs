@@ -13,7 +13,7 @@
 
 use super::stream_reads;
 use crate::mem::{Mapping, PAGE};
-use millpond_sync::{Rank, Ranked};
+use millpond_sync::{PerProcess, Rank};
 use rustix::io::Errno;
 use rustix::mm::{self, Advice};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +29,7 @@ pub(super) const PART: usize = BYTES / PARTS;
 pub(super) const LEAST: usize = 8 * PAGE;
 
 /// The huge page of a process, while there are files that use it.
-static SHARED: Ranked<Weak<Bounce>> = Ranked::new(Rank::Files, Weak::new());
+static SHARED: PerProcess<Weak<Bounce>> = PerProcess::new(Rank::Files, Weak::new);
 
 /// A huge page in parts. See the [module](self).
 pub(super) struct Bounce {

@@ -1,0 +1,97 @@
+//! A child that is forked while another thread of its parent does what a process does once, or is in a static's lock.
+//!
+//! What the kernel lets a process do was found out once, in some hundred microseconds, and whoever came meanwhile
+//! waited. In a child that was forked just then it is nobody who finds it out, and the child's manager was waited for
+//! for ever. The lock around the default manager could be caught in the same way by any thread that collected into it.
+
+#[path = "common/forked.rs"]
+mod forked;
+
+use forked::{forked, status};
+use millpond::{Delivery, Manager};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+/// Exit status of a child that did what it was forked for.
+const WELL: i32 = 40;
+/// Microseconds by which the forks of two rounds differ.
+const STEP: u64 = 10;
+/// A child that has not ended after this time never will.
+const LONG: Duration = Duration::from_secs(10);
+
+/// Builds a manager whose memory works. It ends with the process.
+fn build() {
+    // Little address space, so that most of the time is what is done once.
+    let builder = Manager::builder().ram(16 << 20).address_space(32 << 20);
+    let builder = builder.delivery(Delivery::InThread).publish("first");
+    let manager = builder.build().unwrap();
+    let mut region = manager.region(1 << 20).unwrap();
+    region.as_mut_slice()[..1 << 16].fill(9);
+    assert!(region.as_slice()[..1 << 16].iter().all(|&byte| byte == 9));
+    std::mem::forget((manager, region));
+}
+
+/// A process that forks after so many microseconds of its first manager's making, whose child builds one, too.
+fn forks_after(micros: u64) -> i32 {
+    static IS_BEGUN: AtomicBool = AtomicBool::new(false);
+    std::thread::spawn(|| {
+        IS_BEGUN.store(true, SeqCst);
+        build();
+    });
+    while !IS_BEGUN.load(SeqCst) {
+        std::hint::spin_loop();
+    }
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_micros(micros) {
+        std::hint::spin_loop();
+    }
+    let child = forked(|| {
+        build();
+        WELL
+    });
+    status(child, LONG).unwrap_or(0)
+}
+
+#[test]
+fn a_manager_is_built_while_the_parents_first_one_was_being_built() {
+    for round in 0..400 {
+        let micros = round * STEP;
+        let ended = status(forked(|| forks_after(micros)), 2 * LONG);
+        assert_eq!(ended, Some(WELL), "forked after {micros} microseconds");
+    }
+}
+
+/// Forks 300 children beside threads that ask for the default manager all the time.
+fn forks_beside_collectors() -> i32 {
+    Manager::builder()
+        .ram(16 << 20)
+        .build()
+        .unwrap()
+        .make_default();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !stop.load(SeqCst) {
+                    assert!(Manager::get_default().is_some());
+                }
+            });
+        }
+        let answers = (0..300).map(|_| {
+            let child = forked(|| {
+                let inherited = Manager::get_default();
+                if inherited.is_some() { 0 } else { WELL }
+            });
+            status(child, LONG)
+        });
+        let is_well = answers.into_iter().all(|answer| answer == Some(WELL));
+        stop.store(true, SeqCst);
+        if is_well { WELL } else { 0 }
+    })
+}
+
+#[test]
+fn a_child_has_no_default_manager_whoever_asked_for_its_parents() {
+    let ended = status(forked(forks_beside_collectors), 10 * LONG);
+    assert_eq!(ended, Some(WELL));
+}

@@ -69,6 +69,8 @@ pub struct Driver<M: Memory = Uffd> {
     pub(crate) waiters_for_any: AtomicU32,
     /// Lock that the reclaim thread holds while it works; see [`fork`].
     pub(crate) housekeeping: Ranked<()>,
+    /// Whether the reclaim thread makes threads, without its lock; see [`fork`].
+    pub(crate) makes_threads: AtomicBool,
     /// Word that changes when the reclaim thread is wanted.
     pub(crate) kicks: Word,
     /// Whether the reclaim thread sleeps, so that kicking it costs nothing while it works.
@@ -138,6 +140,7 @@ impl<M: Memory> Driver<M> {
             waiters: AtomicU32::new(0),
             waiters_for_any: AtomicU32::new(0),
             housekeeping: Ranked::new(Rank::Housekeeping, ()),
+            makes_threads: AtomicBool::new(false),
             kicks: Word::new(0),
             resting: AtomicBool::new(false),
             looks_ahead: AtomicU32::new(0),

@@ -5,7 +5,9 @@
 //!
 //! 1. *before*: nothing may be half done. The forking thread takes the housekeeping lock, waits until all threads that
 //!    work on memory have left the gate and closes it, and takes the core lock. Then no command is out, and no other
-//!    thread holds a lock. The pages that the child touches before it is set up are resident.
+//!    thread holds a lock. The pages that the child touches before it is set up are resident. A thread of ours that is
+//!    just being made is waited for, but not for ever: it may need the program's allocator, whose lock the forking
+//!    thread may hold.
 //! 2. *in the parent*: the locks are released. Pages that are now shared with the child cannot be moved until they are
 //!    written; the backend unshares them when it takes them out.
 //! 3. *in the child*: it gets a new descriptor, the ranges registered with it, new service threads, and a store that
@@ -27,9 +29,14 @@ use crate::state::queue::AtRest;
 use millpond_core::{Core, PageCount, PageIndex, PageRange, PageState};
 use millpond_mmu::{Uffd, report};
 use millpond_sync::atomic::Ordering;
-use millpond_sync::{Held, LocksOf};
+use millpond_sync::time::Instant;
+use millpond_sync::{Held, LocksOf, thread};
 use rustix::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// The longest time that threads which are being made are waited for: a thousand times what one takes.
+const MAKING: Duration = Duration::from_millis(100);
 
 /// Nothing is under way, and nothing begins, while the value lives.
 pub struct Still<'a, M: Memory = Uffd> {
@@ -99,7 +106,7 @@ impl<M: Memory> Driver<M> {
     /// anything. For threads with signals blocked.
     pub fn hold_still(&self, resident: &[PageRange]) -> Still<'_, M> {
         self.wait_for_jobs();
-        let housekeeping = self.housekeeping.lock();
+        let housekeeping = self.lock_between_threads();
         // A page that cannot be brought in is not in a region, or lost: touching it in the child fails as it would
         // here. It does not keep other pages from being brought in.
         let mut hopeless = Vec::new();
@@ -123,6 +130,21 @@ impl<M: Memory> Driver<M> {
             frees,
             _gate: gate,
             _housekeeping: housekeeping,
+        }
+    }
+
+    /// Takes the reclaim thread's lock when that makes no thread, or has been about it for so long that it must be
+    /// waiting for a lock of the program's.
+    fn lock_between_threads(&self) -> Held<'_, ()> {
+        let begun = Instant::now();
+        loop {
+            let housekeeping = self.housekeeping.lock();
+            let makes_threads = self.makes_threads.load(Ordering::SeqCst);
+            if !makes_threads || begun.elapsed() >= MAKING {
+                return housekeeping;
+            }
+            drop(housekeeping);
+            thread::sleep(Duration::from_micros(50));
         }
     }
 

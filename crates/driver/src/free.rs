@@ -369,6 +369,7 @@ impl Driver {
             let ready = Arc::new(Barrier::new(2));
             let thread_ready = Arc::clone(&ready);
             let started = self.start_worker(move |driver| {
+                thread_ready.wait();
                 driver.isolate();
                 thread_ready.wait();
                 driver.work();
@@ -378,6 +379,9 @@ impl Driver {
                 Err(error) if threads.is_empty() => return Err(error),
                 Err(_) => break,
             }
+            // A fork comes before the thread changes its descriptor table, or after it.
+            let _still = self.housekeeping.lock();
+            ready.wait();
             ready.wait();
         }
         let mut queue = self.freer.lock();

@@ -1,7 +1,9 @@
 //! The background thread: it reclaims ahead of need, and does the checks that come at every tick.
 //!
 //! The thread sleeps on a futex word until a fault finds less than the low mark available, or a tick has passed. It
-//! holds the housekeeping lock while it works, so that a fork finds it between two pieces of work.
+//! holds the housekeeping lock while it works, so that a fork finds it between two pieces of work. It lets the lock go
+//! while it makes threads: the C library takes memory for a new thread from the program's allocator, and a thread that
+//! forks may hold the allocator's lock while it waits for ours.
 
 use crate::ahead;
 use crate::driver::Driver;
@@ -80,6 +82,8 @@ impl Driver {
         let driver = Arc::clone(self);
         let ready = Arc::new(Barrier::new(2));
         let thread_ready = Arc::clone(&ready);
+        // In a child the parent's thread may have been about it.
+        self.makes_threads.store(false, Ordering::SeqCst);
         self.note_store_cost(refault_cost);
         // The table is made here, so that a manager has taken all its memory when it is built.
         let refault_cost = RefaultCost::new(refault_cost, self.delivery);
@@ -109,7 +113,7 @@ impl Driver {
             self.resting.store(true, Ordering::SeqCst);
             self.rest(seen, fruitless);
             self.resting.store(false, Ordering::SeqCst);
-            let _working = self.housekeeping.lock();
+            let working = self.housekeeping.lock();
             // A stream wakes the thread by a kick; by itself the thread would go on when something else has followed
             // the stream.
             let asked = self.kicks.load() != seen;
@@ -123,13 +127,13 @@ impl Driver {
                 });
             }
             self.make_ahead();
-            if last_tick.elapsed() >= TICK {
+            let is_tick = last_tick.elapsed() >= TICK;
+            if is_tick {
                 last_tick = Instant::now();
                 reclaim_cpu.leave(&self.traces);
                 self.share_with_store(&mut store_share);
                 self.for_a_while(|store| store.move_away());
                 self.tick();
-                self.start_others(&mut unmade);
                 let measured = refault_cost.measure(&self.latency);
                 if let Some(sixteenths) = measured.store {
                     self.note_store_cost(sixteenths);
@@ -147,6 +151,10 @@ impl Driver {
             // The processor that faults come from has better things to do.
             let go_away = || reclaim_cpu.leave(&self.traces);
             self.recompress(&mut pace, began, seen, go_away);
+            drop(working);
+            if is_tick {
+                self.start_others(&mut unmade);
+            }
         }
     }
 
@@ -157,7 +165,9 @@ impl Driver {
             return;
         }
         unmade.tries -= 1;
+        self.makes_threads.store(true, Ordering::SeqCst);
         let made = self.start_unmade(unmade);
+        self.makes_threads.store(false, Ordering::SeqCst);
         match made {
             Ok(()) => unmade.tries = 0,
             Err(error) if unmade.tries == 0 => report::line(format_args!(

@@ -61,3 +61,8 @@ fn children_that_fork_did_not_make_have_their_memory() {
 fn handlers_that_were_registered_before_any_constructor_touch_memory() {
     is_right("fork_handlers_before_ours", &[]);
 }
+
+#[test]
+fn a_fork_that_holds_the_allocators_lock_does_not_wait_for_a_thread_that_needs_it() {
+    is_right("fork_handlers_before_ours", &["slow"]);
+}

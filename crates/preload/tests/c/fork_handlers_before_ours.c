@@ -3,7 +3,10 @@
  * them. There they touched managed memory while the forking thread held all locks that serve it. In this program, too,
  * `malloc` registers the handlers when it is first called, and memory is short. The allocator's lock is held over the
  * fork, as rustc's is: a thread of the library in the child formerly asked for memory through the C library, and waited
- * for the program's handler. */
+ * for the program's handler.
+ *
+ * With an argument the allocator's lock is held for so long before the first fork that a thread of the library's which
+ * makes others, at its first tick, waits for it. The fork formerly waited for that thread. */
 #include "check.h"
 #include <pthread.h>
 #include <sys/wait.h>
@@ -20,6 +23,7 @@ static void touch_all(size_t *count) {
     ++*count;
 }
 
+static int is_slow;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void prepare(void) {
@@ -30,6 +34,8 @@ static void prepare(void) {
     CHECK(munmap(more, MIB) == 0);
     free(malloc(100000));
     pthread_mutex_lock(&lock);
+    if (is_slow && calls[0] == 1)
+        usleep(500000);
 }
 
 static void in_parent(void) {
@@ -74,7 +80,9 @@ void *realloc(void *at, size_t len) {
     return to;
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    (void)argv;
+    is_slow = argc > 1;
     free(malloc(1));
     memory = map(LEN);
     for (int round = 0; round < 5; round++) {

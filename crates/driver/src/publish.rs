@@ -39,7 +39,7 @@ impl Publisher {
     /// # Errors
     /// There can be no board, or no further slot on it.
     pub fn new(name: &str) -> Result<Self, BoardError> {
-        MADE.call(|| {
+        MADE.try_call(|| {
             let made = Board::create(name)?;
             OWN.get_or_init(|| Box::new(made));
             Ok(())

@@ -18,7 +18,6 @@
 //! [`Space`](crate::space::Space) of a whole program is set up again in its children, and needs none of this.
 
 use millpond_sync::{ForkOnce, Rank};
-use std::convert::Infallible;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Number of forks between the first process and this one.
@@ -32,11 +31,10 @@ impl Process {
     /// The calling process.
     pub(crate) fn this() -> Self {
         static REGISTERED: ForkOnce = ForkOnce::new(Rank::OncePerProcess);
-        let Ok(()) = REGISTERED.call(|| {
+        REGISTERED.call(|| {
             // SAFETY: the handler is a function of this library, which stores a few words. Where the registration is
             // refused, for want of memory, a child is not told apart.
             unsafe { libc::pthread_atfork(None, None, Some(begin)) };
-            Ok::<(), Infallible>(())
         });
         Self(FORKS.load(Ordering::Relaxed))
     }

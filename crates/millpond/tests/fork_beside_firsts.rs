@@ -77,14 +77,14 @@ fn forks_beside_collectors() -> i32 {
                 }
             });
         }
-        let answers = (0..300).map(|_| {
+        let mut answers = (0..300).map(|_| {
             let child = forked(|| {
                 let inherited = Manager::get_default();
                 if inherited.is_some() { 0 } else { WELL }
             });
             status(child, LONG)
         });
-        let is_well = answers.into_iter().all(|answer| answer == Some(WELL));
+        let is_well = answers.all(|answer| answer == Some(WELL));
         stop.store(true, SeqCst);
         if is_well { WELL } else { 0 }
     })

@@ -23,7 +23,6 @@
 //! the watch for long waits names the fault instead. The library of `run` has an allocator to itself, which a
 //! panicking thread does not wait for (`preload/src/internal_alloc.rs`).
 
-use core::convert::Infallible;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::SeqCst};
 use millpond_sync::{ForkOnce, Rank};
 use std::panic::PanicHookInfo;
@@ -136,7 +135,7 @@ pub fn hook() {
     if std::thread::panicking() {
         return;
     }
-    let Ok(()) = HOOKED.call(|| {
+    HOOKED.call(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             let me = me();
@@ -145,7 +144,6 @@ pub fn hook() {
             }
             before(info);
         }));
-        Ok::<(), Infallible>(())
     });
 }
 

@@ -13,6 +13,7 @@
 
 use crate::{Held, Rank, Ranked};
 use once_cell::race::OnceBox;
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 /// A lock of which each process has its own, with a value that begins anew. A child leaves that of its parent as it is,
@@ -85,14 +86,22 @@ impl ForkOnce {
         }
     }
 
-    /// Whether the work is done.
-    pub fn is_done(&self) -> bool {
-        self.is_done.load(SeqCst)
-    }
-
     /// Says that the work is done, by somebody else or by a thread that is alone.
     pub fn set_done(&self) {
         self.is_done.store(true, SeqCst);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_done.load(SeqCst)
+    }
+
+    /// Does `work`, unless that is done.
+    pub fn call(&self, work: impl FnOnce()) {
+        let Ok(()) = self.try_call(|| {
+            work();
+            Ok::<(), Infallible>(())
+        });
     }
 
     /// Does `work`, unless that is done. After an error it is not.
@@ -105,16 +114,16 @@ impl ForkOnce {
     ///
     /// static READY: ForkOnce = ForkOnce::new(Rank::OncePerProcess);
     ///
-    /// assert_eq!(READY.call(|| Err("not yet")), Err("not yet"));
-    /// assert_eq!(READY.call(|| Ok::<(), &str>(())), Ok(()));
-    /// assert_eq!(READY.call(|| Err("never asked")), Ok(()));
+    /// assert_eq!(READY.try_call(|| Err("not yet")), Err("not yet"));
+    /// assert_eq!(READY.try_call(|| Ok::<(), &str>(())), Ok(()));
+    /// assert_eq!(READY.try_call(|| Err("never asked")), Ok(()));
     /// ```
-    pub fn call<E>(&self, work: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
-        if self.is_done() {
+    pub fn try_call<E>(&self, work: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        if self.is_done.load(SeqCst) {
             return Ok(());
         }
         let _turn = self.turn.lock();
-        if self.is_done() {
+        if self.is_done.load(SeqCst) {
             return Ok(());
         }
         work()?;

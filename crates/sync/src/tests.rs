@@ -174,7 +174,7 @@ fn a_child_waits_for_no_thread_of_its_parents() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             *COUNT.lock() = 1;
-            let work = WORK.call(|| {
+            let work = WORK.try_call(|| {
                 let _count = COUNT.lock();
                 begun.wait();
                 middle.wait();
@@ -185,7 +185,7 @@ fn a_child_waits_for_no_thread_of_its_parents() {
         begun.wait();
         let is_well = is_true_in_a_child(|| {
             let mut works = 0;
-            let work = WORK.call(|| {
+            let work = WORK.try_call(|| {
                 works += 1;
                 Ok::<(), ()>(())
             });
@@ -195,6 +195,6 @@ fn a_child_waits_for_no_thread_of_its_parents() {
         assert!(is_well);
     });
     assert!(WORK.is_done() && *COUNT.lock() == 1);
-    let work_again = || WORK.call(|| Err("what was done is done again")).is_ok();
+    let work_again = || WORK.try_call(|| Err("what was done is done again")).is_ok();
     assert!(is_true_in_a_child(work_again));
 }

@@ -45,7 +45,7 @@ impl Chain {
 
     /// Installs the handler, unless the process has it.
     pub(super) fn install(&self, handler: Action) -> Result<(), MmuError> {
-        self.installed.call(|| self.put_first(handler))
+        self.installed.try_call(|| self.put_first(handler))
     }
 
     fn put_first(&self, handler: Action) -> Result<(), MmuError> {

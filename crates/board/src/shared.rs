@@ -4,7 +4,7 @@ use core::ffi::c_void;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::path::Path;
 
 /// The action that failed, and the kernel's error.
@@ -55,5 +55,11 @@ pub fn map(file: impl AsFd, len: usize, protection: ProtFlags) -> Result<*mut c_
             0,
         )
     };
-    start.map_err(|errno| ("map", errno))
+    let start = start.map_err(|errno| ("map", errno))?;
+    // Little of this memory is used, and the first touch decides for all processes: each of them declines huge pages,
+    // which `shmem_enabled` may give to all shared memory.
+    // SAFETY: the advice changes which page sizes the kernel picks, not contents. A kernel that is built without huge
+    // pages answers EINVAL, and needs no advice.
+    let _ = unsafe { rustix::mm::madvise(start, len, Advice::LinuxNoHugepage) };
+    Ok(start)
 }

@@ -314,6 +314,7 @@ impl ManagerBuilder {
             ConfigError::BadArena { .. } => BuildError::BadAddressSpace { bytes: space },
             _ => BuildError::BudgetTooSmall { ram },
         })?;
+        core.each_table(&mut millpond_mmu::decline_huge_pages);
         if self.charge != Charge::Process {
             core.fill_tables();
         }

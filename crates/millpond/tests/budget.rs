@@ -105,3 +105,49 @@ fn tables_that_grow_with_a_quick_fill_come_off_the_budget() {
     let peak = manager.stats().peak_bytes;
     assert!(peak <= ram + (512 << 10), "{} bytes too many", peak - ram);
 }
+
+/// The addresses of private memory without a name, 2 MiB or more, that may be backed by huge pages by the machine's
+/// setting alone, as its owner has neither asked for them nor declined them. The stack of a thread (it lies behind a
+/// closed page) is no table, and its huge pages are declined by newer kernels.
+fn left_to_the_machine() -> Vec<String> {
+    let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let (mut found, mut mapping, mut before) = (Vec::new(), "", "");
+    for line in smaps.lines() {
+        if !line.starts_with(|first: char| first.is_ascii_uppercase()) {
+            (before, mapping) = (mapping, line);
+        }
+        let Some(flags) = line.strip_prefix("VmFlags:") else {
+            continue;
+        };
+        let words: Vec<&str> = mapping.split_whitespace().collect();
+        let (start, end) = words[0].split_once('-').unwrap();
+        let at = |text| usize::from_str_radix(text, 16).unwrap();
+        let is_stack = before.contains(&format!("-{start} ---p"));
+        let is_memory = words[1] == "rw-p" && words.len() == 5;
+        let is_said = flags.split(' ').any(|flag| flag == "nh" || flag == "hg");
+        if is_memory && at(end) - at(start) >= 2 * MIB && !is_stack && !is_said {
+            found.push(words[0].to_owned());
+        }
+    }
+    found
+}
+
+/// Covers machines on which `transparent_hugepage/enabled` is *always*: tables that the budget counted by pages became
+/// huge pages where they were touched. What the mappings say about themselves is looked at, so any machine will do.
+#[test]
+fn no_table_is_left_to_the_machines_setting_for_huge_pages() {
+    if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+        return println!("skipped: the kernel has no transparent huge pages");
+    }
+    let before = left_to_the_machine();
+    let manager = millpond::Manager::builder()
+        .store(StoreKind::compressed_ram())
+        .ram(32 << 20)
+        .build()
+        .unwrap();
+    let mut region = manager.region(96 * MIB).unwrap();
+    region.as_mut_slice().fill(7);
+    let after = left_to_the_machine();
+    let new: Vec<_> = after.iter().filter(|at| !before.contains(at)).collect();
+    assert!(new.is_empty(), "{new:?}");
+}

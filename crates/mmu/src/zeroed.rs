@@ -2,6 +2,8 @@
 
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 
+use crate::small_pages::decline_huge_pages;
+
 /// Makes a table whose bytes are all zero. The allocator takes a long one from the kernel, which gives pages to the
 /// parts that are written.
 ///
@@ -16,6 +18,7 @@ pub(crate) unsafe fn zeroed<T>(len: usize) -> Box<[T]> {
         if raw.is_null() {
             handle_alloc_error(layout);
         }
+        decline_huge_pages(raw.addr()..raw.addr() + layout.size());
         Box::from_raw(core::ptr::slice_from_raw_parts_mut(raw, len))
     }
 }

@@ -86,9 +86,6 @@ unsafe impl dlmalloc::Allocator for Range {
 fn reserve() -> bool {
     for len in RANGE_LENS {
         if let Ok(base) = raw::map_anonymous(len) {
-            // SAFETY: this is advice about our own new mapping. Huge pages would make a small program look like a big
-            // one.
-            let _ = unsafe { raw::madvise(base, len, libc::MADV_NOHUGEPAGE) };
             // SAFETY: this is advice about our own new mapping. A core dump has the parts of the range that were
             // handed out.
             let _ = unsafe { raw::madvise(base, len, libc::MADV_DONTDUMP) };

@@ -65,6 +65,22 @@ fn process_madvise_answers_as_the_kernel_does() {
     prints_the_same("process_advise_table", &[]);
 }
 
+/// Covers machines on which `transparent_hugepage/enabled` is *always*: sparse tables of the library's became huge pages
+/// where they were touched, so that a budget of 30 MiB had 45 resident. What a mapping says about itself is looked at, so
+/// the test needs no such machine; `.ci/huge-pages` sets one up.
+#[test]
+fn the_library_never_leaves_huge_pages_to_the_machine() {
+    if !is_possible() {
+        return;
+    }
+    if !Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+        return println!("skipped: the kernel has no transparent huge pages");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("huge_pages", directory.path(), &[]);
+    assert_eq!(printed(preloaded(&program)), "looked at all mappings: 7\n");
+}
+
 /// Checks memory that the allocator gave back, and the report's figures about it.
 #[test]
 fn freed_memory_is_kept_until_it_is_wanted() {

@@ -41,6 +41,7 @@ use crate::addr::{LEAF_PAGES, Order, PageIndex, PageRange};
 use crate::limits::PASSING_RUN;
 use crate::tables::sparse::{Sparse, Word};
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 
 /// The orders that a region's folios may have.
@@ -228,6 +229,11 @@ pub(crate) struct Trends(Sparse<Trend>);
 impl Trends {
     pub(crate) fn new(leaves: u32) -> Self {
         Self(Sparse::new(leaves as usize))
+    }
+
+    /// Calls `each` with the addresses of each long table.
+    pub(crate) fn each_table(&self, each: &mut dyn FnMut(Range<usize>)) {
+        self.0.each_table(each);
     }
 
     fn of(&self, leaf: u32) -> Trend {

@@ -20,9 +20,11 @@
 //! the only event that changes it. That is the whole concurrency protocol between two commands about the same
 //! memory; there is no other lock on a page.
 
+use super::extent::extent;
 use crate::addr::{Frame, Order};
 use crate::event::{Reclaimer, SlotPart};
 use crate::ids::{EntryId, FoldId, FolioId, GroupId, Kind, ListName, NodeId, SlotId};
+use std::ops::Range;
 
 /// The state of a folio, which says what may be done with it; see the [module](self).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -322,6 +324,11 @@ impl Folios {
             first_free: NO_FOLIO,
             in_use: 0,
         }
+    }
+
+    /// Calls `each` with the addresses of each long table.
+    pub(crate) fn each_table(&self, each: &mut dyn FnMut(Range<usize>)) {
+        each(extent(&self.records));
     }
 
     /// Whether `n` more records can be had.

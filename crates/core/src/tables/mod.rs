@@ -1,5 +1,6 @@
 //! The tables of the state, which decide nothing.
 
+pub(crate) mod extent;
 pub mod fold;
 pub mod folio;
 pub(crate) mod frames;

@@ -7,9 +7,11 @@
 //! addresses of a whole program are one region of a terabyte and more, and its part of the array would be megabytes
 //! of memory with one value in every entry.
 
+use super::extent::extent;
 use crate::addr::{LEAF_PAGES, PageCount, PageIndex, PageRange};
 use crate::ids::{GroupId, Kind, NodeId, RegionId};
 use crate::policy::order::{Habit, OrderPolicy};
+use std::ops::Range;
 
 const PLACE_BITS: u32 = 20;
 /// The value of a leaf without a region. Seats are numbered from one in the table of leaves, so that leaves without a
@@ -72,6 +74,11 @@ impl Regions {
             wide: Vec::new(),
             gaps: vec![(0, leaves)],
         }
+    }
+
+    /// Calls `each` with the addresses of each long table.
+    pub(crate) fn each_table(&self, each: &mut dyn FnMut(Range<usize>)) {
+        each(extent(&self.leaves));
     }
 
     /// Hands out `pages` pages. Returns `None` when no gap is long enough.

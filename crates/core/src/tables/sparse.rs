@@ -6,7 +6,9 @@
 //! default values and all. Three such tables took 850 KB of a program that had 27 MB to live in.) So every type that
 //! is kept here says how it is turned into a word, and zero is its default.
 
+use super::extent::extent;
 use std::marker::PhantomData;
+use std::ops::Range;
 
 /// A value that fits into a word. Its default is zero.
 pub(crate) trait Word: Copy + Default {
@@ -35,6 +37,12 @@ impl<T: Word> Sparse<T> {
             pages: 0,
             of: PhantomData,
         }
+    }
+
+    /// Calls `each` with the addresses of each long table.
+    pub(crate) fn each_table(&self, each: &mut dyn FnMut(Range<usize>)) {
+        each(extent(&self.words));
+        each(extent(&self.written));
     }
 
     /// The entry `at`, or the default beyond the end.

@@ -18,8 +18,10 @@
 //! A slot whose `live` reaches zero is released: the store is told, and only its answer makes the number available
 //! again. Without that, a release still on its way could destroy bytes that were just saved under the same number.
 
+use super::extent::extent;
 use crate::addr::Order;
 use crate::ids::SlotId;
+use std::ops::Range;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SlotState {
@@ -64,6 +66,11 @@ impl Slots {
             in_use: 0,
             pages: 0,
         }
+    }
+
+    /// Calls `each` with the addresses of each long table.
+    pub(crate) fn each_table(&self, each: &mut dyn FnMut(Range<usize>)) {
+        each(extent(&self.slots));
     }
 
     /// Reserves a number to save a folio of `order` under.

@@ -12,6 +12,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
 use crate::error::MmuError;
 use crate::reservation::HUGE;
+use crate::small_pages::decline_huge_pages;
 
 /// Bytes that are mapped from the start.
 const FIRST: usize = 64 << 10;
@@ -40,8 +41,10 @@ impl Zeros {
                 MapFlags::PRIVATE,
             )
         };
+        let addr = at.map_err(fail)? as usize;
+        decline_huge_pages(addr..addr + HUGE);
         let zeros = Self {
-            addr: at.map_err(fail)? as usize,
+            addr,
             mapped: AtomicUsize::new(0),
         };
         zeros.map(FIRST);

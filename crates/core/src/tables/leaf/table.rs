@@ -4,6 +4,7 @@ use super::packing::{EMPTY, Entry, KIND_MASK, Packing, SHADOW, ZERO};
 use super::past::{Past, PastList};
 use crate::addr::{LEAF_PAGES, PAGE_SHIFT, PageCount, PageIndex, PageRange};
 use crate::ids::{EntryId, SlotId};
+use crate::tables::extent::extent;
 use std::ops::Range;
 
 /// Most bytes of a directory (of 256 GiB) that is counted as touched as a whole.
@@ -49,6 +50,16 @@ impl LeafTable {
             free: Vec::with_capacity(leaves),
             fresh: 0,
         }
+    }
+
+    /// Calls `each` with the addresses of each long table.
+    pub(crate) fn each_table(&self, each: &mut dyn FnMut(Range<usize>)) {
+        each(extent(&self.directory));
+        each(extent(&self.entries));
+        each(extent(&self.used));
+        each(extent(&self.past));
+        each(extent(&self.serves));
+        each(extent(&self.free));
     }
 
     /// How many bits a shadow may have.

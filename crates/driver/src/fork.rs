@@ -265,7 +265,7 @@ impl Driver {
         let mut torn = None;
         let arena = PageRange::new(PageIndex(0), core.arena());
         for ours in arena.without(foreign) {
-            self.mmu.present_pages(ours, &mut |range| {
+            self.mmu.present_pages_of_sparse(ours, &mut |range| {
                 let strange = |&page: &PageIndex| !is_mapped(core.page_state(page));
                 torn = torn.or_else(|| range.pages().find(strange));
             });

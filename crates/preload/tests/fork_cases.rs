@@ -52,6 +52,20 @@ fn children_one_after_the_other_are_not_too_many() {
     is_right("fork_in_a_loop", &[]);
 }
 
+/// Covers kernels without `PAGEMAP_SCAN` (before Linux 6.7: Debian 11 and 12), where each child read the page map of the
+/// whole space, entry by entry, before it went on: ten seconds a fork.
+#[test]
+fn a_fork_is_quick_where_the_kernel_cannot_scan_page_maps() {
+    if !is_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("fork_in_a_loop", directory.path(), &[]);
+    let mut command = preloaded(&program);
+    command.env("MILLPOND_MASK", "scan");
+    assert_eq!(printed(command), "");
+}
+
 #[test]
 fn children_that_fork_did_not_make_have_their_memory() {
     is_right("cloned_children", &[]);

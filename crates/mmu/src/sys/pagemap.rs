@@ -84,6 +84,30 @@ pub(crate) fn runs(
     }
 }
 
+/// [`runs`] without `PAGEMAP_SCAN`, for a long range of which little is there: entries are read only where
+/// `mincore` has found something in memory. An entry takes eight bytes also where there are no page tables, and reading
+/// those of a terabyte takes seconds; `mincore` answers for 16 MiB in a microsecond. (Where all pages of 16 MiB are swapped
+/// out by the kernel, they are passed over.)
+pub(crate) fn runs_of_sparse(
+    pagemap: BorrowedFd<'_>,
+    start: usize,
+    end: usize,
+    visit: &mut dyn FnMut(usize, usize),
+) -> Result<(), Errno> {
+    const PAGES: usize = 4096;
+    let mut seen = [0u8; PAGES];
+    for from in (start..end).step_by(PAGES * PAGE_SIZE) {
+        let to = end.min(from + PAGES * PAGE_SIZE);
+        let seen = &mut seen[..(to - from) / PAGE_SIZE];
+        // A range with holes is not answered for.
+        let is_empty = resident(from, seen).is_ok() && seen.iter().all(|page| page & 1 == 0);
+        if !is_empty {
+            read_entries(pagemap, from, to, visit)?;
+        }
+    }
+    Ok(())
+}
+
 /// Sets bit 0 of each byte whose page from `start` on is in memory, and not swapped out. For a leaf that takes 2 µs
 /// however its pages lie, where [`runs`] takes 5 for 256 single ones.
 pub(crate) fn resident(start: usize, pages: &mut [u8]) -> Result<(), Errno> {
@@ -240,6 +264,9 @@ mod tests {
                 .iter()
                 .any(|&(a, b)| a <= start + PAGE_SIZE && b >= start + 4 * PAGE_SIZE)
         );
+        let mut sparse = Vec::new();
+        runs_of_sparse(map_fd(&map), start, end, &mut |a, b| sparse.push((a, b))).unwrap();
+        assert_eq!(by_entries, sparse);
         if !has_scan(map_fd(&map)) {
             eprintln!("skipped: PAGEMAP_SCAN is missing (Linux 6.7)");
             return;

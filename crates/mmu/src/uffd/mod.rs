@@ -72,6 +72,10 @@ use open::{
 use parts::Parts;
 use zeros::Zeros;
 
+/// A way to find which pages of `start..end` are there, run by run.
+type Runs =
+    fn(BorrowedFd<'_>, usize, usize, &mut dyn FnMut(usize, usize)) -> Result<(), rustix::io::Errno>;
+
 /// The method by which pages are captured on their way out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum TakeOutMethod {
@@ -333,9 +337,25 @@ impl Uffd {
     /// Calls `visit` for each run of pages in the range that are mapped now (or that the kernel has swapped out),
     /// lowest first. Neighbouring runs may come as several.
     pub fn present_pages(&self, range: PageRange, visit: &mut dyn FnMut(PageRange)) {
+        self.look_for_pages(range, pagemap::runs, visit);
+    }
+
+    /// [`present_pages`](Self::present_pages) for a long range of which the program uses little. Where the kernel has no
+    /// `PAGEMAP_SCAN` (Linux 6.7) it looks only at leaves of which the program may use something: no thread can have
+    /// touched another.
+    pub fn present_pages_of_sparse(&self, range: PageRange, visit: &mut dyn FnMut(PageRange)) {
+        if pagemap::has_scan(self.pagemap()) {
+            return self.present_pages(range, visit);
+        }
+        for leaves in self.reach.open_leaves(range) {
+            self.look_for_pages(leaves, pagemap::runs_of_sparse, visit);
+        }
+    }
+
+    fn look_for_pages(&self, range: PageRange, runs: Runs, visit: &mut dyn FnMut(PageRange)) {
         let (start, end) = (self.at(range.start), self.at(range.end()));
         let page = |addr: usize| PageIndex(((addr - self.arena.base()) >> PAGE_SHIFT) as u32);
-        let result = pagemap::runs(self.pagemap(), start, end, &mut |from, to| {
+        let result = runs(self.pagemap(), start, end, &mut |from, to| {
             visit(PageRange::new(
                 page(from),
                 PageCount(((to - from) >> PAGE_SHIFT) as u32),

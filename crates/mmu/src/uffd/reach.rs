@@ -150,6 +150,18 @@ impl Reach {
         PageRange::new(leaf.plus(at - below), PageCount(below + above))
     }
 
+    /// The runs of leaves in `range` of which something may be used, each as far as it lies in the range.
+    pub(super) fn open_leaves(&self, range: PageRange) -> impl Iterator<Item = PageRange> {
+        let is_open = |start: &PageIndex| self.leaf(*start).load(Ordering::Acquire) != CLOSED;
+        let mut starts = range.leaf_starts();
+        std::iter::from_fn(move || {
+            let first = starts.find(is_open)?;
+            let rest = starts.by_ref().take_while(is_open).count() as u32;
+            let run = PageRange::new(first, PageCount((1 + rest) * LEAF_PAGES));
+            Some(run.common(range))
+        })
+    }
+
     fn is_usable(&self, page: PageIndex) -> bool {
         match self.leaf(page).load(Ordering::Acquire) {
             MIXED => {
@@ -234,6 +246,20 @@ mod tests {
             for page in pages {
                 prop_assert_eq!(reach.around(PageIndex(page)), expected(&open, page));
             }
+            // Runs of leaves are apart, and have every page that may be used, and no leaf without one.
+            let all = run(3, PAGES - 3);
+            let mut seen = vec![false; PAGES as usize];
+            let mut last = PageIndex(0);
+            for leaves in reach.open_leaves(all) {
+                prop_assert!(last.0 == 0 || leaves.start > last);
+                last = leaves.end();
+                seen[leaves.start.0 as usize..last.0 as usize].fill(true);
+                for leaf in leaves.leaf_starts() {
+                    let pages = PageRange::block(leaf, Order::MAX).pages();
+                    prop_assert!(pages.into_iter().any(|page| open[page.0 as usize]));
+                }
+            }
+            prop_assert!((3..PAGES as usize).all(|page| seen[page] || !open[page]));
         }
     }
 }

@@ -188,8 +188,19 @@ pub(crate) fn open_statm() -> Option<OwnedFd> {
         .map(out_of_the_way)
 }
 
-pub(crate) fn headroom(ram: u64) -> u64 {
-    (ram / HEADROOM).max(LEAST_HEADROOM)
+impl Charge {
+    /// Pages of a budget of `ram` pages that are kept free for what is in flight.
+    ///
+    /// Where the budget covers the store, a batch that leaves is there twice, as frames and as compressed data, until its
+    /// frames are given back: a library with 16 MiB once had 1.1 too many, and one with 128 had 3.3. A small budget keeps
+    /// less free, as its batches are smaller.
+    pub(crate) fn headroom(self, ram: u64) -> u64 {
+        match self {
+            Self::Process => (ram / HEADROOM).max(LEAST_HEADROOM),
+            Self::FramesAndStore => (ram / HEADROOM).max(LEAST_HEADROOM.min(ram / 16)),
+            Self::Frames => 0,
+        }
+    }
 }
 
 #[cfg(test)]

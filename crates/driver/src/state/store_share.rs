@@ -38,6 +38,7 @@
 //! data beyond the last decision is still on its way to the file (`store/src/spill.rs`). A larger share is only tried
 //! when the present one is full: data that does not compress is in the file whatever the share is.
 
+use crate::state::governor::FLOOR;
 use millpond_core::policy::curve::{self, SIZES};
 use millpond_core::{PAGE_SIZE, PageCount, Tier, Tiers};
 use millpond_mmu::Delivery;
@@ -80,6 +81,17 @@ enum Way {
 struct Seen {
     tiers: Tiers,
     refaults_at: [u64; SIZES],
+}
+
+/// How many pages compressed data may take, of `share` that it should have and `left` that there are: the frames, which
+/// have `frames` now, keep their least. A store gives nothing back before it has an eighth more than it may have
+/// (`store/src/arena/mod.rs`); so where the frames are down to their least, it may have that much less.
+pub fn beside_frames(share: u64, left: u64, frames: u32) -> u64 {
+    let share = share.min(left.saturating_sub(FLOOR));
+    match u64::from(frames) <= FLOOR {
+        true => share * 8 / 9,
+        false => share,
+    }
 }
 
 /// The share of compressed RAM, and what it is decided by. See the [module](self).
@@ -237,6 +249,18 @@ mod tests {
     use super::*;
 
     const PAGE: u64 = PAGE_SIZE as u64;
+
+    /// Covers a budget of 16 MiB of which compressed data was allowed 15, while frames never have less than 2.
+    #[test]
+    fn compressed_data_leaves_the_frames_their_least() {
+        assert_eq!(beside_frames(960, 4096, 3000), 960, "as it was");
+        assert_eq!(beside_frames(3840, 4096, 600), 4096 - FLOOR);
+        // An eighth more is not given back, and still leaves the frames their least.
+        let most = beside_frames(3840, 4096, FLOOR as u32);
+        assert!(most + most / 8 <= 4096 - FLOOR && most > 3000, "{most}");
+        assert_eq!(beside_frames(400, 500, FLOOR as u32), 0);
+    }
+
     /// Pages that frames and compressed RAM have together.
     const BUDGET: u64 = 35_000;
 

@@ -34,7 +34,7 @@ pub enum Missing {
         /// The kernel's answer.
         found: String,
         /// The remedy on this machine.
-        grant: &'static str,
+        grant: String,
     },
     /// There is no way to take a page out atomically.
     #[error(
@@ -180,10 +180,15 @@ fn enough(found: &Capabilities, delivery: DeliveryChoice) -> Result<(), Missing>
         return Ok(());
     }
     if !by_handler && !direct {
-        let asked = found.list.iter().find(|one| one.name == "userfaultfd");
+        let find = |name| found.list.iter().find(|one| one.name == name);
+        let (asked, closed) = (find("userfaultfd"), find(PROTECTIONS));
+        // Protections would do as well, except for a handler.
+        let closed = closed.filter(|one| !one.present && delivery != DeliveryChoice::Handler);
+        let grants = [asked, closed].map(|one| one.and_then(|one| one.grant));
+        let grants: Vec<&str> = grants.into_iter().flatten().collect();
         return Err(Missing::Userfaultfd {
             found: asked.map_or_else(String::new, |one| one.detail.clone()),
-            grant: asked.and_then(|one| one.grant).unwrap_or_default(),
+            grant: grants.join("; or "),
         });
     }
     if found.has("UFFDIO_MOVE") || found.has("write protection") {

@@ -90,7 +90,7 @@ fn mask_out(list: &mut [Capability], mask: Mask) {
         if is_masked {
             one.present = false;
             one.detail = "masked by MILLPOND_MASK".into();
-            one.grant = None;
+            one.grant = Some("take it out of MILLPOND_MASK");
         }
     }
 }
@@ -152,7 +152,8 @@ fn protections() -> Capability {
             Some(errno) => format!("writes to memory without access: {errno}"),
         },
         cost_if_missing: "nothing works where userfaultfd is refused",
-        grant: refused.map(|_| "start the kernel without proc_mem.force_override, and mount /proc"),
+        grant: refused
+            .map(|_| "start the kernel with proc_mem.force_override=always, and mount /proc"),
     }
 }
 

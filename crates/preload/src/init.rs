@@ -18,9 +18,10 @@ use std::path::{Path, PathBuf};
 /// Length of the address space to manage. Addresses cost nothing until used. With the addresses that lie behind them
 /// they are few enough for 29 bits of a page's entry.
 const SPACE: usize = 1792 << 30;
-/// Length of the space where the machine has too little memory for the longer one's tables, or there is a limit on
-/// addresses.
+/// The most of the space where tables count as data that is limited.
 const SHORT_SPACE: usize = 256 << 30;
+/// Bytes of the space for each byte of its tables (44 for a page), rounded down.
+const TABLE_SHARE: usize = 80;
 /// The shortest space that makes sense.
 const MIN_SPACE: usize = 64 << 20;
 /// The addresses at which the space may begin. They are low, so that it covers the addresses that programs ask for by
@@ -159,7 +160,8 @@ fn program_name() -> String {
 /// The length of the space: as many addresses as a limit on them allows, leaving half to everything else, because the
 /// space reserves up to a quarter more for itself. Its tables are a hundredth of it. The kernel gives a table on
 /// credit as long as it is no longer than the machine's memory; where it gives none, or counts it as data that is
-/// limited, the space is shorter.
+/// limited, the space is shorter. Where it promises no more than there is, the tables may take a half of what it still
+/// promises: a machine of 1.5 GiB once had no room for those of 256 GiB, and nothing could be run.
 fn space_len() -> usize {
     use rustix::process::{Resource, getrlimit};
     let limit = getrlimit(Resource::As).current;
@@ -170,10 +172,25 @@ fn space_len() -> usize {
     let ram = (machine.totalram as usize).saturating_mul(machine.mem_unit as usize);
     let on_credit = getrlimit(Resource::Data).current.is_none() && !is_counted_strictly();
     let by_tables = match on_credit {
-        true => (ram.saturating_mul(256) & !(vma::GIGABYTE - 1)).clamp(SHORT_SPACE, SPACE),
-        false => SHORT_SPACE,
+        true => (ram.saturating_mul(256) & !(vma::GIGABYTE - 1)).clamp(MIN_SPACE, SPACE),
+        false => promised().map_or(SHORT_SPACE, |left| {
+            (left / 2 * TABLE_SHARE).clamp(MIN_SPACE, SHORT_SPACE)
+        }),
     };
     share.clamp(MIN_SPACE, by_tables) & !(vma::LEAF - 1)
+}
+
+/// The bytes that the kernel still promises, where it promises no more than there is.
+fn promised() -> Option<usize> {
+    if !is_counted_strictly() {
+        return None;
+    }
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let figure = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().strip_suffix(" kB")?.parse::<usize>().ok()
+    };
+    Some((figure("CommitLimit:")?.saturating_sub(figure("Committed_AS:")?)) << 10)
 }
 
 /// Whether the kernel promises no more memory than there is (`vm.overcommit_memory=2`).

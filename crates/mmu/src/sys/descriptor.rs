@@ -31,7 +31,7 @@ pub(crate) fn open_by(source: Source) -> Result<OwnedFd, Errno> {
             // SAFETY: a descriptor without a registered range changes nothing about memory.
             unsafe { rustix::mm::userfaultfd(flags) }
         }
-        Source::Device => by_device(open_device()?.as_fd()),
+        Source::Device => by_device(open_device()?.as_fd(), false),
     }
 }
 
@@ -41,11 +41,17 @@ pub(crate) fn open_device() -> Result<OwnedFd, Errno> {
     openat(CWD, c"/dev/userfaultfd", flags, Mode::empty())
 }
 
-/// Makes a descriptor for the calling process, whichever process opened the device.
-pub(crate) fn by_device(device: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
-    let flags = UserfaultfdFlags::CLOEXEC.bits() as usize;
+/// Makes a descriptor for the calling process, whichever process opened the device: for all faults, or for those in user
+/// mode only.
+pub(crate) fn by_device(device: BorrowedFd<'_>, user_mode_only: bool) -> Result<OwnedFd, Errno> {
+    let mode = if user_mode_only {
+        UFFD_USER_MODE_ONLY
+    } else {
+        0
+    };
+    let flags = UserfaultfdFlags::CLOEXEC.bits() | mode;
     // SAFETY: USERFAULTFD_IOC_NEW takes flags by value and makes a new descriptor.
-    unsafe { ioctl(device, New(flags)) }
+    unsafe { ioctl(device, New(flags as usize)) }
 }
 
 /// Opens a descriptor by the best way that works. If `whole` is set, faults inside system calls must be served too.

@@ -166,7 +166,15 @@ impl Uffd {
             Delivery::Handler => descriptor::open_device().ok(),
             Delivery::InThread | Delivery::Direct => None,
         });
-        let offered = supported_features(config.delivery, device.get(), config.mask);
+        let mut offered = supported_features(config.delivery, device.get(), config.mask);
+        // A filter may refuse the call, which every user may make, where the device is open to this one.
+        if config.delivery == Delivery::Direct
+            && matches!(offered, Err(MmuError::NoUserfaultfd { .. }))
+            && let Ok(opened) = descriptor::open_device()
+        {
+            device.replace(Some(opened));
+            offered = supported_features(config.delivery, device.get(), config.mask);
+        }
         let has_move = matches!(offered, Ok(has) if has & u64::from(UFFD_FEATURE_MOVE) != 0);
         if config.take_out == TakeOutMethod::Move && offered.is_ok() && !has_move {
             let way_out = "use Linux 6.8 or later, or the method Auto or Copy";

@@ -149,14 +149,15 @@ fn open_descriptor(
     delivery: Delivery,
     device: Option<BorrowedFd<'_>>,
 ) -> Result<OwnedFd, MmuError> {
-    let opened = match delivery {
+    let is_direct = delivery == Delivery::Direct;
+    let opened = match is_direct {
         // Every user may have this one, so that there is one way that is tested.
-        Delivery::Direct => descriptor::open_by(descriptor::Source::UserModeOnly),
-        _ => descriptor::open(delivery == Delivery::Handler).map(|(fd, _)| fd),
+        true => descriptor::open_by(descriptor::Source::UserModeOnly),
+        false => descriptor::open(delivery == Delivery::Handler).map(|(fd, _)| fd),
     };
     opened
         .or_else(|errno| match device {
-            Some(device) => descriptor::by_device(device),
+            Some(device) => descriptor::by_device(device, is_direct),
             None => Err(errno),
         })
         .map_err(|errno| MmuError::NoUserfaultfd {

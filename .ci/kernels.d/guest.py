@@ -31,6 +31,8 @@ USER = "nobody"
 SHOWN = 4000
 # How many times its native time a program may take under a budget.
 SLOW = 40
+# How many times that it may take if it used this share of a processor meanwhile: this machine may have little of the host.
+PATIENT, BUSY = 4, 0.1
 # A process is looked at this often, in seconds, and all of its mappings are walked every so many looks.
 LOOK, WALK = 0.1, 5
 
@@ -152,13 +154,16 @@ def run(case: dict, limit: int | None = None) -> dict:
         began = time.monotonic()
         process = start(case, group, place, (out, err))
         hung = False
-        next_look = began
+        next_look, until, before = began, began + case["within"], 0.0
         while True:
             pid, status, usage = os.wait4(process.pid, os.WNOHANG)
             now = time.monotonic()
             if pid:
                 break
-            if now > began + case["within"] and not hung:
+            if now > until and not hung and now < began + PATIENT * case["within"] and worked(group) > before + BUSY * case["within"]:
+                # It is slow, and works.
+                until, before = now + case["within"], worked(group)
+            if now > until and not hung:
                 hung = True
                 where = stacks(group)
                 for member in group.members():
@@ -187,6 +192,11 @@ def run(case: dict, limit: int | None = None) -> dict:
             result["report"] = {name: value for name, value in json.loads(reports[0].read_text()).items() if name.endswith("_bytes")}
     shutil.rmtree(place, ignore_errors=True)
     return result
+
+
+def worked(group: Group) -> float:
+    """The seconds of a processor that a group has used."""
+    return int(re.search(r"usage_usec (\d+)", group.read("cpu.stat"))[1]) / 1e6
 
 
 def stacks(group: Group) -> str:
@@ -248,14 +258,17 @@ def programs(port: Port, setting: dict, names: dict, plan: dict) -> None:
     for program in setting["programs"]:
         case = plan["programs"][program] | names
         within = case["within"]
-        port.say("begin", setting=setting["name"], program=program, way="natively", within=within)
+        port.say("begin", setting=setting["name"], program=program, way="natively", within=PATIENT * within)
         native = run(case)
+        if case.get("alone"):
+            port.say("alone", setting=setting["name"], program=program, **native)
+            continue
         port.say("native", setting=setting["name"], program=program, **native)
         size = case.get("budget") or budget(native, case.get("share", 0.5))
         # Natively the time is that of an emulator, too: what is longer than this hangs, or is of no use.
         within = case["within"] = int(max(within, SLOW * native["seconds"]))
         for way in setting["ways"][program]:
-            port.say("begin", setting=setting["name"], program=program, way=way, within=within)
+            port.say("begin", setting=setting["name"], program=program, way=way, within=PATIENT * within)
             limit = int(size * setting["limit"]) + (16 << 20) if setting.get("limit") else None
             port.say("result", setting=setting["name"], program=program, way=way, budget=size, **run(under(case, plan["ways"][way], size), limit))
 
@@ -265,7 +278,7 @@ def doctor(port: Port, setting: dict, names: dict) -> None:
     for mask in ("", "uffd"):
         case = names | {"command": [MILLPOND, "doctor", "--json"], "within": 60, "whole": True}
         case["environment"] = {"MILLPOND_MASK": mask} if mask else {}
-        port.say("doctor", setting=setting["name"], mask=mask, within=60, **run(case))
+        port.say("doctor", setting=setting["name"], mask=mask, within=PATIENT * 60, **run(case))
 
 
 def main() -> None:
@@ -289,7 +302,7 @@ def main() -> None:
                 doctor(port, setting, names)
                 programs(port, setting, names, plan)
         if "shell" in plan:
-            port.say("begin", within=plan["shell"]["within"])
+            port.say("begin", within=PATIENT * plan["shell"]["within"])
             port.say("shell", **run(plan["shell"] | {"whole": True}))
         port.say("end")
     except BaseException as why:

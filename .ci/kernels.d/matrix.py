@@ -44,8 +44,6 @@ class Setting:
     programs: list[str] = dataclasses.field(default_factory=lambda: list(PROGRAMS))
     # The ways in which the kernel's rules leave Millpond nothing but a refusal.
     refuses: tuple[str, ...] = ()
-    # Kernels before this version do not have it.
-    since: tuple[int, int] = (0, 0)
 
     def plan(self) -> dict:
         """What the guest is told."""
@@ -63,7 +61,10 @@ class Boot:
     processors: int = 2
     options: tuple[str, ...] = ()
     line: str = ""
+    # Kernels before this version do not have it.
     since: tuple[int, int] = (0, 0)
+    # Programs that are not in the list of all.
+    programs: dict[str, dict] = dataclasses.field(default_factory=dict)
 
 
 MAIN = [
@@ -118,9 +119,12 @@ BOOTS = [
     Boot("64 processors", [tuned("64 processors", programs=["sqlite3"])], processors=64, memory="3G"),
     Boot("512 MiB", [tuned("512 MiB", programs=list(PROGRAMS))], memory="512M"),
     Boot("two nodes", [tuned("two nodes")], options=NODES),
+    # Newer kernels of Debian need to be asked for it.
+    Boot("/proc/self/mem forced", [tuned("/proc/self/mem forced"), tuned("forced, by a filter", filter=True, user=True, refuses=("handler",))],
+         processors=1, line="proc_mem.force_override=always", since=(6, 12)),
     Boot("/proc/self/mem never forced", [tuned("/proc/self/mem never forced", refuses=("protections",)),
-         tuned("the same, by a filter", filter=True, refuses=("handler", "direct", "protections"))],
-         line="proc_mem.force_override=never", since=(6, 12)),
+         tuned("never forced, by a filter", filter=True, refuses=("handler", "direct", "protections"))],
+         processors=1, line="proc_mem.force_override=never", since=(6, 12)),
 ]
 # A machine of two processors and one of one.
 QUICK = [

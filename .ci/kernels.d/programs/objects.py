@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 
-SMALL, LARGE, THREADS = 6_000, 360, 3
+SMALL, LARGE, THREADS = 3_000, 400, 2
 small = [bytes([number % 251]) * 1000 for number in range(SMALL)]
 buffers = [bytearray(1 << 16) for _ in range(LARGE)]
 sums = {}

@@ -20,7 +20,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 MODULES = "virtio_pci virtio_blk virtio_console crc32c_generic ext4 lz4 lz4_compress lzo_rle zstd zram".split()
 # How long a machine may take to boot, and how much longer than announced it may be silent, in seconds.
-BOOT, GRACE = 180, 60
+BOOT, GRACE = 300, 60
 # Everything is in the root file system but what is needed to mount it.
 INIT = """#!/bin/busybox sh
 /bin/busybox --install -s /bin
@@ -111,7 +111,7 @@ class Machine:
         plan = self.place / "plan"
         text = json.dumps(self.plan).encode()
         plan.write_bytes(text + bytes(-len(text) % 4096))
-        words = ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-m", self.memory]
+        words = ["qemu-system-x86_64", "-accel", f"tcg,thread={'multi' if self.processors < 8 else 'single'}", "-cpu", "max", "-m", self.memory]
         words += ["-smp", str(self.processors), "-display", "none", "-monitor", "none", "-nodefaults", "-no-reboot"]
         words += ["-kernel", str(self.kernel.image), "-initrd", str(initramfs(self.kernel, self.place))]
         words += ["-append", f"console=ttyS0 loglevel=5 panic=-1 random.trust_cpu=on {self.line}".strip()]

@@ -30,9 +30,9 @@ USER = "nobody"
 # How many bytes of what a program printed are reported.
 SHOWN = 4000
 # How many times its native time a program may take under a budget.
-SLOW = 40
+SLOW = 25
 # How many times that it may take if it used this share of a processor meanwhile: this machine may have little of the host.
-PATIENT, BUSY = 4, 0.1
+PATIENT, BUSY = 3, 0.1
 # A process is looked at this often, in seconds, and all of its mappings are walked every so many looks.
 LOOK, WALK = 0.1, 5
 

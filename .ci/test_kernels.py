@@ -1,0 +1,57 @@
+"""The verdicts of the matrix of kernels, and what it carries of the preload's tests."""
+
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "kernels.d"))
+
+import carried  # noqa: E402
+import verdict  # noqa: E402
+
+RIGHT = {"status": 0, "seconds": 3.0, "out": "", "out_sum": "a", "err": "", "err_sum": "b", "peak": 20 << 20, "walked": 0,
+         "waited": 19 << 20, "group": 0, "left": [], "largest": "python3", "budget": 20 << 20}
+NATIVE = {"status": 0, "seconds": 1.5, "out": "", "err": "", "out_sum": "a", "err_sum": "b"}
+
+
+def judged(may_refuse=False, expects="all", native=NATIVE, **differs):
+    row = verdict.Row("6.1", "root", "python3", "direct", "")
+    return verdict.judge(row, native, RIGHT | differs, may_refuse, expects)
+
+
+class Verdicts(unittest.TestCase):
+    def test_what_prints_the_same_within_its_budget_is_right(self):
+        row = judged()
+        self.assertEqual((row.verdict, row.peak, row.slower), ("right", 1.0, 2.0))
+
+    def test_each_kind_of_wrong_is_named(self):
+        for differs, says in (
+            ({"status": 1}, "status 1"), ({"out_sum": "c"}, "prints something else"), ({"err_sum": "c"}, "complains"),
+            ({"waited": 21 << 20}, "over its budget"), ({"left": ["sh"]}, "leaves sh behind"), ({"hung": True}, "has not ended"),
+        ):
+            row = judged(**differs)
+            self.assertTrue(row.is_wrong and says in row.verdict, row.verdict)
+
+    def test_a_refusal_is_right_where_it_must_be_and_says_what_to_do(self):
+        refused = {"status": verdict.REFUSED, "err": "millpond: userfaultfd is refused: sudo sysctl vm.unprivileged_userfaultfd=1\n"}
+        self.assertEqual(judged(may_refuse=True, **refused).verdict, "refused")
+        self.assertIn("WRONG: refused", judged(**refused).verdict)
+        self.assertIn("without a way out", judged(may_refuse=True, status=verdict.REFUSED, err="millpond: no\n").verdict)
+
+    def test_a_program_that_fails_natively_says_nothing(self):
+        self.assertTrue(judged(native=NATIVE | {"status": 1}, status=1).verdict.startswith("skipped"))
+
+    def test_a_doctor_who_is_wrong_is_noticed(self):
+        said = {"": {"run works": True, "handler": True, "direct": True}}
+        rows = [verdict.Row("6.1", "root", "sort", "handler", "refused"), verdict.Row("6.1", "root", "sort", "direct", "right")]
+        self.assertEqual(len(verdict.untrue(said, rows)), 1)
+
+
+class Carried(unittest.TestCase):
+    def test_the_tests_calls_are_found_with_their_loops_and_lengths(self):
+        found = {(one["name"], *one["arguments"]) for one in carried.calls()}
+        self.assertLess({("errno_table",), ("arenas", "3"), ("racing_maps", carried.RACE)}, found)
+
+
+if __name__ == "__main__":
+    unittest.main()

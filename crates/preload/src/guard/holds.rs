@@ -18,8 +18,9 @@ use millpond_mmu::{Held, read, touch};
 const FEW: usize = 64;
 /// Ranges that are remembered.
 const RECENT: usize = 4;
-/// The least number of bytes that one call may hold of a long buffer, whatever the budget is: a datagram has to fit.
-const LEAST: usize = 256 << 10;
+/// The least number of bytes that one call may hold of a long buffer, whatever the budget is, and the length of a piece
+/// where more than that is seldom transferred at once.
+pub const LEAST: usize = 256 << 10;
 const WORD: usize = size_of::<usize>();
 
 static ALLOWED: AtomicUsize = AtomicUsize::new(LEAST);

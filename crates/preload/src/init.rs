@@ -6,7 +6,7 @@
 use crate::settings::{self, Settings, Store, strings};
 use crate::{
     clone, code, descriptors, dlopen, exit, fork, guard, jemalloc, ksm, prctl, raw, record, report,
-    rights, space, syscall, tell, unmanaged, vma,
+    rights, space, syscall, tell, threads, unmanaged, vma,
 };
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicU8, Ordering::*};
@@ -78,6 +78,7 @@ extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *
     // SAFETY: the dynamic linker passes the environment block to constructors.
     let settings = Settings::parse(unsafe { strings(environment) });
     rights::find();
+    threads::find();
     clone::find();
     guard::find();
     tell::find();

@@ -46,6 +46,7 @@ mod thread;
 mod waits;
 
 pub use begin::create as create_thread;
+pub use given::copy_mask;
 pub use real::FUNCTIONS;
 
 use super::holds::Holds;

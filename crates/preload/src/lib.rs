@@ -13,7 +13,7 @@
 //! | pages that the kernel would refer to: pipes, sockets | `references` |
 //! | direct delivery: what the kernel is about to touch, signals, children | `guard` |
 //! | libraries that are loaded later | `dlopen` |
-//! | processes and threads, their rights | `fork`, `clone`, `namespaces`, `threads`, `last_thread`, `rights`, `exit`, `report` |
+//! | processes and threads, their rights | `fork`, `clone`, `namespaces`, `threads`, `last_thread`, `last_words`, `rights`, `exit`, `report` |
 //! | the safety of locks | `lock`, `signals`, `stack_switch`, `raw` |
 //!
 //! Exported symbols exist in the shared library only; the unit tests are built without them, because a test program
@@ -44,6 +44,7 @@ mod internal_alloc;
 mod jemalloc;
 mod ksm;
 mod last_thread;
+mod last_words;
 mod linker;
 mod lock;
 mod madvise;

@@ -83,3 +83,10 @@ fn a_constructor_makes_children_while_its_library_is_loaded() {
     let said = printed(command);
     assert_eq!(said, "clone: 7\nfork: 7\nsystem: 7\nloaded\n");
 }
+
+/// Covers a fork that never ended: the kernel waits in it for the thread that reads the program's own userfaultfd, and
+/// that thread, just made, waited for a lock of ours which the fork held.
+#[test]
+fn a_new_thread_reads_the_event_that_a_fork_waits_for() {
+    is_right("own_fork_events", &[]);
+}

@@ -81,3 +81,9 @@ fn what_helper_threads_did_is_done_without_them() {
     let ours = pace.printed(direct(&program));
     assert_eq!(ours, pace.native());
 }
+
+/// Covers calls that were refused with `ENOMEM`, and threads that the C library ended, when 4096 ranges were held.
+#[test]
+fn thousands_of_ranges_are_held_at_once() {
+    is_right("many_holds", &[], &[], "all arguments\n");
+}

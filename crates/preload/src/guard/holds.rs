@@ -81,7 +81,14 @@ impl Holds {
             None => Held::first(pages.start, pages.end, frame),
         };
         let Some(held) = held else {
-            self.failed = true;
+            // Other calls have all lines of the table.
+            match self.more.last_mut().or(self.few.last_mut()) {
+                Some(last) => {
+                    last.widen(pages.start, pages.end);
+                    let _ = touch(start, end);
+                }
+                None => self.failed = true,
+            }
             return;
         };
         self.recent[self.next] = (pages.start, pages.end);

@@ -12,7 +12,6 @@ use super::{alternate, masks, thread};
 use crate::stack_switch::on_safe_stack;
 use crate::threads::{PthreadCreate, Start};
 use core::ffi::{c_int, c_void};
-use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicPtr, Ordering::*};
 
 /// What a new thread needs to begin, handed over in unmanaged memory.
@@ -23,9 +22,11 @@ struct Beginning {
     given: Option<Given>,
 }
 
+const _: () = assert!(!core::mem::needs_drop::<Beginning>());
+
 /// A block with a beginning. A thread that has begun has taken the contents, and the block is in a list.
 struct Block {
-    beginning: ManuallyDrop<Beginning>,
+    beginning: Beginning,
     next: *mut Block,
 }
 
@@ -38,8 +39,8 @@ static LEFT: AtomicPtr<Block> = AtomicPtr::new(core::ptr::null_mut());
 /// # Safety
 /// The block was made by `Box::into_raw`, and is the caller's.
 unsafe fn take(block: *mut Block) -> Beginning {
-    // SAFETY: the block is the caller's, and nobody takes its contents again.
-    let beginning = unsafe { ManuallyDrop::take(&mut (*block).beginning) };
+    // SAFETY: the block is the caller's, and nobody takes its contents again; they have nothing to drop.
+    let beginning = unsafe { (&raw const (*block).beginning).read() };
     let mut head = LEFT.load(Relaxed);
     loop {
         // SAFETY: the block is the caller's until it is in the list.
@@ -109,7 +110,7 @@ pub unsafe fn create(
             given,
         };
         Box::into_raw(Box::new(Block {
-            beginning: ManuallyDrop::new(beginning),
+            beginning,
             next: core::ptr::null_mut(),
         })) as usize
     });
@@ -120,8 +121,7 @@ pub unsafe fn create(
     if result != 0 {
         on_safe_stack(move || {
             // SAFETY: no thread was made that could have taken the block.
-            let block = *unsafe { Box::from_raw(block as *mut Block) };
-            drop(ManuallyDrop::into_inner(block.beginning));
+            drop(unsafe { Box::from_raw(block as *mut Block) });
         });
     }
     result

@@ -136,8 +136,8 @@ impl Held {
         Some(hold(me, claimed, start, end, frame))
     }
 
-    /// Has this hold cover one more range, and all that lies in between. It is for a call that finds no free line: it may
-    /// keep more in memory than it needs, and does not fail.
+    /// Has this hold cover one more range, and all that lies in between. It is for a call that finds no free line: it
+    /// may keep more in memory than it needs, and does not fail.
     pub fn widen(&mut self, start: usize, end: usize) {
         let line = &LINES[usize::from(self.number)];
         line.start.fetch_min(start & !(PAGE_SIZE - 1), SeqCst);

@@ -7,9 +7,9 @@
 //! | concern | file |
 //! | --- | --- |
 //! | start, phases; programs that may not have their memory managed | `init`, `settings`, `unmanaged` |
-//! | allocation: the owner of a block, the exports, jemalloc's hooks and the memory that it keeps, our own allocator | `owner`, `malloc`, `realloc`, `mallocx`, `jemalloc`, `decay`, `internal_alloc`, `linker`, `mallinfo` |
+//! | allocation: the owner of a block, the exports, jemalloc's hooks and the memory that it keeps, our own allocator | `owner`, `malloc`, `libc_names`, `realloc`, `mallocx`, `jemalloc`, `decay`, `internal_alloc`, `linker`, `mallinfo` |
 //! | mappings: the account, and each call | `vma`, `mmap`, `munmap`, `mprotect`, `mremap`, `mseal`, `madvise`, `process_madvise`, `brk`, `mlock`, `ask`, `shm` |
-//! | calls by `syscall`; things that the kernel may not do to managed memory by itself | `syscall`, `prctl`, `ksm`, `filters` |
+//! | calls by `syscall`; things that the kernel may not do to managed memory by itself | `syscall`, `futexes`, `prctl`, `ksm`, `filters` |
 //! | pages that the kernel would refer to: pipes, sockets | `references` |
 //! | direct delivery: what the kernel is about to touch, signals, children | `guard` |
 //! | libraries that are loaded later | `dlopen` |
@@ -38,6 +38,7 @@ mod dlopen;
 mod exit;
 mod filters;
 mod fork;
+mod futexes;
 mod guard;
 mod init;
 mod internal_alloc;
@@ -45,6 +46,7 @@ mod jemalloc;
 mod ksm;
 mod last_thread;
 mod last_words;
+mod libc_names;
 mod linker;
 mod lock;
 mod madvise;

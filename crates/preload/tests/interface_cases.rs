@@ -173,3 +173,15 @@ fn a_filter_that_forbids_what_faults_need_is_named() {
         assert!(is_served || is_named, "{output:?}");
     }
 }
+
+/// Covers `EFAULT` where nothing is wrong: for some operations the kernel waits for no page.
+#[test]
+fn futexes_whose_words_are_out_answer_as_the_kernel_does() {
+    prints_the_same("futexes_out", &[]);
+}
+
+/// Covers a profiler's own `malloc`, which asks for `__libc_malloc`, and whose blocks the program frees.
+#[test]
+fn the_c_librarys_other_names_lead_to_one_allocator() {
+    is_right("libc_names", &[]);
+}

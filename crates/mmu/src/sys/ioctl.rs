@@ -162,8 +162,8 @@ pub(crate) fn poison(fd: BorrowedFd<'_>, start: usize, len: usize) -> (usize, Op
 fn allowed(answer: Result<(), Errno>) -> Result<(), Errno> {
     match answer {
         Err(errno @ (Errno::PERM | Errno::ACCESS | Errno::NOSYS)) => report::stop(format_args!(
-            "a filter of system calls (seccomp) forbids ioctl, by which memory comes in and goes out ({errno}): stopped; \
-             docs/INTERFACE.md lists the calls that a program's own filter must allow"
+            "a filter of system calls (seccomp) forbids ioctl, by which memory comes in and goes out ({errno}): \
+             stopped; docs/INTERFACE.md lists the calls that a program's own filter must allow"
         )),
         answer => answer,
     }

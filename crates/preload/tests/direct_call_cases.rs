@@ -87,3 +87,17 @@ fn what_helper_threads_did_is_done_without_them() {
 fn thousands_of_ranges_are_held_at_once() {
     is_right("many_holds", &[], &[], "all arguments\n");
 }
+
+/// Covers a debugger that waited for ever: the child of its `vfork` is traced, stopped at the SIGSYS of its `execve`, and
+/// waited for its parent.
+#[test]
+fn a_debugger_starts_its_program() {
+    if !is_direct_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("started_by_a_debugger", directory.path(), &[]);
+    let pace = Pace::of(&program, &[]);
+    let ours = pace.printed(direct(&program));
+    are_equal(&ours, &pace.native());
+}

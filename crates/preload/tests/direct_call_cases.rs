@@ -101,3 +101,29 @@ fn a_debugger_starts_its_program() {
     let ours = pace.printed(direct(&program));
     are_equal(&ours, &pace.native());
 }
+
+/// Covers `EFAULT` for memory that a structure names which only newer kernels know.
+#[test]
+fn questions_about_mappings_are_answered() {
+    if !is_direct_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("asked_of_files", directory.path(), &[]);
+    let pace = Pace::of(&program, &[]);
+    let ours = pace.printed(direct(&program));
+    are_equal(&ours, &pace.native());
+}
+
+/// Covers coroutines that block all signals, as QEMU's do: the first page that was out killed the process.
+#[test]
+fn contexts_that_block_all_signals_are_served() {
+    if !is_direct_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("contexts", directory.path(), &[]);
+    let pace = Pace::of(&program, &[]);
+    let ours = pace.printed(direct(&program));
+    are_equal(&ours, &pace.native());
+}

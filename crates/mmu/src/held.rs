@@ -35,8 +35,8 @@ use millpond_core::PAGE_SIZE;
 
 use crate::sys::gate;
 
-/// The most ranges that a process can hold at once.
-pub const MOST: usize = 4096;
+/// The lines of the table. A line that was never used takes no memory, and nobody looks at it.
+const MOST: usize = 1 << 16;
 /// Each thread begins to look for a free line at one of so many, so that a search for holds has few lines to look at.
 const NEAR: usize = 64;
 /// The most threads that take pages out at once. Others wait for their turn.
@@ -108,7 +108,7 @@ pub struct Held {
 impl Held {
     /// Holds the pages of `start..end`, the first range of a call whose frame is at `frame`, an address on the caller's
     /// stack. Pages that are out are still out: [`touch`](crate::touch) them next. What earlier calls of this thread
-    /// have left behind is given up. The answer is `None` when 4096 ranges are held.
+    /// have left behind is given up. The answer is `None` when all lines of the table are taken.
     ///
     /// ```
     /// use millpond_mmu::Held;
@@ -134,6 +134,17 @@ impl Held {
         let frame = LINES[own].frame.load(Relaxed);
         let claimed = claim(me, own + 1)?;
         Some(hold(me, claimed, start, end, frame))
+    }
+
+    /// Has this hold cover one more range, and all that lies in between. It is for a call that finds no free line: it
+    /// may keep more in memory than it needs, and does not fail.
+    pub fn widen(&mut self, start: usize, end: usize) {
+        let line = &LINES[usize::from(self.number)];
+        line.start.fetch_min(start & !(PAGE_SIZE - 1), SeqCst);
+        line.end.fetch_max(end, SeqCst);
+        if TAKING_NOW.load(SeqCst) > 0 {
+            wait_for_takers(me());
+        }
     }
 
     /// Gives up, for good, all holds of the calling thread, which ends or has begun as a new process.
@@ -352,7 +363,7 @@ pub(crate) fn forget_others_in_child() {
             line.owner.store(0, SeqCst);
         }
     }
-    let held = LINES
+    let held = LINES[..USED.load(SeqCst)]
         .iter()
         .filter(|line| line.end.load(SeqCst) > 0)
         .count();
@@ -386,6 +397,21 @@ mod tests {
         drop(nested);
         assert_eq!(own().len(), 2);
         drop((more, outer));
+        assert_eq!(own(), []);
+    }
+
+    /// Covers calls that were refused, and threads that were ended, when 4096 ranges were held.
+    #[test]
+    fn there_are_lines_for_many_and_the_last_can_be_widened() {
+        let mut first = Held::first(0x9000, 0xa000, HERE).unwrap();
+        let more: Vec<_> = (0..6000).map(|_| first.further(0x1000, 0x2000)).collect();
+        assert!(more.iter().all(Option::is_some));
+        first.widen(0x3000, 0x4000);
+        first.widen(0xc000, 0xd000);
+        let line = &LINES[usize::from(first.number)];
+        let covered = (line.start.load(Relaxed), line.end.load(Relaxed));
+        assert_eq!(covered, (0x3000, 0xd000));
+        drop((more, first));
         assert_eq!(own(), []);
     }
 

@@ -53,5 +53,5 @@ pub use small_pages::decline_huge_pages;
 pub use staging::processor_time;
 pub use sys::gate;
 pub use sys::mempolicy::online_nodes;
-pub use touch::{give_up, read, touch};
+pub use touch::{give_up, read, touch, write};
 pub use uffd::{HUGE_WITHIN, TakeOutMethod, Uffd, UffdConfig};

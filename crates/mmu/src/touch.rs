@@ -31,8 +31,16 @@ pub fn read(at: usize, into: &mut [u8]) -> bool {
     unsafe { sys::copy(into.as_mut_ptr(), at, into.len()) }
 }
 
-/// Sends a thread that faulted in [`touch()`] or [`read`] to the end that answers false. This function answers false
-/// for a thread that faulted elsewhere.
+/// Copies `from` to `at`, memory of the program's. The answer is false when some of it cannot be written. The
+/// conditions are those of [`touch()`].
+#[must_use]
+pub fn write(at: usize, from: &[u8]) -> bool {
+    // SAFETY: the program has asked for these bytes to be written there; the routine answers false where it cannot.
+    unsafe { sys::copy(at as *mut u8, from.as_ptr() as usize, from.len()) }
+}
+
+/// Sends a thread that faulted in [`touch()`], [`read`] or [`write`] to the end that answers false. This function
+/// answers false for a thread that faulted elsewhere.
 pub fn give_up(context: &mut libc::ucontext_t) -> bool {
     let (range, end) = sys::line();
     let is_ours = range.contains(&instruction(context));
@@ -118,7 +126,8 @@ mod sys {
     }
 
     /// # Safety
-    /// `to` has room for `len` bytes. The handlers of SIGBUS and SIGSEGV call `give_up`.
+    /// `to` has room for `len` bytes, or is memory that the program wants written. The handlers of SIGBUS and SIGSEGV
+    /// call `give_up`.
     pub(super) unsafe fn copy(to: *mut u8, from: usize, len: usize) -> bool {
         // SAFETY: the code above copies `len` bytes and changes only registers that a C function may change.
         unsafe { millpond_touch_copy(to, from, len) }

@@ -13,7 +13,7 @@
 use crate::dlopen::find_next;
 use crate::fork;
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 type Handler = Option<unsafe extern "C" fn()>;
 type Register = unsafe extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int;
@@ -38,6 +38,17 @@ pub fn register() -> Result<(), c_int> {
     }
 }
 
+/// The C library's function. It is looked up by the first registration, which is our own or comes before it: later ones
+/// must not wait for the linker's lock, which another thread may hold as long as it loads a library.
+fn real() -> Option<usize> {
+    static REAL: AtomicUsize = AtomicUsize::new(0);
+    let known = REAL.load(Relaxed);
+    if known == 0 {
+        REAL.store(find_next(c"__register_atfork")?, Relaxed);
+    }
+    Some(REAL.load(Relaxed))
+}
+
 /// Replaces the C library's `__register_atfork`, and registers handlers behind ours.
 ///
 /// # Safety
@@ -52,8 +63,7 @@ pub unsafe extern "C" fn __register_atfork(
     if let Err(error) = register() {
         return error;
     }
-    // If the linker's lock is held, it is held by this thread, which may look symbols up.
-    let Some(real) = find_next(c"__register_atfork") else {
+    let Some(real) = real() else {
         return libc::ENOSYS;
     };
     // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.

@@ -11,7 +11,7 @@
 
 use crate::dlopen::find_next;
 use crate::stack_switch::on_safe_stack;
-use crate::{exit, fork, init, raw, space, threads};
+use crate::{exit, fork, init, last_words, raw, space, threads};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use rustix::io::Errno;
@@ -74,6 +74,7 @@ pub unsafe extern "C" fn clone(
     tls: *mut c_void,
     child_tid: *mut c_void,
 ) -> c_int {
+    last_words::of_clone(flags, child_tid);
     let real = REAL.load(Relaxed);
     if real == 0 {
         raw::set_errno(Errno::NOSYS);

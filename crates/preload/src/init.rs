@@ -5,8 +5,8 @@
 
 use crate::settings::{self, Settings, Store, strings};
 use crate::{
-    clone, code, descriptors, dlopen, exit, fork, guard, jemalloc, ksm, prctl, raw, record, report,
-    rights, space, syscall, tell, unmanaged, vma,
+    clone, code, descriptors, dlopen, exit, fork, guard, jemalloc, ksm, last_words, prctl, raw,
+    record, report, rights, space, syscall, tell, threads, unmanaged, vma,
 };
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicU8, Ordering::*};
@@ -79,6 +79,8 @@ extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *
     // SAFETY: the dynamic linker passes the environment block to constructors.
     let settings = Settings::parse(unsafe { strings(environment) });
     rights::find();
+    threads::find();
+    last_words::find();
     clone::find();
     guard::find();
     tell::find();
@@ -128,6 +130,7 @@ fn start(settings: &Settings, ram: u64, environment: *const *const c_char) -> Re
     }
     descriptors::learn(space);
     vma::begin(space);
+    last_words::allow(ram);
     fork::register()?;
     exit::register();
     space::set_lazy(settings.lazy_purge);

@@ -7,13 +7,13 @@
 //! | concern | file |
 //! | --- | --- |
 //! | start, phases; programs that may not have their memory managed | `init`, `settings`, `unmanaged` |
-//! | allocation: the owner of a block, the exports, jemalloc's hooks and the memory that it keeps, our own allocator | `owner`, `malloc`, `realloc`, `mallocx`, `jemalloc`, `decay`, `internal_alloc`, `linker`, `mallinfo` |
+//! | allocation: the owner of a block, the exports, jemalloc's hooks and the memory that it keeps, our own allocator | `owner`, `malloc`, `libc_names`, `realloc`, `mallocx`, `jemalloc`, `decay`, `internal_alloc`, `linker`, `mallinfo` |
 //! | mappings: the account, and each call | `vma`, `mmap`, `munmap`, `mprotect`, `mremap`, `mseal`, `madvise`, `process_madvise`, `brk`, `mlock`, `ask`, `shm` |
-//! | calls by `syscall`; things that the kernel may not do to managed memory by itself | `syscall`, `prctl`, `ksm`, `filters` |
+//! | calls by `syscall`; things that the kernel may not do to managed memory by itself | `syscall`, `futexes`, `prctl`, `ksm`, `filters` |
 //! | pages that the kernel would refer to: pipes, sockets | `references` |
 //! | direct delivery: what the kernel is about to touch, signals, children | `guard` |
 //! | libraries that are loaded later | `dlopen` |
-//! | processes and threads, their rights | `fork`, `clone`, `namespaces`, `threads`, `last_thread`, `rights`, `exit`, `report` |
+//! | processes and threads, their rights | `fork`, `clone`, `namespaces`, `threads`, `last_thread`, `last_words`, `rights`, `exit`, `report` |
 //! | the safety of locks | `lock`, `signals`, `stack_switch`, `raw` |
 //!
 //! Exported symbols exist in the shared library only; the unit tests are built without them, because a test program
@@ -38,12 +38,15 @@ mod dlopen;
 mod exit;
 mod filters;
 mod fork;
+mod futexes;
 mod guard;
 mod init;
 mod internal_alloc;
 mod jemalloc;
 mod ksm;
 mod last_thread;
+mod last_words;
+mod libc_names;
 mod linker;
 mod lock;
 mod madvise;

@@ -41,7 +41,7 @@ pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
     naked_asm!("mov x1, x30", "b {}", sym malloc_for);
 }
 
-unsafe extern "C" fn malloc_for(size: usize, caller: usize) -> *mut c_void {
+pub unsafe extern "C" fn malloc_for(size: usize, caller: usize) -> *mut c_void {
     if wants_internal() || linker::contains(caller) {
         return internal_block(size, NATURAL);
     }
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
     naked_asm!("mov x2, x30", "b {}", sym calloc_for);
 }
 
-unsafe extern "C" fn calloc_for(count: usize, size: usize, caller: usize) -> *mut c_void {
+pub unsafe extern "C" fn calloc_for(count: usize, size: usize, caller: usize) -> *mut c_void {
     if wants_internal() || (count, size) == KEY_LEVEL || linker::contains(caller) {
         let block = count
             .checked_mul(size)
@@ -118,7 +118,11 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void
     naked_asm!("mov x2, x30", "b {}", sym realloc_for);
 }
 
-unsafe extern "C" fn realloc_for(block: *mut c_void, size: usize, caller: usize) -> *mut c_void {
+pub unsafe extern "C" fn realloc_for(
+    block: *mut c_void,
+    size: usize,
+    caller: usize,
+) -> *mut c_void {
     if block.is_null() {
         // SAFETY: any size may be asked for.
         return unsafe { malloc_for(size, caller) };

@@ -12,6 +12,8 @@
 //! | `mmap`, `munmap`, `mprotect`, `pkey_mprotect`, `mremap`, `mseal`, `madvise`, `process_madvise`, `brk`, `mlock`, `mlock2`, `munlock`, `mlockall`, `munlockall`, `msync`, `mincore`, `shmat`, `shmdt` | the account of mappings |
 //! | `mbind`, `set_mempolicy_home_node` | the kernel, and the account of memory that is mapped anew when it is unmapped |
 //! | `vmsplice`, `setsockopt` | [`crate::references`] |
+//! | `futex` | [`crate::futexes`] |
+//! | `set_robust_list`, `set_tid_address` | [`crate::last_words`] |
 //! | `close`, `close_range`, `dup2`, `dup3` | [`crate::descriptors`] |
 //! | `prctl`, `seccomp` | [`crate::prctl`], [`crate::filters`] |
 //! | under direct delivery: `rt_sigaction`, `rt_sigprocmask`, `sigaltstack`, `rt_sigsuspend`, `ppoll`, `pselect6`, `epoll_pwait`, `epoll_pwait2` | [`crate::guard::signals`] |
@@ -25,8 +27,8 @@
 use crate::dlopen;
 use crate::guard::{self, signals};
 use crate::{
-    ask, brk, clone, descriptors, filters, madvise, mlock, mmap, mprotect, mremap, mseal, munmap,
-    prctl,
+    ask, brk, clone, descriptors, filters, futexes, last_words, madvise, mlock, mmap, mprotect,
+    mremap, mseal, munmap, prctl,
 };
 use crate::{process_madvise, raw, references, shm, stack_switch, tell, threads, vma};
 use core::arch::naked_asm;
@@ -70,6 +72,9 @@ const SERVED: &[i64] = &[
     libc::SYS_set_mempolicy_home_node,
     libc::SYS_vmsplice,
     libc::SYS_setsockopt,
+    libc::SYS_futex,
+    libc::SYS_set_robust_list,
+    libc::SYS_set_tid_address,
     libc::SYS_close,
     libc::SYS_close_range,
     libc::SYS_dup3,
@@ -299,6 +304,10 @@ unsafe fn served(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_lon
             libc::SYS_sysinfo => word(tell::by_number(a)),
             libc::SYS_shmat => shm::shmat(a as c_int, b as _, c as c_int) as c_long,
             libc::SYS_shmdt => word(shm::shmdt(a as _)),
+            libc::SYS_futex => answer(futexes::by_number([a, b, c, d, e, f])?),
+            libc::SYS_set_robust_list | libc::SYS_set_tid_address => {
+                answer(last_words::by_number(number, [a, b, c, d, e, f]))
+            }
             libc::SYS_vmsplice => references::vmsplice(a as c_int, b as _, c, d as _) as c_long,
             libc::SYS_setsockopt => word(references::setsockopt(
                 a as c_int, b as c_int, c as c_int, d as _, e as _,

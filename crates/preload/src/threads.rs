@@ -89,17 +89,34 @@ extern "C" fn begin(beginning: *mut c_void) -> *mut c_void {
     result
 }
 
-/// The C library's count of threads that should not outlive the program.
-fn counted() -> Option<&'static AtomicU32> {
-    let found = find_next(c"__nptl_nthreads")?;
-    // SAFETY: the C library's variable of this name is an unsigned int that stays. The C library changes it by atomic
-    // operations alone once there are several threads.
-    unsafe { (found as *const AtomicU32).as_ref() }
+/// What is looked up before the program runs: `pthread_create` behind ours, the C library's count of threads, and its
+/// function that knows how large thread-local storage is.
+///
+/// A look-up takes the linker's lock. A thread that loads a library holds that lock as long as the library's
+/// constructors run, and a child that one of them makes by a bare system call inherits it taken, for ever: there, a
+/// thread of ours that looked something up when it begins never began, and the child waited for it.
+static REAL: AtomicUsize = AtomicUsize::new(0);
+static COUNTED: AtomicUsize = AtomicUsize::new(0);
+static STORAGE: AtomicUsize = AtomicUsize::new(0);
+
+/// Looks up what is needed later.
+pub fn find() {
+    real();
+    COUNTED.store(find_next(c"__nptl_nthreads").unwrap_or(0), Relaxed);
+    // SAFETY: the name is a C string.
+    let storage = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_get_tls_static_info".as_ptr()) };
+    STORAGE.store(storage as usize, Relaxed);
 }
 
-/// The address of the next `pthread_create` in the search order, looked up once.
+/// The C library's count of threads that should not outlive the program.
+fn counted() -> Option<&'static AtomicU32> {
+    // SAFETY: the C library's variable of this name is an unsigned int that stays. The C library changes it by atomic
+    // operations alone once there are several threads.
+    unsafe { (COUNTED.load(Relaxed) as *const AtomicU32).as_ref() }
+}
+
+/// The next `pthread_create` in the search order. A constructor that runs before ours may ask for it, too.
 fn real() -> PthreadCreate {
-    static REAL: AtomicUsize = AtomicUsize::new(0);
     let mut found = REAL.load(Relaxed);
     if found == 0 {
         found = find_next(c"pthread_create")
@@ -159,11 +176,10 @@ fn static_storage() -> usize {
         return known;
     }
     let (mut size, mut align) = (64 << 10, 4096);
-    // SAFETY: the name is a C string.
-    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_get_tls_static_info".as_ptr()) };
-    if !found.is_null() {
+    let found = STORAGE.load(Relaxed);
+    if found != 0 {
         // SAFETY: the C library's function of this name has this type, and writes the two results.
-        unsafe { core::mem::transmute::<*mut c_void, Info>(found)(&mut size, &mut align) };
+        unsafe { core::mem::transmute::<usize, Info>(found)(&mut size, &mut align) };
     }
     let bytes = size + align + 4096;
     BYTES.store(bytes, Relaxed);

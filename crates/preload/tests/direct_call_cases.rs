@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Pace, compile, direct, is_direct_possible};
+use common::{Pace, are_equal, compile, direct, is_direct_possible, printed};
 
 /// Checks that the program ends well under direct delivery, in time, and says so.
 fn is_right(name: &str, arguments: &[&str], more: &[&str], says: &str) {
@@ -24,6 +24,34 @@ fn is_right(name: &str, arguments: &[&str], more: &[&str], says: &str) {
 #[test]
 fn what_the_kernel_gives_out_once_is_not_lost() {
     is_right("lost_nothing", &[], &["-lutil"], "nothing lost\n");
+}
+
+/// Covers wrong bytes: `MSG_PEEK` with `MSG_WAITALL` longer than an eighth of the budget showed its first piece over and
+/// over, a datagram longer than that lost its end, and direct I/O that the kernel refuses was done in part. Each kind
+/// of descriptor, with each flag that changes what a part means, answers as the kernel does for lengths around that of
+/// a piece.
+#[test]
+fn a_long_call_is_one_call() {
+    if !is_direct_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("in_pieces", directory.path(), &[]);
+    let pace = Pace::of(&program, &[]);
+    let ours = pace.printed(direct(&program));
+    are_equal(&ours, &pace.native());
+}
+
+/// Covers calls that do not wait and brought in, and held, all that was left of a long message each time: 60 MiB by
+/// `sendmsg` took 60 s, and 81 MiB of 32. `getrandom` held all of its buffer.
+#[test]
+fn what_is_sent_without_waiting_is_not_all_brought_in() {
+    if !is_direct_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("unwaited", directory.path(), &[]);
+    assert_eq!(printed(direct(&program)), "kept to the budget\n");
 }
 
 /// Covers holds for ever: a program that leaves its calls by `longjmp` would fill its budget with what they held. And
@@ -52,4 +80,50 @@ fn what_helper_threads_did_is_done_without_them() {
     let pace = Pace::of(&program, &[]);
     let ours = pace.printed(direct(&program));
     assert_eq!(ours, pace.native());
+}
+
+/// Covers calls that were refused with `ENOMEM`, and threads that the C library ended, when 4096 ranges were held.
+#[test]
+fn thousands_of_ranges_are_held_at_once() {
+    is_right("many_holds", &[], &[], "all arguments\n");
+}
+
+/// Covers a debugger that waited for ever: the child of its `vfork` is traced, stopped at the SIGSYS of its `execve`, and
+/// waited for its parent.
+#[test]
+fn a_debugger_starts_its_program() {
+    if !is_direct_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("started_by_a_debugger", directory.path(), &[]);
+    let pace = Pace::of(&program, &[]);
+    let ours = pace.printed(direct(&program));
+    are_equal(&ours, &pace.native());
+}
+
+/// Covers `EFAULT` for memory that a structure names which only newer kernels know.
+#[test]
+fn questions_about_mappings_are_answered() {
+    if !is_direct_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("asked_of_files", directory.path(), &[]);
+    let pace = Pace::of(&program, &[]);
+    let ours = pace.printed(direct(&program));
+    are_equal(&ours, &pace.native());
+}
+
+/// Covers coroutines that block all signals, as QEMU's do: the first page that was out killed the process.
+#[test]
+fn contexts_that_block_all_signals_are_served() {
+    if !is_direct_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("contexts", directory.path(), &[]);
+    let pace = Pace::of(&program, &[]);
+    let ours = pace.printed(direct(&program));
+    are_equal(&ours, &pace.native());
 }

@@ -80,3 +80,27 @@ fn handlers_that_were_registered_before_any_constructor_touch_memory() {
 fn a_fork_that_holds_the_allocators_lock_does_not_wait_for_a_thread_that_needs_it() {
     is_right("fork_handlers_before_ours", &["slow"]);
 }
+
+/// Covers a child that waited for ever: threads of ours asked the linker for a symbol when they began, and a bare clone
+/// by a constructor inherits the linker's lock taken. In the parent they waited as long as the constructor ran.
+#[test]
+fn a_constructor_makes_children_while_its_library_is_loaded() {
+    if !is_possible() {
+        return;
+    }
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let library = compile("constructor_clones", there.path(), &["-shared", "-fPIC"]);
+    let options = ["-DPROGRAM", "-rdynamic", "-ldl"];
+    let program = compile("constructor_clones", here.path(), &options);
+    let mut command = preloaded(&program);
+    command.arg(&library);
+    let said = printed(command);
+    assert_eq!(said, "clone: 7\nfork: 7\nsystem: 7\nloaded\n");
+}
+
+/// Covers a fork that never ended: the kernel waits in it for the thread that reads the program's own userfaultfd, and
+/// that thread, just made, waited for a lock of ours which the fork held.
+#[test]
+fn a_new_thread_reads_the_event_that_a_fork_waits_for() {
+    is_right("own_fork_events", &[]);
+}

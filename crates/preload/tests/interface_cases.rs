@@ -150,3 +150,38 @@ fn a_program_that_forbids_itself_most_calls_ends_well() {
 fn a_node_is_wished_for_until_the_memory_is_unmapped() {
     prints_the_same("node_policy", &[]);
 }
+
+/// Covers a program whose filter answers `EPERM` to the calls by which memory comes in: it asked again for ever, or
+/// ended without a word, as the line itself was forbidden. Where other threads do that work, nothing is missing.
+#[test]
+fn a_filter_that_forbids_what_faults_need_is_named() {
+    if !is_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("forbids_much", directory.path(), &[]);
+    for arguments in [&[][..], &["all"]] {
+        let mut command = preloaded(&program);
+        command.args(arguments);
+        let output = finish(command);
+        let (out, err) = (
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr),
+        );
+        let is_served = output.status.success() && out == "all there\n";
+        let is_named = output.status.code() == Some(134) && err.contains("forbids ioctl");
+        assert!(is_served || is_named, "{output:?}");
+    }
+}
+
+/// Covers `EFAULT` where nothing is wrong: for some operations the kernel waits for no page.
+#[test]
+fn futexes_whose_words_are_out_answer_as_the_kernel_does() {
+    prints_the_same("futexes_out", &[]);
+}
+
+/// Covers a profiler's own `malloc`, which asks for `__libc_malloc`, and whose blocks the program frees.
+#[test]
+fn the_c_librarys_other_names_lead_to_one_allocator() {
+    is_right("libc_names", &[]);
+}

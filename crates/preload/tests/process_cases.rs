@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{compile, finish, is_possible, preloaded};
+use common::{compile, finish, is_possible, preloaded, prints_the_same};
 use std::path::Path;
 
 /// Checks that the program ends well, prints `wanted` and complains of nothing.
@@ -138,4 +138,12 @@ fn nobody_asks_a_getenv_of_the_programs_own() {
             common::printed(command);
         }
     }
+}
+
+/// Covers mutexes that nobody got any more: the kernel marks what a thread leaves behind when it ends, waits for no page
+/// that is out, and stopped at the first. So did a process for which another one waited, and a word that was to be
+/// cleared stayed.
+#[test]
+fn what_a_thread_leaves_behind_is_found() {
+    prints_the_same("owners_end", &[]);
 }

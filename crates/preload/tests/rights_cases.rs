@@ -8,6 +8,13 @@ mod common;
 use common::{compile, finish, is_possible, is_right, library, preloaded, seconds};
 use millpond_board::Board;
 
+/// Errors, as the program takes them.
+mod libc_errno {
+    pub const EPERM: &str = "1";
+    pub const EACCES: &str = "13";
+    pub const ENOSYS: &str = "38";
+}
+
 #[test]
 fn rights_of_one_thread_are_taken_by_all() {
     is_right("rights_of_one_thread", &[]);
@@ -54,6 +61,30 @@ fn a_program_that_may_not_be_managed_runs_all_the_same() {
             && err.contains("without a budget"),
         "{err}"
     );
+}
+
+/// Covers `man` below a run: its sandbox answers `ENOSYS` to userfaultfd, and what it runs was ended.
+#[test]
+fn a_program_in_a_sandbox_without_userfaultfd_runs_all_the_same() {
+    if !is_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("without_userfaultfd", directory.path(), &[]);
+    for error in [libc_errno::EPERM, libc_errno::EACCES, libc_errno::ENOSYS] {
+        let (_board, file) = Board::create("test").unwrap();
+        let mut command = preloaded(&program);
+        command.args([error, "/bin/echo", "in"]);
+        command.env("MILLPOND_BOARD", millpond_board::path_of(&file));
+        let output = finish(command);
+        let (out, err) = (
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr),
+        );
+        assert!(output.status.success() && out == "in\n", "{output:?}");
+        // Where there is another way, nothing is to be said.
+        assert!(err.is_empty() || err.contains("without a budget"), "{err}");
+    }
 }
 
 /// Covers the refusal, which was `EINVAL` without a word.

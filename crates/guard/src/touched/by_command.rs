@@ -81,6 +81,8 @@ impl Walk<'_> {
         const SIOCETHTOOL: u32 = 0x8946;
         const SG_IO: u32 = 0x2285;
         const FIEMAP: u32 = 0xc020_660b;
+        const PAGEMAP_SCAN: u32 = 0xc060_6610;
+        const PROCMAP_QUERY: u32 = 0xc068_6611;
         let size = command >> 16 & 0x3fff;
         self.bytes(at, u64::from(size).max(PAGE));
         match command {
@@ -102,6 +104,17 @@ impl Walk<'_> {
                     }
                     self.bytes(command, lengths & 0xff);
                     self.bytes(sense, lengths >> 8 & 0xff);
+                }
+            }
+            PAGEMAP_SCAN => {
+                if let Some([_, _, _, _, _, ranges, count]) = self.words(at) {
+                    self.bytes(ranges, count.saturating_mul(24));
+                }
+            }
+            PROCMAP_QUERY => {
+                if let Some([lengths, name, build]) = self.words(at.wrapping_add(80)) {
+                    self.bytes(name, lengths & 0xffff_ffff);
+                    self.bytes(build, lengths >> 32);
                 }
             }
             FIEMAP => {

@@ -103,7 +103,11 @@ impl Chain {
         unsafe {
             let mut default: libc::sigaction = core::mem::zeroed();
             default.sa_sigaction = libc::SIG_DFL;
-            libc::sigaction(self.signal, &default, core::ptr::null_mut());
+            let is_set = libc::sigaction(self.signal, &default, core::ptr::null_mut()) == 0;
+            if comes_again && !is_set {
+                // A filter of the program's forbids it, and the fault would come again for ever.
+                libc::syscall(libc::SYS_exit_group, 128 + self.signal);
+            }
             if !comes_again {
                 libc::raise(self.signal);
             }

@@ -1,4 +1,7 @@
 //! userfaultfd's ioctls, each as one function.
+//!
+//! The kernel never answers those that serve faults with `EPERM`, `EACCES` or `ENOSYS`. A filter of the program's does,
+//! and would go on to: who asks again asks for ever. So the process stops with a line that says what is forbidden.
 
 use linux_raw_sys::general::{
     UFFD_API, UFFDIO_REGISTER_MODE_MISSING, UFFDIO_REGISTER_MODE_WP, uffdio_api, uffdio_copy,
@@ -7,6 +10,8 @@ use linux_raw_sys::general::{
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
+
+use crate::report;
 
 const API: Opcode = opcode::read_write::<uffdio_api>(0xAA, 0x3F);
 const REGISTER: Opcode = opcode::read_write::<uffdio_register>(0xAA, 0);
@@ -69,7 +74,7 @@ pub(crate) fn unregister(fd: BorrowedFd<'_>, start: usize, len: usize) -> Result
 pub(crate) fn wake(fd: BorrowedFd<'_>, start: usize, len: usize) -> Result<(), Errno> {
     let mut arg = range(start, len);
     // SAFETY: the opcode and the structure belong together; nothing is written.
-    unsafe { ioctl(fd, Updater::<WAKE, _>::new(&mut arg)) }
+    allowed(unsafe { ioctl(fd, Updater::<WAKE, _>::new(&mut arg)) })
 }
 
 /// Copies into pages that are not there. The answer is how many bytes were copied, and the error that stopped the
@@ -91,7 +96,7 @@ pub(crate) unsafe fn copy(
         copy: 0,
     };
     // SAFETY: the opcode and the structure belong together; the caller knows what the call does to memory.
-    match unsafe { ioctl(fd, Updater::<COPY, _>::new(&mut arg)) } {
+    match allowed(unsafe { ioctl(fd, Updater::<COPY, _>::new(&mut arg)) }) {
         Ok(()) => (len, None),
         Err(errno) => (usize::try_from(arg.copy).unwrap_or(0), Some(errno)),
     }
@@ -117,7 +122,7 @@ pub(crate) unsafe fn move_pages(
         move_: 0,
     };
     // SAFETY: the opcode and the structure belong together; the caller knows what the call does to memory.
-    match unsafe { ioctl(fd, Updater::<MOVE, _>::new(&mut arg)) } {
+    match allowed(unsafe { ioctl(fd, Updater::<MOVE, _>::new(&mut arg)) }) {
         Ok(()) => (len, None),
         Err(errno) => (usize::try_from(arg.move_).unwrap_or(0), Some(errno)),
     }
@@ -135,7 +140,7 @@ pub(crate) fn write_protect(
         mode: u64::from(on),
     };
     // SAFETY: the opcode and the structure belong together. A protected page makes writers wait; contents stay.
-    unsafe { ioctl(fd, Updater::<WRITEPROTECT, _>::new(&mut arg)) }
+    allowed(unsafe { ioctl(fd, Updater::<WRITEPROTECT, _>::new(&mut arg)) })
 }
 
 /// Makes pages that are not there raise SIGBUS when touched. The answer is how many bytes were marked, and the error
@@ -147,9 +152,20 @@ pub(crate) fn poison(fd: BorrowedFd<'_>, start: usize, len: usize) -> (usize, Op
         updated: 0,
     };
     // SAFETY: the opcode and the structure belong together. Only pages that hold nothing are marked.
-    match unsafe { ioctl(fd, Updater::<POISON, _>::new(&mut arg)) } {
+    match allowed(unsafe { ioctl(fd, Updater::<POISON, _>::new(&mut arg)) }) {
         Ok(()) => (len, None),
         Err(errno) => (usize::try_from(arg.updated).unwrap_or(0), Some(errno)),
+    }
+}
+
+/// The kernel's answer, if it is one: what a filter answers stops the process.
+fn allowed(answer: Result<(), Errno>) -> Result<(), Errno> {
+    match answer {
+        Err(errno @ (Errno::PERM | Errno::ACCESS | Errno::NOSYS)) => report::stop(format_args!(
+            "a filter of system calls (seccomp) forbids ioctl, by which memory comes in and goes out ({errno}): \
+             stopped; docs/INTERFACE.md lists the calls that a program's own filter must allow"
+        )),
+        answer => answer,
     }
 }
 

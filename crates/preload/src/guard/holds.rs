@@ -18,8 +18,9 @@ use millpond_mmu::{Held, read, touch};
 const FEW: usize = 64;
 /// Ranges that are remembered.
 const RECENT: usize = 4;
-/// The least number of bytes that one call may hold of a long buffer, whatever the budget is: a datagram has to fit.
-const LEAST: usize = 256 << 10;
+/// The least number of bytes that one call may hold of a long buffer, whatever the budget is, and the length of a piece
+/// where more than that is seldom transferred at once.
+pub const LEAST: usize = 256 << 10;
 const WORD: usize = size_of::<usize>();
 
 static ALLOWED: AtomicUsize = AtomicUsize::new(LEAST);
@@ -80,7 +81,14 @@ impl Holds {
             None => Held::first(pages.start, pages.end, frame),
         };
         let Some(held) = held else {
-            self.failed = true;
+            // Other calls have all lines of the table.
+            match self.more.last_mut().or(self.few.last_mut()) {
+                Some(last) => {
+                    last.widen(pages.start, pages.end);
+                    let _ = touch(start, end);
+                }
+                None => self.failed = true,
+            }
             return;
         };
         self.recent[self.next] = (pages.start, pages.end);

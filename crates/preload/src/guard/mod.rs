@@ -69,6 +69,8 @@ pub fn find() {
     children::find();
     helpers::find();
     real::find(signals::FUNCTIONS);
+    #[cfg(target_arch = "x86_64")]
+    real::find(signals::OF_CONTEXTS);
 }
 
 /// Prepares the process for direct delivery: handlers, gate, filter. The space is made afterwards.

@@ -21,6 +21,12 @@ impl Vmas {
         Ok(())
     }
 
+    /// The parts of `range` that are not pinned.
+    pub fn unpinned(&self, range: Range) -> impl Iterator<Item = Range> + use<> {
+        let parts = self.pinned.parts(range).into_iter();
+        parts.filter_map(|(part, pinned)| (!pinned).then_some(part))
+    }
+
     /// Makes opened pages with protection `prot` read as zeros.
     pub fn discard(&mut self, range: Range, prot: i32) -> Result<(), Errno> {
         let locked = self.unlock_managed(&range);

@@ -2,7 +2,7 @@
 //!
 //! The structure lies on the caller's stack mostly, and the filter sees no further. The commands whose structures are
 //! known (`millpond_guard::touched`) are few, and common: the list of interfaces, what `ethtool` asks for, SCSI
-//! commands. What other drivers' structures name is not brought in, and is EFAULT where it is out. (The pages of a
+//! commands, questions about mappings. What other drivers' structures name is not brought in, and is EFAULT where it is out. (The pages of a
 //! graphics card's or a virtual machine's memory are pinned by such commands, which no hold replaces.)
 
 use crate::guard::call::held;
@@ -20,7 +20,9 @@ pub const FUNCTIONS: &[&dyn Find] = &[&IOCTL];
 const SIOCGIFCONF: c_ulong = 0x8912;
 const SIOCETHTOOL: c_ulong = 0x8946;
 const SG_IO: c_ulong = 0x2285;
-const NAME_MORE: [c_ulong; 3] = [SIOCGIFCONF, SIOCETHTOOL, SG_IO];
+const PAGEMAP_SCAN: c_ulong = 0xc060_6610;
+const PROCMAP_QUERY: c_ulong = 0xc068_6611;
+const NAME_MORE: [c_ulong; 5] = [SIOCGIFCONF, SIOCETHTOOL, SG_IO, PAGEMAP_SCAN, PROCMAP_QUERY];
 
 /// Replaces the C library's `ioctl`. The third argument is in its place whether or not the caller has passed one.
 ///

@@ -7,11 +7,11 @@
 //! them, and a program that asks where its stack lies is told the truth.
 
 use super::apart::Apart;
-use crate::guard::is_on;
+use crate::guard::{is_on, signals};
 use crate::space;
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
-use libc::{cpu_set_t, pthread_attr_t, sigset_t};
+use libc::{cpu_set_t, pthread_attr_t};
 
 const WORDS: usize = size_of::<pthread_attr_t>() / size_of::<usize>();
 /// Processors that a set has room for.
@@ -138,11 +138,8 @@ unsafe fn carry_over(from: *const pthread_attr_t, to: &mut pthread_attr_t) {
 
 /// Carries the affinity and the signal mask over, if there are any.
 unsafe fn carry_sets_over(from: *const pthread_attr_t, to: &mut pthread_attr_t) {
-    type GetMask = unsafe extern "C" fn(*const pthread_attr_t, *mut sigset_t) -> c_int;
-    type SetMask = unsafe extern "C" fn(*mut pthread_attr_t, *const sigset_t) -> c_int;
     let mut set = [0u8; SET];
-    // SAFETY: the caller promises valid attributes; the set is as long as is said. The C library's functions of these
-    // names have these types.
+    // SAFETY: the caller promises valid attributes; the set is as long as is said.
     unsafe {
         let at = set.as_mut_ptr().cast::<cpu_set_t>();
         let is_known = libc::pthread_attr_getaffinity_np(from, SET, at) == 0;
@@ -150,17 +147,6 @@ unsafe fn carry_sets_over(from: *const pthread_attr_t, to: &mut pthread_attr_t) 
         if is_known && set.iter().any(|&byte| byte != 0xff) {
             libc::pthread_attr_setaffinity_np(to, SET, set.as_ptr().cast());
         }
-        let find = |name: &core::ffi::CStr| libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
-        let (get, put) = (
-            find(c"pthread_attr_getsigmask_np"),
-            find(c"pthread_attr_setsigmask_np"),
-        );
-        if get.is_null() || put.is_null() {
-            return;
-        }
-        let mut mask: sigset_t = core::mem::zeroed();
-        if core::mem::transmute::<*mut c_void, GetMask>(get)(from, &mut mask) == 0 {
-            core::mem::transmute::<*mut c_void, SetMask>(put)(to, &mask);
-        }
+        signals::copy_mask(from, to);
     }
 }

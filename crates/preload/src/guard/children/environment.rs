@@ -11,7 +11,7 @@
 
 use crate::guard::holds::Holds;
 use crate::space;
-use core::ffi::c_char;
+use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
 
 /// The copies that are kept.
@@ -31,6 +31,31 @@ unsafe extern "C" {
 pub fn list() -> *const Text {
     // SAFETY: the C library's variable is a pointer, read as by any function that uses the environment.
     unsafe { (&raw const environ).read() }
+}
+
+/// The value of a variable.
+///
+/// # Safety
+/// Nobody changes the environment while the value is used.
+pub unsafe fn variable<'a>(name: &[u8]) -> Option<&'a [u8]> {
+    let mut at = list();
+    while !at.is_null() {
+        // SAFETY: the list ends with a null, as the C library itself relies on.
+        let text = unsafe { at.read() };
+        if text.is_null() {
+            return None;
+        }
+        // SAFETY: each entry is a C string.
+        let text = unsafe { CStr::from_ptr(text) }.to_bytes();
+        if let Some(value) = text
+            .strip_prefix(name)
+            .and_then(|rest| rest.strip_prefix(b"="))
+        {
+            return Some(value);
+        }
+        at = at.wrapping_add(1);
+    }
+    None
 }
 
 /// Holds all of the environment, for a child that reads it.

@@ -8,7 +8,7 @@
 //! below the stack's part, where they form the list, and go on with the functions that take a list. A list in the
 //! middle of `execle` is followed by the environment.
 
-use super::environment;
+use super::{environment, search};
 use crate::guard::call::{self, Way};
 use crate::guard::holds::Holds;
 use crate::guard::is_on;
@@ -16,7 +16,7 @@ use crate::guard::real::{Find, Real};
 use core::ffi::{c_char, c_int};
 use rustix::io::Errno;
 
-type Texts = *const *const c_char;
+pub type Texts = *const *const c_char;
 type Execve = unsafe extern "C" fn(*const c_char, Texts, Texts) -> c_int;
 type Fexecve = unsafe extern "C" fn(c_int, Texts, Texts) -> c_int;
 type Execveat = unsafe extern "C" fn(c_int, *const c_char, Texts, Texts, c_int) -> c_int;
@@ -82,22 +82,18 @@ pub unsafe extern "C" fn execv(path: *const c_char, argv: Texts) -> c_int {
     unsafe { execve(path, argv, environment::list()) }
 }
 
-/// Replaces the C library's `execvpe`, which looks for the program by its name, and makes its calls by instructions of
-/// its own.
+/// Replaces the C library's `execvpe`.
 ///
 /// # Safety
 /// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn execvpe(file: *const c_char, argv: Texts, envp: Texts) -> c_int {
-    let Some(real) = EXECVPE.get() else {
-        return crate::c_answer(Err(Errno::NOSYS)) as c_int;
-    };
-    let holds = is_on().then(|| hold(file, argv, envp));
-    if let Some(None) = holds {
-        return crate::c_answer(Err(Errno::NOMEM)) as c_int;
+    match EXECVPE.get() {
+        // SAFETY: the caller guarantees it.
+        Some(real) if !is_on() => unsafe { real(file, argv, envp) },
+        // SAFETY: the caller guarantees what this call needs.
+        _ => unsafe { search::execvpe(file, argv, envp) },
     }
-    // SAFETY: the caller guarantees it.
-    unsafe { real(file, argv, envp) }
 }
 
 /// Replaces the C library's `execvp`.

@@ -13,7 +13,7 @@
 //! | paths, lists, attributes and actions of `posix_spawn` | copied | [`spawn`] |
 //! | the environment's list, which `system`, `popen` and `wordexp` pass on | laid out of the space | [`environment`] |
 //! | what `popen` and `wordexp` allocate for the child | allocated out of the space | [`apart`] |
-//! | the texts of `execve` and its relatives, which no filter sees | held | [`exec`] |
+//! | the texts of `execve` and its relatives, which no filter sees | held | [`exec`], [`search`] |
 //! | affinity and stack of a new thread, which begins with all signals blocked | copied, replaced | [`attributes`] |
 //!
 //! `daemon` and `forkpty` fork, and touch nothing before the child is served.
@@ -22,6 +22,7 @@ pub mod apart;
 pub mod attributes;
 mod environment;
 mod exec;
+mod search;
 mod shell;
 mod spawn;
 

@@ -189,8 +189,8 @@ fn install(signal: c_int, action: &Action) -> Result<(), Errno> {
 }
 
 /// Gives the kernel the default action for a signal that is to end the process.
-pub fn install_default(signal: c_int) {
-    let _ = kernels(signal, Some(&Action::default()));
+pub fn install_default(signal: c_int) -> bool {
+    kernels(signal, Some(&Action::default())).is_ok()
 }
 
 /// Sets, if there is a new one, the program's action for a signal. The answer is the action before.

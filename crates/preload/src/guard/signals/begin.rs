@@ -2,13 +2,17 @@
 //!
 //! A thread begins in a function of ours. It may end by `pthread_exit` or be cancelled, and is unwound through that
 //! function then, which keeps nothing that would have to be given back.
+//!
+//! It takes no lock before the program's code runs. A fork holds ours over the system call, and the kernel may wait in
+//! that call for the very thread: for one that reads a userfaultfd of the program's own, which is told of forks. So a
+//! new thread leaves the memory that it was handed, and the next thread to make one gives it back.
 
 use super::given::{self, Attributes, Given, Unwound};
 use super::{alternate, masks, thread};
 use crate::stack_switch::on_safe_stack;
 use crate::threads::{PthreadCreate, Start};
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicPtr, Ordering::*};
 
 /// What a new thread needs to begin, handed over in unmanaged memory.
 struct Beginning {
@@ -18,19 +22,54 @@ struct Beginning {
     given: Option<Given>,
 }
 
+const _: () = assert!(!core::mem::needs_drop::<Beginning>());
+
+/// A block with a beginning. A thread that has begun has taken the contents, and the block is in a list.
+struct Block {
+    beginning: Beginning,
+    next: *mut Block,
+}
+
+/// The blocks that threads have left. Threads put blocks in one by one and take all of them out, so no block can come
+/// back between a look and an exchange.
+static LEFT: AtomicPtr<Block> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Takes the contents of a block, and leaves the block.
+///
+/// # Safety
+/// The block was made by `Box::into_raw`, and is the caller's.
+unsafe fn take(block: *mut Block) -> Beginning {
+    // SAFETY: the block is the caller's, and nobody takes its contents again; they have nothing to drop.
+    let beginning = unsafe { (&raw const (*block).beginning).read() };
+    let mut head = LEFT.load(Relaxed);
+    loop {
+        // SAFETY: the block is the caller's until it is in the list.
+        unsafe { (*block).next = head };
+        match LEFT.compare_exchange_weak(head, block, Release, Relaxed) {
+            Ok(_) => return beginning,
+            Err(other) => head = other,
+        }
+    }
+}
+
+/// Gives back what threads have left. The caller may take locks.
+fn give_back() {
+    let mut block = LEFT.swap(core::ptr::null_mut(), Acquire);
+    while !block.is_null() {
+        // SAFETY: who takes the list has all blocks in it, which were made by `Box::into_raw`.
+        block = unsafe { Box::from_raw(block) }.next;
+    }
+}
+
 extern "C-unwind" fn begin(beginning: *mut c_void) -> *mut c_void {
     alternate::begin_thread();
-    let at = beginning as usize;
-    let beginning = on_safe_stack(move || {
-        // SAFETY: the creating thread gave the box away.
-        *unsafe { Box::from_raw(at as *mut Beginning) }
-    });
     let Beginning {
         start,
         argument,
         masked,
         given,
-    } = beginning;
+        // SAFETY: the creating thread gave the block away.
+    } = unsafe { take(beginning.cast()) };
     masks::begin_thread(masked);
     // SAFETY: the types differ in whether the function may be unwound, which costs a caller nothing.
     let start = unsafe { core::mem::transmute::<Start, Unwound>(start) };
@@ -62,21 +101,28 @@ pub unsafe fn create(
         None => (None, None),
     };
     let attributes = own.as_ref().map_or(attributes, Attributes::as_ptr);
-    let beginning = on_safe_stack(move || {
-        Box::into_raw(Box::new(Beginning {
+    let block = on_safe_stack(move || {
+        give_back();
+        let beginning = Beginning {
             start,
             argument,
             masked,
             given,
+        };
+        Box::into_raw(Box::new(Block {
+            beginning,
+            next: core::ptr::null_mut(),
         })) as usize
     });
     // SAFETY: the types differ in whether the function may be unwound, which costs a caller nothing.
     let begin = unsafe { core::mem::transmute::<Unwound, Start>(begin) };
     // SAFETY: the caller guarantees it; the box belongs to the new thread.
-    let result = unsafe { real(thread, attributes, begin, beginning as *mut c_void) };
+    let result = unsafe { real(thread, attributes, begin, block as *mut c_void) };
     if result != 0 {
-        // SAFETY: no thread was made that could have taken the box.
-        on_safe_stack(move || drop(unsafe { Box::from_raw(beginning as *mut Beginning) }));
+        on_safe_stack(move || {
+            // SAFETY: no thread was made that could have taken the block.
+            drop(unsafe { Box::from_raw(block as *mut Block) });
+        });
     }
     result
 }

@@ -125,7 +125,7 @@ unsafe fn copy_processors(
 }
 
 /// Copies the mask that the thread is to begin with, where the C library knows of such masks.
-unsafe fn copy_mask(from: *const libc::pthread_attr_t, to: *mut libc::pthread_attr_t) -> bool {
+pub unsafe fn copy_mask(from: *const libc::pthread_attr_t, to: *mut libc::pthread_attr_t) -> bool {
     /// `PTHREAD_ATTR_NO_SIGMASK_NP`.
     const NONE: c_int = -1;
     let (Some(get), Some(set)) = (real::ATTR_GETSIGMASK.get(), real::ATTR_SETSIGMASK.get()) else {

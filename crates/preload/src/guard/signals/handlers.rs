@@ -234,7 +234,10 @@ unsafe fn without_handler(signal: c_int, info: *mut libc::siginfo_t, is_ignored:
     if is_ignored && !is_fault {
         return;
     }
-    install_default(signal);
+    if !install_default(signal) && is_fault {
+        // A filter of the program's forbids it, and the fault would come again for ever.
+        raw::exit_group(128 + signal);
+    }
     if !comes_again {
         // SAFETY: the calls ask, and send this thread a signal that says what the first one said.
         unsafe {

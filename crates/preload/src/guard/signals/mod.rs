@@ -31,6 +31,8 @@ mod actions;
 mod alternate;
 mod begin;
 #[cfg(target_arch = "x86_64")]
+mod contexts;
+#[cfg(target_arch = "x86_64")]
 mod frames;
 #[cfg(not(target_arch = "x86_64"))]
 #[path = "frames_in_place.rs"]
@@ -46,6 +48,9 @@ mod thread;
 mod waits;
 
 pub use begin::create as create_thread;
+#[cfg(target_arch = "x86_64")]
+pub use contexts::FUNCTIONS as OF_CONTEXTS;
+pub use given::copy_mask;
 pub use real::FUNCTIONS;
 
 use super::holds::Holds;

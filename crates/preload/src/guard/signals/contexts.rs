@@ -1,0 +1,82 @@
+//! `setcontext` and `swapcontext`: a context comes with a mask of signals.
+//!
+//! Coroutines are often made with all signals blocked, and the C library sets such a mask by an instruction of its own.
+//! The next touch of a page that is out would end the process. So SIGBUS and SIGSYS are taken out of the context's mask
+//! first, and are blocked in the program's eyes only, as everywhere ([`masks`](super::masks)).
+//!
+//! The C library's functions save the registers and the stack of their caller, so these jump to them.
+
+use super::actions::{set_word, word};
+use super::{never_blocked, thread};
+use crate::guard::is_on;
+use crate::guard::real::{Find, Real};
+use core::ffi::c_int;
+use core::sync::atomic::Ordering::Relaxed;
+use libc::ucontext_t;
+
+type Set = unsafe extern "C" fn(*const ucontext_t) -> c_int;
+type Swap = unsafe extern "C" fn(*mut ucontext_t, *const ucontext_t) -> c_int;
+
+// SAFETY: the C library's function has this type.
+static SET: Real<Set> = unsafe { Real::named(c"setcontext") };
+// SAFETY: the C library's function has this type.
+static SWAP: Real<Swap> = unsafe { Real::named(c"swapcontext") };
+
+pub const FUNCTIONS: &[&dyn Find] = &[&SET, &SWAP];
+
+/// Makes a context one that a thread can go on with, and answers the function to go on in.
+unsafe extern "C" fn fit(context: *mut ucontext_t, swaps: bool) -> usize {
+    if is_on() && !context.is_null() {
+        // The kernel's structure has a set of 64 signals there, and other things behind it.
+        // SAFETY: the caller promises a context, which is its own.
+        unsafe {
+            let set = &mut (*context).uc_sigmask;
+            let mask = word(set);
+            thread::this().masked.store(mask & never_blocked(), Relaxed);
+            set_word(set, mask & !never_blocked());
+        }
+    }
+    match swaps {
+        true => SWAP.must() as *const () as usize,
+        false => SET.must() as *const () as usize,
+    }
+}
+
+/// Replaces the C library's `setcontext`.
+///
+/// # Safety
+/// The conditions are those of the function that this one replaces.
+#[unsafe(naked)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn setcontext(_to: *const ucontext_t) -> c_int {
+    core::arch::naked_asm!(
+        "push rdi",
+        "xor esi, esi",
+        "call {fit}",
+        "pop rdi",
+        "jmp rax",
+        fit = sym fit,
+    )
+}
+
+/// Replaces the C library's `swapcontext`.
+///
+/// # Safety
+/// The conditions are those of the function that this one replaces.
+#[unsafe(naked)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn swapcontext(_from: *mut ucontext_t, _to: *const ucontext_t) -> c_int {
+    core::arch::naked_asm!(
+        "push rdi",
+        "push rsi",
+        "sub rsp, 8",
+        "mov rdi, rsi",
+        "mov esi, 1",
+        "call {fit}",
+        "add rsp, 8",
+        "pop rsi",
+        "pop rdi",
+        "jmp rax",
+        fit = sym fit,
+    )
+}

@@ -1,4 +1,4 @@
-//! `prctl`: two of its options are handled here, and all others by the C library.
+//! `prctl`: three of its options are handled here, and all others by the C library.
 //!
 //! The number of the function's arguments depends on the option. So for an option that is not handled here the C
 //! library's function is jumped to, with registers and stack as the program left them.
@@ -7,12 +7,16 @@
 //! | --- | --- | --- |
 //! | `PR_SET_MEMORY_MERGE` | refused | `ksm` |
 //! | `PR_SET_SECCOMP` | passed on, and remembered | `filters` |
+//! | `PR_SET_SYSCALL_USER_DISPATCH` | refused under direct delivery: SIGSYS is ours, and so are calls in handlers | here |
 
 use crate::{dlopen, filters, guard, ksm};
 use core::arch::naked_asm;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use rustix::io::Errno;
+
+/// The option by which each system call becomes a SIGSYS, but for those of a range of code.
+const PR_SET_SYSCALL_USER_DISPATCH: c_int = 59;
 
 /// The address of the C library's function. It is written before any other code of this library runs.
 static REAL: AtomicUsize = AtomicUsize::new(0);
@@ -46,12 +50,15 @@ pub unsafe extern "C" fn prctl(_option: c_int) -> c_int {
         "je {serve}",
         "cmp edi, {filter}",
         "je {serve}",
+        "cmp edi, {dispatch}",
+        "je {serve}",
         "mov r11, qword ptr [rip + {real}]",
         "test r11, r11",
         "jz {serve}",
         "jmp r11",
         merge = const ksm::PR_SET_MEMORY_MERGE,
         filter = const libc::PR_SET_SECCOMP,
+        dispatch = const PR_SET_SYSCALL_USER_DISPATCH,
         real = sym REAL,
         serve = sym serve,
     );
@@ -61,6 +68,8 @@ pub unsafe extern "C" fn prctl(_option: c_int) -> c_int {
         "b.eq 3f",
         "cmp w0, #{filter}",
         "b.eq 3f",
+        "cmp w0, #{dispatch}",
+        "b.eq 3f",
         "adrp x16, {real}",
         "ldr x16, [x16, :lo12:{real}]",
         "cbz x16, 3f",
@@ -69,6 +78,7 @@ pub unsafe extern "C" fn prctl(_option: c_int) -> c_int {
         "b {serve}",
         merge = const ksm::PR_SET_MEMORY_MERGE,
         filter = const libc::PR_SET_SECCOMP,
+        dispatch = const PR_SET_SYSCALL_USER_DISPATCH,
         real = sym REAL,
         serve = sym serve,
     );
@@ -78,9 +88,21 @@ extern "C" fn serve(option: c_int, b: usize, c: usize, d: usize, e: usize) -> c_
     by_number([option as usize, b, c, d, e])
 }
 
+/// Whether a call asks for a signal at each system call, where that cannot be. Says so.
+fn dispatches([option, on, ..]: [usize; 5]) -> bool {
+    let asks = option as c_int == PR_SET_SYSCALL_USER_DISPATCH && on != 0 && guard::is_on();
+    if asks {
+        millpond_mmu::report::line(format_args!(
+            "syscall user dispatch is refused (EINVAL) where faults are served in the thread that faults; \
+             use --delivery handler"
+        ));
+    }
+    asks
+}
+
 /// Handles `prctl` for a call by its number.
 pub fn by_number(args: [usize; 5]) -> c_int {
-    let result = match ksm::refuses(args) {
+    let result = match ksm::refuses(args) || dispatches(args) {
         true => Err(Errno::INVAL),
         false => kernel(args),
     };

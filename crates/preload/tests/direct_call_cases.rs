@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Pace, are_equal, compile, direct, is_direct_possible, printed};
+use common::{Pace, are_equal, compile, direct, finish, is_direct_possible, printed};
 
 /// Checks that the program ends well under direct delivery, in time, and says so.
 fn is_right(name: &str, arguments: &[&str], more: &[&str], says: &str) {
@@ -126,4 +126,20 @@ fn contexts_that_block_all_signals_are_served() {
     let pace = Pace::of(&program, &[]);
     let ours = pace.printed(direct(&program));
     are_equal(&ours, &pace.native());
+}
+
+/// Covers a program that was killed by SIGSEGV: each of our calls became a signal of its own, in our handlers too.
+#[test]
+fn a_signal_at_each_system_call_is_refused() {
+    if !is_direct_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let output = finish(direct(&compile("dispatches", directory.path(), &[])));
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && output.stdout == b"refused\n",
+        "{output:?}"
+    );
+    assert!(err.contains("user dispatch is refused"), "{err}");
 }

@@ -41,13 +41,13 @@ use millpond_sync::atomic::Ordering;
 impl<M: Memory> Driver<M> {
     /// Lets the store's compressed data take its share of the `left` pages, of which the frames have `frames`.
     fn limit_store(&self, left: u64, frames: u32) {
+        let share = left * u64::from(self.governor.store_share()) / store_share::WHOLE;
         // The limit is for compressed data. The store's tables and buffers come on top.
         let beside = match self.store.tiers() {
             Some(tiers) => self.store.usage().ram_bytes.saturating_sub(tiers.ram_bytes),
             None => 0,
         };
         let left = left.saturating_sub(beside / PAGE_SIZE as u64);
-        let share = left * u64::from(self.governor.store_share()) / store_share::WHOLE;
         let most = store_share::beside_frames(share, left, frames);
         self.store.limit_ram(most * PAGE_SIZE as u64);
     }
@@ -107,7 +107,7 @@ impl<M: Memory> Driver<M> {
                 store + tables / PAGE_SIZE as u64 + ahead
             }
         };
-        let spoken_for = others + self.governor.charge.headroom(ram);
+        let spoken_for = others + self.governor.headroom(ram);
         let pages = ram.saturating_sub(spoken_for).max(FLOOR.min(ram));
         let mut commands = Commands::new();
         let pages = PageCount(pages as u32);

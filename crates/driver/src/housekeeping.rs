@@ -295,6 +295,7 @@ impl<M: Memory> Driver<M> {
             let _inside = self.gate.enter();
             self.lock().handle(Event::Tick, &mut Commands::new());
             self.give_spare_frames_back();
+            self.governor.count_untold();
             self.adjust_limit();
             self.say_excess();
             self.children.collect(&*self.store);

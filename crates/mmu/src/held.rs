@@ -33,6 +33,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
 use millpond_core::PAGE_SIZE;
 
+use crate::small_pages;
 use crate::sys::gate;
 
 /// The lines of the table. A line that was never used takes no memory, and nobody looks at it.
@@ -88,6 +89,12 @@ static IN_USE: AtomicBool = AtomicBool::new(false);
 /// process has no memory that could be taken out.
 pub fn look_for_holds() {
     IN_USE.store(true, SeqCst);
+}
+
+/// Keeps the table of lines, of which few are ever used, from being made of huge pages.
+pub(crate) fn decline_huge_pages() {
+    let lines = LINES.as_ptr_range();
+    small_pages::decline_huge_pages(lines.start.addr()..lines.end.addr());
 }
 
 fn me() -> usize {

@@ -162,6 +162,7 @@ impl Uffd {
                 pages: config.arena,
             });
         }
+        crate::held::decline_huge_pages();
         let device = FdCell::new(match config.delivery {
             Delivery::Handler => descriptor::open_device().ok(),
             Delivery::InThread | Delivery::Direct => None,

@@ -12,9 +12,9 @@
 //! The rest of the budget is shared with the store, where the store has another place than RAM: a third of the rest may
 //! hold compressed folios at first, and what the program gains by more or less is weighed while it runs
 //! (`store_share.rs`). A share of the whole budget would not do: python3 has 11 MiB of code in a budget of 22 MiB, its
-//! store filled its quarter of them, and with the least that frames need the program stood at 24 MiB. Nor does a share that
-//! leaves the frames less than their least: with fifteen sixteenths of 16 MiB for compressed data, and 3 MiB of tables and
-//! buffers that no share covers, a vector that was sorted stood at 21 MiB for a minute.
+//! store filled its quarter of them, and with the least that frames need the program stood at 24 MiB. Nor does a share
+//! that leaves the frames less than their least: with fifteen sixteenths of 16 MiB for compressed data, and 3 MiB of
+//! tables and buffers that no share covers, a vector that was sorted stood at 21 MiB for a minute.
 //!
 //! While memory is given back, it is not known how much of it the kernel still counts, so the size of the rest of the
 //! program is known within bounds only. It is taken to be what it was, as far as that is possible. When it was taken to

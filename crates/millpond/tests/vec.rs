@@ -140,9 +140,9 @@ fn apply(vec: &mut PondVec<Row>, model: &mut Vec<Row>, call: Call) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2, max_shrink_iters: 20, ..ProptestConfig::default() })]
 
-    /// The seeds of the first two cases (`vec.proptest-regressions`) stood at 18.0 to 21.3 MB: compressed RAM was allowed
-    /// fifteen sixteenths of what the tables left, so the frames had less than their least, and its own tables and buffers
-    /// came on top; and a batch was there twice on its way out, with no room kept for it.
+    /// The seeds of the first two cases (`vec.proptest-regressions`) stood at 18.0 to 21.3 MB: compressed RAM was
+    /// allowed fifteen sixteenths of what the tables left, so the frames had less than their least, and its own tables
+    /// and buffers came on top; and a batch was there twice on its way out, with no room kept for it.
     #[test]
     fn every_call_does_what_a_vector_does(
         seed in any::<u64>(),

@@ -1,11 +1,12 @@
 //! Memory of our own that is backed page by page, whatever the machine's setting for huge pages.
 //!
-//! `transparent_hugepage/enabled` is *always* on most distributions: then the first touch of any 2 MiB that a mapping covers
-//! may take all of them, and khugepaged gathers what was touched page by page. For tables that are sized by the arena and
-//! used sparsely that is ruin: 4 bytes take 2 MiB, within a budget that counted 4 KiB. So each mapping of ours says for
-//! itself what it wants. Those that serve as huge pages ask for them (`staging/`, the pool's leaves, compressed RAM's
-//! chunks in the `store` crate); all others decline them. A switch for the whole process (`PR_SET_THP_DISABLE`) would be
-//! shorter, but programs that the process starts would inherit it, and the program's own memory would lose its huge pages.
+//! `transparent_hugepage/enabled` is *always* on most distributions: then the first touch of any 2 MiB that a mapping
+//! covers may take all of them, and khugepaged gathers what was touched page by page. For tables that are sized by the
+//! arena and used sparsely that is ruin: 4 bytes take 2 MiB, within a budget that counted 4 KiB. So each mapping of
+//! ours says for itself what it wants. Those that serve as huge pages ask for them (`staging/`, the pool's leaves,
+//! compressed RAM's chunks in the `store` crate); all others decline them. A switch for the whole process
+//! (`PR_SET_THP_DISABLE`) would be shorter, but programs that the process starts would inherit it, and the program's
+//! own memory would lose its huge pages.
 
 use core::ffi::c_void;
 use core::ops::Range;

@@ -39,7 +39,7 @@ pub fn write(at: usize, from: &[u8]) -> bool {
     unsafe { sys::copy(at as *mut u8, from.as_ptr() as usize, from.len()) }
 }
 
-/// Sends a thread that faulted in [`touch()`], [`read`] or [`write`] to the end that answers false. This function
+/// Sends a thread that faulted in [`touch()`], [`read`] or [`write()`] to the end that answers false. This function
 /// answers false for a thread that faulted elsewhere.
 pub fn give_up(context: &mut libc::ucontext_t) -> bool {
     let (range, end) = sys::line();

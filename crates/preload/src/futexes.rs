@@ -1,9 +1,9 @@
 //! `futex` operations for which the kernel waits for no page, with handler delivery.
 //!
 //! `FUTEX_LOCK_PI`, its relatives and `FUTEX_WAKE_OP` change a word under locks of the kernel's. Where the page is out,
-//! the kernel lets its locks go and has the page fetched, but not by a userfaultfd: the answer is `EFAULT`. So what such
-//! a call names is read first, and the call is made again where the page has left in between. With direct delivery the
-//! words are held, like the memory of any other call.
+//! the kernel lets its locks go and has the page fetched, but not by a userfaultfd: the answer is `EFAULT`. So what
+//! such a call names is read first, and the call is made again where the page has left in between. With direct delivery
+//! the words are held, like the memory of any other call.
 
 use crate::raw::{self, Entry};
 use crate::{guard, space};

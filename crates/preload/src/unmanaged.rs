@@ -20,8 +20,8 @@ use rustix::io::Errno;
 const VARIABLE: &[u8] = b"LD_PRELOAD=";
 const LIBRARY: &[u8] = b"libmillpond_preload.so";
 
-/// Whether the kernel refuses, or a filter in its place: those of container engines answer `ENOSYS` to calls that they do
-/// not know.
+/// Whether the kernel refuses, or a filter in its place: those of container engines answer `ENOSYS` to calls that they
+/// do not know.
 fn is_refusal(errno: Errno) -> bool {
     matches!(errno, Errno::PERM | Errno::ACCESS | Errno::NOSYS)
 }

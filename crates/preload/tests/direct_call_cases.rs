@@ -26,10 +26,10 @@ fn what_the_kernel_gives_out_once_is_not_lost() {
     is_right("lost_nothing", &[], &["-lutil"], "nothing lost\n");
 }
 
-/// Covers wrong bytes: `MSG_PEEK` with `MSG_WAITALL` longer than an eighth of the budget showed its first piece over and
-/// over, a datagram longer than that lost its end, and direct I/O that the kernel refuses was done in part. Each kind
-/// of descriptor, with each flag that changes what a part means, answers as the kernel does for lengths around that of
-/// a piece.
+/// Covers wrong bytes: `MSG_PEEK` with `MSG_WAITALL` longer than an eighth of the budget showed its first piece over
+/// and over, a datagram longer than that lost its end, and direct I/O that the kernel refuses was done in part. Each
+/// kind of descriptor, with each flag that changes what a part means, answers as the kernel does for lengths around
+/// that of a piece.
 #[test]
 fn a_long_call_is_one_call() {
     if !is_direct_possible() {
@@ -88,8 +88,8 @@ fn thousands_of_ranges_are_held_at_once() {
     is_right("many_holds", &[], &[], "all arguments\n");
 }
 
-/// Covers a debugger that waited for ever: the child of its `vfork` is traced, stopped at the SIGSYS of its `execve`, and
-/// waited for its parent.
+/// Covers a debugger that waited for ever: the child of its `vfork` is traced, stopped at the SIGSYS of its `execve`,
+/// and waited for its parent.
 #[test]
 fn a_debugger_starts_its_program() {
     if !is_direct_possible() {

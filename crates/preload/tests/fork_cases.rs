@@ -52,8 +52,8 @@ fn children_one_after_the_other_are_not_too_many() {
     is_right("fork_in_a_loop", &[]);
 }
 
-/// Covers kernels without `PAGEMAP_SCAN` (before Linux 6.7: Debian 11 and 12), where each child read the page map of the
-/// whole space, entry by entry, before it went on: ten seconds a fork.
+/// Covers kernels without `PAGEMAP_SCAN` (before Linux 6.7: Debian 11 and 12), where each child read the page map of
+/// the whole space, entry by entry, before it went on: ten seconds a fork.
 #[test]
 fn a_fork_is_quick_where_the_kernel_cannot_scan_page_maps() {
     if !is_possible() {

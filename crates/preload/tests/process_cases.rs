@@ -140,8 +140,8 @@ fn nobody_asks_a_getenv_of_the_programs_own() {
     }
 }
 
-/// Covers mutexes that nobody got any more: the kernel marks what a thread leaves behind when it ends, waits for no page
-/// that is out, and stopped at the first. So did a process for which another one waited, and a word that was to be
+/// Covers mutexes that nobody got any more: the kernel marks what a thread leaves behind when it ends, waits for no
+/// page that is out, and stopped at the first. So did a process for which another one waited, and a word that was to be
 /// cleared stayed.
 #[test]
 fn what_a_thread_leaves_behind_is_found() {

@@ -65,9 +65,9 @@ fn process_madvise_answers_as_the_kernel_does() {
     prints_the_same("process_advise_table", &[]);
 }
 
-/// Covers machines on which `transparent_hugepage/enabled` is *always*: sparse tables of the library's became huge pages
-/// where they were touched, so that a budget of 30 MiB had 45 resident. What a mapping says about itself is looked at, so
-/// the test needs no such machine; `.ci/huge-pages` sets one up.
+/// Covers machines on which `transparent_hugepage/enabled` is *always*: sparse tables of the library's became huge
+/// pages where they were touched, so that a budget of 30 MiB had 45 resident. What a mapping says about itself is
+/// looked at, so the test needs no such machine; `.ci/huge-pages` sets one up.
 #[test]
 fn the_library_never_leaves_huge_pages_to_the_machine() {
     if !is_possible() {

@@ -41,8 +41,8 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps `len` bytes, rounded up to pages. Pages take RAM when they are first touched, each by itself: most mappings
-    /// are tables of which little is used, and a machine that gives huge pages to all memory would back 2 MiB of a table
-    /// for one entry. [`populate_huge`] asks for them where they serve.
+    /// are tables of which little is used, and a machine that gives huge pages to all memory would back 2 MiB of a
+    /// table for one entry. [`populate_huge`] asks for them where they serve.
     pub(crate) fn new(len: usize) -> Result<Self, Errno> {
         let len = len.next_multiple_of(PAGE).max(PAGE);
         // SAFETY: a new private mapping at an address that the kernel chooses replaces nothing.
@@ -54,8 +54,8 @@ impl Mapping {
                 MapFlags::PRIVATE | MapFlags::NORESERVE,
             )?
         };
-        // SAFETY: the advice changes which page sizes the kernel picks, not contents. A kernel that is built without huge
-        // pages answers EINVAL, and needs no advice.
+        // SAFETY: the advice changes which page sizes the kernel picks, not contents. A kernel that is built without
+        // huge pages answers EINVAL, and needs no advice.
         let _ = unsafe { mm::madvise(base, len, Advice::LinuxNoHugepage) };
         let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
         Ok(Self { base, len })

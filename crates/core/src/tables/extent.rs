@@ -1,8 +1,8 @@
 //! Where the long tables lie, for the machine that backs them.
 //!
-//! The tables are sized by the arena and used sparsely: an arena of 1.75 TiB has a table of entries of 3.5 GiB, of which
-//! a program that touches 100 MiB writes 200 KiB. They take as little memory as that only while the machine gives it page
-//! by page. A machine that gives huge pages to all memory (`transparent_hugepage/enabled` is *always* on most
+//! The tables are sized by the arena and used sparsely: an arena of 1.75 TiB has a table of entries of 3.5 GiB, of
+//! which a program that touches 100 MiB writes 200 KiB. They take as little memory as that only while the machine gives
+//! it page by page. A machine that gives huge pages to all memory (`transparent_hugepage/enabled` is *always* on most
 //! distributions) backs 2 MiB for each entry that lies alone, and khugepaged gathers what was small at first: a program
 //! with a budget of 30 MiB had 20 MiB more of such tables than the core had counted. So whoever makes a core tells the
 //! machine about its tables.
@@ -17,8 +17,8 @@ pub(crate) fn extent<T>(table: &Vec<T>) -> Range<usize> {
 }
 
 impl Core {
-    /// Calls `each` with the addresses of each table that is sized by the arena or by the budget. They stay where they are
-    /// for as long as the core lives, moved or not.
+    /// Calls `each` with the addresses of each table that is sized by the arena or by the budget. They stay where they
+    /// are for as long as the core lives, moved or not.
     ///
     /// ```
     /// use millpond_core::{Config, Core, PageCount};

@@ -35,8 +35,8 @@ pub(crate) const LOOK_AT_TABLES: u32 = 4096;
 /// by their number. One look takes two microseconds.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// Pages that a thread of a kernel before Linux 6.2 may have taken without a word (`TASK_RSS_EVENTS_THRESH`): there each
-/// thread counts its faults by itself, and adds 64 at a time to what the process is said to have.
+/// Pages that a thread of a kernel before Linux 6.2 may have taken without a word (`TASK_RSS_EVENTS_THRESH`): there
+/// each thread counts its faults by itself, and adds 64 at a time to what the process is said to have.
 const UNTOLD: u64 = 64;
 
 /// The most of the budget that is kept free for pages that threads have not told of, as a divisor.
@@ -172,8 +172,8 @@ impl Governor {
         self.file_room.forget();
     }
 
-    /// Finds out how many pages the process's threads may have without a word. A python3 with five threads in 19 MiB once
-    /// stood 1.5 MiB above them by that, on Linux 5.10 and 6.1.
+    /// Finds out how many pages the process's threads may have without a word. A python3 with five threads in 19 MiB
+    /// once stood 1.5 MiB above them by that, on Linux 5.10 and 6.1.
     pub fn count_untold(&self) {
         if self.charge == Charge::Process && counts_by_thread(&rustix::system::uname()) {
             self.untold.store(UNTOLD * threads(), Ordering::Relaxed);
@@ -238,9 +238,9 @@ pub(crate) fn open_statm() -> Option<OwnedFd> {
 impl Charge {
     /// Pages of a budget of `ram` pages that are kept free for what is in flight.
     ///
-    /// Where the budget covers the store, a batch that leaves is there twice, as frames and as compressed data, until its
-    /// frames are given back: a library with 16 MiB once had 1.1 too many, and one with 128 had 3.3. A small budget keeps
-    /// less free, as its batches are smaller.
+    /// Where the budget covers the store, a batch that leaves is there twice, as frames and as compressed data, until
+    /// its frames are given back: a library with 16 MiB once had 1.1 too many, and one with 128 had 3.3. A small budget
+    /// keeps less free, as its batches are smaller.
     pub(crate) fn headroom(self, ram: u64) -> u64 {
         match self {
             Self::Process => (ram / HEADROOM).max(LEAST_HEADROOM),

@@ -41,8 +41,8 @@ pub(crate) fn open_device() -> Result<OwnedFd, Errno> {
     openat(CWD, c"/dev/userfaultfd", flags, Mode::empty())
 }
 
-/// Makes a descriptor for the calling process, whichever process opened the device: for all faults, or for those in user
-/// mode only.
+/// Makes a descriptor for the calling process, whichever process opened the device: for all faults, or for those in
+/// user mode only.
 pub(crate) fn by_device(device: BorrowedFd<'_>, user_mode_only: bool) -> Result<OwnedFd, Errno> {
     let mode = if user_mode_only {
         UFFD_USER_MODE_ONLY

@@ -84,10 +84,10 @@ pub(crate) fn runs(
     }
 }
 
-/// [`runs`] without `PAGEMAP_SCAN`, for a long range of which little is there: entries are read only where
-/// `mincore` has found something in memory. An entry takes eight bytes also where there are no page tables, and reading
-/// those of a terabyte takes seconds; `mincore` answers for 16 MiB in a microsecond. (Where all pages of 16 MiB are swapped
-/// out by the kernel, they are passed over.)
+/// [`runs`] without `PAGEMAP_SCAN`, for a long range of which little is there: entries are read only where `mincore`
+/// has found something in memory. An entry takes eight bytes also where there are no page tables, and reading those of
+/// a terabyte takes seconds; `mincore` answers for 16 MiB in a microsecond. (Where all pages of 16 MiB are swapped out
+/// by the kernel, they are passed over.)
 pub(crate) fn runs_of_sparse(
     pagemap: BorrowedFd<'_>,
     start: usize,

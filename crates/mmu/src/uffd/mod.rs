@@ -349,8 +349,8 @@ impl Uffd {
         self.look_for_pages(range, pagemap::runs, visit);
     }
 
-    /// [`present_pages`](Self::present_pages) for a long range of which the program uses little. Where the kernel has no
-    /// `PAGEMAP_SCAN` (Linux 6.7) it looks only at leaves of which the program may use something: no thread can have
+    /// [`present_pages`](Self::present_pages) for a long range of which the program uses little. Where the kernel has
+    /// no `PAGEMAP_SCAN` (Linux 6.7) it looks only at leaves of which the program may use something: no thread can have
     /// touched another.
     pub fn present_pages_of_sparse(&self, range: PageRange, visit: &mut dyn FnMut(PageRange)) {
         if pagemap::has_scan(self.pagemap()) {

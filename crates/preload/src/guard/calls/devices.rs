@@ -2,8 +2,9 @@
 //!
 //! The structure lies on the caller's stack mostly, and the filter sees no further. The commands whose structures are
 //! known (`millpond_guard::touched`) are few, and common: the list of interfaces, what `ethtool` asks for, SCSI
-//! commands, questions about mappings. What other drivers' structures name is not brought in, and is EFAULT where it is out. (The pages of a
-//! graphics card's or a virtual machine's memory are pinned by such commands, which no hold replaces.)
+//! commands, questions about mappings. What other drivers' structures name is not brought in, and is EFAULT where it is
+//! out. (The pages of a graphics card's or a virtual machine's memory are pinned by such commands, which no hold
+//! replaces.)
 
 use crate::guard::call::held;
 use crate::guard::is_on;

@@ -39,15 +39,16 @@ use millpond_core::{Commands, Event, PAGE_SIZE, PageCount, Reclaimer, VmStat};
 use millpond_sync::atomic::Ordering;
 
 impl<M: Memory> Driver<M> {
-    /// Lets the store's compressed data take its share of the `left` pages, of which the frames have `frames`.
-    fn limit_store(&self, left: u64, frames: u32) {
+    /// Lets the compressed data of a store that takes `store` pages have its share of the `left` pages, of which the
+    /// frames have `frames`.
+    fn limit_store(&self, store: u64, left: u64, frames: u32) {
         let share = left * u64::from(self.governor.store_share()) / store_share::WHOLE;
         // The limit is for compressed data. The store's tables and buffers come on top.
         let beside = match self.store.tiers() {
-            Some(tiers) => self.store.usage().ram_bytes.saturating_sub(tiers.ram_bytes),
+            Some(tiers) => store.saturating_sub(tiers.ram_bytes / PAGE_SIZE as u64),
             None => 0,
         };
-        let left = left.saturating_sub(beside / PAGE_SIZE as u64);
+        let left = left.saturating_sub(beside);
         let most = store_share::beside_frames(share, left, frames);
         self.store.limit_ram(most * PAGE_SIZE as u64);
     }
@@ -123,7 +124,7 @@ impl<M: Memory> Driver<M> {
         self.spare_ahead(available);
         if self.governor.covers_store() {
             let left = ram.saturating_sub(spoken_for.saturating_sub(store));
-            self.limit_store(left, pages.0);
+            self.limit_store(store, left, pages.0);
         }
         self.carry_out(&mut commands);
         self.governor

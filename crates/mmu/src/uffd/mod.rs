@@ -170,6 +170,7 @@ impl Uffd {
         let mut offered = supported_features(config.delivery, device.get(), config.mask);
         // A filter may refuse the call, which every user may make, where the device is open to this one.
         if config.delivery == Delivery::Direct
+            && !config.mask.uffd
             && matches!(offered, Err(MmuError::NoUserfaultfd { .. }))
             && let Ok(opened) = descriptor::open_device()
         {

@@ -36,7 +36,7 @@ pub enum FreeMode {
 pub enum Advice {
     /// The range is not needed soon: its memory is first in line for reclaim.
     Cold,
-    /// The range is to be taken out now.
+    /// The range is to be taken out now. Pages that are just arriving are waited for.
     PageOut,
     /// Pages will be touched in order: steps are large from the first fault on. The hint is for whole leaves (2 MiB).
     Sequential,

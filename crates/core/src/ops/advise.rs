@@ -48,6 +48,12 @@ impl Core {
             self.split_off_freed(id, out);
             return Step::To(page);
         }
+        // The page that a thread touched last may be mapped already while its arrival is still to be told.
+        if folio.state == State::Filling && advice == Advice::PageOut {
+            let start = self.at(id).start;
+            self.folios.get_mut(id).waited_for = true;
+            return Step::Stop(Reply::Wait { page: start });
+        }
         self.cool(id, advice, out);
         Step::To(self.at(id).end())
     }

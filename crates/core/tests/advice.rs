@@ -1,0 +1,32 @@
+//! Tests of advice that meets work under way.
+
+mod common;
+
+use common::{Bench, Driven, NEW};
+use millpond_core::{Advice, Command, Event, Reply};
+
+/// A thread writes a page, which is mapped, and goes on before its arrival is told: the advice to page it out passed
+/// it by, and it stayed in memory. One process in thirty had half a mebibyte left so on a busy machine.
+#[test]
+fn a_page_that_has_just_arrived_is_paged_out_nevertheless() {
+    let mut bench = Bench::new();
+    let range = bench.region(1, 0);
+    let commands = bench.fault(range.start).1;
+    let [Command::Zero { folio, .. }] = commands[..] else {
+        panic!("{commands:?}")
+    };
+    let advise = |advice| Event::Advise { range, advice };
+    assert_eq!(
+        bench.send(advise(Advice::PageOut)).0,
+        Reply::Wait { page: range.start }
+    );
+    // The hint that makes pages the first to leave does not wait.
+    assert_eq!(bench.send(advise(Advice::Cold)).0, Reply::Done);
+    let answer = bench.tell(folio, NEW);
+    assert!(matches!(answer[..], [Command::Wake { .. }]), "{answer:?}");
+    let (_, commands) = bench.send(advise(Advice::PageOut));
+    assert!(
+        matches!(commands[..], [Command::TakeOut { .. }]),
+        "{commands:?}"
+    );
+}

@@ -1,5 +1,6 @@
 /* What a debugger does to start its program: vfork, PTRACE_TRACEME and execvp, by path and by name, a script too. The
-   child stops for its parent at each signal, and the parent waits until the child has become the program. */
+   child stops for its parent at each signal, and the parent waits until the child has become the program. As gdb's, it
+   touches memory that is out in between. */
 #include "out.h"
 #include <signal.h>
 #include <sys/ptrace.h>
@@ -9,11 +10,14 @@
 static void starts(const char *what, char **list) {
     int status;
     volatile int stops = 0;
+    volatile char *out = block(PAGE);
     fflush(stdout);
+    push_out((const void *)out, PAGE);
     pid_t child = vfork();
     CHECK(child >= 0);
     if (child == 0) {
-        ptrace(PTRACE_TRACEME, 0, 0, 0);
+        CHECK(ptrace(PTRACE_TRACEME, 0, 0, 0) == 0);
+        *out += 1;
         execvp(list[0], list);
         _exit(99);
     }

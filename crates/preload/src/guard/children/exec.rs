@@ -8,7 +8,7 @@
 //! below the stack's part, where they form the list, and go on with the functions that take a list. A list in the
 //! middle of `execle` is followed by the environment.
 
-use super::{environment, search};
+use super::{environment, search, traced};
 use crate::guard::call::{self, Way};
 use crate::guard::holds::Holds;
 use crate::guard::is_on;
@@ -51,6 +51,7 @@ unsafe fn held(
     let Some(_holds) = hold(path, argv, envp) else {
         return crate::c_answer(Err(Errno::NOMEM)) as c_int;
     };
+    traced::begin(number, &args);
     // SAFETY: the caller guarantees what this call needs.
     crate::c_answer(unsafe { call::make(number, &args, Way::Plain) }) as c_int
 }

@@ -14,6 +14,7 @@
 //! | the environment's list, which `system`, `popen` and `wordexp` pass on | laid out of the space | [`environment`] |
 //! | what `popen` and `wordexp` allocate for the child | allocated out of the space | [`apart`] |
 //! | the texts of `execve` and its relatives, which no filter sees | held | [`exec`], [`search`] |
+//! | the wish to be traced of a debugger's child | put off until it becomes its program | [`traced`] |
 //! | affinity and stack of a new thread, which begins with all signals blocked | copied, replaced | [`attributes`] |
 //!
 //! `daemon` and `forkpty` fork, and touch nothing before the child is served.
@@ -25,12 +26,18 @@ mod exec;
 mod search;
 mod shell;
 mod spawn;
+pub mod traced;
 
 use super::real;
 
 /// Looks the C library's functions up. The program must not run yet.
 pub fn find() {
-    for functions in [exec::FUNCTIONS, shell::FUNCTIONS, spawn::FUNCTIONS] {
+    for functions in [
+        exec::FUNCTIONS,
+        shell::FUNCTIONS,
+        spawn::FUNCTIONS,
+        traced::FUNCTIONS,
+    ] {
         real::find(functions);
     }
 }

@@ -109,13 +109,14 @@ pub fn after_fork_in_child() {
     table::after_fork_in_child();
 }
 
-fn process() -> i32 {
+/// The number of the process, which a child of `vfork` has for itself.
+pub fn process() -> i32 {
     // SAFETY: the call only asks.
     unsafe { raw::syscall(libc::SYS_getpid, [0; 6]) }.map_or(0, |id| id as i32)
 }
 
 /// Whether the caller is a process of its own which borrows this memory.
-fn is_borrowed() -> bool {
+pub fn is_borrowed() -> bool {
     process() != PROCESS.load(Relaxed)
 }
 

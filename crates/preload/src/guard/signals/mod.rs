@@ -47,11 +47,13 @@ mod table;
 mod thread;
 mod waits;
 
+pub use actions::{is_borrowed, process};
 pub use begin::create as create_thread;
 #[cfg(target_arch = "x86_64")]
 pub use contexts::FUNCTIONS as OF_CONTEXTS;
 pub use given::copy_mask;
 pub use real::FUNCTIONS;
+pub use thread::this;
 
 use super::holds::Holds;
 use core::ffi::c_int;

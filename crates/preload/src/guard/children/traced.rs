@@ -1,0 +1,71 @@
+//! `ptrace` for the child of a debugger's `vfork`, which asks to be traced (`PTRACE_TRACEME`) before it becomes the
+//! program that is to be debugged.
+//!
+//! A traced process stops at each signal, and goes on when its parent says so. Under direct delivery a touch of memory
+//! that is out is a signal, and the parent waits for the end of the `vfork`: neither would ever go on. gdb's child
+//! touches a good deal between the two calls. Nobody can see the difference if it is traced from its `execve` on only,
+//! since its parent cannot look before. So the wish is noted, in a word of the thread that both share, and told to the
+//! kernel as the last thing before an `execve` that finds its file.
+//!
+//! The child of a `fork` has a parent that runs, and is traced at once.
+
+use crate::guard::is_on;
+use crate::guard::real::{Find, Real};
+use crate::guard::signals::{is_borrowed, process, this};
+use crate::raw;
+use core::ffi::{c_int, c_long, c_void};
+use core::sync::atomic::Ordering::Relaxed;
+use rustix::io::Errno;
+
+type Ptrace = unsafe extern "C" fn(c_int, ...) -> c_long;
+
+// SAFETY: the C library's function has this type.
+static PTRACE: Real<Ptrace> = unsafe { Real::named(c"ptrace") };
+
+pub const FUNCTIONS: &[&dyn Find] = &[&PTRACE];
+
+/// Replaces the C library's `ptrace`, whose arguments lie in registers although their number may vary.
+///
+/// # Safety
+/// The conditions are those of the function that this one replaces.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn ptrace(
+    request: c_int,
+    pid: libc::pid_t,
+    addr: *mut c_void,
+    data: *mut c_void,
+) -> c_long {
+    if is_on() && request == libc::PTRACE_TRACEME as c_int && is_borrowed() {
+        let asked = &this().asked_to_be_traced;
+        asked.store(process() as usize, Relaxed);
+        return 0;
+    }
+    // SAFETY: the caller guarantees what this call needs.
+    unsafe { PTRACE.must()(request, pid, addr, data) }
+}
+
+/// Makes this process traced if it has asked for that. The call that follows, whose memory is held, makes it another
+/// program.
+pub fn begin(number: i64, args: &[usize; 6]) {
+    let asked = &this().asked_to_be_traced;
+    // A child that ended before it became a program has left its number.
+    if asked.load(Relaxed) != process() as usize || !finds_its_file(number, args) {
+        return;
+    }
+    asked.store(0, Relaxed);
+    let request = [libc::PTRACE_TRACEME as usize, 0, 0, 0, 0, 0];
+    // SAFETY: the call names no memory. A process that is traced already stays so, and there is nobody to tell of it.
+    let _ = unsafe { raw::syscall(libc::SYS_ptrace, request) };
+}
+
+/// Whether the call may find a file to run. A search asks for several that are not there, and goes on in between.
+fn finds_its_file(number: i64, args: &[usize; 6]) -> bool {
+    let [path, is_executable] = [args[0], libc::X_OK as usize];
+    let [here, as_effective] = [libc::AT_FDCWD as usize, libc::AT_EACCESS as usize];
+    let question = [here, path, is_executable, as_effective, 0, 0];
+    // SAFETY: the path is held for the call that follows, and the kernel reads it.
+    let answer = unsafe { raw::syscall(libc::SYS_faccessat2, question) };
+    // An older kernel, and a filter, may not know the question.
+    let is_missing = matches!(answer, Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS));
+    number != libc::SYS_execve || !is_missing
+}

@@ -279,7 +279,7 @@ unsafe fn served(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_lon
                 answer(result)
             }
             libc::SYS_mmap => {
-                mmap::mmap(a as _, b, c as i32, d as i32, e as i32, f as i64) as c_long
+                mmap::map_for(a as _, b, c as i32, d as i32, e as i32, f as i64, 0) as c_long
             }
             libc::SYS_munmap => word(munmap::munmap(a as _, b)),
             libc::SYS_mprotect => word(mprotect::mprotect(a as _, b, c as c_int)),

@@ -102,6 +102,21 @@ fn a_debugger_starts_its_program() {
     are_equal(&ours, &pace.native());
 }
 
+/// Covers a process that was killed by SIGSYS when it loaded a library of Go's: only programs of Go's were known, and
+/// the library's mappings were in the space, where the filter stops its calls.
+#[test]
+fn a_library_of_go_maps_for_itself() {
+    if !is_direct_possible() {
+        return;
+    }
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let library = compile("library_of_go", there.path(), &["-shared", "-fPIC"]);
+    let program = compile("library_of_go", here.path(), &["-DPROGRAM", "-ldl"]);
+    let mut command = direct(&program);
+    command.arg(&library);
+    assert_eq!(printed(command), "of the library\n0 0\n");
+}
+
 /// Covers `EFAULT` for memory that a structure names which only newer kernels know.
 #[test]
 fn questions_about_mappings_are_answered() {

@@ -6,18 +6,42 @@
 //! from the C library's `mmap`, so that it was in the space. So a Go program's own mappings are the kernel's under
 //! direct delivery, and only what its C code allocates is managed. With handler delivery all of it is.
 //!
-//! A Go program is known by the build's id among the notes of its file. A library of Go's that another program loads is
-//! not known.
+//! A Go program is known by the build's id among the notes of its file. So is a library of Go's that another program
+//! loads, by which the call of `mmap` comes: the rest of that program is managed as ever. A C library before 2.35 does
+//! not tell where an address belongs without a lock; there a library is not known.
 
+use super::real::{Find, Real};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-static MAPS_ARE_ITS_OWN: AtomicBool = AtomicBool::new(false);
+/// Where an object that holds an address is mapped: the C library's `dl_find_object`.
+#[repr(C)]
+struct Place {
+    flags: u64,
+    start: usize,
+    end: usize,
+    link_map: usize,
+    eh_frame: usize,
+    reserved: [u64; 8],
+}
 
-/// Whether the program's mappings are left to the kernel.
+type FindObject = unsafe extern "C" fn(usize, *mut Place) -> c_int;
+
+// SAFETY: the C library's function has this type.
+static FIND_OBJECT: Real<FindObject> = unsafe { Real::named(c"_dl_find_object") };
+
+static MAPS_ARE_ITS_OWN: AtomicBool = AtomicBool::new(false);
+static IS_ANYWHERE: AtomicBool = AtomicBool::new(false);
+
+/// Whether what code at `caller` maps is left to the kernel.
 #[inline]
-pub fn maps_for_itself() -> bool {
-    MAPS_ARE_ITS_OWN.load(Relaxed)
+pub fn maps_for_itself(caller: usize) -> bool {
+    super::is_on() && (MAPS_ARE_ITS_OWN.load(Relaxed) || calls_from_go(caller))
+}
+
+/// Whether a runtime of Go's has been seen in this process.
+pub fn is_anywhere() -> bool {
+    IS_ANYWHERE.load(Relaxed)
 }
 
 /// Looks at the program's file, whose headers are mapped.
@@ -28,27 +52,70 @@ pub fn find() {
         found: *mut c_void,
     ) -> c_int {
         // SAFETY: the dynamic linker passes a valid object, the program first, and our own argument back.
-        unsafe { *found.cast::<bool>() = is_of_go(&*object) };
+        let (object, found) = unsafe { (&*object, &mut *found.cast::<bool>()) };
+        let start = object.dlpi_addr as usize;
+        // SAFETY: the object has this many headers, and its notes are mapped.
+        *found = unsafe { is_of_go(start, object.dlpi_phdr, object.dlpi_phnum.into()) };
         1
     }
     let mut found = false;
     // SAFETY: the function does not keep its arguments.
     unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut found).cast()) };
     MAPS_ARE_ITS_OWN.store(found, Relaxed);
+    IS_ANYWHERE.store(found, Relaxed);
+    FIND_OBJECT.find();
 }
+
+/// Whether the object that this code lies in is Go's. No lock is taken, and nothing is allocated.
+fn calls_from_go(caller: usize) -> bool {
+    let Some(find_object) = FIND_OBJECT.get() else {
+        return false;
+    };
+    // SAFETY: zeros are valid.
+    let mut place: Place = unsafe { core::mem::zeroed() };
+    // SAFETY: the C library's function fills a structure of this size. Code that runs is mapped, and so is its object.
+    if unsafe { find_object(caller, &mut place) } != 0 {
+        return false;
+    }
+    // SAFETY: a mapped object begins with its header, unless it is a strange one, which is not Go's.
+    let found = unsafe { has_notes_of_go(place.start) };
+    if found {
+        IS_ANYWHERE.store(true, Relaxed);
+    }
+    found
+}
+
+/// Whether the object that is mapped from `start` on is Go's.
+///
+/// # Safety
+/// The first page of a mapped object is at `start`.
+unsafe fn has_notes_of_go(start: usize) -> bool {
+    const MAGIC: [u8; 4] = *b"\x7fELF";
+    // SAFETY: the caller promises a page.
+    let header = unsafe { &*(start as *const libc::Elf64_Ehdr) };
+    let headers_end = header.e_phoff as usize + usize::from(header.e_phnum) * size_of::<Header>();
+    if header.e_ident[..4] != MAGIC || headers_end > crate::vma::PAGE {
+        return false;
+    }
+    let headers = (start + header.e_phoff as usize) as *const Header;
+    // SAFETY: the headers lie in the first page. Of a library the notes lie at this distance from its start.
+    unsafe { is_of_go(start, headers, header.e_phnum.into()) }
+}
+
+type Header = libc::Elf64_Phdr;
 
 /// Whether a note of the object is Go's.
 ///
 /// # Safety
-/// The object is one that the dynamic linker has mapped.
-unsafe fn is_of_go(object: &libc::dl_phdr_info) -> bool {
-    (0..usize::from(object.dlpi_phnum)).any(|n| {
-        // SAFETY: the object has this many headers.
-        let header = unsafe { &*object.dlpi_phdr.add(n) };
+/// The object is mapped `at` so many bytes from where its headers say, and has this many.
+unsafe fn is_of_go(at: usize, headers: *const Header, count: usize) -> bool {
+    (0..count).any(|n| {
+        // SAFETY: the caller promises so many headers.
+        let header = unsafe { &*headers.add(n) };
         if header.p_type != libc::PT_NOTE {
             return false;
         }
-        let start = object.dlpi_addr as usize + header.p_vaddr as usize;
+        let start = at + header.p_vaddr as usize;
         // SAFETY: the linker has mapped the notes, and they stay.
         let notes =
             unsafe { core::slice::from_raw_parts(start as *const u8, header.p_memsz as usize) };
@@ -98,6 +165,10 @@ mod tests {
         assert!(has_name(&notes, b"Go\0\0"));
         assert!(!has_name(&notes[..30], b"Go\0\0"), "cut off");
         find();
-        assert!(!maps_for_itself(), "this test is no program of Go's");
+        assert!(
+            !MAPS_ARE_ITS_OWN.load(Relaxed),
+            "this test is no program of Go's"
+        );
+        assert!(!calls_from_go(find as *const () as usize));
     }
 }

@@ -237,18 +237,18 @@ impl Vmas {
     }
 }
 
-/// Replaces the C library's `mmap`.
+/// Does the system call `mmap` for code at `caller`.
 ///
 /// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn mmap(
+/// The conditions are those of the system call.
+pub unsafe extern "C" fn map_for(
     addr: *mut c_void,
     len: usize,
     prot: i32,
     flags: i32,
     fd: i32,
     offset: i64,
+    caller: usize,
 ) -> *mut c_void {
     let request = Request {
         addr: addr as usize,
@@ -259,7 +259,7 @@ pub unsafe extern "C" fn mmap(
         offset,
     };
     // What the allocator has mapped before it is up is given to the program as blocks, which are known by their place.
-    let result = match guard::runtime::maps_for_itself() && init::is_ready() {
+    let result = match guard::runtime::maps_for_itself(caller) && init::is_ready() {
         true => request.to_kernel(),
         false => map(request),
     };
@@ -269,19 +269,36 @@ pub unsafe extern "C" fn mmap(
     crate::c_answer(result) as *mut c_void
 }
 
-/// Replaces the C library's `mmap64`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn mmap64(
-    addr: *mut c_void,
-    len: usize,
-    prot: i32,
-    flags: i32,
-    fd: i32,
-    offset: i64,
-) -> *mut c_void {
-    // SAFETY: the caller guarantees what this call needs.
-    unsafe { mmap(addr, len, prot, flags, fd, offset) }
+/// Defines a function that maps memory and tells [`map_for`] where it was called, as its last argument.
+macro_rules! mapping {
+    ($name:ident) => {
+        /// Replaces the C library's function of this name.
+        ///
+        /// # Safety
+        /// The conditions are those of the function that this one replaces.
+        #[unsafe(naked)]
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C" fn $name(
+            _addr: *mut c_void,
+            _len: usize,
+            _prot: i32,
+            _flags: i32,
+            _fd: i32,
+            _offset: i64,
+        ) -> *mut c_void {
+            #[cfg(target_arch = "x86_64")]
+            core::arch::naked_asm!(
+                "push qword ptr [rsp]",
+                "call {map_for}",
+                "pop rcx",
+                "ret",
+                map_for = sym map_for,
+            );
+            #[cfg(target_arch = "aarch64")]
+            core::arch::naked_asm!("mov x6, x30", "b {map_for}", map_for = sym map_for);
+        }
+    };
 }
+
+mapping!(mmap);
+mapping!(mmap64);

@@ -12,6 +12,7 @@
 //! asks for its own attributes is told of the given stack.
 
 use super::{real, thread};
+use crate::guard::children::apart::Apart;
 use crate::space;
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
@@ -209,7 +210,9 @@ pub fn run(given: Given, start: Unwound, argument: *mut c_void) -> *mut c_void {
     unsafe { millpond_on_given(argument, start, top) }
 }
 
-/// Replaces the C library's `pthread_getattr_np`.
+/// Replaces the C library's `pthread_getattr_np`. Go's runtime calls it with all signals blocked by an instruction of its
+/// own, to learn the bounds of the stack that C calls it on. The C library reads the kernel's list of mappings for the
+/// answer, so what it allocates comes from outside of the space.
 ///
 /// # Safety
 /// The conditions are those of the function that this one replaces.
@@ -218,9 +221,12 @@ pub unsafe extern "C" fn pthread_getattr_np(
     of: libc::pthread_t,
     attributes: *mut libc::pthread_attr_t,
 ) -> c_int {
+    let is_on = crate::guard::is_on();
+    let apart = is_on.then(Apart::begin);
     // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
     let result = unsafe { real::GETATTR.must()(of, attributes) };
-    if result != 0 || !crate::guard::is_on() {
+    drop(apart);
+    if result != 0 || !is_on {
         return result;
     }
     let words = thread::this();

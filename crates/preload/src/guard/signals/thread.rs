@@ -27,7 +27,8 @@ pub struct Thread {
     pub given_len: AtomicUsize,
     /// Not 0 while the thread serves a fault, with all signals blocked in earnest.
     pub serves: AtomicUsize,
-    /// The child of a `vfork` by this thread that has asked to be traced, or 0 ([`traced`](crate::guard::children::traced)).
+    /// The child of a `vfork` by this thread that has asked to be traced, or 0
+    /// ([`traced`](crate::guard::children::traced)).
     pub asked_to_be_traced: AtomicUsize,
 }
 

@@ -16,10 +16,10 @@ stop() {
     wait $server
 }
 serve
-ask debug populate 60000 key 200
+ask debug populate 8000 key 2500
 ask debug digest
 ask bgsave >/dev/null
-ask mset key:1 changed key:5000 changed key:9000 changed
+ask mset key:1 changed key:5000 changed key:7000 changed
 until ask info persistence | grep -q 'rdb_bgsave_in_progress:0'; do
     kill -0 $server || { tail -n 5 log; exit 1; }
     sleep 0.2

@@ -43,6 +43,8 @@ fields! {
     Rss = "rss_bytes",
     /// Most bytes of managed memory that were in RAM at once: mapped, in limbo and spare.
     PeakFrames = "peak_frames_bytes",
+    /// Most bytes that a look found resident and neither managed nor Millpond's: code, static variables, stacks.
+    PeakOwn = "peak_own_bytes",
     /// Bytes of managed memory that were touched, each page once until it was given back.
     Touched = "touched_bytes",
     /// Faults that needed no read from the store, nor from a file.

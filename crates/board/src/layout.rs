@@ -19,7 +19,7 @@ pub const NAME_BYTES: usize = 64;
 const LAST_WORDS: usize = 512;
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"MillBord");
-pub(crate) const VERSION: u32 = 6;
+pub(crate) const VERSION: u32 = 7;
 
 /// Rounds to wait for a writer. A writer needs a microsecond; a writer that was killed never ends.
 const PATIENCE: u32 = 100_000;

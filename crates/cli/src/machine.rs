@@ -5,7 +5,7 @@ use crate::size::Human;
 use procfs::MountEntry;
 use serde::Serialize;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::{fmt, fs};
 
 /// The findings. A null stands for something that this kernel does not have or that may not be read.
@@ -95,26 +95,83 @@ fn device(path: &str) -> Option<Device> {
     })
 }
 
+/// The memory that this process may have: the tightest limit of its control groups, or the machine's, in bytes.
+pub fn room() -> Option<u64> {
+    let limit = cgroup_limit().map(|limit| limit.bytes);
+    let ram = read("/proc/meminfo").and_then(|text| ram(&text));
+    limit.into_iter().chain(ram).min()
+}
+
 fn cgroup_limit() -> Option<CgroupLimit> {
-    let (groups, mounts) = (read("/proc/self/cgroup")?, procfs::mounts().ok()?);
-    let limits = groups.lines().filter_map(|line| {
-        let mut fields = line.splitn(3, ':');
-        let (_, controllers, group) = (fields.next()?, fields.next()?, fields.next()?);
-        let (version, kind, file) = match controllers {
-            "" => (2, "cgroup2", "memory.max"),
-            list if list.split(',').any(|c| c == "memory") => {
-                (1, "cgroup", "memory.limit_in_bytes")
-            }
-            _ => return None,
-        };
-        let root = mount_of(&mounts, kind)?;
-        tightest(Path::new(root), group, file).map(|(bytes, group)| CgroupLimit {
-            version,
+    let limits = memory_groups().into_iter().filter_map(|found| {
+        let (bytes, group) = tightest(&found.root, &found.group, found.limit())?;
+        Some(CgroupLimit {
+            version: found.version,
             bytes,
             group,
         })
     });
     limits.min_by_key(|limit| limit.bytes)
+}
+
+/// How many processes the kernel has killed for want of memory in the control groups that this process is in.
+pub fn oom_kills() -> u64 {
+    let kills = memory_groups().into_iter().filter_map(|found| {
+        let inside = found.group.strip_prefix('/').unwrap_or(&found.group);
+        // In a container the group's name may be that of the host; then the mounted root stands for it.
+        let events = |place: &Path| read(place.join(found.events()));
+        let text = events(&found.root.join(inside)).or_else(|| events(&found.root))?;
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("oom_kill "))?;
+        line.trim().parse::<u64>().ok()
+    });
+    kills.max().unwrap_or(0)
+}
+
+/// A control group of this process that counts memory.
+struct MemoryGroup {
+    version: u8,
+    root: PathBuf,
+    group: String,
+}
+
+impl MemoryGroup {
+    fn limit(&self) -> &'static str {
+        match self.version {
+            1 => "memory.limit_in_bytes",
+            _ => "memory.max",
+        }
+    }
+
+    fn events(&self) -> &'static str {
+        match self.version {
+            1 => "memory.oom_control",
+            _ => "memory.events",
+        }
+    }
+}
+
+fn memory_groups() -> Vec<MemoryGroup> {
+    let (Some(groups), Ok(mounts)) = (read("/proc/self/cgroup"), procfs::mounts()) else {
+        return Vec::new();
+    };
+    let found = groups.lines().filter_map(|line| {
+        let mut fields = line.splitn(3, ':');
+        let (_, controllers, group) = (fields.next()?, fields.next()?, fields.next()?);
+        let (version, kind) = match controllers {
+            "" => (2, "cgroup2"),
+            list if list.split(',').any(|c| c == "memory") => (1, "cgroup"),
+            _ => return None,
+        };
+        let root = mount_of(&mounts, kind)?;
+        Some(MemoryGroup {
+            version,
+            root: root.into(),
+            group: group.into(),
+        })
+    });
+    found.collect()
 }
 
 fn mount_of<'a>(mounts: &'a [MountEntry], kind: &str) -> Option<&'a str> {

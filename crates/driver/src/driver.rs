@@ -220,6 +220,7 @@ impl<M: Memory> Driver<M> {
             metadata_bytes,
             ahead_bytes: self.mmu.huge_ready().bytes(),
             peak_bytes: self.governor.peak(),
+            own_peak_bytes: self.governor.own_peak(),
             latency: self.latency.summary(),
             faults: self.latency.by_path(),
             refault_cost: f64::from(refault_cost) / 16.0,

@@ -94,6 +94,7 @@ impl<M: Memory> Driver<M> {
         }
         let now = core.stats();
         let frames = frames_of(&now);
+        let tables = (core.metadata_bytes() + self.files.ram_bytes()) / PAGE_SIZE as u64;
         let others = match seen {
             // Faults go on while the kernel is asked: the frames that they add must not hide what the program has. The
             // store is included in the resident pages.
@@ -104,10 +105,13 @@ impl<M: Memory> Driver<M> {
             }
             None => {
                 let ahead = u64::from(self.mmu.huge_ready().0);
-                let tables = core.metadata_bytes() + self.files.ram_bytes();
-                store + tables / PAGE_SIZE as u64 + ahead
+                store + tables + ahead
             }
         };
+        if seen.is_some() {
+            let own = others.saturating_sub(store + tables) * PAGE_SIZE as u64;
+            self.governor.own_peak.fetch_max(own, Ordering::Relaxed);
+        }
         let spoken_for = others + self.governor.headroom(ram);
         let pages = ram.saturating_sub(spoken_for).max(FLOOR.min(ram));
         let mut commands = Commands::new();

@@ -75,6 +75,9 @@ pub struct Stats {
     pub ahead_bytes: u64,
     /// Highest number of bytes that frames, store and tables took at once, as far as the budget counts them.
     pub peak_bytes: u64,
+    /// Highest number of bytes of the process that were neither managed nor the manager's (code, static variables,
+    /// stacks, mappings of the kernel's), where the budget covers the whole process; else 0.
+    pub own_peak_bytes: u64,
     /// Latency of all faults.
     pub latency: LatencySummary,
     /// Latency of faults by the path that they took.

@@ -12,7 +12,8 @@
 //!
 //! The figures are those of the process's end, or of a tenth of a second before it when it was killed. Code that was
 //! used once stays counted, so that the part grows and hardly shrinks. Where a program unmapped a large file before its
-//! end, the report names too small a part.
+//! end, or threads with deep stacks have ended, the kinds are those of too small a part. The reason for a peak over the
+//! budget is told by the most that any look saw ([`Field::PeakOwn`]).
 
 use crate::size::Human;
 use millpond_board::{Field, SlotReading, State};
@@ -74,8 +75,9 @@ impl Beside {
         let pinned = slots
             .iter()
             .map(|slot| slot.fields.get(Field::NrUnevictable) * PAGE);
-        if self.own + LEAST_LEFT > budget {
-            "the program's own code and data, which stay"
+        let own = slots.iter().map(most_own).max().unwrap_or(0).max(self.own);
+        if own + LEAST_LEFT > budget {
+            "the program's own code and data (static arrays and stacks too), which stay"
         } else if total(Field::StoreFailed) > 0 {
             "the store was full, or failed"
         } else if pinned.max().unwrap_or(0) > budget / 2 {
@@ -103,6 +105,16 @@ impl fmt::Display for Beside {
             Human(rest)
         )
     }
+}
+
+/// The most that a process had beside managed memory, as far as can be told: what a look saw, or what managed memory and
+/// Millpond's own leave of the kernel's mark, if a stack grew and ended between two looks.
+fn most_own(slot: &SlotReading) -> u64 {
+    let get = |field| slot.fields.get(field);
+    let store = get(Field::StoreRam).max(get(Field::StoreStoredPeak));
+    let ours = get(Field::PeakFrames) + store + get(Field::Metadata);
+    let left = get(Field::PeakRss).saturating_sub(ours);
+    get(Field::PeakOwn).max(left)
 }
 
 fn of_one(slot: &SlotReading) -> Beside {
@@ -173,6 +185,10 @@ mod tests {
         assert!(held(&both, peak).contains("store"));
         assert!(held(&[(Field::StoreFailed, 1)], peak).contains("store"));
         assert!(held(&[(Field::Rss, 63 << 20)], peak).contains("code and data"));
+        let between_looks = [(Field::PeakRss, peak), (Field::PeakFrames, 1 << 20)];
+        assert!(held(&between_looks, peak).contains("stacks"));
+        // Threads with deep stacks have ended, and nothing is left of them at the end.
+        assert!(held(&[(Field::PeakOwn, 63 << 20)], peak).contains("stacks"));
         let locked = [(Field::NrUnevictable, (60 << 20) / PAGE)];
         assert!(held(&locked, peak).contains("locked"));
         assert!(held(&[], peak).contains("in flight"));

@@ -17,6 +17,7 @@ mod deaf;
 mod elf;
 pub mod env;
 mod history;
+mod killed;
 pub mod library;
 mod report;
 mod resolve;

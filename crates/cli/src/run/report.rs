@@ -13,6 +13,7 @@ mod text;
 use crate::curve;
 use crate::run::beside::Beside;
 use crate::run::history::{Recorder, Series};
+use crate::run::killed::{self, Killed};
 use crate::run::supervise::Outcome;
 use crate::run::unmanaged::Unmanaged;
 use crate::ways::WAYS;
@@ -112,6 +113,8 @@ pub struct Report {
     over_budget_held_by: Option<&'static str>,
     /// Code, static variables, stacks and mapped files of the process that had most of them: they stay in RAM.
     own_bytes: u64,
+    /// The memory of the control group or of the machine, whichever is less, if it is known.
+    room_bytes: Option<u64>,
     /// The share of `own_bytes` that is pages of files.
     own_files_bytes: u64,
     /// The share of `own_bytes` that is shared memory.
@@ -158,6 +161,10 @@ pub struct Report {
     /// Programs that were started below the run and did not load the library, the largest first. Programs that were
     /// over within half a second are not known.
     unmanaged: Vec<Unmanaged>,
+    /// Processes that a signal ended, but for the program itself: they have published no end, and are gone.
+    killed: Vec<Killed>,
+    /// How many processes the kernel killed for want of memory meanwhile, in the control groups of the run.
+    oom_kills: u64,
     /// Every process that loaded the library; a process that became another program has two entries.
     processes: Vec<ProcessReport>,
 }
@@ -237,6 +244,7 @@ impl Report {
             over_budget_bytes: peak.saturating_sub(ram),
             over_budget_held_by: (peak > ram).then(|| beside.held(slots, ram, peak, published)),
             own_bytes: beside.own,
+            room_bytes: outcome.room,
             own_files_bytes: beside.files,
             own_shared_bytes: beside.shared,
             own_left_bytes: beside.left,
@@ -262,6 +270,8 @@ impl Report {
             curve: curve::to_json(&plot),
             plot,
             unmanaged: outcome.unmanaged.clone(),
+            killed: killed::among(slots, outcome.pid),
+            oom_kills: outcome.oom_kills,
             processes: slots.iter().map(ProcessReport::new).collect(),
         }
     }
@@ -333,6 +343,9 @@ pub(super) mod tests {
             sampled_rss: 60 << 20,
             kernel_max_rss: 61 << 20,
             unmanaged: Vec::new(),
+            pid: 1,
+            oom_kills: 0,
+            room: None,
         }
     }
 

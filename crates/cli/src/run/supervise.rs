@@ -1,5 +1,6 @@
 //! Starting the program, watching it from outside, and waiting for its end.
 
+use crate::machine;
 use crate::run::deaf::{self, Deafness};
 use crate::run::signals::{Arrived, Signals};
 use crate::run::unmanaged::{LOOK_EVERY, Unmanaged, Watch};
@@ -34,6 +35,12 @@ pub struct Outcome {
     pub kernel_max_rss: u64,
     /// Programs that the program started and that have no budget.
     pub unmanaged: Vec<Unmanaged>,
+    /// The program's first process.
+    pub pid: u32,
+    /// How many processes the kernel killed for want of memory meanwhile, in this process's control groups.
+    pub oom_kills: u64,
+    /// The memory of the control group or of the machine, whichever is less, in bytes, if it is known.
+    pub room: Option<u64>,
 }
 
 /// Runs `file` under the name `argv[0]` with the rest of `argv` and `variables`, until it ends. `look` is called ten
@@ -65,6 +72,7 @@ pub fn supervise(
             restore()
         });
     }
+    let killed_before = machine::oom_kills();
     let started = Instant::now();
     let child = Pid::from_child(&command.spawn()?);
     let mut sampled_rss = 0;
@@ -81,6 +89,9 @@ pub fn supervise(
                 sampled_rss,
                 kernel_max_rss: (usage.ru_maxrss as u64) << 10,
                 unmanaged: watch.found(),
+                pid: child.as_raw_nonzero().get() as u32,
+                oom_kills: machine::oom_kills().saturating_sub(killed_before),
+                room: machine::room(),
             });
         }
         let now = Instant::now();

@@ -98,6 +98,7 @@ fn memory(fields: &mut Fields, stats: &Stats) {
         [
             (Field::Budget, stats.ram),
             (Field::PeakFrames, vm.peak_frames * PAGE),
+            (Field::PeakOwn, stats.own_peak_bytes),
             (Field::Touched, vm.touched * PAGE),
             (Field::OverLimit, vm.over_limit),
             (

@@ -49,6 +49,8 @@ pub struct Governor {
     pub(crate) most: u64,
     pub(crate) charge: Charge,
     pub(crate) peak: AtomicU64,
+    /// The most bytes that a look saw of the program's own code and data: neither managed nor Millpond's.
+    pub(crate) own_peak: AtomicU64,
     /// Pages of the process that are not managed, as of the last look.
     pub(crate) others: AtomicU64,
     /// Available pages below which the next fault looks at the process's size.
@@ -76,6 +78,7 @@ impl Governor {
             most: ram,
             charge,
             peak: AtomicU64::new(0),
+            own_peak: AtomicU64::new(0),
             others: AtomicU64::new(0),
             look_below: AtomicU32::new(0),
             looked: AtomicU64::new(0),
@@ -114,6 +117,10 @@ impl Governor {
 
     pub fn peak(&self) -> u64 {
         self.peak.load(Ordering::Relaxed)
+    }
+
+    pub fn own_peak(&self) -> u64 {
+        self.own_peak.load(Ordering::Relaxed)
     }
 
     /// Whether a fault that left `available` pages has to check what the limit should be.
@@ -168,6 +175,7 @@ impl Governor {
             *statm = open_statm();
         }
         self.peak.store(0, Ordering::Relaxed);
+        self.own_peak.store(0, Ordering::Relaxed);
         self.others.store(0, Ordering::Relaxed);
         self.file_room.forget();
     }

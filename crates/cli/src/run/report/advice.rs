@@ -18,6 +18,8 @@ const LEAST: u64 = 16 * MIB;
 const LITTLE: f64 = 0.03;
 /// The share of major faults that a larger budget is to save.
 const HALF: f64 = 0.5;
+/// A peak that is over the budget by no more is within it: what is in flight is not known to the byte.
+const NEAR: u64 = MIB;
 
 /// The line for a report.
 #[must_use]
@@ -30,7 +32,13 @@ pub fn next(report: &Report) -> String {
     }
     if report.own_bytes > report.budget_bytes / 2 {
         let ram = mebibytes(2 * report.own_bytes);
-        return format!("--ram {ram}M leaves room beside the program's own code and data");
+        let wanted = format!("--ram {ram}M leaves room beside the program's own code and data");
+        return within_room(report, 2 * report.own_bytes, wanted);
+    }
+    if report.over_budget_bytes > NEAR.max(report.budget_bytes / 100)
+        && report.sum(Field::MajorFaults) == 0
+    {
+        return holds(report);
     }
     if report.sum(Field::MajorFaults) == 0 {
         return fits(report);
@@ -45,6 +53,27 @@ pub fn next(report: &Report) -> String {
         );
     }
     larger(report)
+}
+
+/// The peak was over the budget, and nothing had gone to the store: what there was could not leave.
+fn holds(report: &Report) -> String {
+    let peak = report.peak_resident_bytes;
+    let ram = mebibytes(peak);
+    let wanted = format!("--ram {ram}M would have held the peak: nothing of it could leave RAM");
+    within_room(report, peak, wanted)
+}
+
+/// The advice to give a budget of so many bytes, or what is true instead where there is no such room.
+fn within_room(report: &Report, bytes: u64, wanted: String) -> String {
+    match report.room_bytes {
+        Some(room) if bytes > room => format!(
+            "a budget of {}M would be wanted, and all that there is here are {}M: give the container or the machine \
+             more, or the program less to do",
+            mebibytes(bytes),
+            room / MIB
+        ),
+        _ => wanted,
+    }
 }
 
 /// All memory stayed in RAM.
@@ -73,11 +102,12 @@ fn larger(report: &Report) -> String {
     };
     let budget = |pages: u64| mebibytes(report.budget_bytes + pages * PAGE);
     if most.avoided < HALF {
-        return format!(
+        let wanted = format!(
             "--ram {}M would have saved {:.0} % of the {faults} major faults{guess}, and the curve goes no further",
             budget(most.pages),
             most.avoided * 100.0
         );
+        return within_room(report, report.budget_bytes + most.pages * PAGE, wanted);
     }
     // The least number of pages that saves so much: the curve never falls.
     let (mut less, mut enough) = (0, most.pages);
@@ -89,10 +119,11 @@ fn larger(report: &Report) -> String {
             enough = middle;
         }
     }
-    format!(
+    let wanted = format!(
         "--ram {}M would have halved the {faults} major faults{guess}",
         budget(enough)
-    )
+    );
+    within_room(report, report.budget_bytes + enough * PAGE, wanted)
 }
 
 /// Whole MiB, rounded up.
@@ -153,6 +184,30 @@ mod tests {
         large.budget_bytes = 1 << 30;
         let line = super::next(&large);
         assert!(line.ends_with("--ram 68M would have held it"), "{line}");
+    }
+
+    #[test]
+    fn no_more_is_asked_for_than_there_is() {
+        let mut small = report(
+            "auto",
+            "2",
+            0,
+            &slots(&[&thrashing([800, 600, 200, 100, 0])]),
+        );
+        small.room_bytes = Some(70 << 20);
+        let line = super::next(&small);
+        let wanted = "a budget of 82M would be wanted, and all that there is here are 70M";
+        assert!(line.starts_with(wanted), "{line}");
+        small.room_bytes = Some(82 << 20);
+        assert!(super::next(&small).starts_with("--ram 82M"));
+    }
+
+    /// Covers advice that said that all memory had fit, below a line that said by how much it had not.
+    #[test]
+    fn a_peak_over_the_budget_did_not_fit() {
+        let line = next(&[(Field::PeakRss, 92 << 20), (Field::PeakOwn, 70 << 20)]);
+        let wanted = "--ram 92M would have held the peak: nothing of it could leave RAM";
+        assert_eq!(line, wanted);
     }
 
     #[test]

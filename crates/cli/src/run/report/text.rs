@@ -3,6 +3,7 @@
 use super::{PAGE, Report, number};
 use crate::numbers::{Thousands, Time};
 use crate::run::beside::Beside;
+use crate::run::killed::Told;
 use crate::size::Human;
 use crate::ways::{WAYS, Way};
 use millpond_board::Field;
@@ -24,6 +25,7 @@ impl fmt::Display for Report {
             writeln!(f, "  processes       {processes}")?;
         }
         self.write_unmanaged(f)?;
+        self.write_killed(f)?;
         self.write_faults(f)?;
         self.write_store(f)?;
         self.write_reclaim(f)?;
@@ -97,14 +99,30 @@ impl Report {
         if !beside.is_most_of(self.budget_bytes) {
             return writeln!(f, "  not managed     {}: {beside}", Human(beside.own));
         }
+        // The budget asked for is twice the part, in whole MiB.
+        let wanted = 2 * beside.own;
+        let advice = match self.room_bytes {
+            Some(room) if wanted > room => String::new(),
+            _ => format!(": try --ram {}M", wanted.div_ceil(1 << 20)),
+        };
         writeln!(
             f,
             "  trouble         the program's own code and data stay in RAM and take {} of the budget; {} were left for \
-             the rest: try --ram {}M. They are {beside}",
+             the rest{advice}. They are {beside}",
             Human(beside.own),
             Human(beside.left),
-            // The budget asked for is twice the part, in whole MiB.
-            (2 * beside.own).div_ceil(1 << 20),
+        )
+    }
+
+    /// Writes a line where processes that the program started were killed.
+    fn write_killed(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.killed.is_empty() && self.oom_kills == 0 {
+            return Ok(());
+        }
+        writeln!(
+            f,
+            "  killed          {}",
+            Told(&self.killed, self.oom_kills)
         )
     }
 

@@ -154,6 +154,13 @@ impl Held {
         }
     }
 
+    /// How many ranges are held now, by all threads.
+    #[inline]
+    #[must_use]
+    pub fn count() -> usize {
+        HELD.load(Relaxed)
+    }
+
     /// Gives up, for good, all holds of the calling thread, which ends or has begun as a new process.
     pub fn forget_thread() {
         forget(me(), |_| true);

@@ -102,6 +102,20 @@ fn a_debugger_starts_its_program() {
     are_equal(&ours, &pace.native());
 }
 
+/// Covers 92 MiB in a budget of 32: each of 200 threads that waited in `read` held 256 KiB.
+#[test]
+fn many_threads_that_wait_hold_little() {
+    if !is_direct_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("many_readers", directory.path(), &[]);
+    // The process may say that it is above its budget for a while: what a page of a large folio is held for, holds it.
+    let output = finish(direct(&program));
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(output.stdout, b"all have read\n");
+}
+
 /// Covers a process that was killed by SIGSYS when it loaded a library of Go's: only programs of Go's were known, and
 /// the library's mappings were in the space, where the filter stops its calls.
 #[test]

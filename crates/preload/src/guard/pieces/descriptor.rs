@@ -1,7 +1,7 @@
 //! Which descriptors take a long call in pieces.
 
 use super::{Further, ask};
-use crate::guard::holds::{LEAST, allowed};
+use crate::guard::holds::{allowed, piece};
 use core::mem::size_of;
 
 /// How a call is cut.
@@ -27,9 +27,9 @@ enum Kind {
 
 impl Cut {
     /// `getrandom`.
-    pub(super) const fn of_a_generator() -> Self {
+    pub(super) fn of_a_generator() -> Self {
         Self {
-            piece: LEAST,
+            piece: piece(),
             further: Further::AsAsked,
         }
     }
@@ -64,7 +64,7 @@ pub(super) fn cut(
         // A pipe with this flag keeps the borders of packets. (A socket cannot have it.)
         Kind::Stream if is_direct => None,
         Kind::Stream => Some(Cut {
-            piece: LEAST,
+            piece: piece(),
             further: if writes {
                 Further::AsAsked
             } else {

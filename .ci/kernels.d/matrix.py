@@ -93,8 +93,8 @@ def tuned(name: str, *more, **named) -> Setting:
 
 TUNED = [
     tuned("overcommit 1", {OVERCOMMIT: "1"}),
-    tuned("overcommit 2", {OVERCOMMIT: "2"}, refuses=tuple(SERVED)),
-    tuned("overcommit 2, a user", {OVERCOMMIT: "2"}, user=True, refuses=tuple(SERVED)),
+    tuned("overcommit 2", {OVERCOMMIT: "2"}),
+    tuned("overcommit 2, a user", {OVERCOMMIT: "2"}, user=True, refuses=("handler",)),
     tuned("65530 mappings", {MAPPINGS: "65530"}),
     tuned("8192 mappings", {MAPPINGS: "8192"}),
     tuned("hidden processes", commands=["mount -o remount,hidepid=2 /proc"], afterwards=["mount -o remount,hidepid=0 /proc"],

@@ -20,8 +20,11 @@ use std::path::{Path, PathBuf};
 const SPACE: usize = 1792 << 30;
 /// The most of the space where tables count as data that is limited.
 const SHORT_SPACE: usize = 256 << 30;
-/// Bytes of the space for each byte of its tables (44 for a page), rounded down.
-const TABLE_SHARE: usize = 80;
+/// Bytes of the space for each byte of its tables, rounded down: 57 bytes for a page, and the store's 6.
+const TABLE_SHARE: usize = 64;
+/// The part of what the kernel still promises that tables may take, as a divisor: a child of a fork is promised as much
+/// once more, and so is what the program maps.
+const PROMISED_SHARE: usize = 8;
 /// The shortest space that makes sense.
 const MIN_SPACE: usize = 64 << 20;
 /// The addresses at which the space may begin. They are low, so that it covers the addresses that programs ask for by
@@ -163,8 +166,9 @@ fn program_name() -> String {
 /// The length of the space: as many addresses as a limit on them allows, leaving half to everything else, because the
 /// space reserves up to a quarter more for itself. Its tables are a hundredth of it. The kernel gives a table on
 /// credit as long as it is no longer than the machine's memory; where it gives none, or counts it as data that is
-/// limited, the space is shorter. Where it promises no more than there is, the tables may take a half of what it still
-/// promises: a machine of 1.5 GiB once had no room for those of 256 GiB, and nothing could be run.
+/// limited, the space is shorter. Where it promises no more than there is, the tables may take an eighth of what it
+/// still promises: a machine of 1.5 GiB once had no room for those of 256 GiB, and nothing could be run; with a half of
+/// it for tables python3 had no room for its own 38 MiB.
 fn space_len() -> usize {
     use rustix::process::{Resource, getrlimit};
     let limit = getrlimit(Resource::As).current;
@@ -177,7 +181,7 @@ fn space_len() -> usize {
     let by_tables = match on_credit {
         true => (ram.saturating_mul(256) & !(vma::GIGABYTE - 1)).clamp(MIN_SPACE, SPACE),
         false => promised().map_or(SHORT_SPACE, |left| {
-            (left / 2 * TABLE_SHARE).clamp(MIN_SPACE, SHORT_SPACE)
+            (left / PROMISED_SHARE * TABLE_SHARE).clamp(MIN_SPACE, SHORT_SPACE)
         }),
     };
     share.clamp(MIN_SPACE, by_tables) & !(vma::LEAF - 1)

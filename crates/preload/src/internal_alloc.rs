@@ -51,9 +51,14 @@ unsafe impl dlmalloc::Allocator for Range {
             return (null_mut(), 0, 0);
         }
         let size = size.next_multiple_of(PIECE).min(room);
+        // SAFETY: nobody has had this part of our own mapping yet. The advice changes the contents of core dumps only.
+        unsafe {
+            if raw::mprotect(start, size, libc::PROT_READ | libc::PROT_WRITE, None).is_err() {
+                return (null_mut(), 0, 0);
+            }
+            let _ = raw::madvise(start, size, libc::MADV_DODUMP);
+        }
         RANGE_USED.store(start + size, Relaxed);
-        // SAFETY: this is advice about our own mapping, which changes the contents of core dumps only.
-        let _ = unsafe { raw::madvise(start, size, libc::MADV_DODUMP) };
         (start as *mut u8, size, 0)
     }
 
@@ -82,10 +87,12 @@ unsafe impl dlmalloc::Allocator for Range {
     }
 }
 
-/// Reserves the range. The first call happens in the dynamic linker, with one thread.
+/// Reserves the range. The first call happens in the dynamic linker, with one thread. The range is closed, and opened as
+/// it is handed out: where the kernel promises no more memory than there is (`vm.overcommit_memory=2`), it would count
+/// all of it as promised.
 fn reserve() -> bool {
     for len in RANGE_LENS {
-        if let Ok(base) = raw::map_anonymous(len) {
+        if let Ok(base) = raw::map_closed(len) {
             // SAFETY: this is advice about our own new mapping. A core dump has the parts of the range that were
             // handed out.
             let _ = unsafe { raw::madvise(base, len, libc::MADV_DONTDUMP) };

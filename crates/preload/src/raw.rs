@@ -77,12 +77,23 @@ pub unsafe fn mmap(
     unsafe { syscall(libc::SYS_mmap, args) }
 }
 
-/// Maps new private memory of zeros, readable and writable, that counts against no commit limit and is never made of
-/// huge pages, whatever the machine's setting: much of it is tables of which little is used.
+/// Maps new private memory of zeros, readable and writable, that counts against no commit limit (but where the kernel
+/// promises no more than there is) and is never made of huge pages, whatever the machine's setting: much of it is tables
+/// of which little is used.
 pub fn map_anonymous(len: usize) -> Result<usize, Errno> {
+    map_private(len, libc::PROT_READ | libc::PROT_WRITE)
+}
+
+/// Reserves addresses that cannot be read or written before they are opened ([`mprotect`]). They count against no limit
+/// until then, and are never made of huge pages.
+pub fn map_closed(len: usize) -> Result<usize, Errno> {
+    map_private(len, libc::PROT_NONE)
+}
+
+fn map_private(len: usize, protection: i32) -> Result<usize, Errno> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: the kernel chooses the place, so nothing is replaced.
-    let at = unsafe { mmap(0, len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) }?;
+    let at = unsafe { mmap(0, len, protection, flags, -1, 0) }?;
     // SAFETY: the advice changes which page sizes the kernel picks. A kernel that is built without huge pages answers
     // EINVAL, and needs no advice.
     let _ = unsafe { madvise(at, len, libc::MADV_NOHUGEPAGE) };

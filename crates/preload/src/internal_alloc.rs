@@ -87,9 +87,9 @@ unsafe impl dlmalloc::Allocator for Range {
     }
 }
 
-/// Reserves the range. The first call happens in the dynamic linker, with one thread. The range is closed, and opened as
-/// it is handed out: where the kernel promises no more memory than there is (`vm.overcommit_memory=2`), it would count
-/// all of it as promised.
+/// Reserves the range. The first call happens in the dynamic linker, with one thread. The range is closed, and opened
+/// as it is handed out: where the kernel promises no more memory than there is (`vm.overcommit_memory=2`), it would
+/// count all of it as promised.
 fn reserve() -> bool {
     for len in RANGE_LENS {
         if let Ok(base) = raw::map_closed(len) {

@@ -78,8 +78,8 @@ pub unsafe fn mmap(
 }
 
 /// Maps new private memory of zeros, readable and writable, that counts against no commit limit (but where the kernel
-/// promises no more than there is) and is never made of huge pages, whatever the machine's setting: much of it is tables
-/// of which little is used.
+/// promises no more than there is) and is never made of huge pages, whatever the machine's setting: much of it is
+/// tables of which little is used.
 pub fn map_anonymous(len: usize) -> Result<usize, Errno> {
     map_private(len, libc::PROT_READ | libc::PROT_WRITE)
 }

@@ -107,8 +107,8 @@ impl fmt::Display for Beside {
     }
 }
 
-/// The most that a process had beside managed memory, as far as can be told: what a look saw, or what managed memory and
-/// Millpond's own leave of the kernel's mark, if a stack grew and ended between two looks.
+/// The most that a process had beside managed memory, as far as can be told: what a look saw, or what managed memory
+/// and Millpond's own leave of the kernel's mark, if a stack grew and ended between two looks.
 fn most_own(slot: &SlotReading) -> u64 {
     let get = |field| slot.fields.get(field);
     let store = get(Field::StoreRam).max(get(Field::StoreStoredPeak));

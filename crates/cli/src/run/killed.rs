@@ -1,5 +1,5 @@
-//! Processes that a signal ended. They have said nothing of it, and the program that started them may not either: a pool
-//! whose worker was killed for want of memory waits for it for ever.
+//! Processes that a signal ended. They have said nothing of it, and the program that started them may not either: a
+//! pool whose worker was killed for want of memory waits for it for ever.
 
 use millpond_board::{SlotReading, State};
 use serde::Serialize;

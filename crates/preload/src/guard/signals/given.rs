@@ -210,9 +210,9 @@ pub fn run(given: Given, start: Unwound, argument: *mut c_void) -> *mut c_void {
     unsafe { millpond_on_given(argument, start, top) }
 }
 
-/// Replaces the C library's `pthread_getattr_np`. Go's runtime calls it with all signals blocked by an instruction of its
-/// own, to learn the bounds of the stack that C calls it on. The C library reads the kernel's list of mappings for the
-/// answer, so what it allocates comes from outside of the space.
+/// Replaces the C library's `pthread_getattr_np`. Go's runtime calls it with all signals blocked by an instruction of
+/// its own, to learn the bounds of the stack that C calls it on. The C library reads the kernel's list of mappings for
+/// the answer, so what it allocates comes from outside of the space.
 ///
 /// # Safety
 /// The conditions are those of the function that this one replaces.

@@ -602,3 +602,43 @@ fn a_static_program_below_a_shell_is_named_in_the_report() {
     );
     assert!(named.iter().all(|one| one["name"] != "sh"), "{report}");
 }
+
+/// Covers AddressSanitizer, which complained of the order of libraries, ThreadSanitizer, which found its addresses
+/// taken, and LeakSanitizer by direct delivery, where its own handlers got the faults.
+#[test]
+fn programs_with_sanitizers_run_or_are_refused_before_they_start() {
+    if !can_run(&[("/usr/bin/gcc", "gcc")]) {
+        return;
+    }
+    let directory = tempfile::TempDir::new().unwrap();
+    let source = directory.path().join("s.c");
+    fs::write(&source, "int main(void) { return 7; }\n").unwrap();
+    let with = |kind: &str| {
+        let program = directory.path().join(kind);
+        let mut compiler = Command::new("/usr/bin/gcc");
+        compiler.arg(format!("-fsanitize={kind}")).arg("-o");
+        let built = compiler.args([&program, &source]).output().unwrap();
+        if !built.status.success() {
+            println!("skipped: gcc has no -fsanitize={kind} here");
+        }
+        let program = program.to_str().unwrap().to_owned();
+        built.status.success().then_some(program)
+    };
+    for (kind, name) in [
+        ("address", "AddressSanitizer"),
+        ("thread", "ThreadSanitizer"),
+    ] {
+        let Some(program) = with(kind) else { continue };
+        let text = message(&run(&[], &[&program]).output().unwrap(), 126);
+        assert!(text.contains(name) && text.contains("-fsanitize"), "{text}");
+    }
+    if let Some(program) = with("leak") {
+        let direct = run(&["--delivery", "direct"], &[&program]);
+        let text = String::from_utf8({ direct }.output().unwrap().stderr).unwrap();
+        assert!(text.contains("--delivery handler"), "{text}");
+    }
+    if let Some(program) = with("undefined") {
+        let output = run(&[], &[&program]).output().unwrap();
+        assert_eq!(output.status.code(), Some(7), "{output:?}");
+    }
+}

@@ -7,7 +7,7 @@
 //! *without its budget and without a word*. Hence its file is read before it is started.
 
 use object::read::ReadCache;
-use object::read::elf::{FileHeader, ProgramHeader};
+use object::read::elf::{FileHeader, ProgramHeader, Sym};
 use object::{Endianness, elf};
 use std::ffi::CString;
 use std::fs::{File, Metadata};
@@ -67,6 +67,12 @@ pub enum Unfit {
         "its file grants capabilities, and the loader ignores LD_PRELOAD for such programs; use a copy without them (setcap -r)"
     )]
     FileCapabilities,
+    /// A program with a sanitizer that replaces the allocator and lays out all addresses.
+    #[error(
+        "it is built with {0}, which has an allocator and addresses of its own; run it without millpond, or run a build \
+         without -fsanitize"
+    )]
+    Sanitized(&'static str),
 }
 
 /// Looks at the file `path`.
@@ -165,10 +171,39 @@ fn header(head: &[u8], file: File) -> Result<(), Unfit> {
     for program in header.program_headers(endian, data).map_err(damaged)? {
         let loader = program.interpreter(endian, data).map_err(damaged)?;
         if let Some(loader) = loader {
-            return glibc_loader(loader);
+            glibc_loader(loader)?;
+            // A file without sections is run as it is.
+            return match sanitizer(header, endian, data) {
+                Ok(Some(name)) => Err(Unfit::Sanitized(name)),
+                Ok(None) | Err(_) => Ok(()),
+            };
         }
     }
     Err(Unfit::Static)
+}
+
+/// The sanitizer that a program is built with, if it is one that cannot be run: the compiler has its code call the
+/// sanitizer's start. Others (of leaks, of undefined behaviour) leave the memory alone.
+fn sanitizer(
+    header: &elf::FileHeader64<Endianness>,
+    endian: Endianness,
+    data: &ReadCache<File>,
+) -> object::read::Result<Option<&'static str>> {
+    const STARTS: [(&[u8], &str); 4] = [
+        (b"__asan_init", "AddressSanitizer"),
+        (b"__hwasan_init", "HWAddressSanitizer"),
+        (b"__msan_init", "MemorySanitizer"),
+        (b"__tsan_init", "ThreadSanitizer"),
+    ];
+    let sections = header.sections(endian, data)?;
+    let symbols = sections.symbols(endian, data, elf::SHT_DYNSYM)?;
+    for symbol in symbols.iter() {
+        let name = symbol.name(endian, symbols.strings())?;
+        if let Some((_, sanitizer)) = STARTS.iter().find(|(start, _)| *start == name) {
+            return Ok(Some(sanitizer));
+        }
+    }
+    Ok(None)
 }
 
 /// Checks that a loader is glibc's. glibc's loader is called `ld-linux-x86-64.so.2` or `ld-linux-aarch64.so.1`,

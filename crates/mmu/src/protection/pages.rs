@@ -69,7 +69,7 @@ impl Protection {
         if refused == Errno::NOMEM && remap::is_mapped_unlocked(at, len) {
             report::stop(format_args!(
                 "the page at {at:#x} cannot be opened ({refused}): the program has too many mappings, raise \
-                 vm.max_map_count"
+                 vm.max_map_count; or the kernel promises no more memory, set vm.overcommit_memory to 0 or 1"
             ));
         }
         self.there.fill(pages.clone(), false);

@@ -81,6 +81,13 @@ pub fn start(budget: u64) -> Result<(), String> {
     if cfg!(not(target_arch = "x86_64")) {
         return Err("the gate's code is for x86-64; use --delivery handler".into());
     }
+    if crate::dlopen::find_next(c"__lsan_do_leak_check").is_some() {
+        return Err(
+            "LeakSanitizer takes over the C library's signals; use --delivery handler, or run a \
+             build without -fsanitize=leak"
+                .into(),
+        );
+    }
     gate::open()?;
     signals::start()?;
     runtime::find();

@@ -5,11 +5,13 @@
 //! it is made as `fork` makes one, and begins in a function of ours, which sets it up first. Its stack may be
 //! managed: then the top of the stack is brought into memory.
 //!
-//! A child that shares the memory is served by its parent's threads. A child that has a copy of the memory but shares
+//! A child that shares the memory is served by its parent's threads, or serves itself
+//! ([`lent_stack`]). A child that has a copy of the memory but shares
 //! the table of descriptors cannot be served: it would close its parent's descriptors when it closes those that it
 //! does not need. It is left alone, and dies at its first touch of managed memory.
 
 use crate::dlopen::find_next;
+use crate::guard::children::lent_stack;
 use crate::stack_switch::on_safe_stack;
 use crate::{exit, fork, init, last_words, raw, space, threads};
 use core::ffi::{c_int, c_void};
@@ -84,8 +86,14 @@ pub unsafe extern "C" fn clone(
     let real = unsafe { core::mem::transmute::<usize, Clone>(real) };
     let is_served = !stack.is_null() && is_served(flags as u64);
     let Some(function) = start.filter(|_| is_served) else {
+        let lent = lent_stack::in_place_of(stack, flags);
+        let stack = lent.as_ref().map_or(stack, |lent| lent.top());
         // SAFETY: the caller guarantees what this call needs.
-        return unsafe { real(start, stack, flags, argument, parent_tid, tls, child_tid) };
+        let child = unsafe { real(start, stack, flags, argument, parent_tid, tls, child_tid) };
+        if let Some(lent) = lent {
+            lent.keep(child);
+        }
+        return child;
     };
     let beginning = on_safe_stack(move || {
         Box::into_raw(Box::new(Beginning {

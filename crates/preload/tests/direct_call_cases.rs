@@ -102,6 +102,20 @@ fn a_debugger_starts_its_program() {
     are_equal(&ours, &pace.native());
 }
 
+/// Covers a process that shared its parent's memory and was killed by SIGBUS: it had no alternate stack, and its own was
+/// out.
+#[test]
+fn a_process_that_shares_the_memory_is_served() {
+    if !is_direct_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("shares_memory", directory.path(), &[]);
+    let pace = Pace::of(&program, &[]);
+    let ours = pace.printed(direct(&program));
+    are_equal(&ours, &pace.native());
+}
+
 /// Covers 92 MiB in a budget of 32: each of 200 threads that waited in `read` held 256 KiB.
 #[test]
 fn many_threads_that_wait_hold_little() {

@@ -14,6 +14,7 @@
 //! | the environment's list, which `system`, `popen` and `wordexp` pass on | laid out of the space | [`environment`] |
 //! | what `popen` and `wordexp` allocate for the child | allocated out of the space | [`apart`] |
 //! | the texts of `execve` and its relatives, which no filter sees | held | [`exec`], [`search`] |
+//! | a stack in the space, of a child that shares the memory | replaced | [`lent_stack`] |
 //! | the wish to be traced of a debugger's child | put off until it becomes its program | [`traced`] |
 //! | affinity and stack of a new thread, which begins with all signals blocked | copied, replaced | [`attributes`] |
 //!
@@ -23,6 +24,7 @@ pub mod apart;
 pub mod attributes;
 mod environment;
 mod exec;
+pub mod lent_stack;
 mod search;
 mod shell;
 mod spawn;

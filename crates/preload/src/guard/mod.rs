@@ -83,8 +83,7 @@ pub fn start(budget: u64) -> Result<(), String> {
     }
     if crate::dlopen::find_next(c"__lsan_do_leak_check").is_some() {
         return Err(
-            "LeakSanitizer takes over the C library's signals; use --delivery handler, or run a \
-             build without -fsanitize=leak"
+            "LeakSanitizer takes over the C library's signals; run a build without -fsanitize=leak"
                 .into(),
         );
     }

@@ -102,8 +102,8 @@ fn a_debugger_starts_its_program() {
     are_equal(&ours, &pace.native());
 }
 
-/// Covers a process that shared its parent's memory and was killed by SIGBUS: it had no alternate stack, and its own was
-/// out.
+/// Covers a process that shared its parent's memory and was killed by SIGBUS: it had no alternate stack, and its own
+/// was out.
 #[test]
 fn a_process_that_shares_the_memory_is_served() {
     if !is_direct_possible() {

@@ -607,7 +607,7 @@ fn a_static_program_below_a_shell_is_named_in_the_report() {
 /// taken, and LeakSanitizer by direct delivery, where its own handlers got the faults.
 #[test]
 fn programs_with_sanitizers_run_or_are_refused_before_they_start() {
-    if !can_run(&[("/usr/bin/gcc", "gcc")]) {
+    if !can_run() || !Path::new("/usr/bin/gcc").exists() {
         return;
     }
     let directory = tempfile::TempDir::new().unwrap();

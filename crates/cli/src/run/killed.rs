@@ -61,14 +61,16 @@ mod tests {
     #[test]
     fn those_that_a_signal_ended_are_told_from_the_others() {
         let (board, _file) = Board::create("work").unwrap();
-        let mut child = std::process::Command::new("true").spawn().unwrap();
-        let gone = child.id();
-        child.wait().unwrap();
-        let own = std::process::id();
+        let ended = || {
+            let mut child = std::process::Command::new("true").spawn().unwrap();
+            child.wait().unwrap();
+            child.id()
+        };
+        let (gone, exited, own) = (ended(), ended(), std::process::id());
         for (pid, state) in [
             (gone, State::Running),
             (own, State::Running),
-            (gone, State::Exited),
+            (exited, State::Exited),
         ] {
             let slot = board.claim(pid, "worker").unwrap();
             assert!(slot.publish(state, &Fields::default()));

@@ -519,7 +519,8 @@ pub(super) mod tests {
             (&json["own_bytes"], &json["own_left_bytes"]),
             (&(64 << 20).into(), &(2 << 20).into())
         );
-        let over = "(109 %); 6 MiB over it: the program's own code and data, which stay\n";
+        let over = "(109 %); 6 MiB over it: the program's own code and data (static arrays and \
+                    stacks too), which stay\n";
         assert!(text.contains(over), "{text}");
         let line = "take 64 MiB of the budget; 2 MiB were left for the rest: try --ram 128M. They are 40 MiB of \
                     files (code, libraries), 3 MiB of shared memory, 21 MiB of other memory (static data, ";

@@ -603,8 +603,8 @@ fn a_static_program_below_a_shell_is_named_in_the_report() {
     assert!(named.iter().all(|one| one["name"] != "sh"), "{report}");
 }
 
-/// Covers AddressSanitizer, which complained of the order of libraries, ThreadSanitizer, which found its addresses
-/// taken, and LeakSanitizer by direct delivery, where its own handlers got the faults.
+/// Covers AddressSanitizer, which complained of the order of libraries, and ThreadSanitizer, which found its addresses
+/// taken.
 #[test]
 fn programs_with_sanitizers_run_or_are_refused_before_they_start() {
     if !can_run() || !Path::new("/usr/bin/gcc").exists() {
@@ -631,11 +631,6 @@ fn programs_with_sanitizers_run_or_are_refused_before_they_start() {
         let Some(program) = with(kind) else { continue };
         let text = message(&run(&[], &[&program]).output().unwrap(), 126);
         assert!(text.contains(name) && text.contains("-fsanitize"), "{text}");
-    }
-    if let Some(program) = with("leak") {
-        let direct = run(&["--delivery", "direct"], &[&program]);
-        let text = String::from_utf8({ direct }.output().unwrap().stderr).unwrap();
-        assert!(text.contains("--delivery handler"), "{text}");
     }
     if let Some(program) = with("undefined") {
         let output = run(&[], &[&program]).output().unwrap();

@@ -389,6 +389,13 @@ pub(crate) fn forget_others_in_child() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    /// Each of these tests has the table for itself: where a thread finds its lines depends on who else has some.
+    fn alone() -> MutexGuard<'static, ()> {
+        static TABLE: Mutex<()> = Mutex::new(());
+        TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
     /// The lines of this thread that hold something.
     fn own() -> Vec<usize> {
@@ -402,6 +409,7 @@ mod tests {
     /// A handler stands below the call that it interrupts, and makes calls of its own.
     #[test]
     fn a_call_in_a_handler_keeps_what_the_interrupted_one_holds() {
+        let _alone = alone();
         let outer = Held::first(0x1000, 0x2000, HERE).unwrap();
         let more = outer.further(0x5000, 0x6000).unwrap();
         let nested = Held::first(0x3000, 0x4000, HERE - 512).unwrap();
@@ -417,6 +425,7 @@ mod tests {
     /// Covers calls that were refused, and threads that were ended, when 4096 ranges were held.
     #[test]
     fn there_are_lines_for_many_and_the_last_can_be_widened() {
+        let _alone = alone();
         let mut first = Held::first(0x9000, 0xa000, HERE).unwrap();
         let more: Vec<_> = (0..6000).map(|_| first.further(0x1000, 0x2000)).collect();
         assert!(more.iter().all(Option::is_some));
@@ -432,6 +441,7 @@ mod tests {
     /// `longjmp` leaves the call without its end. The next call stands as deep, or higher.
     #[test]
     fn a_call_gives_up_what_an_earlier_one_has_left() {
+        let _alone = alone();
         for frame in [HERE, HERE + 64] {
             core::mem::forget(Held::first(0x1000, 0x2000, HERE).unwrap());
             core::mem::forget(Held::first(0x2000, 0x3000, HERE - 512).unwrap());
@@ -445,6 +455,7 @@ mod tests {
     /// Holds are left again and again, of two ranges each, and are found each time.
     #[test]
     fn what_is_left_does_not_add_up() {
+        let _alone = alone();
         for _ in 0..1000 {
             let left = Held::first(0x1000, 0x2000, HERE).unwrap();
             core::mem::forget(left.further(0x5000, 0x6000));
@@ -458,6 +469,7 @@ mod tests {
     /// An end that comes late does not take away what another call holds by then.
     #[test]
     fn a_hold_that_was_given_up_ends_without_harm() {
+        let _alone = alone();
         let late = Held::first(0x1000, 0x2000, HERE - 512).unwrap();
         let next = Held::first(0x3000, 0x4000, HERE).unwrap();
         drop(late);
@@ -467,6 +479,7 @@ mod tests {
 
     #[test]
     fn an_alternate_stack_is_told_from_the_ordinary_one() {
+        let _alone = alone();
         for alternate in [0x1000..0x9000, 0x7100_0000_0000..0x7100_0001_0000] {
             let there = alternate.start + 0x800;
             // A handler on the alternate stack has interrupted a call on the ordinary one.
@@ -483,6 +496,7 @@ mod tests {
 
     #[test]
     fn the_kernel_tells_the_alternate_stack_of_a_thread() {
+        let _alone = alone();
         // The standard library has given this thread one.
         let stack = alternate_stack();
         assert!(stack.is_empty() || stack.len() >= 4096);

@@ -70,3 +70,28 @@ fn an_ordinary_user_needs_no_right() {
     let output = finish(command);
     assert!(output.status.success(), "{output:?}");
 }
+
+/// Covers a program with LeakSanitizer, whose own handlers got the faults: it was ended at its first.
+#[test]
+fn a_program_with_leak_sanitizer_is_refused() {
+    if !is_direct_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("leak");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c/own_handlers.c");
+    let mut compiler = std::process::Command::new("cc");
+    compiler.args(["-fsanitize=leak", "-pthread", source, "-o"]);
+    if !compiler.arg(&program).output().unwrap().status.success() {
+        println!("skipped: the compiler has no -fsanitize=leak");
+        return;
+    }
+    let output = finish(direct(&program));
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{complaint}");
+    assert!(
+        complaint.contains("LeakSanitizer takes over"),
+        "{complaint}"
+    );
+    assert!(complaint.contains("--delivery handler"), "{complaint}");
+}

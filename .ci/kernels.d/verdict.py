@@ -5,8 +5,9 @@ import json
 import re
 from collections import Counter
 
-# How much more than its budget the largest process of a program may have. The kernel counts by the batch.
-OVER = 1.02
+# How much more than its budget the largest process of a program may have. The kernel counts by the batch. Less than a
+# MiB is no fault of a small budget's, on a machine that is busy with other things; the table says it all the same.
+OVER, LITTLE = 1.02, 1 << 20
 REFUSED = 125
 # What a way out looks like in a message.
 WAY_OUT = re.compile(r"sysctl|prlimit|ulimit|docker run|--\w|/dev/userfaultfd|raise|lower|use |give|set |allow|leave|needs|chmod|setfacl")
@@ -67,7 +68,8 @@ def judge(row: Row, native: dict, result: dict, may_refuse: bool, expects: str) 
             row.verdict = "refused" if WAY_OUT.search(" ".join(said)) else f"WRONG: refused without a way out: {said[0]}"
         row.details = "\n".join(said)
         return row
-    row.peak = max(result["peak"], result["waited"]) / result["budget"]
+    peak = max(result["peak"], result["waited"])
+    row.peak = peak / result["budget"]
     row.slower = result["seconds"] / native["seconds"]
     if result.get("hung") or result["status"]:
         row.verdict = f"WRONG: {ended(result)}"
@@ -77,7 +79,7 @@ def judge(row: Row, native: dict, result: dict, may_refuse: bool, expects: str) 
         row.verdict = "WRONG: prints something else"
     elif result["err_sum"] != native["err_sum"]:
         row.verdict = "WRONG: complains"
-    elif expects == "all" and row.peak > OVER:
+    elif expects == "all" and row.peak > OVER and peak - result["budget"] >= LITTLE:
         row.verdict = f"WRONG: over its budget ({result['largest']})"
         row.details = f"{result['budget']} bytes: peak {result['peak']}, mappings walked {result['walked']}, group {result['group']}, report {result.get('report')}"
     elif result["left"]:

@@ -3,41 +3,31 @@
 
 mod common;
 
-use common::{Pace, are_equal, bare, compile, direct, finish, is_direct_possible, library};
+use common::{
+    bare, compile, direct, finish, is_direct_possible, library, prints_the_same_directly,
+};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 
-/// Checks that the program ends well with direct delivery and without the library, and prints the same.
-fn prints_the_same(name: &str) {
-    if !is_direct_possible() {
-        return;
-    }
-    let directory = tempfile::tempdir().unwrap();
-    let program = compile(name, directory.path(), &[]);
-    let pace = Pace::of(&program, &[]);
-    let ours = pace.printed(direct(&program));
-    are_equal(&ours, &pace.native());
-}
-
 #[test]
 fn masks_actions_and_stacks_are_read_back_as_they_were_set() {
-    prints_the_same("signal_table");
+    prints_the_same_directly("signal_table");
 }
 
 #[test]
 fn a_programs_own_handlers_get_what_is_theirs() {
-    prints_the_same("own_handlers");
+    prints_the_same_directly("own_handlers");
 }
 
 #[test]
 fn threads_that_block_all_signals_are_served() {
-    prints_the_same("signal_threads");
+    prints_the_same_directly("signal_threads");
 }
 
 #[test]
 fn signals_come_on_stacks_that_are_out() {
-    prints_the_same("signals_on_managed_stacks");
+    prints_the_same_directly("signals_on_managed_stacks");
 }
 
 /// Checks that a user without rights, who asks for nothing, runs a program over its budget, and what the program

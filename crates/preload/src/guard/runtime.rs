@@ -20,11 +20,13 @@ struct Place {
     flags: u64,
     start: usize,
     end: usize,
-    link_map: usize,
+    /// Its first word is how far from where its headers say the object is mapped, as `<link.h>` promises.
+    link_map: *const usize,
     eh_frame: usize,
     reserved: [u64; 8],
 }
 
+type Header = libc::Elf64_Phdr;
 type FindObject = unsafe extern "C" fn(usize, *mut Place) -> c_int;
 
 // SAFETY: the C library's function has this type.
@@ -53,9 +55,9 @@ pub fn find() {
     ) -> c_int {
         // SAFETY: the dynamic linker passes a valid object, the program first, and our own argument back.
         let (object, found) = unsafe { (&*object, &mut *found.cast::<bool>()) };
-        let start = object.dlpi_addr as usize;
+        let at = object.dlpi_addr as usize;
         // SAFETY: the object has this many headers, and its notes are mapped.
-        *found = unsafe { is_of_go(start, object.dlpi_phdr, object.dlpi_phnum.into()) };
+        *found = unsafe { is_of_go(at, object.dlpi_phdr, object.dlpi_phnum.into()) };
         1
     }
     let mut found = false;
@@ -77,19 +79,20 @@ fn calls_from_go(caller: usize) -> bool {
     if unsafe { find_object(caller, &mut place) } != 0 {
         return false;
     }
-    // SAFETY: a mapped object begins with its header, unless it is a strange one, which is not Go's.
-    let found = unsafe { has_notes_of_go(place.start) };
+    // SAFETY: the linker has filled all of the structure. A mapped object begins with its header, unless it is a
+    // strange one, which is not Go's.
+    let found = unsafe { has_notes_of_go(place.start, *place.link_map) };
     if found {
         IS_ANYWHERE.store(true, Relaxed);
     }
     found
 }
 
-/// Whether the object that is mapped from `start` on is Go's.
+/// Whether the object whose first page is at `start` is Go's.
 ///
 /// # Safety
-/// The first page of a mapped object is at `start`.
-unsafe fn has_notes_of_go(start: usize) -> bool {
+/// The page is mapped, and the object `at` so many bytes from where its headers say.
+unsafe fn has_notes_of_go(start: usize, at: usize) -> bool {
     const MAGIC: [u8; 4] = *b"\x7fELF";
     // SAFETY: the caller promises a page.
     let header = unsafe { &*(start as *const libc::Elf64_Ehdr) };
@@ -98,11 +101,9 @@ unsafe fn has_notes_of_go(start: usize) -> bool {
         return false;
     }
     let headers = (start + header.e_phoff as usize) as *const Header;
-    // SAFETY: the headers lie in the first page. Of a library the notes lie at this distance from its start.
-    unsafe { is_of_go(start, headers, header.e_phnum.into()) }
+    // SAFETY: the headers lie in the first page, and the caller promises the rest.
+    unsafe { is_of_go(at, headers, header.e_phnum.into()) }
 }
-
-type Header = libc::Elf64_Phdr;
 
 /// Whether a note of the object is Go's.
 ///

@@ -259,7 +259,7 @@ pub unsafe extern "C" fn map_for(
         offset,
     };
     // What the allocator has mapped before it is up is given to the program as blocks, which are known by their place.
-    let result = match guard::runtime::maps_for_itself(caller) && init::is_ready() {
+    let result = match init::is_ready() && guard::runtime::maps_for_itself(caller) {
         true => request.to_kernel(),
         false => map(request),
     };

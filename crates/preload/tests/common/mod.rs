@@ -237,6 +237,18 @@ pub fn tables(name: &str, arguments: &[&str]) -> Option<[String; 2]> {
     Some([pace.printed(command), pace.native()])
 }
 
+/// Checks that the program ends well with direct delivery, in time, and without the library, and prints the same.
+pub fn prints_the_same_directly(name: &str) {
+    if !is_direct_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(name, directory.path(), &[]);
+    let pace = Pace::of(&program, &[]);
+    let ours = pace.printed(direct(&program));
+    are_equal(&ours, &pace.native());
+}
+
 /// Compares two outputs line by line, as a table has hundreds.
 pub fn are_equal(ours: &str, kernel: &str) {
     let differences: Vec<_> = ours

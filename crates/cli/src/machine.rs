@@ -52,7 +52,7 @@ impl Machine {
             kernel: uname.release().to_string_lossy().into_owned(),
             architecture: uname.machine().to_string_lossy().into_owned(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
-            ram_bytes: read("/proc/meminfo").and_then(|text| ram(&text)),
+            ram_bytes: ram_bytes(),
             transparent_huge_pages: read("/sys/kernel/mm/transparent_hugepage/enabled")
                 .and_then(|text| chosen(&text)),
             cgroup_limit: cgroup_limit(),
@@ -98,8 +98,11 @@ fn device(path: &str) -> Option<Device> {
 /// The memory that this process may have: the tightest limit of its control groups, or the machine's, in bytes.
 pub fn room() -> Option<u64> {
     let limit = cgroup_limit().map(|limit| limit.bytes);
-    let ram = read("/proc/meminfo").and_then(|text| ram(&text));
-    limit.into_iter().chain(ram).min()
+    limit.into_iter().chain(ram_bytes()).min()
+}
+
+fn ram_bytes() -> Option<u64> {
+    ram(&read("/proc/meminfo")?)
 }
 
 fn cgroup_limit() -> Option<CgroupLimit> {
@@ -117,10 +120,7 @@ fn cgroup_limit() -> Option<CgroupLimit> {
 /// How many processes the kernel has killed for want of memory in the control groups that this process is in.
 pub fn oom_kills() -> u64 {
     let kills = memory_groups().into_iter().filter_map(|found| {
-        let inside = found.group.strip_prefix('/').unwrap_or(&found.group);
-        // In a container the group's name may be that of the host; then the mounted root stands for it.
-        let events = |place: &Path| read(place.join(found.events()));
-        let text = events(&found.root.join(inside)).or_else(|| events(&found.root))?;
+        let (text, _) = around(&found.root, &found.group, found.events()).next()?;
         let line = text
             .lines()
             .find_map(|line| line.strip_prefix("oom_kill "))?;
@@ -183,15 +183,25 @@ fn mount_of<'a>(mounts: &'a [MountEntry], kind: &str) -> Option<&'a str> {
         .map(|mount| mount.fs_file.as_str())
 }
 
-/// The lowest limit of `group` and the groups around it: the kernel obeys all of them. In a container the group's name
+/// The texts of the file in `group` and in the groups around it, each with its group. In a container the group's name
 /// may be that of the host and may not be found; then the mounted root stands for it.
+fn around<'a>(
+    root: &'a Path,
+    group: &'a str,
+    file: &'a str,
+) -> impl Iterator<Item = (String, &'a Path)> {
+    Path::new(group).ancestors().filter_map(move |group| {
+        let inside = group.strip_prefix("/").unwrap_or(group);
+        Some((read(root.join(inside).join(file))?, group))
+    })
+}
+
+/// The lowest limit of `group` and the groups around it: the kernel obeys all of them.
 fn tightest(root: &Path, group: &str, file: &str) -> Option<(u64, String)> {
     // Version 1 says "no limit" by the largest multiple of a page, version 2 by `max`.
     const NONE: u64 = 1 << 62;
-    let around = Path::new(group).ancestors();
-    let limits = around.filter_map(|group| {
-        let inside = group.strip_prefix("/").unwrap_or(group);
-        let bytes = read(root.join(inside).join(file))?.trim().parse().ok()?;
+    let limits = around(root, group, file).filter_map(|(text, group)| {
+        let bytes = text.trim().parse().ok()?;
         (bytes < NONE).then(|| (bytes, group.to_string_lossy().into_owned()))
     });
     limits.min_by_key(|(bytes, _)| *bytes)

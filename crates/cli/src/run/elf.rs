@@ -7,7 +7,7 @@
 //! *without its budget and without a word*. Hence its file is read before it is started.
 
 use object::read::ReadCache;
-use object::read::elf::{FileHeader, ProgramHeader, Sym};
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use object::{Endianness, elf};
 use std::ffi::CString;
 use std::fs::{File, Metadata};
@@ -196,14 +196,17 @@ fn sanitizer(
         (b"__tsan_init", "ThreadSanitizer"),
     ];
     let sections = header.sections(endian, data)?;
-    let symbols = sections.symbols(endian, data, elf::SHT_DYNSYM)?;
-    for symbol in symbols.iter() {
-        let name = symbol.name(endian, symbols.strings())?;
-        if let Some((_, sanitizer)) = STARTS.iter().find(|(start, _)| *start == name) {
-            return Ok(Some(sanitizer));
-        }
-    }
-    Ok(None)
+    let is_dynamic =
+        |section: &&elf::SectionHeader64<_>| section.sh_type(endian) == elf::SHT_DYNSYM;
+    let Some(symbols) = sections.iter().find(is_dynamic) else {
+        return Ok(None);
+    };
+    // The names are read at once: to read each symbol of node's took 75,000 reads of its file.
+    let strings = sections.section(symbols.link(endian))?;
+    let mut names = strings.data(endian, data)?.split(|&byte| byte == 0);
+    Ok(names
+        .find_map(|name| STARTS.iter().find(|(start, _)| *start == name))
+        .map(|found| found.1))
 }
 
 /// Checks that a loader is glibc's. glibc's loader is called `ld-linux-x86-64.so.2` or `ld-linux-aarch64.so.1`,

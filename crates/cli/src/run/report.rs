@@ -283,6 +283,11 @@ impl Report {
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 
+    /// Whether a budget of so many bytes could be given here, as far as is known.
+    fn has_room(&self, bytes: u64) -> bool {
+        self.room_bytes.is_none_or(|room| bytes <= room)
+    }
+
     fn sum(&self, field: Field) -> u64 {
         number(&self.sums, field)
     }

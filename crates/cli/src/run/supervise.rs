@@ -72,9 +72,9 @@ pub fn supervise(
             restore()
         });
     }
-    let killed_before = machine::oom_kills();
     let started = Instant::now();
     let child = Pid::from_child(&command.spawn()?);
+    let killed_before = machine::oom_kills();
     let mut sampled_rss = 0;
     let (mut next_sample, mut next_rss) = (started, started);
     let mut watch = Watch::default();

@@ -35,13 +35,9 @@ pub fn next(report: &Report) -> String {
         let wanted = format!("--ram {ram}M leaves room beside the program's own code and data");
         return within_room(report, 2 * report.own_bytes, wanted);
     }
-    if report.over_budget_bytes > NEAR.max(report.budget_bytes / 100)
-        && report.sum(Field::MajorFaults) == 0
-    {
-        return holds(report);
-    }
     if report.sum(Field::MajorFaults) == 0 {
-        return fits(report);
+        let is_over = report.over_budget_bytes > NEAR.max(report.budget_bytes / 100);
+        return if is_over { holds(report) } else { fits(report) };
     }
     let waited = [Field::LoadTime, Field::WaitedTime, Field::ReclaimedTime];
     let waited = waited.map(|field| report.sum(field)).iter().sum::<u64>();
@@ -66,7 +62,7 @@ fn holds(report: &Report) -> String {
 /// The advice to give a budget of so many bytes, or what is true instead where there is no such room.
 fn within_room(report: &Report, bytes: u64, wanted: String) -> String {
     match report.room_bytes {
-        Some(room) if bytes > room => format!(
+        Some(room) if !report.has_room(bytes) => format!(
             "a budget of {}M would be wanted, and all that there is here are {}M: give the container or the machine \
              more, or the program less to do",
             mebibytes(bytes),

@@ -101,9 +101,9 @@ impl Report {
         }
         // The budget asked for is twice the part, in whole MiB.
         let wanted = 2 * beside.own;
-        let advice = match self.room_bytes {
-            Some(room) if wanted > room => String::new(),
-            _ => format!(": try --ram {}M", wanted.div_ceil(1 << 20)),
+        let advice = match self.has_room(wanted) {
+            true => format!(": try --ram {}M", wanted.div_ceil(1 << 20)),
+            false => String::new(),
         };
         writeln!(
             f,

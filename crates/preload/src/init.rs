@@ -164,7 +164,7 @@ fn program_name() -> String {
 }
 
 /// The length of the space: as many addresses as a limit on them allows, leaving half to everything else, because the
-/// space reserves up to a quarter more for itself. Its tables are a hundredth of it. The kernel gives a table on
+/// space reserves up to a quarter more for itself. Its tables are a sixty-fourth of it. The kernel gives a table on
 /// credit as long as it is no longer than the machine's memory; where it gives none, or counts it as data that is
 /// limited, the space is shorter. Where it promises no more than there is, the tables may take an eighth of what it
 /// still promises: a machine of 1.5 GiB once had no room for those of 256 GiB, and nothing could be run; with a half of

@@ -7,7 +7,7 @@
 //! A long buffer goes in pieces ([`pieces`]).
 
 use super::cancel;
-use super::holds::{Holds, pages, piece};
+use super::holds::{Holds, is_long, pages};
 use super::{gate, pieces};
 use crate::raw;
 use millpond_guard::{table, touched};
@@ -76,7 +76,7 @@ pub unsafe fn with_buffer(number: i64, args: [usize; 6]) -> isize {
 /// The conditions are those of the system call.
 #[inline]
 pub unsafe fn with_range(number: i64, args: [usize; 6], start: usize, len: usize) -> isize {
-    if len == 0 || len > piece() {
+    if len == 0 || is_long(len) {
         // SAFETY: the caller guarantees what this call needs.
         return unsafe { point(number, args) };
     }

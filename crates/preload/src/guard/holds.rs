@@ -47,6 +47,12 @@ pub fn allowed() -> usize {
     ALLOWED.load(Relaxed)
 }
 
+/// Whether a buffer is longer than a piece.
+#[inline]
+pub fn is_long(len: usize) -> bool {
+    len > SHORT && len > piece()
+}
+
 /// The pages of so many bytes.
 #[inline]
 pub fn pages(start: usize, len: usize) -> Range<usize> {

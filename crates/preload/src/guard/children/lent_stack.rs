@@ -5,6 +5,7 @@
 //! How long the program's own is, nobody says; this one is as long as a stack may be by default, and costs what is
 //! touched of it. It is used again when its child is gone.
 
+use crate::guard::is_on;
 use crate::{raw, space};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering::*};
@@ -52,7 +53,7 @@ impl Lent {
 /// A stack for a child with these flags, if it needs another than the one that ends at `top`.
 pub fn in_place_of(top: *mut c_void, flags: c_int) -> Option<Lent> {
     let is_apart = flags & libc::CLONE_VM != 0 && flags & libc::CLONE_VFORK == 0;
-    if !super::super::is_on() || !is_apart || !space::contains((top as usize).wrapping_sub(1)) {
+    if !is_on() || !is_apart || !space::contains((top as usize).wrapping_sub(1)) {
         return None;
     }
     let place = PLACES.iter().find(|place| place.take());

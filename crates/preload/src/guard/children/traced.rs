@@ -60,12 +60,14 @@ pub fn begin(number: i64, args: &[usize; 6]) {
 
 /// Whether the call may find a file to run. A search asks for several that are not there, and goes on in between.
 fn finds_its_file(number: i64, args: &[usize; 6]) -> bool {
+    if number != libc::SYS_execve {
+        return true;
+    }
     let [path, is_executable] = [args[0], libc::X_OK as usize];
     let [here, as_effective] = [libc::AT_FDCWD as usize, libc::AT_EACCESS as usize];
     let question = [here, path, is_executable, as_effective, 0, 0];
     // SAFETY: the path is held for the call that follows, and the kernel reads it.
     let answer = unsafe { raw::syscall(libc::SYS_faccessat2, question) };
     // An older kernel, and a filter, may not know the question.
-    let is_missing = matches!(answer, Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS));
-    number != libc::SYS_execve || !is_missing
+    !matches!(answer, Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS))
 }

@@ -10,7 +10,7 @@ use super::descriptor::{self, Cut};
 use super::vector::{PART, Place, total};
 use super::{Further, MOST, shape};
 use crate::guard::call::{Way, at_once};
-use crate::guard::holds::{Holds, piece};
+use crate::guard::holds::{Holds, is_long};
 use crate::raw::Entry;
 use core::mem::{MaybeUninit, offset_of};
 use libc::msghdr;
@@ -36,7 +36,7 @@ pub(super) fn of(number: i64, args: &[usize; 6]) -> Option<Message> {
     let len = total(header.msg_iov as usize, header.msg_iovlen)?;
     let has_control = header.msg_controllen > 0 && !header.msg_control.is_null();
     let is_simple = shape::are_for_parts(writes, flags as i32) && !(writes && has_control);
-    if len <= piece() || !is_simple {
+    if !is_long(len) || !is_simple {
         return None;
     }
     let cut = descriptor::cut_message(fd, writes)?;

@@ -18,7 +18,8 @@
 //!
 //! A piece of a file's is an eighth of the budget. A socket or pipe takes less than 256 KiB at a time mostly, and a
 //! program that does not wait asks again and again with all that is left: with longer pieces each of its calls would
-//! bring in, and hold, a multiple of what is sent. Where many calls wait, their pieces are shorter ([`piece`]).
+//! bring in, and hold, a multiple of what is sent. Where many calls wait, their pieces are shorter
+//! ([`piece`](super::holds::piece)).
 //!
 //! Two writers to the same file who each write more than a piece may find their pieces in turns.
 
@@ -34,7 +35,7 @@ mod tests;
 pub use vector::entry;
 
 use super::call::{Way, at_once};
-use super::holds::piece;
+use super::holds::is_long;
 use crate::raw::Entry;
 use core::mem::MaybeUninit;
 use descriptor::Cut;
@@ -107,7 +108,7 @@ fn plain(number: i64, args: &[usize; 6]) -> Option<Plain> {
         Buffer::Vector => vector::total(args[1], args[2])?,
     };
     // A negative length is for the kernel to refuse.
-    if len <= piece() || len > isize::MAX as usize || !shape.has_only_known_flags(args) {
+    if !is_long(len) || len > isize::MAX as usize || !shape.has_only_known_flags(args) {
         return None;
     }
     let cut = match shape.has_descriptor {

@@ -11,7 +11,11 @@ use millpond_mmu::Resolution;
 use millpond_sim::mmu::{LINES, Slot};
 use millpond_sim::report::Check;
 use millpond_sim::rng::Rng;
+use millpond_sync::thread;
 use std::sync::{Arc, PoisonError};
+
+/// Tries at a page after which a thread lets the others go first.
+const PATIENT_TRIES: u32 = 64;
 
 /// A thread of the program.
 pub struct Thread {
@@ -115,11 +119,18 @@ impl Thread {
     }
 
     /// Touches a page as a processor does: again and again until it is there.
+    ///
+    /// A thread whose page is taken out again each time before it comes to it lets all others go first after a while,
+    /// as a kernel's scheduler would. PCT lets the two threads of the highest priority go on for ever: one brings a page
+    /// in, the other takes it out and waits for a third, which is in the middle of writing what would free memory.
     pub(crate) fn touch(&mut self, page: PageIndex, write: bool) {
-        loop {
+        for tries in 1_u32.. {
             self.world.memory().pause();
             if self.touched(page, write) {
                 return;
+            }
+            if tries.is_multiple_of(PATIENT_TRIES) {
+                thread::yield_now();
             }
             let memory = self.world.memory();
             match &memory.kernel {

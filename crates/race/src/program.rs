@@ -136,8 +136,9 @@ impl Thread {
             match &memory.kernel {
                 Some(kernel) => kernel.sleep(page, || !memory.now().mmu.is_mapped(page)),
                 None => {
+                    let began = memory.now().oracle.now();
                     if self.world.driver.serve(page) == Resolution::Lost {
-                        must(memory.now().oracle.saw_poison(page));
+                        self.sees_loss(page, began);
                         return;
                     }
                 }
@@ -166,9 +167,10 @@ impl Thread {
         true
     }
 
-    /// A call says that a page is lost, which must be true.
-    fn sees_loss(&self, page: PageIndex) {
-        must(self.world.memory().now().oracle.saw_poison(page));
+    /// A call that began at this moment says that a page is lost, which must have been true since.
+    fn sees_loss(&self, page: PageIndex, began: u64) {
+        let state = self.world.memory().now();
+        must(state.oracle.saw_poison_since(page, began));
     }
 
     /// Moves a region to another group.
@@ -190,11 +192,12 @@ impl Thread {
     fn advise(&mut self, plot: &Plot) {
         let range = self.some_of(plot.named.1, 32);
         let driver = &self.world.driver;
+        let began = self.world.memory().now().oracle.now();
         let advice = match self.rng.below(4) {
             0 => Advice::Cold,
             1 | 2 => Advice::PageOut,
             _ => match driver.populate(range) {
-                Err((page, FaultError::Lost)) => return self.sees_loss(page),
+                Err((page, FaultError::Lost)) => return self.sees_loss(page, began),
                 populated => return populated.expect("the range is in a region"),
             },
         };
@@ -209,6 +212,7 @@ impl Thread {
         }
         let range = self.some_of(plot.named.1, 8);
         let driver = Arc::clone(&self.world.driver);
+        let began = self.world.memory().now().oracle.now();
         let pinned = match self.rng.chance(500) {
             true => driver.pin(range).map(|()| true),
             false => driver.try_pin(range),
@@ -217,7 +221,9 @@ impl Thread {
             Ok(true) => {}
             Ok(false) | Err(PinRefusal::NoRoom(_)) => return,
             Err(PinRefusal::Core(Refusal::PinOverflow { .. })) => return,
-            Err(PinRefusal::Core(Refusal::Poisoned { page })) => return self.sees_loss(page),
+            Err(PinRefusal::Core(Refusal::Poisoned { page })) => {
+                return self.sees_loss(page, began);
+            }
             Err(PinRefusal::Core(refusal)) => panic!("{range} cannot be pinned: {refusal:?}"),
         }
         must(self.world.memory().now().mmu.pin(range));

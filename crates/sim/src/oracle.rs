@@ -68,6 +68,8 @@ struct Page {
     /// A load failed, or the load's page was poisoned, while something was running that makes a lost page zeros: the
     /// failure may have come after that.
     lost_anew: bool,
+    /// The number of the end of a call that ended the page's loss last.
+    found_at: u64,
 }
 
 /// The causes that may make a page zero now.
@@ -86,6 +88,8 @@ pub struct Oracle {
     discards: Vec<(usize, PageRange)>,
     frees: Vec<(usize, PageRange)>,
     volatile: Vec<PageRange>,
+    /// Calls that have ended so far and may have ended a loss.
+    ends: u64,
 }
 
 impl Oracle {
@@ -97,6 +101,7 @@ impl Oracle {
             discards: Vec::new(),
             frees: Vec::new(),
             volatile: Vec::new(),
+            ends: 0,
         }
     }
 
@@ -187,6 +192,7 @@ impl Oracle {
     /// A page cannot have been dropped: a read in between has shown old contents, and no later event could have changed
     /// them.
     pub fn discard_ends(&mut self, actor: usize, whole: bool) -> Check {
+        self.ends += 1;
         for range in take_of(&mut self.discards, actor) {
             for page in range.pages() {
                 let threats = self.threats(page);
@@ -194,7 +200,7 @@ impl Oracle {
                 if whole {
                     p.several();
                     p.candidates.retain(|c| c.seen & (1 << actor) != 0);
-                    p.found_again(threats);
+                    p.found_again(threats, self.ends);
                     if p.candidates.is_empty() {
                         breach!(at page, "{page} was not dropped by the discard of {range}");
                     }
@@ -218,6 +224,7 @@ impl Oracle {
 
     /// Notes that the lazy free of `actor` is over, all of it or (when not `whole`) perhaps only a part.
     pub fn free_ends(&mut self, actor: usize, whole: bool) {
+        self.ends += 1;
         let ranges = take_of(&mut self.frees, actor);
         for (nth, range) in ranges.iter().enumerate() {
             // Ranges of one call may overlap, and what ends for a page ends once.
@@ -229,7 +236,7 @@ impl Oracle {
                 p.several();
                 p.freed = true;
                 if whole {
-                    p.found_again(threats);
+                    p.found_again(threats, self.ends);
                 }
                 p.settle(threats);
             }
@@ -369,6 +376,24 @@ impl Oracle {
         Ok(())
     }
 
+    /// The moment, for [`saw_poison_since`](Self::saw_poison_since).
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        self.ends
+    }
+
+    /// Notes that a program was told that `page` is lost by a call that began at the moment `since`. The loss may have
+    /// ended before the call came back.
+    ///
+    /// # Errors
+    /// `page` was not lost at any time since then.
+    pub fn saw_poison_since(&self, page: PageIndex, since: u64) -> Check {
+        match self.pages[page.0 as usize].found_at > since {
+            true => Ok(()),
+            false => self.saw_poison(page),
+        }
+    }
+
     /// Whether `page` is lost.
     #[must_use]
     pub fn is_lost(&self, page: PageIndex) -> bool {
@@ -386,6 +411,7 @@ impl Page {
             losable: false,
             lost: false,
             lost_anew: false,
+            found_at: 0,
         }
     }
 
@@ -400,7 +426,10 @@ impl Page {
     }
 
     /// Notes that something that ends the loss of a page has ended.
-    fn found_again(&mut self, threats: Threats) {
+    fn found_again(&mut self, threats: Threats, end: u64) {
+        if self.lost {
+            self.found_at = end;
+        }
         if !self.lost_anew {
             self.lost = false;
             self.losable = false;

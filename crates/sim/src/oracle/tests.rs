@@ -163,6 +163,19 @@ fn only_failed_loads_excuse_poison() {
     oracle.read(P, BLANK).unwrap();
 }
 
+/// A fault found its page lost, a discard ended, and only then the fault came back: seed 7288298 of the race with PCT.
+#[test]
+fn poison_is_true_that_a_discard_ends_while_it_is_told() {
+    let mut oracle = Oracle::new(PageCount(8));
+    oracle.load_failed(R);
+    oracle.poisoned(R).unwrap();
+    let before = oracle.now();
+    oracle.discard_begins(1, R);
+    oracle.discard_ends(1, true).unwrap();
+    oracle.saw_poison_since(P, before).unwrap();
+    assert!(oracle.saw_poison_since(P, oracle.now()).is_err());
+}
+
 #[test]
 fn poison_that_comes_beside_a_discard_may_outlast_it() {
     let mut oracle = Oracle::new(PageCount(8));

@@ -121,6 +121,15 @@ impl PoolLayout {
         frames[0] = share.max(share.saturating_mul(SINGLE_PLACES).min(SINGLE_PLACES_MOST));
         Self { frames }
     }
+
+    /// The pool for a budget of `limit` where places are not free, because the kernel promises memory for each: a
+    /// quarter as many as [`for_limit`](Self::for_limit) has. A folio without a place of its order waits, or comes in
+    /// as smaller ones.
+    #[must_use]
+    pub fn short(limit: PageCount) -> Self {
+        let frames = Self::for_limit(limit).frames.map(|n| (n / 4).max(4));
+        Self { frames }
+    }
 }
 
 impl Config {
@@ -196,5 +205,29 @@ impl Config {
             return Err(ConfigError::BadRefaultCost { sixteenths });
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// python3 in 19 MiB was promised a pool of 256 MiB where the kernel counts its promises.
+    #[test]
+    fn a_short_pool_takes_four_times_the_budget_at_most() {
+        for mib in [16, 19, 64, 4096] {
+            let limit = PageCount(mib << 8);
+            let pool = PoolLayout::short(limit);
+            let of_each =
+                Order::all().map(|order| pool.frames[usize::from(order.get())] * order.pages().0);
+            let least = limit.0.max(8 * LEAF_PAGES);
+            let pages = of_each.sum::<u32>();
+            assert!(pages <= 4 * least, "{pages} places for {limit:?}");
+            let config = Config {
+                pool,
+                ..Config::new(PageCount(1 << 20), limit)
+            };
+            assert_eq!(config.validate(), Ok(()));
+        }
     }
 }

@@ -7,13 +7,19 @@ use crate::store_kind::{Opening, StoreKind};
 use millpond_core::limits::MAX_NODES;
 use millpond_core::{
     Commands, Config, ConfigError, Core, Event, LEAF_PAGES, Order, OrderPolicy, PAGE_SIZE,
-    PageCount, Store,
+    PageCount, PoolLayout, Store,
 };
 use millpond_driver::publish::Publisher;
 use millpond_driver::state::record::Recording;
 use millpond_driver::{Background, Charge, Driver, OnStoreFull, Parts};
-use millpond_mmu::{Delivery, HUGE_WITHIN, Mask, TakeOutMethod, Uffd, UffdConfig, online_nodes};
+use millpond_mmu::{
+    Delivery, HUGE_WITHIN, Mask, TakeOutMethod, Uffd, UffdConfig, is_counted_strictly, online_nodes,
+};
 use std::sync::Arc;
+
+/// The room in a file for each byte of address space, where the store's tables are promised memory: parts that are
+/// written anew leave holes, and children have copies.
+const FILE_ROOM: u64 = 16;
 
 /// A builder that collects the settings of a [`Manager`]. See [`Manager::builder`].
 ///
@@ -337,7 +343,7 @@ impl ManagerBuilder {
         let parts = Parts {
             mmu,
             nodes,
-            store: self.open_store(kind, ram)?,
+            store: self.open_store(kind, ram, arena)?,
             delivery: self.delivery,
             ram,
             charge: self.charge,
@@ -370,6 +376,10 @@ impl ManagerBuilder {
             refault_cost: kind.refault_cost(),
             workingset: self.workingset,
             nodes: nodes.max(1) as u8,
+            pool: match is_counted_strictly() {
+                true => PoolLayout::short(limit),
+                false => usual.pool,
+            },
             ..usual
         }
     }
@@ -385,7 +395,12 @@ impl ManagerBuilder {
 
     /// Opens the store. A machine without a disk to write to is no reason to fail, unless the program asked for a
     /// file.
-    fn open_store(&self, kind: &StoreKind, ram: u64) -> Result<Box<dyn Store>, StoreError> {
+    fn open_store(
+        &self,
+        kind: &StoreKind,
+        ram: u64,
+        arena: PageCount,
+    ) -> Result<Box<dyn Store>, StoreError> {
         #[cfg(test)]
         if let Some(make) = self.test_store {
             return Ok(make());
@@ -394,6 +409,7 @@ impl ManagerBuilder {
             ram,
             charge: self.charge,
             encrypt: self.encrypt,
+            file_most: is_counted_strictly().then(|| arena.bytes() * FILE_ROOM),
         };
         match kind.open(opening) {
             Err(error) if self.store.is_none() => {

@@ -191,6 +191,7 @@ impl StoreKind {
             ram,
             charge,
             encrypt,
+            file_most,
         } = opening;
         Ok(match self {
             Self::None => Box::new(Null),
@@ -211,7 +212,7 @@ impl StoreKind {
                 let none = || Location::Directory(temporary_directory());
                 let location = path.clone().map_or_else(none, location);
                 let config = FileStoreConfig {
-                    max_bytes: *max_bytes,
+                    max_bytes: max_bytes.or(file_most),
                     force_tmpfs: *force_tmpfs,
                     encrypt,
                     ..FileStoreConfig::at(location)
@@ -222,7 +223,7 @@ impl StoreKind {
                 let mut areas = files.iter().map(StoreFile::area);
                 let first = areas.next().ok_or(OpenError::NoFiles)?;
                 let config = FileStoreConfig {
-                    max_bytes: first.max_bytes,
+                    max_bytes: first.max_bytes.or(file_most),
                     priority: first.priority,
                     more: areas.collect(),
                     force_tmpfs: *force_tmpfs,
@@ -264,6 +265,9 @@ pub(crate) struct Opening {
     pub(crate) charge: Charge,
     /// Whether data that goes to a file is encrypted.
     pub(crate) encrypt: bool,
+    /// The most bytes of a file for which the user has set no limit; `None` is as many as the store takes by itself. The
+    /// store's tables have a bit for each block that a file may have.
+    pub(crate) file_most: Option<u64>,
 }
 
 impl Opening {
@@ -292,7 +296,7 @@ impl Opening {
         let directory = directory.map_or_else(temporary_directory, Path::to_path_buf);
         let back = FileStore::create(&FileStoreConfig {
             encrypt: self.encrypt,
-            max_bytes: file_bytes,
+            max_bytes: file_bytes.or(self.file_most),
             ..FileStoreConfig::in_directory(directory)
         })?;
         let spill = Spill::new(front?, back);

@@ -12,7 +12,7 @@ use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicU8, Ordering::*};
 use millpond::space::SpaceOptions;
 use millpond::{BuildError, OnStoreFull, Order, OrderPolicy, StoreKind};
-use millpond_mmu::{Delivery, MmuError};
+use millpond_mmu::{Delivery, MmuError, is_counted_strictly};
 use std::path::{Path, PathBuf};
 
 /// Length of the address space to manage. Addresses cost nothing until used. With the addresses that lie behind them
@@ -198,12 +198,6 @@ fn promised() -> Option<usize> {
         line.trim().strip_suffix(" kB")?.parse::<usize>().ok()
     };
     Some((figure("CommitLimit:")?.saturating_sub(figure("Committed_AS:")?)) << 10)
-}
-
-/// Whether the kernel promises no more memory than there is (`vm.overcommit_memory=2`).
-fn is_counted_strictly() -> bool {
-    let read = std::fs::read("/proc/sys/vm/overcommit_memory");
-    read.is_ok_and(|text| text.first() == Some(&b'2'))
 }
 
 /// Makes the space with the delivery that is asked for, or that this process has the right to.

@@ -60,6 +60,7 @@ use crate::error::MmuError;
 use crate::held::Taking;
 use crate::mask::Mask;
 use crate::orphans::Known;
+use crate::overcommit::is_counted_strictly;
 use crate::pool::Pool;
 use crate::protection::{Protection, Wish};
 use crate::reservation::Reservation;
@@ -212,7 +213,8 @@ impl Uffd {
             pool: Pool::new(&config.pool)?,
             zeros: Zeros::new()?,
             bounce: Bounce::new()?,
-            staging: if can_move {
+            // Slots for huge pages are 32 MiB that may be written, whether they are used or not.
+            staging: if can_move && !is_counted_strictly() {
                 Staging::new(config.huge_within, pagemap.as_fd())?
             } else {
                 None

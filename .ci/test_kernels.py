@@ -7,6 +7,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent / "kernels.d"))
 
 import carried  # noqa: E402
+import matrix  # noqa: E402
 import verdict  # noqa: E402
 
 RIGHT = {"status": 0, "seconds": 3.0, "out": "", "out_sum": "a", "err": "", "err_sum": "b", "peak": 20 << 20, "walked": 0,
@@ -37,6 +38,14 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(judged(may_refuse=True, **refused).verdict, "refused")
         self.assertIn("WRONG: refused", judged(**refused).verdict)
         self.assertIn("without a way out", judged(may_refuse=True, status=verdict.REFUSED, err="millpond: no\n").verdict)
+
+    def test_a_kernel_that_closes_memory_to_its_owner_may_be_refused_where_nothing_else_is_left(self):
+        root, contained = matrix.Setting("root"), matrix.Setting("contained", user=True, filter=True)
+        for setting, way, forces, may in (
+            (root, "protections", True, False), (root, "protections", False, True), (root, "direct", False, False),
+            (contained, "direct", True, False), (contained, "direct", False, True),
+        ):
+            self.assertEqual(setting.may_refuse(way, forces), may, (setting.name, way, forces))
 
     def test_a_program_that_fails_natively_says_nothing(self):
         self.assertTrue(judged(native=NATIVE | {"status": 1}, status=1).verdict.startswith("skipped"))

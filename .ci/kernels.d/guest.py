@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import hashlib
 import json
+import mmap
 import os
 import platform
 import pwd
@@ -281,6 +282,16 @@ def doctor(port: Port, setting: dict, names: dict) -> None:
         port.say("doctor", setting=setting["name"], mask=mask, within=PATIENT * 60, **run(case))
 
 
+def forces() -> bool:
+    """Whether this kernel lets a process write to its own memory that is not open for writing (`proc_mem.force_override`)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    page = libc.mmap(None, ctypes.c_size_t(mmap.PAGESIZE), mmap.PROT_READ, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, ctypes.c_long(0))
+    with open("/proc/self/mem", "r+b", buffering=0) as memory, contextlib.suppress(OSError):
+        return os.pwrite(memory.fileno(), b"x", page) == 1
+    return False
+
+
 def main() -> None:
     """Runs the plan."""
     port = Port()
@@ -292,7 +303,7 @@ def main() -> None:
         (GROUPS / "cgroup.subtree_control").write_text("+memory")
         os.chmod("/var/tmp", 0o1777)
         meminfo = Path("/proc/meminfo").read_text()
-        port.say("up", kernel=platform.release(), processors=os.cpu_count(), memory=int(re.search(r"MemTotal:\s+(\d+)", meminfo)[1]))
+        port.say("up", kernel=platform.release(), processors=os.cpu_count(), memory=int(re.search(r"MemTotal:\s+(\d+)", meminfo)[1]), forces=forces())
         for setting in plan["settings"]:
             names = {"user": USER if setting.get("user") else "root", "filter": bool(setting.get("filter"))}
             with Settings(setting) as failed:

@@ -45,6 +45,11 @@ class Setting:
     # The ways in which the kernel's rules leave Millpond nothing but a refusal.
     refuses: tuple[str, ...] = ()
 
+    def may_refuse(self, way: str, forces: bool) -> bool:
+        """Whether the kernel's rules leave Millpond nothing else. Where a process may not write to its own closed memory
+        (Debian's kernels from 7 on), faults cannot be served without a userfaultfd, of which a filter leaves a user none."""
+        return way in self.refuses or not forces and (way == "protections" or way == "direct" and self.user and self.filter)
+
     def plan(self) -> dict:
         """What the guest is told."""
         kept = ("name", "writes", "commands", "afterwards", "user", "filter", "limit")

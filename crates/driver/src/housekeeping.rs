@@ -11,6 +11,7 @@ use crate::memory::Memory;
 use crate::panics::Ours;
 use crate::signals::SignalsBlocked;
 use crate::state::config::Background;
+use crate::state::growth::Growth;
 use crate::state::reclaim_cpu::ReclaimCpu;
 use crate::state::recompress::Pace;
 use crate::state::refault_cost::RefaultCost;
@@ -105,13 +106,15 @@ impl Driver {
         let mut reclaim_cpu = ReclaimCpu::new(self.delivery);
         let mut store_share = StoreShare::new(self.delivery, self.governor.store_share());
         let (mut pace, began) = (Pace::new(), Instant::now());
+        let (mut growth, mut last_look) = (Growth::new(), began);
         let mut unmade = Unmade::new(others);
         self.store.write_behind();
         self.publish();
         while !self.stop.load(Ordering::SeqCst) {
             let seen = self.kicks.load();
             self.resting.store(true, Ordering::SeqCst);
-            self.rest(seen, fruitless);
+            let gap = self.look_gap(&growth, TICK);
+            self.rest(seen, fruitless, gap);
             self.resting.store(false, Ordering::SeqCst);
             let working = self.housekeeping.lock();
             // A stream wakes the thread by a kick; by itself the thread would go on when something else has followed
@@ -127,6 +130,10 @@ impl Driver {
                 });
             }
             self.make_ahead();
+            if last_look.elapsed() >= gap {
+                last_look = Instant::now();
+                self.keep_within(&mut growth, last_look - began);
+            }
             let is_tick = last_tick.elapsed() >= TICK;
             if is_tick {
                 last_tick = Instant::now();
@@ -277,15 +284,15 @@ impl<M: Memory> Driver<M> {
         matches!(self.background(), Background::Apart | Background::Always)
     }
 
-    /// Sleeps until the thread is wanted. After a round that could do nothing there is no hurry to try again.
-    fn rest(&self, seen: u32, fruitless: bool) {
+    /// Sleeps until the thread is wanted, `gap` at most. After a round that could do nothing there is no hurry to try again.
+    fn rest(&self, seen: u32, fruitless: bool, gap: Duration) {
         if self.is_always_on() && !fruitless && self.lock().below_low_mark() {
             return;
         }
         let time = if self.looks_again_soon() {
             ahead::LOOK
         } else {
-            TICK
+            gap
         };
         self.kicks.wait(seen, Some(time));
     }

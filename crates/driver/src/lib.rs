@@ -49,6 +49,7 @@ pub mod stall;
 pub mod state;
 pub mod stats;
 mod watchdog;
+mod within;
 pub mod write_back;
 
 pub use driver::Driver;

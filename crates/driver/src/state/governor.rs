@@ -103,6 +103,11 @@ impl Governor {
         self.charge != Charge::Frames
     }
 
+    /// Whether the budget is one for all that the process has.
+    pub fn covers_process(&self) -> bool {
+        self.charge == Charge::Process
+    }
+
     pub fn store_share(&self) -> u32 {
         self.store_share.load(Ordering::Relaxed)
     }

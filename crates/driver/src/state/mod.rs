@@ -5,6 +5,7 @@ pub mod config;
 pub(crate) mod file_room;
 pub(crate) mod files;
 pub(crate) mod governor;
+pub(crate) mod growth;
 pub mod latency;
 pub(crate) mod lazy_batch;
 pub mod named;

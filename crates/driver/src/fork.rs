@@ -247,6 +247,7 @@ impl Hold<'_> {
         drop(core);
         drop(_gate);
         drop(_housekeeping);
+        driver.mmu.read_events_in_child()?;
         driver
             .start_housekeeping(refault_cost, Others::AtFirstTick)
             .map_err(ForkError::Thread)?;

@@ -5,8 +5,8 @@
 
 use crate::settings::{self, Settings, Store, strings};
 use crate::{
-    clone, code, descriptors, dlopen, exit, fork, guard, jemalloc, ksm, last_words, prctl, raw,
-    record, report, rights, space, syscall, tell, threads, unmanaged, vma,
+    clone, code, descriptors, dlopen, exit, fork, guard, jemalloc, ksm, last_words, malloc, prctl,
+    raw, record, report, rights, space, syscall, tell, threads, unmanaged, vma,
 };
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicU8, Ordering::*};
@@ -200,13 +200,19 @@ fn promised() -> Option<usize> {
     Some((figure("CommitLimit:")?.saturating_sub(figure("Committed_AS:")?)) << 10)
 }
 
-/// Makes the space with the delivery that is asked for, or that this process has the right to.
+/// Makes the space with the delivery that is asked for, or that this process has the right to. A program with an
+/// allocator of its own is served directly if it can be: in the child of a fork the C library calls that allocator for
+/// the thread that is to serve by a handler, and it touches memory that nobody serves yet.
 fn create_delivering(settings: &Settings, ram: u64) -> Result<&'static space::Space, BuildError> {
     use settings::Delivery::{Auto, Direct, Handler};
     let by_handler = || create(settings, ram, Delivery::Handler);
     let refusal = match settings.delivery {
         Handler => return by_handler(),
         Direct => None,
+        Auto if malloc::is_anothers() => match guard::start(ram) {
+            Ok(()) => return create_directly(settings, ram),
+            Err(_) => return by_handler(),
+        },
         Auto => match by_handler() {
             Err(error @ BuildError::Memory(MmuError::NoUserfaultfd { .. })) => Some(error),
             made => return made,
@@ -216,6 +222,11 @@ fn create_delivering(settings: &Settings, ram: u64) -> Result<&'static space::Sp
         // Where a handler is refused as well, the way to get one is the better advice.
         return Err(refusal.unwrap_or(BuildError::Memory(MmuError::Direct { why })));
     }
+    create_directly(settings, ram)
+}
+
+/// Makes the space with direct delivery, for which the guard has started.
+fn create_directly(settings: &Settings, ram: u64) -> Result<&'static space::Space, BuildError> {
     let space = create(settings, ram, Delivery::Direct)?;
     match space.base() == guard::START {
         true => Ok(space),

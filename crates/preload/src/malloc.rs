@@ -28,6 +28,14 @@ const NATURAL: usize = 16;
 /// be ordinary memory.
 const KEY_LEVEL: (usize, usize) = (32, 16);
 
+/// Whether the process has another `malloc` than ours: one that is linked into the program, or was loaded before us.
+/// Then the dynamic linker and the C library have their blocks from it, in managed memory.
+pub fn is_anothers() -> bool {
+    // SAFETY: the name is a C string.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) } as usize;
+    found != malloc as *const () as usize
+}
+
 /// Replaces the C library's `malloc`.
 ///
 /// # Safety

@@ -104,3 +104,9 @@ fn a_constructor_makes_children_while_its_library_is_loaded() {
 fn a_new_thread_reads_the_event_that_a_fork_waits_for() {
     is_right("own_fork_events", &[]);
 }
+
+/// By a handler such a program's children still end, so it is served directly unless the user asks for a handler.
+#[test]
+fn a_program_with_an_allocator_linked_in_forks() {
+    is_right("own_allocator", &[]);
+}

@@ -116,7 +116,8 @@ pub(crate) struct Attached {
 
 enum By {
     InThread(in_thread::Entry),
-    Direct(in_thread::Entry, handler::Handler),
+    /// The thread that reads events is missing in a new child, until [`Uffd::read_events_in_child`] makes it.
+    Direct(in_thread::Entry, Option<handler::Handler>),
     Handler(handler::Handler),
 }
 
@@ -158,7 +159,9 @@ impl Uffd {
             Some(By::Direct(entry, reader)) => {
                 entry.remove();
                 // Nothing wakes the thread that waits for events of a space, which lasts as long as the process.
-                reader.forget();
+                if let Some(reader) = reader {
+                    reader.forget();
+                }
             }
             Some(By::Handler(handler)) => handler.stop(),
         }
@@ -173,16 +176,52 @@ impl Uffd {
             By::InThread(entry) => entry.forget(),
             By::Direct(entry, reader) => {
                 entry.forget();
-                reader.forget();
+                if let Some(reader) = reader {
+                    reader.forget();
+                }
             }
             By::Handler(handler) => handler.forget(),
         }
-        let by = self.start(&sink)?;
+        let by = self.begin(&sink)?;
         *attached = Some(Attached { sink, by });
         Ok(())
     }
 
+    /// Starts the thread that reads events in a child that is served directly, once faults are served there: for the
+    /// new thread the C library may call an allocator of the program's own, which touches managed memory. The caller
+    /// holds no lock that a fault takes. Nothing happens with other deliveries.
+    ///
+    /// # Errors
+    /// There is no thread.
+    pub fn read_events_in_child(&self) -> Result<(), MmuError> {
+        let sink = match &*self.attached().lock() {
+            Some(Attached {
+                sink,
+                by: By::Direct(_, None),
+            }) => Arc::clone(sink),
+            _ => return Ok(()),
+        };
+        let made = handler::Handler::start(self.served(), sink)?;
+        if let Some(Attached {
+            by: By::Direct(_, reader),
+            ..
+        }) = &mut *self.attached().lock()
+        {
+            *reader = Some(made);
+        }
+        Ok(())
+    }
+
     fn start(&self, sink: &Arc<dyn FaultSink>) -> Result<By, MmuError> {
+        let mut by = self.begin(sink)?;
+        if let By::Direct(_, reader) = &mut by {
+            *reader = Some(handler::Handler::start(self.served(), Arc::clone(sink))?);
+        }
+        Ok(by)
+    }
+
+    /// Begins to serve, without the thread that only reads events.
+    fn begin(&self, sink: &Arc<dyn FaultSink>) -> Result<By, MmuError> {
         let add = || {
             let target = in_thread::Target {
                 base: self.base() as usize,
@@ -195,10 +234,7 @@ impl Uffd {
             Delivery::InThread => By::InThread(add()?),
             // There are no events of moves to read without userfaultfd.
             Delivery::Direct if self.protection().is_some() => By::InThread(add()?),
-            Delivery::Direct => By::Direct(
-                add()?,
-                handler::Handler::start(self.served(), Arc::clone(sink))?,
-            ),
+            Delivery::Direct => By::Direct(add()?, None),
             Delivery::Handler => {
                 By::Handler(handler::Handler::start(self.served(), Arc::clone(sink))?)
             }

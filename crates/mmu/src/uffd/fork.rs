@@ -57,7 +57,7 @@ impl Uffd {
     }
 
     /// Gives a new child, in its only thread, userfaultfd and delivery of its own. It must be called before any touch
-    /// of managed memory in the child.
+    /// of managed memory in the child. Where it is served directly, [`Uffd::read_events_in_child`] comes next.
     ///
     /// `foreign` (in order and apart) are the ranges that the program has put other mappings over. The kernel would
     /// take private and anonymous mappings among these for ours.
@@ -83,7 +83,7 @@ impl Uffd {
         self.pagemap.replace(Some(open_pagemap()?));
         self.mem.replace(open_mem());
         self.pidfd.replace(open_pidfd(self.mask));
-        // The thread that serves comes first. If memory were registered before, and the C library touched an absent
+        // A thread that serves comes first. If memory were registered before, and the C library touched an absent
         // page of it while it makes that thread, the child would wait for ever, without a word. In this order the C
         // library reads zeros, which the caller finds in the page tables and reports.
         self.attach_again_in_child()?;

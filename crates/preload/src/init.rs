@@ -77,6 +77,7 @@ pub fn starting<R>(work: impl FnOnce() -> R) -> R {
 static CONSTRUCTOR: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = construct;
 
 extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
+    give_environment(environment);
     // This library has a standard library to itself, so every panic in it is ours.
     millpond_mmu::panics::hook_all();
     // SAFETY: the dynamic linker passes the environment block to constructors.
@@ -101,6 +102,22 @@ extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *
         });
     if let Err(error) = result {
         exit::fail(&format!("millpond: {error}"));
+    }
+}
+
+/// Gives the C library the environment that it has only after this constructor, which runs before its own. What we do
+/// here calls allocators that were preloaded before us, for the linker's blocks: heaptrack's begins with its first
+/// block, and looks in the environment for the pipe that it writes to. It found none, and the program that reads the
+/// pipe waited for ever.
+fn give_environment(block: *const *const c_char) {
+    unsafe extern "C" {
+        static mut environ: *const *const c_char;
+    }
+    // SAFETY: there is one thread, and the C library stores this same pointer a moment later.
+    unsafe {
+        if environ.is_null() {
+            environ = block;
+        }
     }
 }
 

@@ -77,8 +77,8 @@ const WRITTEN_AT_START: usize = 256 << 10;
 /// The time for which pages stay muzzy: where zeroing in place serves both purges, the second is work for nothing.
 const MUZZY_MS: u32 = 0;
 
-/// The configuration that jemalloc reads when it starts. It would read an environment variable of this name as well,
-/// but the C library has no environment yet.
+/// The configuration that jemalloc reads when it starts. It reads an environment variable of this name as well,
+/// `_RJEM_MALLOC_CONF`, which no program has.
 #[cfg_attr(not(test), unsafe(export_name = "_rjem_malloc_conf"))]
 pub static CONF: Conf = Conf(UnsafeCell::new(core::ptr::null()));
 

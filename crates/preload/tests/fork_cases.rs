@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{compile, is_possible, is_right, preloaded, printed};
+use common::{compile, is_possible, is_right, library, preloaded, printed};
 use std::path::Path;
 
 #[test]
@@ -109,4 +109,19 @@ fn a_new_thread_reads_the_event_that_a_fork_waits_for() {
 #[test]
 fn a_program_with_an_allocator_linked_in_forks() {
     is_right("own_allocator", &[]);
+}
+
+/// Covers heaptrack, whose library is loaded before ours.
+#[test]
+fn an_allocator_that_is_loaded_before_ours_finds_its_environment() {
+    if !is_possible() {
+        return;
+    }
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let first = compile("first_allocator", there.path(), &["-shared", "-fPIC"]);
+    let program = compile("first_allocator", here.path(), &["-DPROGRAM", "-ldl"]);
+    let mut command = preloaded(&program);
+    let both = format!("{}:{}", first.display(), library().display());
+    command.env("LD_PRELOAD", both).env("FIRST_ALLOCATOR", "1");
+    assert_eq!(printed(command), "found: 1\n");
 }

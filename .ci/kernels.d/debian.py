@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -106,6 +107,18 @@ class Apt:
 
     def download(self, package: str, version: str, place: Path) -> None:
         command("apt-get", *self.options, "download", f"{package}={version}", cwd=place)
+
+
+def busybox(apt: Apt | None = None) -> Path:
+    """A busybox that needs no library, unpacked from its package, which is taken if an `apt` is given. The one that this
+    machine has may be another, from which no machine boots."""
+    kept = KEPT / "busybox"
+    if apt and not kept.exists():
+        with tempfile.TemporaryDirectory(dir=KEPT) as place:
+            command("apt-get", *apt.options, "download", "busybox-static", cwd=place)
+            command("dpkg-deb", "-x", next(Path(place).glob("*.deb")), place)
+            shutil.move(next(file for file in Path(place).glob("**/bin/busybox")), kept)
+    return kept
 
 
 class Kernel:

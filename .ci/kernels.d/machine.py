@@ -17,6 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import debian
+
 HERE = Path(__file__).resolve().parent
 MODULES = "virtio_pci virtio_blk virtio_console crc32c_generic ext4 lz4 lz4_compress lzo_rle zstd zram".split()
 # How long a machine may take to boot, and how much longer than announced it may be silent, in seconds.
@@ -59,7 +61,7 @@ def initramfs(kernel, place: Path) -> Path:
     tree = place / f"initramfs-{kernel.package}"
     for name in ("bin", "modules", "proc", "sys", "dev", "root"):
         (tree / name).mkdir(parents=True)
-    shutil.copy(shutil.which("busybox"), tree / "bin" / "busybox")
+    shutil.copy(debian.busybox(), tree / "bin" / "busybox")
     modules = kernel.modules(MODULES)
     for name, code in modules:
         (tree / "modules" / name).write_bytes(code)

@@ -35,6 +35,8 @@ use rustix::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Times that a page that is not lost is tried to be brought in for a child.
+const TRIES: usize = 3;
 /// The longest time that threads which are being made are waited for: a thousand times what one takes.
 const MAKING: Duration = Duration::from_millis(100);
 
@@ -108,12 +110,17 @@ impl<M: Memory> Driver<M> {
         self.wait_for_jobs();
         let housekeeping = self.lock_between_threads();
         // A page that cannot be brought in is not in a region, or lost: touching it in the child fails as it would
-        // here. It does not keep other pages from being brought in.
-        let mut hopeless = Vec::new();
+        // here. It does not keep other pages from being brought in. One that was lost may have been discarded since.
+        let mut failed: Vec<PageIndex> = Vec::new();
         let (gate, core, frees) = loop {
             let (gate, core, frees) = self.close_at_rest();
-            let wanted =
-                |page: &PageIndex| !is_mapped(core.page_state(*page)) && !hopeless.contains(page);
+            let wanted = |page: &PageIndex| {
+                let tries = failed.iter().filter(|other| *other == page).count();
+                match core.page_state(*page) {
+                    PageState::Poisoned => tries == 0,
+                    state => !is_mapped(state) && tries < TRIES,
+                }
+            };
             let mut pages = resident.iter().flat_map(|range| range.pages());
             let Some(absent) = pages.find(wanted) else {
                 break (gate, core, frees);
@@ -122,7 +129,7 @@ impl<M: Memory> Driver<M> {
             drop(core);
             drop(gate);
             if self.populate(PageRange::new(absent, PageCount(1))).is_err() {
-                hopeless.push(absent);
+                failed.push(absent);
             }
         };
         Still {

@@ -107,3 +107,46 @@ fn a_namespace_that_is_refused_for_our_threads_says_so() {
     assert_eq!(err.lines().count(), 1, "said once: {err}");
     assert!(err.contains("unshare -U millpond run"), "{err}");
 }
+
+/// Covers kernels that are built without something, as far as a filter can show them. Each is right, or refused with a
+/// way out before the program begins.
+#[test]
+fn a_kernel_without_a_call_is_served_or_refused() {
+    if !is_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("kernel_without", directory.path(), &[]);
+    for calls in [
+        "userfaultfd",
+        "seccomp",
+        "userfaultfd,seccomp",
+        "process_madvise,mincore,membarrier,rseq,clone3,close_range,pidfd_open",
+        "process_vm_readv,process_vm_writev",
+        "mbind,set_mempolicy,get_mempolicy,fallocate,copy_file_range,io_uring_setup",
+    ] {
+        for way in ["auto", "direct", "handler"] {
+            let mut command = std::process::Command::new(&program);
+            command.arg(calls).arg(library());
+            command.env("MILLPOND_RAM", common::RAM);
+            command.env("MILLPOND_DELIVERY", way);
+            let output = finish(command);
+            let err = String::from_utf8_lossy(&output.stderr);
+            let is_right = output.status.success() && output.stdout == b"right\n" && err.is_empty();
+            // A filter is what direct delivery is made of, and userfaultfd what a handler reads.
+            let may_refuse = match way {
+                "direct" => calls.contains("seccomp"),
+                "handler" => calls.contains("userfaultfd"),
+                _ => calls == "userfaultfd,seccomp",
+            };
+            let is_refused = !output.status.success()
+                && output.stdout.is_empty()
+                && err.starts_with("millpond: ")
+                && (err.contains("use `--delivery") || err.contains("grant it"));
+            assert!(
+                is_right || may_refuse && is_refused,
+                "without {calls}, {way}: {output:?}"
+            );
+        }
+    }
+}

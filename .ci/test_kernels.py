@@ -37,6 +37,8 @@ class Verdicts(unittest.TestCase):
         refused = {"status": verdict.REFUSED, "err": "millpond: userfaultfd is refused: sudo sysctl vm.unprivileged_userfaultfd=1\n"}
         self.assertEqual(judged(may_refuse=True, **refused).verdict, "refused")
         self.assertIn("WRONG: refused", judged(**refused).verdict)
+        forbidden = "millpond: no: start the kernel with proc_mem.force_override=always\n"
+        self.assertEqual(judged(may_refuse=True, status=verdict.REFUSED, err=forbidden).verdict, "refused")
         self.assertIn("without a way out", judged(may_refuse=True, status=verdict.REFUSED, err="millpond: no\n").verdict)
 
     def test_a_kernel_that_closes_memory_to_its_owner_may_be_refused_where_nothing_else_is_left(self):

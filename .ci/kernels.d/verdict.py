@@ -10,7 +10,7 @@ from collections import Counter
 OVER, LITTLE = 1.02, 1 << 20
 REFUSED = 125
 # What a way out looks like in a message.
-WAY_OUT = re.compile(r"sysctl|prlimit|ulimit|docker run|--\w|/dev/userfaultfd|raise|lower|use |give|set |allow|leave|needs|chmod|setfacl")
+WAY_OUT = re.compile(r"sysctl|prlimit|ulimit|docker run|--\w|/dev/userfaultfd|raise|lower|use |give|set |allow|leave|needs|chmod|setfacl|take it out|start the kernel")
 
 
 @dataclasses.dataclass

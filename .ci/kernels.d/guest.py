@@ -6,6 +6,7 @@ what it is. `within` is how many seconds may pass until the next one.
 
 import contextlib
 import ctypes
+import fcntl
 import hashlib
 import json
 import mmap
@@ -16,6 +17,7 @@ import re
 import resource
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import tempfile
@@ -292,6 +294,13 @@ def forces() -> bool:
     return False
 
 
+def loopback() -> None:
+    """Has the interface for the machine itself be up, without which no address of it can be sent to."""
+    up = struct.pack("16sh22x", b"lo", 1)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, 0x8914, up)
+
+
 def main() -> None:
     """Runs the plan."""
     port = Port()
@@ -302,6 +311,7 @@ def main() -> None:
         plan = json.loads(text)
         (GROUPS / "cgroup.subtree_control").write_text("+memory")
         os.chmod("/var/tmp", 0o1777)
+        loopback()
         meminfo = Path("/proc/meminfo").read_text()
         port.say("up", kernel=platform.release(), processors=os.cpu_count(), memory=int(re.search(r"MemTotal:\s+(\d+)", meminfo)[1]), forces=forces())
         for setting in plan["settings"]:

@@ -142,6 +142,23 @@ fn contexts_that_block_all_signals_are_served() {
     prints_the_same_directly("contexts");
 }
 
+/// Covers a virtual machine that stopped at its first absent page without a word.
+#[test]
+fn a_guests_memory_is_refused() {
+    if !is_direct_possible() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let output = finish(direct(&compile("guest_memory", directory.path(), &[])));
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(
+        err.matches("virtual machine's memory is refused").count(),
+        1,
+        "{err}"
+    );
+}
+
 /// Covers a program that was killed by SIGSEGV: each of our calls became a signal of its own, in our handlers too.
 #[test]
 fn a_signal_at_each_system_call_is_refused() {

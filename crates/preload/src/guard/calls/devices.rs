@@ -5,11 +5,17 @@
 //! commands, questions about mappings. What other drivers' structures name is not brought in, and is EFAULT where it is
 //! out. (The pages of a graphics card's or a virtual machine's memory are pinned by such commands, which no hold
 //! replaces.)
+//!
+//! A guest of KVM touches its memory from the kernel, and would stop at the first page that is out, without a word. So
+//! KVM is not given managed memory, and the program is told (`EINVAL`, and a line for the user).
 
 use crate::guard::call::held;
 use crate::guard::is_on;
 use crate::guard::real::{Find, Real};
+use crate::space;
 use core::ffi::{c_int, c_ulong};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use rustix::io::Errno;
 
 type Ioctl = unsafe extern "C" fn(c_int, c_ulong, usize) -> c_int;
 
@@ -23,6 +29,9 @@ const SIOCETHTOOL: c_ulong = 0x8946;
 const SG_IO: c_ulong = 0x2285;
 const PAGEMAP_SCAN: c_ulong = 0xc060_6610;
 const PROCMAP_QUERY: c_ulong = 0xc068_6611;
+/// `KVM_SET_USER_MEMORY_REGION` and its successor, whose structures both have the address of the memory as their fourth
+/// word.
+const KVM_MEMORY: [c_ulong; 2] = [0x4020_ae46, 0x40a0_ae49];
 const NAME_MORE: [c_ulong; 5] = [SIOCGIFCONF, SIOCETHTOOL, SG_IO, PAGEMAP_SCAN, PROCMAP_QUERY];
 
 /// Replaces the C library's `ioctl`. The third argument is in its place whether or not the caller has passed one.
@@ -31,6 +40,14 @@ const NAME_MORE: [c_ulong; 5] = [SIOCGIFCONF, SIOCETHTOOL, SG_IO, PAGEMAP_SCAN, 
 /// The conditions are those of the function that this one replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn ioctl(fd: c_int, command: c_ulong, argument: usize) -> c_int {
+    if is_on() && KVM_MEMORY.contains(&command) {
+        // SAFETY: the caller passes the command's structure.
+        let memory = unsafe { (argument as *const u64).add(3).read_unaligned() };
+        if space::contains(memory as usize) {
+            say_kvm();
+            return crate::c_answer(Err(Errno::INVAL)) as c_int;
+        }
+    }
     match IOCTL.get() {
         // SAFETY: the caller guarantees it. The function takes its arguments as one that is not variadic does, since
         // none of them is a floating-point number.
@@ -42,5 +59,16 @@ pub unsafe extern "C" fn ioctl(fd: c_int, command: c_ulong, argument: usize) -> 
             // SAFETY: the caller guarantees what this call needs.
             crate::c_answer(unsafe { held(libc::SYS_ioctl, args) }) as c_int
         }
+    }
+}
+
+#[cold]
+fn say_kvm() {
+    static IS_SAID: AtomicBool = AtomicBool::new(false);
+    if !IS_SAID.swap(true, Relaxed) {
+        millpond_mmu::report::line(format_args!(
+            "a virtual machine's memory is refused (EINVAL) where faults are served in the thread that faults; use \
+             --delivery handler"
+        ));
     }
 }

@@ -360,3 +360,9 @@ fn a_bad_setting_is_named() {
 fn pages_of_files_that_are_mapped_meanwhile_come_off_the_budget() {
     is_right("file_pages_beside", &[]);
 }
+
+/// Covers a process that stayed above its budget as long as it did not fault.
+#[test]
+fn what_grows_beside_the_managed_memory_is_noticed_without_a_fault() {
+    is_right("grows_beside", &[]);
+}

@@ -1,0 +1,37 @@
+/* The program fills its memory, and then what is not managed grows: shared memory, a MiB each 20 ms. It touches nothing
+ * of its own meanwhile. Formerly only a fault had memory reclaimed, so it stood 11 MiB above its budget of 32 until it
+ * used its own memory again. */
+#include "check.h"
+#include <fcntl.h>
+
+#define BUDGET (32 * MIB)
+
+/* Resident bytes, read into the stack, which is nobody's but the kernel's. */
+static size_t resident(int statm)
+{
+    char text[128] = "";
+    unsigned long size, pages;
+    CHECK(pread(statm, text, sizeof text - 1, 0) > 0);
+    CHECK(sscanf(text, "%lu %lu", &size, &pages) == 2);
+    return pages * PAGE;
+}
+
+int main(void)
+{
+    char *own = map(48 * MIB);
+    char *shared = mmap(NULL, 12 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int statm = open("/proc/self/statm", O_RDONLY);
+    CHECK(shared != MAP_FAILED && statm >= 0);
+    fill(own, 48 * MIB, 3);
+    for (size_t at = 0; at < 12 * MIB; at += PAGE) {
+        shared[at] = 1;
+        if (at % MIB == 0)
+            usleep(20000);
+    }
+    int waited = 0;
+    while (resident(statm) > BUDGET + MIB && waited++ < 500)
+        usleep(20000);
+    CHECK(waited < 500);
+    verify(own, 48 * MIB, 3);
+    return 0;
+}

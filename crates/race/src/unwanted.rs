@@ -29,7 +29,7 @@ impl Thread {
     }
 
     /// Discards pages by the call for pages that several threads share.
-    pub(crate) fn forget(&mut self, range: PageRange) {
+    pub fn forget(&mut self, range: PageRange) {
         let memory = self.world.memory();
         memory.now().oracle.discard_begins(self.me, range);
         let whole = done(self.world.driver.discard(range));

@@ -226,3 +226,35 @@ fn a_pin_ends_although_others_take_its_pages_out() {
         judge::at_rest(&scene.world);
     });
 }
+
+/// A fork brings in what its child needs, and gives up what is lost. A page was lost, and another thread discarded it
+/// before the fork looked again: it was there for everybody, and the child was made without it. (Seed 7984536.)
+#[test]
+fn a_fork_asks_again_for_what_was_lost_and_is_discarded() {
+    let schedules = Arc::new(AtomicU32::new(0));
+    check(move || {
+        let scene = Scene::new(Profile::plain(0), &[16, 200], 0);
+        scene.fill(0, 0, 1)();
+        scene.fill(1, 1, 1)();
+        scene.world.store.set_weather(Weather {
+            load_errors: 1000,
+            ..Weather::default()
+        });
+        let needed = PageRange::new(scene.range(0).start, PageCount(2));
+        let world = Arc::clone(&scene.world);
+        let forks = thread::spawn(move || {
+            let still = world.driver.hold_still(&[needed]);
+            let state = world.memory().now();
+            for page in needed.pages() {
+                let there = state.mmu.is_mapped(page) || state.oracle.is_lost(page);
+                assert!(there, "{page} is to be there after a fork");
+            }
+            drop((state, still));
+        });
+        let steps = schedules.fetch_add(1, Relaxed) % 200;
+        (0..steps).for_each(|_| scene.world.memory().pause());
+        scene.thread(2).forget(needed);
+        forks.join().unwrap();
+        scene.world.store.set_weather(Weather::default());
+    });
+}

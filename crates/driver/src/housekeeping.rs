@@ -284,7 +284,8 @@ impl<M: Memory> Driver<M> {
         matches!(self.background(), Background::Apart | Background::Always)
     }
 
-    /// Sleeps until the thread is wanted, `gap` at most. After a round that could do nothing there is no hurry to try again.
+    /// Sleeps until the thread is wanted, `gap` at most. After a round that could do nothing there is no hurry to try
+    /// again.
     fn rest(&self, seen: u32, fruitless: bool, gap: Duration) {
         if self.is_always_on() && !fruitless && self.lock().below_low_mark() {
             return;

@@ -1,10 +1,11 @@
 //! Keeps the process within its budget where nothing faults.
 //!
 //! A fault looks what the process takes, and reclaims what is too much. But what is not managed grows without a fault
-//! of ours: a library is loaded, a file is mapped and read, a Go program's own heap grows. A program that had filled its
-//! memory and went on to fill 12 MiB of shared memory, a MiB each 20 ms, stood 11 MiB above its 32 until it used its own
-//! memory again: the tick had lowered the limit, and nobody reclaimed. So the background thread looks by itself, each
-//! few milliseconds while the budget is nearly used and the process changes, and reclaims what is above the limit.
+//! of ours: a library is loaded, a file is mapped and read, a Go program's own heap grows. A program that had filled
+//! its memory and went on to fill 12 MiB of shared memory, a MiB each 20 ms, stood 11 MiB above its 32 until it used
+//! its own memory again: the tick had lowered the limit, and nobody reclaimed. So the background thread looks by
+//! itself, each few milliseconds while the budget is nearly used and the process changes, and reclaims what is above
+//! the limit.
 //!
 //! One look takes two microseconds, and waking the thread for it ten: a quarter of a per cent of a processor.
 

@@ -265,8 +265,8 @@ pub(crate) struct Opening {
     pub(crate) charge: Charge,
     /// Whether data that goes to a file is encrypted.
     pub(crate) encrypt: bool,
-    /// The most bytes of a file for which the user has set no limit; `None` is as many as the store takes by itself. The
-    /// store's tables have a bit for each block that a file may have.
+    /// The most bytes of a file for which the user has set no limit; `None` is as many as the store takes by itself.
+    /// The store's tables have a bit for each block that a file may have.
     pub(crate) file_most: Option<u64>,
 }
 

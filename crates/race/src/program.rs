@@ -121,8 +121,8 @@ impl Thread {
     /// Touches a page as a processor does: again and again until it is there.
     ///
     /// A thread whose page is taken out again each time before it comes to it lets all others go first after a while,
-    /// as a kernel's scheduler would. PCT lets the two threads of the highest priority go on for ever: one brings a page
-    /// in, the other takes it out and waits for a third, which is in the middle of writing what would free memory.
+    /// as a kernel's scheduler would. PCT lets the two threads of the highest priority go on for ever: one brings a
+    /// page in, the other takes it out and waits for a third, which is in the middle of writing what would free memory.
     pub(crate) fn touch(&mut self, page: PageIndex, write: bool) {
         for tries in 1_u32.. {
             self.world.memory().pause();

@@ -75,7 +75,7 @@ impl<M: Memory> Driver<M> {
         let ram = self.governor.ram() / PAGE_SIZE as u64;
         let frames_of =
             |vm: &VmStat| vm.nr_mapped + vm.nr_limbo + vm.nr_unhooked + vm.nr_free_frames;
-        let seen = (self.governor.charge == Charge::Process)
+        let seen = (self.governor.covers_process())
             .then(|| {
                 let before = self.lock().stats();
                 let resident = self.governor.resident()?;

@@ -120,7 +120,8 @@ impl Driver {
             // A stream wakes the thread by a kick; by itself the thread would go on when something else has followed
             // the stream.
             let asked = self.kicks.load() != seen;
-            if self.is_always_on() || asked {
+            let is_tick = last_tick.elapsed() >= TICK;
+            if asked || self.goes_on(fruitless, is_tick) {
                 fruitless = true;
                 self.reclaim_to_high_mark(|| {
                     fruitless = false;
@@ -134,7 +135,6 @@ impl Driver {
                 last_look = Instant::now();
                 self.keep_within(&mut growth, last_look - began);
             }
-            let is_tick = last_tick.elapsed() >= TICK;
             if is_tick {
                 last_tick = Instant::now();
                 reclaim_cpu.leave(&self.traces);
@@ -284,10 +284,16 @@ impl<M: Memory> Driver<M> {
         matches!(self.background(), Background::Apart | Background::Always)
     }
 
+    /// Whether the thread reclaims without being asked. A look at the process's size alone is no reason: memory between
+    /// the marks is left alone, and what could do nothing is tried again at a tick.
+    fn goes_on(&self, fruitless: bool, is_tick: bool) -> bool {
+        self.is_always_on() && (is_tick || !fruitless && self.lock().below_low_mark())
+    }
+
     /// Sleeps until the thread is wanted, `gap` at most. After a round that could do nothing there is no hurry to try
     /// again.
     fn rest(&self, seen: u32, fruitless: bool, gap: Duration) {
-        if self.is_always_on() && !fruitless && self.lock().below_low_mark() {
+        if self.goes_on(fruitless, false) {
             return;
         }
         let time = if self.looks_again_soon() {

@@ -50,12 +50,7 @@ pub fn fork(mut thread: Thread) {
         let _quiet = SignalsBlocked::new();
         let still = world.driver.hold_still(&resident);
         judge::still(&world, still.core());
-        let state = world.memory().now();
-        for page in resident.iter().flat_map(|range| range.pages()) {
-            let there = state.mmu.is_mapped(page) || state.oracle.is_lost(page);
-            assert!(there, "{page} is to be there after a fork");
-        }
-        drop(state);
+        judge::are_there(&world, &resident);
         drop(still);
     }
 }

@@ -3,11 +3,23 @@
 use crate::memory::State;
 use crate::program::Thread;
 use crate::world::{Plot, World};
-use millpond_core::{Core, PageState};
+use millpond_core::{Core, PageRange, PageState};
 use millpond_driver::memory::Memory;
 use millpond_sim::mmu::Slot;
 use millpond_sim::rng::Rng;
 use std::sync::{Arc, PoisonError};
+
+/// Checks that a child of a fork that is held still would find these pages, but for those that are lost.
+///
+/// # Panics
+/// When one is not there.
+pub fn are_there(world: &World, pages: &[PageRange]) {
+    let state = world.memory().now();
+    for page in pages.iter().flat_map(|range| range.pages()) {
+        let there = state.mmu.is_mapped(page) || state.oracle.is_lost(page);
+        assert!(there, "{page} is to be there after a fork");
+    }
+}
 
 /// Checks the core and its agreement with memory, while nothing is under way.
 ///

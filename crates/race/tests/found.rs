@@ -243,13 +243,8 @@ fn a_fork_asks_again_for_what_was_lost_and_is_discarded() {
         let needed = PageRange::new(scene.range(0).start, PageCount(2));
         let world = Arc::clone(&scene.world);
         let forks = thread::spawn(move || {
-            let still = world.driver.hold_still(&[needed]);
-            let state = world.memory().now();
-            for page in needed.pages() {
-                let there = state.mmu.is_mapped(page) || state.oracle.is_lost(page);
-                assert!(there, "{page} is to be there after a fork");
-            }
-            drop((state, still));
+            let _still = world.driver.hold_still(&[needed]);
+            judge::are_there(&world, &[needed]);
         });
         let steps = schedules.fetch_add(1, Relaxed) % 200;
         (0..steps).for_each(|_| scene.world.memory().pause());

@@ -136,7 +136,7 @@ impl Governor {
     /// Whether the last look at the process's size is so long ago at `now` that a fault has to look again. Only the
     /// thread that is told so looks.
     pub fn is_look_old(&self, now: Instant) -> bool {
-        if self.charge != Charge::Process {
+        if !self.covers_process() {
             return false;
         }
         let now = self.since_begun(now);
@@ -188,7 +188,7 @@ impl Governor {
     /// Finds out how many pages the process's threads may have without a word. A python3 with five threads in 19 MiB
     /// once stood 1.5 MiB above them by that, on Linux 5.10 and 6.1.
     pub fn count_untold(&self) {
-        if self.charge == Charge::Process && counts_by_thread(&rustix::system::uname()) {
+        if self.covers_process() && counts_by_thread(&rustix::system::uname()) {
             self.untold.store(UNTOLD * threads(), Ordering::Relaxed);
         }
     }

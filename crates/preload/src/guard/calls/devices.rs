@@ -3,8 +3,7 @@
 //! The structure lies on the caller's stack mostly, and the filter sees no further. The commands whose structures are
 //! known (`millpond_guard::touched`) are few, and common: the list of interfaces, what `ethtool` asks for, SCSI
 //! commands, questions about mappings. What other drivers' structures name is not brought in, and is EFAULT where it is
-//! out. (The pages of a graphics card's or a virtual machine's memory are pinned by such commands, which no hold
-//! replaces.)
+//! out. (The pages of a graphics card's memory are pinned by such commands, which no hold replaces.)
 //!
 //! A guest of KVM touches its memory from the kernel, and would stop at the first page that is out, without a word. So
 //! KVM is not given managed memory, and the program is told (`EINVAL`, and a line for the user).

@@ -27,8 +27,8 @@
 //!
 //! *Threads of a real-time class* run before any niceness. One that spins until another one has gone on keeps the
 //! handler from a processor until the kernel throttles the class: a loop over absent memory took 28 s so, and 9 to 11
-//! with a handler of that class. The file tells the faulter's real-time priority as well, and the handler takes the next
-//! higher one, where the kernel lets it. It keeps that until it ends.
+//! with a handler of that class. The file tells the faulter's real-time priority as well, and the handler takes the
+//! next higher one, where the kernel lets it. It keeps that until it ends.
 //!
 //! *When the guess is wrong* the fault takes the slow hand-off, nothing else. A processor that is taken offline or
 //! out of the process's cpuset is no trap: the kernel itself moves a pinned thread off it, and the faulters, which

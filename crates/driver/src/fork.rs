@@ -10,9 +10,11 @@
 //!    thread may hold.
 //! 2. *in the parent*: the locks are released. Pages that are now shared with the child cannot be moved until they are
 //!    written; the backend unshares them when it takes them out.
-//! 3. *in the child*: it gets a new descriptor, the ranges registered with it, new service threads, and a store that
-//!    does not write where the parent does. Then the page tables are compared with our own: a page that is present but
-//!    should not be was touched too early and reads as zeros. Then the child says so, and does not go on.
+//! 3. *in the child*: it gets a new descriptor, the ranges registered with it, a new fault handler where one serves,
+//!    and a store that does not write where the parent does. Then the page tables are compared with our own: a page
+//!    that is present but should not be was touched too early and reads as zeros. Then the child says so, and does not
+//!    go on. The other service threads come as soon as the C library may take memory from the program's allocator for
+//!    them: a program that locks its allocator over a fork unlocks it after this step.
 //!
 //! The slots that the parent's store keeps for the child are released when the last holder of a pipe's write end is
 //! gone. The child has that end in its service threads' descriptor table, where the program cannot close it, until it
@@ -214,11 +216,8 @@ impl Hold<'_> {
         self.driver.mmu.after_fork_in_parent();
     }
 
-    /// Sets the child up and releases the locks. The reclaim thread and the fault handler are new.
-    ///
-    /// All locks are released once the account is found right, before the reclaim thread is made: from then on the
-    /// handler serves faults, and memory that the C library touches when it makes a thread must not wait for this
-    /// thread.
+    /// Sets the child up and releases the locks. From then on faults are served, and
+    /// [`Driver::start_threads_in_child`] comes next.
     ///
     /// The ranges in `foreign` are not managed, whatever is mapped there.
     ///
@@ -250,14 +249,9 @@ impl Hold<'_> {
             _housekeeping,
         } = still;
         frees.forget_workers();
-        let refault_cost = core.refault_cost();
         drop(core);
         drop(_gate);
         drop(_housekeeping);
-        driver.mmu.read_events_in_child()?;
-        driver
-            .start_housekeeping(refault_cost, Others::AtFirstTick)
-            .map_err(ForkError::Thread)?;
         if child_number.is_none() {
             report::line(format_args!(
                 "too many children at once: the store's file keeps what it would free until they end"
@@ -268,6 +262,21 @@ impl Hold<'_> {
 }
 
 impl Driver {
+    /// Starts the threads that a child of a fork lacks after [`Hold::child`]: the reclaim thread, and the one that
+    /// reads the kernel's events where each thread serves its own faults. The caller holds no lock: the C library may
+    /// touch absent memory when it makes a thread.
+    ///
+    /// # Errors
+    /// The system has no thread to give. Then the child must not go on: a call that the kernel tells of in an event
+    /// would wait for ever.
+    pub fn start_threads_in_child(self: &Arc<Self>) -> Result<(), ForkError> {
+        self.mmu.read_events_in_child()?;
+        let refault_cost = self.lock().refault_cost();
+        self.start_housekeeping(refault_cost, Others::AtFirstTick)
+            .map_err(ForkError::Thread)?;
+        Ok(())
+    }
+
     /// Checks that every page that is mapped is one that we know to be mapped.
     fn check_untorn(&self, core: &Core, foreign: &[PageRange]) -> Result<(), ForkError> {
         let mut torn = None;

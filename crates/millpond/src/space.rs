@@ -558,8 +558,8 @@ impl Space {
         }
     }
 
-    /// Sets the space up in the child after a fork, with service threads of its own. `foreign` (address, length; in
-    /// order and apart) lists the ranges that lie under other mappings.
+    /// Sets the space up in the child after a fork, so that faults are served. `foreign` (address, length; in order and
+    /// apart) lists the ranges that lie under other mappings. [`Space::start_threads_in_child`] comes next.
     ///
     /// # Errors
     /// An error means that the child must not touch managed memory any more: it would read zeros.
@@ -568,6 +568,15 @@ impl Space {
         let foreign: Vec<PageRange> = foreign.iter().filter_map(pages).collect();
         let hold = self.take_hold();
         hold.map_or(Ok(()), |hold| hold.child(&foreign))
+    }
+
+    /// Gives a child its service threads, once the C library may take memory from the program's allocator. Until then
+    /// the child reclaims only where it faults, and a call that moves managed memory in the kernel waits.
+    ///
+    /// # Errors
+    /// An error means that there is no thread, and that the child cannot go on.
+    pub fn start_threads_in_child(&'static self) -> Result<(), ForkError> {
+        self.driver().start_threads_in_child()
     }
 
     /// Descriptors in the program's table that the space works with: the caller keeps the program from closing them.

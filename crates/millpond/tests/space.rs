@@ -6,7 +6,7 @@ mod common;
 
 use common::{MIB, PAGE, can, page_is, write_page};
 use millpond::space::{Space, SpaceOptions};
-use millpond::{Delivery, OnStoreFull, Order, StoreKind};
+use millpond::{Delivery, ForkError, OnStoreFull, Order, StoreKind};
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -35,6 +35,11 @@ fn bytes(space: &Space) -> &'static mut [u8] {
     unsafe { std::slice::from_raw_parts_mut(space.base() as *mut u8, LEN) }
 }
 
+fn set_up(space: &'static Space, foreign: &[(usize, usize)]) -> Result<(), ForkError> {
+    space.after_fork_in_child(foreign)?;
+    space.start_threads_in_child()
+}
+
 /// Forks as the preloaded library does; the child runs `child` and exits with its answer, with 99 if it has no memory,
 /// and with 101 after a panic (its thread would end with the test, and nothing would end the process).
 fn start_child(space: &'static Space, child: impl FnOnce() -> i32) -> libc::pid_t {
@@ -51,7 +56,7 @@ fn start_child_beside(
     // SAFETY: the child sets its memory up before it does anything else, and leaves by _exit.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
-        let life = AssertUnwindSafe(|| space.after_fork_in_child(foreign).map_or(99, |()| child()));
+        let life = AssertUnwindSafe(|| set_up(space, foreign).map_or(99, |()| child()));
         let code = catch_unwind(life).unwrap_or(101);
         // SAFETY: the child leaves by _exit, so that nothing of the parent runs at exit.
         unsafe { libc::_exit(code) };

@@ -12,7 +12,8 @@
 //!   libraries, tables and blocks of thread-local storage), which `malloc` keeps out of the space.
 //!
 //! Handlers run in reverse order of registration before the fork and in order in the child. Ours are registered
-//! before all others (`atfork.rs`), so they are the innermost: no other handler runs between them and the fork.
+//! before all others (`atfork.rs`), so they are the innermost: no other handler runs between them and the fork. What
+//! must wait for the program's own handlers, which is making threads, is done by a late one, behind them.
 //!
 //! Locks are taken in this order: the C library's list of streams, moves, the VMA lock, the space, the internal
 //! allocator. `vfork` and `posix_spawn` share our memory, are served by our threads, and need nothing of this. Nor do
@@ -26,11 +27,13 @@ use crate::signals::Blocked;
 use crate::stack_switch::on_safe_stack;
 use crate::vma::{self, Kind, PAGE};
 use crate::{
-    atfork, descriptors, exit, guard, init, internal_alloc, linker, mremap, raw, record, report,
-    rights, space, stack_switch, threads,
+    atfork, descriptors, exit, guard, init, internal_alloc, linker, malloc, mremap, raw, record,
+    report, rights, space, stack_switch, threads,
 };
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_int, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use millpond::ForkError;
 use millpond_sync::LocksOf;
 use std::sync::OnceLock;
 
@@ -46,7 +49,7 @@ const TLS_TABLE: usize = 2048;
 type IterStep = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
 type IterEdge = unsafe extern "C" fn() -> *mut c_void;
 type ListLock = unsafe extern "C" fn();
-type Fork = unsafe extern "C" fn() -> libc::pid_t;
+type ForkAlone = unsafe extern "C" fn() -> libc::pid_t;
 
 /// The functions for the C library's list of streams, which it exports.
 #[derive(Clone, Copy)]
@@ -62,19 +65,31 @@ struct Streams {
 /// Facts about the process that were found out when it started.
 struct Surroundings {
     streams: Option<Streams>,
-    real_fork: Option<Fork>,
+    real_fork: Option<ForkAlone>,
     segments: Vec<(usize, usize)>,
 }
 
 static SURROUNDINGS: OnceLock<Surroundings> = OnceLock::new();
 
-/// The signal mask while a fork is under way, and whose the locks are. It belongs to the thread that holds all locks.
-struct Underway(UnsafeCell<Option<(Blocked, LocksOf)>>);
+/// A fork that is under way: the signal mask, whose the locks are, and how many late handlers will run in the child.
+struct Fork {
+    blocked: Blocked,
+    locks: LocksOf,
+    late: usize,
+}
+
+/// It belongs to the thread that holds all locks.
+struct Underway(UnsafeCell<Option<Fork>>);
 
 // SAFETY: only the thread that holds the VMA lock uses it.
 unsafe impl Sync for Underway {}
 
 static UNDERWAY: Underway = Underway(UnsafeCell::new(None));
+
+/// How many late handlers have still to run in this process, a new child: the last one makes its threads.
+static LATE: AtomicUsize = AtomicUsize::new(0);
+/// No late handler runs, and the threads are made when somebody asks for them ([`finish_child`]).
+const WHEN_ASKED: usize = usize::MAX;
 
 /// Our handlers: one before the fork, one in the parent and one in the child. They do nothing until there is a space.
 pub const HANDLERS: (Handler, Handler, Handler) = (prepare, in_parent, in_child);
@@ -88,7 +103,8 @@ pub fn register() -> Result<(), String> {
     SURROUNDINGS.get_or_init(|| Surroundings {
         streams: find_streams(),
         // SAFETY: the C library's function of this name has this type.
-        real_fork: find_next(c"_Fork").map(|at| unsafe { core::mem::transmute::<usize, Fork>(at) }),
+        real_fork: find_next(c"_Fork")
+            .map(|at| unsafe { core::mem::transmute::<usize, ForkAlone>(at) }),
         segments: find_segments(),
     });
     atfork::register().map_err(|error| format!("cannot register fork handlers: error {error}"))
@@ -249,7 +265,13 @@ fn prepare_on_safe_stack(stack: usize, child_stack: Option<usize>) {
     mremap::lock_for_fork();
     vma::lock_for_fork();
     // SAFETY: the VMA lock is held.
-    unsafe { *UNDERWAY.0.get() = Some((blocked, LocksOf::this_thread())) };
+    unsafe {
+        *UNDERWAY.0.get() = Some(Fork {
+            blocked,
+            locks: LocksOf::this_thread(),
+            late: atfork::take_count(),
+        });
+    }
     add_pointers(
         &mut needed,
         surroundings.map_or(&[], |found| &found.segments),
@@ -272,14 +294,14 @@ fn prepare_on_safe_stack(stack: usize, child_stack: Option<usize>) {
 
 fn release(unlock_streams: bool) {
     // SAFETY: the VMA lock is held, by this thread or by the thread that it was in the parent.
-    let blocked = unsafe { (*UNDERWAY.0.get()).take() };
+    let fork = unsafe { (*UNDERWAY.0.get()).take() };
     vma::unlock_after_fork();
     mremap::unlock_after_fork();
     if unlock_streams && let Some(streams) = SURROUNDINGS.get().and_then(|found| found.streams) {
         // SAFETY: the lock was taken in `prepare`.
         unsafe { (streams.unlock)() };
     }
-    drop(blocked);
+    drop(fork.map(|fork| fork.blocked));
 }
 
 extern "C" fn in_parent() {
@@ -293,20 +315,36 @@ extern "C" fn in_parent() {
     }
 }
 
-extern "C" fn in_child() {
-    child(false);
+/// How a child was made: by `fork`, or without the C library's help, which then does not set its streams free either.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Made {
+    ByHandlers,
+    Without,
 }
 
-fn child(unlock_streams: bool) {
+extern "C" fn in_child() {
+    child(Made::ByHandlers);
+}
+
+fn child(made: Made) {
     let Some(space) = space::get() else { return };
     stack_switch::after_fork_in_child();
     guard::signals::after_fork_in_child();
     rights::after_fork_in_child();
     on_safe_stack(move || {
         // SAFETY: the VMA lock is held since before the fork.
-        if let Some((_, locks)) = unsafe { &*UNDERWAY.0.get() } {
-            locks.inherit();
-        }
+        let counted = unsafe { &*UNDERWAY.0.get() }.as_ref().map_or(0, |fork| {
+            fork.locks.inherit();
+            fork.late
+        });
+        // A program that makes children without handlers takes care of its allocator itself, when we are done.
+        let late = match made {
+            Made::ByHandlers => counted,
+            Made::Without if malloc::is_anothers() => WHEN_ASKED,
+            Made::Without => 0,
+        };
+        LATE.store(late, Relaxed);
+        atfork::forget_others_in_child();
         internal_alloc::unlock_after_fork();
         threads::forget_service();
         descriptors::forget();
@@ -314,9 +352,9 @@ fn child(unlock_streams: bool) {
         // SAFETY: the VMA lock is held since before the fork.
         let foreign = unsafe { vma::held_for_fork(|vmas| vmas.map.foreign()) };
         init::starting(|| {
-            if let Err(error) = space.after_fork_in_child(&foreign) {
-                let text = format!("millpond: the child of a fork cannot go on: {error}");
-                exit::fail_with(&text, exit::CANNOT_FORK);
+            go_on(space.after_fork_in_child(&foreign));
+            if late == 0 {
+                go_on(space.start_threads_in_child());
             }
         });
         descriptors::learn(space);
@@ -327,8 +365,38 @@ fn child(unlock_streams: bool) {
             exit::fail_with(&text, exit::CANNOT_FORK);
         }
         report::begin_in_child();
-        release(unlock_streams);
+        release(made == Made::Without);
     });
+}
+
+fn go_on(result: Result<(), ForkError>) {
+    if let Err(error) = result {
+        let text = format!("millpond: the child of a fork cannot go on: {error}");
+        exit::fail_with(&text, exit::CANNOT_FORK);
+    }
+}
+
+/// A late handler in a child.
+pub extern "C" fn late_in_child() {
+    match LATE.load(Relaxed) {
+        0 | WHEN_ASKED => {}
+        1 => finish_child(),
+        late => LATE.store(late - 1, Relaxed),
+    }
+}
+
+/// Makes the threads of a new child that has none yet. For what cannot wait for its last handler, and for a child that
+/// runs no handlers when it makes a thread of its own: then its allocator can be called.
+pub fn finish_child() {
+    if LATE.load(Relaxed) == 0 || LATE.swap(0, Relaxed) == 0 {
+        return;
+    }
+    if let Some(space) = space::get() {
+        on_safe_stack(move || {
+            let _blocked = Blocked::new();
+            threads::making(|| go_on(space.start_threads_in_child()));
+        });
+    }
 }
 
 /// Replaces the C library's `_Fork`, which runs no handlers. Ours run all the same.
@@ -362,5 +430,5 @@ pub fn made_by(child_stack: Option<usize>, make: impl FnOnce() -> libc::pid_t) -
 
 /// Sets a child up that begins elsewhere than where its parent was.
 pub fn begin_in_child() {
-    child(true);
+    child(Made::Without);
 }

@@ -19,7 +19,7 @@
 //! ends by the bare system call, which the C library does not hear of.
 
 use crate::dlopen::find_next;
-use crate::{guard, init, internal_alloc, jemalloc, raw, signals, space};
+use crate::{fork, guard, init, internal_alloc, jemalloc, raw, signals, space};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 
@@ -53,6 +53,21 @@ pub fn forget_service() {
     for thread in &SERVICE {
         thread.store(0, Relaxed);
     }
+}
+
+/// The thread pointer of a thread of the program's that makes threads of ours, or 0.
+static MAKER: AtomicUsize = AtomicUsize::new(0);
+
+/// Runs `work` on a thread of the program's beside which others may run. The threads that it makes are ours.
+pub fn making<R>(work: impl FnOnce() -> R) -> R {
+    MAKER.store(raw::thread_pointer(), Relaxed);
+    let result = work();
+    MAKER.store(0, Relaxed);
+    result
+}
+
+fn makes_ours() -> bool {
+    init::is_starting() || is_service() || MAKER.load(Relaxed) == raw::thread_pointer()
 }
 
 pub type Start = extern "C" fn(*mut c_void) -> *mut c_void;
@@ -138,7 +153,7 @@ pub unsafe extern "C" fn pthread_create(
     start: Start,
     argument: *mut c_void,
 ) -> c_int {
-    if init::is_starting() || is_service() {
+    if makes_ours() {
         let beginning = Box::into_raw(Box::new(Beginning { start, argument }));
         // The program's signal handlers must not run on our threads.
         let _blocked = signals::Blocked::new();
@@ -150,6 +165,7 @@ pub unsafe extern "C" fn pthread_create(
         }
         return result;
     }
+    fork::finish_child();
     jemalloc::before_thread();
     // SAFETY: the caller promises valid attributes, if any.
     let attributes = unsafe { guard::children::attributes::fit(attributes) };

@@ -19,7 +19,7 @@ mod foreign;
 use crate::lock::RawLock;
 use crate::signals::Blocked;
 use crate::vma::{self, Kind, PAGE, Range, Vmas};
-use crate::{raw, space};
+use crate::{fork, raw, space};
 use copy::{Carry, Underway};
 use core::ffi::{c_int, c_void};
 use libc::{MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE};
@@ -137,6 +137,8 @@ fn remap(request: Request) -> Result<usize, Errno> {
     if !into_space && !from_space {
         return request.to_kernel();
     }
+    // A fork handler of the program's may move memory in a new child. The kernel tells a thread of ours of it.
+    fork::finish_child();
     let _blocked = Blocked::new();
     MOVING.lock();
     let result = remap_alone(normal, from_space);

@@ -1,0 +1,184 @@
+/* Firefox hung when it made its first child. Its allocator has a lock, which its own fork handlers take before a fork
+ * and give back in the child. The library's handler runs before them there, and formerly made its threads at once: for a
+ * thread the C library takes memory from the program's allocator, so the child waited for itself.
+ *
+ * Two threads fork at once, and register handlers meanwhile. Each child finds what was there, moves memory and makes a
+ * thread. By "moves" a handler in the child moves memory, which the kernel tells of in an event, before the threads are
+ * there; by "forks" it makes a child of its own. By "clone" the program locks its allocator itself and makes a child by
+ * clone, which runs no handlers and unlocks the allocator, as Firefox's server of forks does. */
+#include "check.h"
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#define LEN (48 * MIB)
+#define ROUNDS 8
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static char *chunk, *chunk_end;
+
+static void *take(size_t alignment, size_t len)
+{
+    size_t need = 16 + len + alignment;
+    if ((size_t)(chunk_end - chunk) < need) {
+        size_t bytes = need > 4 * MIB ? need : 4 * MIB;
+        chunk = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (chunk == MAP_FAILED)
+            _exit(9);
+        chunk_end = chunk + bytes;
+    }
+    char *block = (char *)(((size_t)chunk + 16 + alignment - 1) & -alignment);
+    chunk = (char *)(((size_t)block + len + 15) & -16ul);
+    ((size_t *)block)[-2] = len;
+    return block;
+}
+
+void *memalign(size_t alignment, size_t len)
+{
+    pthread_mutex_lock(&mutex);
+    void *block = take(alignment < 16 ? 16 : alignment, len);
+    pthread_mutex_unlock(&mutex);
+    return block;
+}
+
+void free(void *at)
+{
+    (void)at;
+    pthread_mutex_lock(&mutex);
+    pthread_mutex_unlock(&mutex);
+}
+
+void *malloc(size_t len) { return memalign(16, len); }
+void *aligned_alloc(size_t alignment, size_t len) { return memalign(alignment, len); }
+int posix_memalign(void **at, size_t alignment, size_t len) { return *at = memalign(alignment, len), 0; }
+void *calloc(size_t count, size_t len) { return memset(memalign(16, count * len), 0, count * len); }
+
+void *realloc(void *at, size_t len)
+{
+    char *to = memalign(16, len);
+    if (at)
+        memcpy(to, at, ((size_t *)at)[-2] < len ? ((size_t *)at)[-2] : len);
+    return to;
+}
+
+static const char *special = "";
+static unsigned char *memory, *moved;
+
+static int is_moved(void)
+{
+    unsigned char *to = mremap(moved, MIB, 2 * MIB, MREMAP_MAYMOVE);
+    CHECK(to != MAP_FAILED);
+    moved = to;
+    for (size_t at = 0; at < MIB; at += PAGE)
+        if (to[at] != (unsigned char)(at / PAGE * 7))
+            return 0;
+    return 1;
+}
+
+static int is_right(void)
+{
+    for (size_t at = 0; at < LEN; at += PAGE)
+        if (memory[at] != (unsigned char)(at / PAGE * 3))
+            return 0;
+    return 1;
+}
+
+static void *small(void *number)
+{
+    static __thread char bytes[20000];
+    char *block = memset(malloc(100), (int)(size_t)number, 100);
+    bytes[5] = block[7];
+    free(block);
+    return (void *)(size_t)bytes[5];
+}
+
+static int makes_a_thread(void)
+{
+    pthread_t thread;
+    void *result;
+    return !pthread_create(&thread, NULL, small, (void *)3) && !pthread_join(thread, &result) && result == (void *)3;
+}
+
+static void ends_well(pid_t child)
+{
+    int status;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+}
+
+static void prepare(void) { pthread_mutex_lock(&mutex); }
+static void in_parent(void) { pthread_mutex_unlock(&mutex); }
+
+static void in_child(void)
+{
+    static int is_inner;
+    pthread_mutex_init(&mutex, NULL);
+    if (!strcmp(special, "moves"))
+        CHECK(is_moved());
+    if (!strcmp(special, "forks") && !is_inner) {
+        is_inner = 1;
+        pid_t child = fork();
+        if (!child)
+            _exit(!is_right() || !is_moved() || !makes_a_thread());
+        ends_well(child);
+    }
+}
+
+static void nothing(void) {}
+
+static int child(void *unused)
+{
+    (void)unused;
+    if (!strcmp(special, "clone"))
+        in_child();
+    int moves = strcmp(special, "moves") ? is_moved() : 1;
+    return !is_right() ? 2 : !moves ? 3 : !makes_a_thread() ? 4 : 0;
+}
+
+static pid_t make_child(void)
+{
+    if (strcmp(special, "clone")) {
+        pid_t pid = fork();
+        if (!pid)
+            _exit(child(NULL));
+        return pid;
+    }
+    static _Alignas(16) char stacks[2][256 << 10];
+    static _Thread_local char *stack;
+    static int used;
+    if (!stack)
+        stack = stacks[__atomic_fetch_add(&used, 1, __ATOMIC_RELAXED)];
+    prepare();
+    pid_t pid = clone(child, stack + sizeof stacks[0], SIGCHLD, NULL);
+    in_parent();
+    return pid;
+}
+
+static void *forks(void *number)
+{
+    (void)number;
+    for (int i = 0; i < ROUNDS; i++) {
+        CHECK(!pthread_atfork(nothing, nothing, nothing));
+        ends_well(make_child());
+    }
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    special = argc > 1 ? argv[1] : special;
+    memory = (unsigned char *)map(LEN);
+    for (size_t at = 0; at < LEN; at += PAGE)
+        memory[at] = at / PAGE * 3;
+    moved = (unsigned char *)map(MIB);
+    for (size_t at = 0; at < MIB; at += PAGE)
+        moved[at] = at / PAGE * 7;
+    CHECK(!pthread_atfork(prepare, in_parent, in_child));
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++)
+        CHECK(!pthread_create(&threads[i], NULL, forks, NULL));
+    for (int i = 0; i < 2; i++)
+        CHECK(!pthread_join(threads[i], NULL));
+    return 0;
+}

@@ -267,6 +267,8 @@ def programs(port: Port, setting: dict, names: dict, plan: dict) -> None:
             port.say("alone", setting=setting["name"], program=program, **native)
             continue
         port.say("native", setting=setting["name"], program=program, **native)
+        if native.get("hung"):
+            continue
         size = case.get("budget") or budget(native, case.get("share", 0.5))
         # Natively the time is that of an emulator, too: what is longer than this hangs, or is of no use.
         within = case["within"] = int(max(within, SLOW * native["seconds"]))

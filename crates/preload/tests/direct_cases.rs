@@ -30,6 +30,12 @@ fn signals_come_on_stacks_that_are_out() {
     prints_the_same_directly("signals_on_managed_stacks");
 }
 
+/// Covers Chromium and clisp.
+#[test]
+fn addresses_near_the_space_are_others() {
+    prints_the_same_directly("addresses_of_others");
+}
+
 /// Checks that a user without rights, who asks for nothing, runs a program over its budget, and what the program
 /// starts. Such a user was refused: the kernel gives no userfaultfd that serves its own touches.
 #[test]

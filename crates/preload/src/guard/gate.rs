@@ -1,7 +1,8 @@
 //! The gate: a page of code with the one instruction that the filter lets everything pass from.
 //!
-//! It lies at a place of its own below the space, the same in all processes: the filter names its address, and is
-//! inherited. Where something else lies there, there is no direct delivery.
+//! It lies at a place of its own above the space, the same in all processes: the filter names its address, and is
+//! inherited. Where something else lies there, there is no direct delivery. (Directly below the space, clisp has its
+//! heap: up to 0x2000_0000_0000.)
 
 use crate::raw;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -10,7 +11,7 @@ use millpond_mmu::gate;
 /// The page's length.
 pub const LEN: usize = 4096;
 /// The page's address.
-pub const START: usize = super::START - LEN;
+pub const START: usize = super::END;
 /// The code: `syscall; ret`.
 const CODE: [u8; 3] = [0x0f, 0x05, 0xc3];
 /// The address that a call at the gate returns to, which is what a filter sees.

@@ -16,7 +16,7 @@
 //! filter's look at its arguments.
 //!
 //! *Addresses.* The filter outlives `execve`, and a child that is not preloaded has no handler. So the space lies at
-//! [`START`], where no ordinary program maps anything, and the gate directly below. Both are the same in all processes
+//! [`START`], where no ordinary program maps anything, and the gate directly above. Both are the same in all processes
 //! of a tree, so that a child takes the filter that it inherits and installs none ([`install`]).
 //!
 //! *Signals.* SIGBUS and SIGSYS are never blocked, whatever the program or the C library asks for, and keep our

@@ -56,6 +56,16 @@ impl Request {
         }
     }
 
+    /// Lets the kernel choose a place where the program would like one of the space's, in a process that has no space
+    /// yet. Its parent's filter would end it there, as no handler of ours is installed. (Chromium's allocator maps at
+    /// 0x21b0_0000_0000 when the linker first calls it, before any constructor.)
+    fn leave_out_hint(&mut self) {
+        let end = self.addr.saturating_add(self.len);
+        if !self.is_fixed() && self.addr < guard::END && guard::START < end {
+            self.addr = 0;
+        }
+    }
+
     /// Whether the space can give the memory that is asked for.
     fn is_ours(self) -> bool {
         self.is_ours_but_for(0)
@@ -250,7 +260,7 @@ pub unsafe extern "C" fn map_for(
     offset: i64,
     caller: usize,
 ) -> *mut c_void {
-    let request = Request {
+    let mut request = Request {
         addr: addr as usize,
         len,
         prot,
@@ -258,6 +268,9 @@ pub unsafe extern "C" fn map_for(
         fd,
         offset,
     };
+    if !init::is_ready() {
+        request.leave_out_hint();
+    }
     // What the allocator has mapped before it is up is given to the program as blocks, which are known by their place.
     let result = match init::is_ready() && guard::runtime::maps_for_itself(caller) {
         true => request.to_kernel(),

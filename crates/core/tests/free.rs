@@ -122,12 +122,14 @@ fn spare_frames_beyond_a_lowered_budget_go_by_batches() {
     assert_eq!(bench.0.stats().nr_free_frames, 1024);
     let pages = PageCount(96);
     assert!(bench.send(Event::SetLimit { pages }).1.is_empty());
+    assert_eq!(bench.0.spare_excess(), PageCount(1024 - 96));
     let mut gather = Gather::with_pages(1);
     let most = PageCount(10_000);
     bench.0.gather_spare(most, &mut gather);
     // Frames go down to the limit, and to the half of it that demand may keep.
     assert_eq!(gather.pages(), PageCount(1024 - 48));
     assert_eq!(bench.0.available(), PageCount(0));
+    assert_eq!(bench.0.spare_excess(), PageCount::ZERO);
     let mut again = Gather::with_pages(1);
     bench.0.gather_spare(most, &mut again);
     assert!(again.is_empty());

@@ -94,6 +94,26 @@ impl<M: Memory> Driver<M> {
         self.give_back_while(|core, gather| core.gather_spare(most, gather));
     }
 
+    /// Gives the spare frames that a lowered limit leaves no room for to the kernel. For threads inside the gate.
+    pub fn give_excess_back(&self) {
+        // The lock may be held by the thread that this fault has interrupted.
+        let mut large = self.freer.spare.try_lock();
+        let mut inline = Gather::new();
+        let gather = large.as_deref_mut().unwrap_or(&mut inline);
+        loop {
+            let mut core = self.lock();
+            let excess = core.spare_excess();
+            if excess > PageCount::ZERO {
+                core.gather_spare(excess, gather);
+            }
+            drop(core);
+            if gather.is_empty() {
+                return;
+            }
+            self.give_back(gather, FreedBy::Owner);
+        }
+    }
+
     /// Gives `missing` pages of the pool's small spare pieces to the kernel, so that a fault can have a large one. For
     /// threads inside the gate. Answers whether there were any.
     pub fn give_scattered_back(&self, missing: PageCount) -> bool {

@@ -67,9 +67,17 @@ impl<M: Memory> Driver<M> {
         self.give_spare_frames_back();
     }
 
+    /// [`adjust_limit`](Self::adjust_limit) for a thread outside the gate, as tests have it.
+    pub fn look(&self) {
+        let _quiet = SignalsBlocked::new();
+        let _inside = self.gate.enter();
+        self.adjust_limit();
+    }
+
     /// Sets the core's limit to what the budget leaves. Spare frames beyond the limit go back to the kernel at once: a
-    /// fault that reclaimed 2 MiB stood at twice that, compressed and spare, until the next fault looked. For threads
-    /// inside the gate.
+    /// fault that reclaimed 2 MiB stood at twice that, compressed and spare, until the next fault looked. So do those
+    /// of a large excess, which the core leaves to batches: where something else had grown by more than 2 MiB between
+    /// two looks, what was reclaimed stayed in memory, spare, until the next tick. For threads inside the gate.
     pub fn adjust_limit(&self) {
         let look = self.governor.begin_look();
         let ram = self.governor.ram() / PAGE_SIZE as u64;
@@ -121,6 +129,7 @@ impl<M: Memory> Driver<M> {
             Charge::Process => LOOK_EVERY,
             Charge::Frames | Charge::FramesAndStore => LOOK_AT_TABLES,
         };
+        let excess = core.spare_excess();
         let available = core.available();
         let next = available.0.saturating_sub(every);
         self.governor.look_below.store(next, Ordering::Relaxed);
@@ -131,6 +140,9 @@ impl<M: Memory> Driver<M> {
             self.limit_store(store, left, pages.0);
         }
         self.carry_out(&mut commands);
+        if excess > PageCount::ZERO {
+            self.give_excess_back();
+        }
         self.governor
             .peak
             .fetch_max((frames + others) * PAGE_SIZE as u64, Ordering::Relaxed);

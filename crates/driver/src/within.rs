@@ -47,7 +47,7 @@ impl<M: Memory> Driver<M> {
     }
 }
 
-/// Whether more is in memory than the limit allows. Spare frames go back when the limit is set.
+/// Whether more is in memory than the limit allows. Spare frames have gone back when the limit was set.
 fn is_over(vm: &VmStat) -> bool {
     vm.nr_mapped + vm.nr_limbo + vm.nr_unhooked > vm.nr_limit
 }

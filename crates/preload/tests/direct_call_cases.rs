@@ -63,6 +63,19 @@ fn children_begin_with_everything_out() {
     is_right("children_out", &[], &[], "all ended well\n");
 }
 
+/// Covers Firefox.
+#[test]
+fn an_allocator_that_is_locked_over_a_fork_has_children() {
+    for special in ["", "moves", "forks", "clone"] {
+        is_right(
+            "allocator_locked_over_fork",
+            &[special],
+            &[],
+            "all ended well\n",
+        );
+    }
+}
+
 /// Covers helper threads of the C library, which were killed by SIGBUS or SIGSYS: both are blocked in them. What the
 /// program sees of the threads that do their work is the same.
 #[test]

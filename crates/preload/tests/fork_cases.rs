@@ -111,14 +111,6 @@ fn a_program_with_an_allocator_linked_in_forks() {
     is_right("own_allocator", &[]);
 }
 
-/// Covers Firefox.
-#[test]
-fn an_allocator_that_is_locked_over_a_fork_has_children() {
-    for special in ["", "moves", "forks", "clone"] {
-        is_right("allocator_locked_over_fork", &[special]);
-    }
-}
-
 /// Covers heaptrack, whose library is loaded before ours.
 #[test]
 fn an_allocator_that_is_loaded_before_ours_finds_its_environment() {

@@ -257,6 +257,13 @@ impl Core {
         gather.push(Gathered::Frame(frame));
     }
 
+    /// Spare pages that a lowered limit leaves no room for, and that are not collected yet.
+    #[must_use]
+    pub fn spare_excess(&self) -> PageCount {
+        let beyond = self.frames_that_stay().saturating_sub(self.limit);
+        PageCount(beyond.min(self.frames.spare_pages()))
+    }
+
     /// Frames that are in use and not gathered: gathered frames are on their way back.
     pub(crate) fn frames_that_stay(&self) -> u32 {
         self.frames_in_use() - self.gathered_frames

@@ -5,6 +5,7 @@ mod failing_file;
 mod observed;
 mod provoked;
 mod slow_load;
+mod spare_excess;
 mod stale_look;
 mod streams;
 mod write_back;

@@ -8,12 +8,12 @@ pub struct Observed {
     inner: CompressedRam,
     /// Called before each load.
     before_load: fn(),
-    /// Called after each look at how much the store takes, before the answer is given.
-    after_look: fn(),
+    /// Called after each look at how much the store takes, with the answer, before it is given.
+    after_look: fn(&mut StoreUsage),
 }
 
 impl Observed {
-    pub fn boxed(before_load: fn(), after_look: fn()) -> Box<dyn Store> {
+    pub fn boxed(before_load: fn(), after_look: fn(&mut StoreUsage)) -> Box<dyn Store> {
         let inner = CompressedRam::new(CompressedRamConfig::default()).unwrap();
         Box::new(Self {
             inner,
@@ -43,8 +43,8 @@ impl Store for Observed {
     }
 
     fn usage(&self) -> StoreUsage {
-        let usage = self.inner.usage();
-        (self.after_look)();
+        let mut usage = self.inner.usage();
+        (self.after_look)(&mut usage);
         usage
     }
 

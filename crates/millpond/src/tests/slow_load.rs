@@ -22,7 +22,7 @@ fn sleep_once() {
 fn wait_for_a_load() {
     const RAM: usize = 16 << 20;
     let mut builder = Manager::builder().ram(RAM as u64).order(Order::ZERO);
-    builder.test_store = Some(|| Observed::boxed(sleep_once, || {}));
+    builder.test_store = Some(|| Observed::boxed(sleep_once, |_| {}));
     let manager = builder.build().unwrap();
     let mut region = manager.region(3 * RAM).unwrap();
     for (number, page) in region.as_mut_slice().chunks_mut(PAGE_SIZE).enumerate() {

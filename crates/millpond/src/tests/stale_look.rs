@@ -6,6 +6,7 @@
 
 use crate::tests::observed::Observed;
 use crate::{Manager, Order, PAGE_SIZE};
+use millpond_core::port::StoreUsage;
 use std::cell::Cell;
 use std::sync::Barrier;
 
@@ -18,7 +19,7 @@ thread_local! {
 static LOOKED: Barrier = Barrier::new(2);
 
 /// A thread learns the store's size long before it can do anything with it.
-fn stand_still() {
+fn stand_still(_: &mut StoreUsage) {
     if STANDS_STILL.replace(false) {
         LOOKED.wait();
         LOOKED.wait();

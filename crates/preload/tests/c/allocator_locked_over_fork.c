@@ -180,5 +180,6 @@ int main(int argc, char **argv)
         CHECK(!pthread_create(&threads[i], NULL, forks, NULL));
     for (int i = 0; i < 2; i++)
         CHECK(!pthread_join(threads[i], NULL));
+    puts("all ended well");
     return 0;
 }

@@ -361,6 +361,12 @@ fn pages_of_files_that_are_mapped_meanwhile_come_off_the_budget() {
     is_right("file_pages_beside", &[]);
 }
 
+/// Covers tables that took 90 MB in a budget of 32.
+#[test]
+fn pages_that_lie_alone_have_small_tables() {
+    is_right("sparse", &[]);
+}
+
 /// Covers a process that stayed above its budget as long as it did not fault.
 #[test]
 fn what_grows_beside_the_managed_memory_is_noticed_without_a_fault() {

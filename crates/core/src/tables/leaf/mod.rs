@@ -5,10 +5,11 @@
 //! memory is to move one directory entry: folios name their place in a table, not their address, and each table knows
 //! the leaf that it serves.
 //!
-//! Tables live in one array, sized for the whole arena when the core is built. It comes zeroed from the allocator,
-//! which for arrays of this size means address space that the kernel backs on first touch; zero is the empty entry.
-//! Giving a page an entry therefore never allocates, and a table that has become empty is the next one to be used
-//! again.
+//! A table consists of *rows* of 64 entries (`rows`), of which it has those that hold something: a page that lies
+//! alone costs 512 bytes, and not 4096. Rows live in one array, sized for the whole arena when the core is built.
+//! It comes zeroed from the allocator, which for arrays of this size means address space that the kernel backs on first
+//! touch; zero is the empty entry. Giving a page an entry therefore never allocates, and a table or row that has become
+//! empty is the next one to be used again.
 //!
 //! A page that left memory leaves its *shadow* behind: the bits of an entry that its kind has no use for
 //! ([`workingset`](crate::policy::workingset) says what they mean). A page in the store, and one that was given up as
@@ -20,6 +21,7 @@
 
 mod packing;
 mod past;
+mod rows;
 mod shadows;
 mod table;
 

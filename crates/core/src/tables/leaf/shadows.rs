@@ -120,8 +120,8 @@ impl LeafTable {
             return;
         }
         self.remove_past(table);
-        let first = (table - 1) as usize * LEAF_PAGES as usize;
-        self.entries[first..first + LEAF_PAGES as usize].fill(EMPTY);
+        self.rows
+            .change(Self::of_table(table), |_, _| EMPTY, |_, _| {});
         (
             self.used[table as usize - 1],
             self.past[table as usize - 1].shadows,

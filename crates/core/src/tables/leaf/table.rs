@@ -1,7 +1,8 @@
-//! The table of entries itself.
+//! The tables of entries, by their numbers and by the leaves that they serve.
 
 use super::packing::{EMPTY, Entry, KIND_MASK, Packing, SHADOW, ZERO};
 use super::past::{Past, PastList};
+use super::rows::Rows;
 use crate::addr::{LEAF_PAGES, PAGE_SHIFT, PageCount, PageIndex, PageRange};
 use crate::ids::{EntryId, SlotId};
 use crate::tables::extent::extent;
@@ -19,7 +20,7 @@ pub(crate) struct LeafTable {
     pub(super) packing: Packing,
     /// The number of each leaf's table, counted from one; [`NO_TABLE`] where the leaf has none.
     pub(super) directory: Vec<u32>,
-    pub(super) entries: Vec<u64>,
+    pub(super) rows: Rows,
     /// Entries of each table that are not empty, shadows included.
     pub(super) used: Vec<u16>,
     pub(super) past: Vec<Past>,
@@ -42,7 +43,7 @@ impl LeafTable {
                 slot_bits: slot_bits.min(u32::BITS),
             },
             directory: vec![NO_TABLE; leaves],
-            entries: vec![0; arena.0 as usize],
+            rows: Rows::new(arena),
             used: vec![0; leaves],
             past: Vec::with_capacity(leaves),
             past_lists: vec![PastList::default()],
@@ -55,7 +56,7 @@ impl LeafTable {
     /// Calls `each` with the addresses of each long table.
     pub(crate) fn each_table(&self, each: &mut dyn FnMut(Range<usize>)) {
         each(extent(&self.directory));
-        each(extent(&self.entries));
+        self.rows.each_table(each);
         each(extent(&self.used));
         each(extent(&self.past));
         each(extent(&self.serves));
@@ -85,7 +86,7 @@ impl LeafTable {
     pub(super) fn bits(&self, page: PageIndex) -> u64 {
         match self.directory[page.leaf() as usize] {
             NO_TABLE => EMPTY,
-            table => self.entries[Self::index(table, page)],
+            table => self.rows.get(Self::index(table, page)),
         }
     }
 
@@ -112,19 +113,16 @@ impl LeafTable {
     pub(crate) fn is_swapped(&self, block: PageRange, slot: SlotId, first: u16) -> bool {
         let first = self.packing.pack(Entry::Swapped { slot, index: first });
         let next = self.packing.next_index();
-        self.part(block).is_some_and(|entries| {
-            let same = |(n, &bits): (usize, &u64)| {
-                self.packing.without_shadow(bits) == first + n as u64 * next
-            };
-            entries.iter().enumerate().all(same)
-        })
+        let same =
+            |(n, bits): (usize, u64)| self.packing.without_shadow(bits) == first + n as u64 * next;
+        self.has_table(block.start) && self.part(block).enumerate().all(same)
     }
 
     /// How many pages of `block`, which are in one leaf, are zero though touched before. Returns `None` unless every
     /// page of the block reads as zeros and is in no folio.
     pub(crate) fn blank(&self, block: PageRange) -> Option<u32> {
         let mut zeros = 0;
-        for bits in self.part(block).into_iter().flatten() {
+        for bits in self.part(block) {
             match bits & KIND_MASK {
                 EMPTY | SHADOW => {}
                 ZERO => zeros += 1,
@@ -136,15 +134,18 @@ impl LeafTable {
 
     /// How many pages of `block`, which are in one leaf, are zero though touched before.
     pub(crate) fn count_zeros(&self, block: PageRange) -> u32 {
-        let entries = self.part(block).into_iter().flatten();
-        entries.filter(|&bits| bits & KIND_MASK == ZERO).count() as u32
+        let entries = self.part(block);
+        entries.filter(|bits| bits & KIND_MASK == ZERO).count() as u32
     }
 
-    /// The entries of a part of a leaf, if the leaf has a table.
-    pub(super) fn part(&self, part: PageRange) -> Option<&[u64]> {
+    /// The entries of a part of a leaf; none if the leaf has no table.
+    pub(super) fn part(&self, part: PageRange) -> impl Iterator<Item = u64> {
         debug_assert!(is_in_one_leaf(part), "{part} is in several leaves");
-        let table = self.directory[part.start.leaf() as usize];
-        (table != NO_TABLE).then(|| &self.entries[Self::indices(table, part)])
+        let indices = match self.directory[part.start.leaf() as usize] {
+            NO_TABLE => 0..0,
+            table => Self::indices(table, part),
+        };
+        self.rows.entries(indices)
     }
 
     /// Changes the entries of `range`. `to` gives the new bits of an entry by its number in the range and its old
@@ -169,16 +170,12 @@ impl LeafTable {
         };
         let was_past = self.holds_past(table);
         let (mut used, mut shadows) = (Change::default(), Change::default());
-        for (n, entry) in self.entries[Self::indices(table, part)]
-            .iter_mut()
-            .enumerate()
-        {
-            let bits = to(n as u32, *entry);
-            let before = std::mem::replace(entry, bits);
-            used.note(before != EMPTY, bits != EMPTY);
-            let is_shadow = |bits: u64| bits & KIND_MASK == SHADOW;
-            shadows.note(is_shadow(before), is_shadow(bits));
-        }
+        self.rows
+            .change(Self::indices(table, part), to, |before, bits| {
+                used.note(before != EMPTY, bits != EMPTY);
+                let is_shadow = |bits: u64| bits & KIND_MASK == SHADOW;
+                shadows.note(is_shadow(before), is_shadow(bits));
+            });
         let at = table as usize - 1;
         self.used[at] = used.apply(self.used[at]);
         self.past[at].shadows = shadows.apply(self.past[at].shadows);
@@ -242,7 +239,7 @@ impl LeafTable {
 
     /// Bytes of memory that tables and directory have been given by the system.
     pub(crate) fn bytes(&self) -> u64 {
-        u64::from(self.fresh) * u64::from(LEAF_PAGES) * 8
+        self.rows.bytes(self.fresh)
             + self.directory_bytes()
             + u64::from(self.fresh) * 4
             + u64::from(self.fresh) * size_of::<Past>() as u64
@@ -268,9 +265,7 @@ impl LeafTable {
         let table = self.free.pop().unwrap_or_else(|| {
             self.past.push(Past::default());
             self.fresh += 1;
-            // The entries are written before they are read: reading memory that was never written maps the kernel's
-            // page of zeros, which the first write replaces, and that interrupts all processors that run the program.
-            self.entries[Self::of_table(self.fresh)].fill(EMPTY);
+            self.rows.begin(Self::of_table(self.fresh));
             self.fresh
         });
         self.directory[leaf] = table;

@@ -361,6 +361,22 @@ fn pages_of_files_that_are_mapped_meanwhile_come_off_the_budget() {
     is_right("file_pages_beside", &[]);
 }
 
+/// Covers threads with stacks of gigabytes. They are not managed, and everything else gives way.
+#[test]
+fn stacks_may_be_deeper_than_the_budget() {
+    for whose in ["", "own"] {
+        is_right("deep_stacks", &[whose]);
+    }
+}
+
+/// Covers a loop that took 43 times as long as natively, and 297 times in a real-time class.
+#[test]
+fn a_thread_that_spins_keeps_nobody_from_serving_another() {
+    for class in ["", "fifo"] {
+        is_right("spins_in_turns", &[class]);
+    }
+}
+
 /// Covers tables that took 90 MB in a budget of 32.
 #[test]
 fn pages_that_lie_alone_have_small_tables() {

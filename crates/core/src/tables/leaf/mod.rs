@@ -5,8 +5,8 @@
 //! memory is to move one directory entry: folios name their place in a table, not their address, and each table knows
 //! the leaf that it serves.
 //!
-//! A table consists of *rows* of 64 entries (`rows`), of which it has those that hold something: a page that lies
-//! alone costs 512 bytes, and not 4096. Rows live in one array, sized for the whole arena when the core is built.
+//! A table consists of *rows* of 128 entries (`rows`), of which it has those that hold something: a page that lies
+//! alone costs 1 KiB, and not 4. Rows live in one array, sized for the whole arena when the core is built.
 //! It comes zeroed from the allocator, which for arrays of this size means address space that the kernel backs on first
 //! touch; zero is the empty entry. Giving a page an entry therefore never allocates, and a table or row that has become
 //! empty is the next one to be used again.

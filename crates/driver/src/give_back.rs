@@ -7,7 +7,7 @@
 //! behind* are given back by the reclaim thread, ahead of the faults that would have to. *Memory that is discarded
 //! while threads may touch it* is given back by the discarding thread, inside the gate. One large batch is kept for
 //! that. A thread that finds it in use has an inline batch, and asks for the core's lock more often. So does a fault
-//! that gives back *spare frames in pieces* because it needs a large one.
+//! that gives back *spare frames in pieces* because it needs a large one, and a look that leaves spare frames no room.
 
 use crate::driver::Driver;
 use crate::memory::Memory;
@@ -85,59 +85,55 @@ impl<M: Memory> Driver<M> {
 
     /// Gives the frames that copies left behind to the kernel, so that faults need not. For threads inside the gate.
     pub fn give_copied_back(&self) {
-        self.give_back_while(Core::gather_copied);
+        self.give_back_while(&mut self.freer.spare.lock(), Core::gather_copied);
     }
 
     /// Gives the pool's spare frames that demand does not ask for to the kernel. For threads inside the gate.
     pub fn give_spare_frames_back(&self) {
         let most = self.freer.chunk();
-        self.give_back_while(|core, gather| core.gather_spare(most, gather));
+        self.give_back_while(&mut self.freer.spare.lock(), |core, gather| {
+            core.gather_spare(most, gather);
+        });
     }
 
     /// Gives the spare frames that a lowered limit leaves no room for to the kernel. For threads inside the gate.
     pub fn give_excess_back(&self) {
-        // The lock may be held by the thread that this fault has interrupted.
-        let mut large = self.freer.spare.try_lock();
-        let mut inline = Gather::new();
-        let gather = large.as_deref_mut().unwrap_or(&mut inline);
-        loop {
-            let mut core = self.lock();
-            let excess = core.spare_excess();
-            if excess > PageCount::ZERO {
-                core.gather_spare(excess, gather);
-            }
-            drop(core);
-            if gather.is_empty() {
-                return;
-            }
-            self.give_back(gather, FreedBy::Owner);
-        }
+        self.with_spare_batch(|gather| {
+            self.give_back_while(gather, |core, gather| {
+                core.gather_spare(core.spare_excess(), gather);
+            });
+        });
     }
 
     /// Gives `missing` pages of the pool's small spare pieces to the kernel, so that a fault can have a large one. For
     /// threads inside the gate. Answers whether there were any.
     pub fn give_scattered_back(&self, missing: PageCount) -> bool {
-        // The lock may be held by the thread that this fault has interrupted.
+        self.with_spare_batch(|gather| {
+            self.lock().gather_scattered(missing, gather);
+            let found = !gather.is_empty();
+            if found {
+                self.give_back(gather, FreedBy::Owner);
+            }
+            found
+        })
+    }
+
+    /// Lends `f` the batch for spare frames, or an inline one if it is taken: a fault may have interrupted the thread
+    /// that has it.
+    fn with_spare_batch<T>(&self, f: impl FnOnce(&mut Gather) -> T) -> T {
         let mut large = self.freer.spare.try_lock();
         let mut inline = Gather::new();
-        let gather = large.as_deref_mut().unwrap_or(&mut inline);
-        self.lock().gather_scattered(missing, gather);
-        let found = !gather.is_empty();
-        if found {
-            self.give_back(gather, FreedBy::Owner);
-        }
-        found
+        f(large.as_deref_mut().unwrap_or(&mut inline))
     }
 
     /// Gives back all that `collect` finds, batch by batch, until it finds nothing.
-    fn give_back_while(&self, collect: impl Fn(&mut Core, &mut Gather)) {
-        let mut gather = self.freer.spare.lock();
+    fn give_back_while(&self, gather: &mut Gather, collect: impl Fn(&mut Core, &mut Gather)) {
         loop {
-            collect(&mut self.lock(), &mut gather);
+            collect(&mut self.lock(), gather);
             if gather.is_empty() {
                 return;
             }
-            self.give_back(&mut gather, FreedBy::Owner);
+            self.give_back(gather, FreedBy::Owner);
         }
     }
 }

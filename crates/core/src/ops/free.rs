@@ -208,12 +208,11 @@ impl Core {
         );
         while gather.room() > 0 && gather.frames < most.0 {
             // After the budget was lowered the limit may ask for more than the mark.
-            let beyond = self.frames_that_stay().saturating_sub(self.limit);
             let over = self
                 .frames
                 .spare_pages()
                 .saturating_sub(self.pool_mark())
-                .max(beyond)
+                .max(self.spare_excess().0)
                 .max(self.demand.unwanted);
             let frame = match over {
                 0 => None,

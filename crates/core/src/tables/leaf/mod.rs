@@ -6,10 +6,10 @@
 //! the leaf that it serves.
 //!
 //! A table consists of *rows* of 128 entries (`rows`), of which it has those that hold something: a page that lies
-//! alone costs 1 KiB, and not 4. Rows live in one array, sized for the whole arena when the core is built.
-//! It comes zeroed from the allocator, which for arrays of this size means address space that the kernel backs on first
-//! touch; zero is the empty entry. Giving a page an entry therefore never allocates, and a table or row that has become
-//! empty is the next one to be used again.
+//! alone costs 1 KiB, and not 4. Rows live in one array, sized for the whole arena when the core is built. It comes
+//! zeroed from the allocator, which for arrays of this size means address space that the kernel backs on first touch;
+//! zero is the empty entry. Giving a page an entry therefore never allocates, and a table or row that has become empty
+//! is the next one to be used again.
 //!
 //! A page that left memory leaves its *shadow* behind: the bits of an entry that its kind has no use for
 //! ([`workingset`](crate::policy::workingset) says what they mean). A page in the store, and one that was given up as

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 /// Entries of a row. Rows of 64 would make the tables of densely used memory larger than they may be (8 bytes a mapped
 /// page and 48 a resident folio), by 0.2 %.
-pub(super) const ROW: usize = 128;
+const ROW: usize = 128;
 /// Rows of a table that is full.
 const OF_TABLE: usize = LEAF_PAGES as usize / ROW;
 /// The value for no row: rows are numbered from one.

@@ -47,23 +47,24 @@ static UNDERWAY: [Forking; FORKING] = [const {
     }
 }; FORKING];
 
+fn of_thread(thread: usize) -> Option<&'static Forking> {
+    UNDERWAY
+        .iter()
+        .find(|one| one.thread.load(Relaxed) == thread)
+}
+
 /// The late handler's part before a fork.
 extern "C" fn count() {
     if space::get().is_none() {
         return;
     }
     let own = raw::thread_pointer();
-    let is_own = |one: &&Forking| one.thread.load(Relaxed) == own;
     let take = |one: &&Forking| {
         one.thread
             .compare_exchange(0, own, Relaxed, Relaxed)
             .is_ok()
     };
-    if let Some(forking) = UNDERWAY
-        .iter()
-        .find(is_own)
-        .or_else(|| UNDERWAY.iter().find(take))
-    {
+    if let Some(forking) = of_thread(own).or_else(|| UNDERWAY.iter().find(take)) {
         forking.late.fetch_add(1, Relaxed);
     }
 }
@@ -71,9 +72,7 @@ extern "C" fn count() {
 /// How many late handlers will run in the child of the fork that the calling thread is about. They are counted anew for
 /// its next fork.
 pub fn take_count() -> usize {
-    let own = raw::thread_pointer();
-    let forking = UNDERWAY.iter().find(|one| one.thread.load(Relaxed) == own);
-    forking.map_or(0, |forking| {
+    of_thread(raw::thread_pointer()).map_or(0, |forking| {
         let late = forking.late.swap(0, Relaxed);
         forking.thread.store(0, Relaxed);
         late

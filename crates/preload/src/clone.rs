@@ -13,7 +13,7 @@
 use crate::dlopen::find_next;
 use crate::guard::children::lent_stack;
 use crate::stack_switch::on_safe_stack;
-use crate::{exit, fork, init, last_words, raw, space, threads};
+use crate::{exit, fork, last_words, raw, space, threads};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use rustix::io::Errno;
@@ -41,8 +41,7 @@ pub fn find() {
 
 /// Whether a child with these flags has memory that we serve: a copy of the program's.
 fn is_served(flags: u64) -> bool {
-    let is_ours = init::is_starting() || threads::is_service();
-    space::get().is_some() && !is_ours && flags & SHARING as u64 == 0
+    space::get().is_some() && !threads::makes_ours() && flags & SHARING as u64 == 0
 }
 
 /// The program's function in which the child begins, and its argument.

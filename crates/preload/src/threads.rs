@@ -66,7 +66,8 @@ pub fn making<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
-fn makes_ours() -> bool {
+/// Whether the threads and children that the calling thread makes now are the manager's.
+pub fn makes_ours() -> bool {
     init::is_starting() || is_service() || MAKER.load(Relaxed) == raw::thread_pointer()
 }
 

@@ -51,6 +51,12 @@ def printed(result: dict) -> str:
     return "\n".join(lines)
 
 
+def skip(row: Row, native: dict) -> Row:
+    """A program that does not end well without a budget says nothing."""
+    row.verdict, row.details = f"skipped: natively {ended(native)}", printed(native)
+    return row
+
+
 def judge(row: Row, native: dict, result: dict, may_refuse: bool, expects: str) -> Row:
     """Compares a program under a budget with itself without one.
 
@@ -58,8 +64,7 @@ def judge(row: Row, native: dict, result: dict, may_refuse: bool, expects: str) 
     """
     row.details = printed(result)
     if native["status"] and expects != "right":
-        row.verdict, row.details = f"skipped: natively {ended(native)}", printed(native)
-        return row
+        return skip(row, native)
     said = [line for line in result["err"].splitlines() if line.startswith("millpond")]
     if result["status"] == REFUSED and said:
         if not may_refuse:

@@ -81,7 +81,7 @@ fields! {
     StoreFailed = "store_failed",
     /// Loads that failed.
     LoadFailed = "load_failed",
-    /// Faults that were served above the budget, because the store could take nothing.
+    /// Faults that were served above the budget, because nothing more could leave.
     OverLimit = "over_limit_faults",
     /// Bytes above the budget at the worst moment.
     OverLimitBytes = "over_limit_bytes",

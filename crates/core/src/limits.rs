@@ -67,6 +67,9 @@ pub const POOL_MARK: u32 = 64 << 10;
 pub const SLOT_SWEEP: u32 = 1024;
 /// Folios of each lruvec that could not move and are looked at again with each tick.
 pub const LOOK_AGAIN: usize = 32;
+/// Folios up to this order (16 KiB) are not halved because a part of them may be held: no call of those that wait holds
+/// less.
+pub const HALVED_LEAST: Order = Order::new(2).expect("2 is an order");
 /// Most folios that wait to be split because a part of them was freed. Further ones are split at once.
 pub const DEFERRED_SPLITS: usize = 4096;
 /// Folios of this order and above are large: capturing one interrupts the other processors once for 256 KiB and more.

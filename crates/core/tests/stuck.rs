@@ -9,8 +9,8 @@ mod common;
 use common::{Bench, Driven};
 use millpond_core::limits::{MIN_LIMIT_PAGES, RECLAIM_BATCH};
 use millpond_core::{
-    Command, Config, Core, Event, FolioId, LEAF_PAGES, Order, Outcome, PageCount, PageIndex,
-    PageRange, Reclaimer, RegionId, Reply,
+    Advice, Command, Config, Core, Event, FolioId, GroupId, Kind, LEAF_PAGES, Order, OrderPolicy,
+    Outcome, PageCount, PageIndex, PageRange, PageState, Reclaimer, RegionId, Reply,
 };
 use std::collections::HashSet;
 
@@ -121,6 +121,60 @@ fn when_all_is_busy_a_single_page_is_served_above_the_limit_until_something_chan
     let (reply, _) = fault(&mut bench, more.start.plus(1), Order::ZERO);
     assert!(matches!(reply, Reply::Reclaim { .. }), "{reply:?}");
     assert!(!reclaim(&mut bench, Outcome::TakenOut).is_empty());
+}
+
+/// Two hundred threads that wait in `read` hold 16 KiB each, in folios of 256 KiB. 32 MiB became 55.
+#[test]
+fn of_large_folios_only_the_parts_that_are_held_stay() {
+    const HELD: u32 = 4;
+    const APART: u32 = 64;
+    let mut bench = Bench::new();
+    let order = "adaptive:6".parse::<OrderPolicy>().unwrap();
+    let (pages, kind) = (PageCount(MIN_LIMIT_PAGES), Kind::Anonymous);
+    let Reply::Region { range, .. } = bench.send(Event::CreateRegion { pages, order, kind }).0
+    else {
+        panic!("no region")
+    };
+    let advice = Advice::Sequential;
+    bench.send(Event::Advise { range, advice });
+    for n in 0..MIN_LIMIT_PAGES {
+        let page = range.start.plus(n);
+        if bench.0.page_state(page) != PageState::Resident {
+            let (_, commands) = fault(&mut bench, page, Order::MAX);
+            bench.work(commands);
+        }
+    }
+    let (_, more) = bench.create(512, 0);
+    let (reply, _) = fault(&mut bench, more.start, Order::ZERO);
+    assert!(matches!(reply, Reply::Reclaim { .. }), "{reply:?}");
+    let (pages, by) = (PageCount(64), Reclaimer::Direct);
+    for _ in 0..2000 {
+        let (_, commands) = bench.send(Event::Reclaim { pages, by });
+        if commands.is_empty() {
+            break;
+        }
+        for command in commands {
+            let Command::TakeOut { folio, at, .. } = command else {
+                bench.work(vec![command]);
+                continue;
+            };
+            let first = (at.start.0 - range.start.0).next_multiple_of(APART);
+            let is_held =
+                first < at.end().0 - range.start.0 || (at.start.0 - range.start.0) % APART < HELD;
+            let answer = match is_held {
+                true => Outcome::TakeOutBusy,
+                false => Outcome::TakenOut,
+            };
+            let next = bench.tell(folio, answer);
+            bench.work(next);
+        }
+    }
+    assert_eq!(
+        bench.0.stats().nr_mapped,
+        u64::from(MIN_LIMIT_PAGES / APART * HELD)
+    );
+    // Every part that is held was asked for, and refused, since something left: the next fault needs not wait.
+    assert!(bench.0.all_refused(GroupId::ROOT));
 }
 
 #[test]

@@ -99,9 +99,7 @@ impl Core {
                 self.stays(id, ListName::Inactive);
                 self.zap(id, out);
             }
-            Outcome::TakeOutBusy => {
-                self.is_busy(id);
-            }
+            Outcome::TakeOutBusy => self.is_busy(id, out),
             Outcome::TakeOutImmovable => self.immovable(id, out),
             _ => lost_count(id, folio, outcome),
         }

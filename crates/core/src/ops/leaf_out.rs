@@ -57,7 +57,6 @@ use crate::limits::{
     ANSWER_COMMANDS, LEAF_OUT_LEAST, LEAF_OUT_SHARE, LEAF_STEP, LOAD_RESERVE, RECLAIM_BATCH,
 };
 use crate::machine::Core;
-use crate::policy::order::OrderPolicy;
 use crate::tables::folio::{Errand, Folio, State};
 use crate::tables::leaf::Entry;
 use crate::tables::leaving::{LeavingLeaf, Seen, Stage, may_leave};
@@ -90,9 +89,7 @@ impl Core {
         {
             return false;
         }
-        let region = self.regions.of(start);
-        let splits =
-            region.is_some_and(|region| matches!(region.order, OrderPolicy::Adaptive { .. }));
+        let splits = self.may_split(start);
         if !splits && oldest.order > Order::ZERO {
             return false;
         }

@@ -8,6 +8,7 @@ use crate::command::Commands;
 use crate::event::{Refusal, Reply};
 use crate::ids::FolioId;
 use crate::machine::Core;
+use crate::policy::order::OrderPolicy;
 use crate::tables::folio::State;
 use crate::tables::leaf::Entry;
 
@@ -94,6 +95,12 @@ impl Core {
             }
         }
         None
+    }
+
+    /// Whether folios of the region that has `page` may be split for reclaim's sake: their orders are adaptive.
+    pub(crate) fn may_split(&self, page: PageIndex) -> bool {
+        let region = self.regions.of(page);
+        region.is_some_and(|region| matches!(region.order, OrderPolicy::Adaptive { .. }))
     }
 
     /// The folio that has pages on both sides of the start of `page`.

@@ -33,12 +33,13 @@ pub fn allow(bytes: u64) {
     ALLOWED.store((bytes as usize).max(LEAST) & !(PAGE - 1), Relaxed);
 }
 
-/// The length of a piece of a call that may wait, for a pipe or a socket. Two hundred threads that wait in `read` with
-/// 256 KiB each stood at 92 MiB of 32: so what a call may hold is less the more is held. Half of what a file's call may
-/// hold is shared by all, and as each takes its part of that when it begins, a thousand hold four times as much.
+/// The length of a piece of a call that may wait, for a pipe or a socket. Two hundred threads that wait in `read`
+/// with 256 KiB each stood at 92 MiB of 32: so what a call may hold is less the more is held. An eighth of what a
+/// file's call may hold is shared by all, and as each takes its part of that when it begins, a hundred hold four
+/// times as much. Each holds [`SHORT`] at least.
 #[inline]
 pub fn piece() -> usize {
-    let share = ALLOWED.load(Relaxed) / 2 / (1 + Held::count());
+    let share = ALLOWED.load(Relaxed) / 8 / (1 + Held::count());
     share.clamp(SHORT, LEAST) & !(PAGE - 1)
 }
 

@@ -38,7 +38,7 @@ int main(void) {
     usleep(300000);
     char *other = map(64 * MIB);
     fill(other, 64 * MIB, 1);
-    CHECK(resident() <= 40 * MIB);
+    CHECK(resident() <= 35 * MIB);
     verify(other, 64 * MIB, 1);
     for (long k = 0; k < THREADS; k++) {
         unsigned char comes[COMES];

@@ -303,7 +303,7 @@ impl Report {
             (Field::LoadFailed, "reads from the store that failed"),
             (
                 Field::OverLimit,
-                "faults served above the budget, as the store was full",
+                "faults served above the budget, as nothing more could leave",
             ),
         ];
         let counted = kinds.map(|(field, meaning)| (self.sum(field), meaning));

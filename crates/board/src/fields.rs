@@ -308,6 +308,8 @@ fields! {
     RemoteLost = "remote_lost",
     /// How long nothing beyond the machine has answered, in milliseconds; zero while it answers.
     RemoteAway = "remote_away_ms",
+    /// How often the program asked how much memory there is, and was told of its budget.
+    AskedMemory = "asked_memory",
 }
 
 const _: () = assert!(Field::ALL.len() <= FIELD_ROOM);

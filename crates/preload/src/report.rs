@@ -5,7 +5,7 @@
 //! is right.
 
 use crate::stack_switch::on_safe_stack;
-use crate::{code, decay, last_thread, space};
+use crate::{code, decay, last_thread, space, tell};
 use core::sync::atomic::{AtomicPtr, Ordering::*};
 use millpond::Stats;
 use millpond::publish::{self, StorePeaks};
@@ -141,6 +141,7 @@ pub fn publish(state: State) {
     }
     publish::set_pressure(&mut fields, &space.pressure());
     publish::resident().write_to(&mut fields);
+    fields.set(Field::AskedMemory, tell::asked());
     fields.set(Field::Wall, now_ns().saturating_sub(reporter.since_ns));
     reporter.slot.publish(state, &fields);
 }

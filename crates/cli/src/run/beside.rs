@@ -77,7 +77,7 @@ impl Beside {
             .map(|slot| slot.fields.get(Field::NrUnevictable) * PAGE);
         let own = slots.iter().map(most_own).max().unwrap_or(0).max(self.own);
         if own + LEAST_LEFT > budget {
-            "the program's own code and data (static arrays and stacks too), which stay"
+            "the program's own code and data (static arrays, stacks and what it maps past the C library too), which stay"
         } else if total(Field::StoreFailed) > 0 {
             "the store was full, or failed"
         } else if pinned.max().unwrap_or(0) > budget / 2 {
@@ -99,7 +99,7 @@ impl fmt::Display for Beside {
         write!(
             f,
             "{} of files (code, libraries), {} of shared memory, {} of other memory (static data, stacks, code made at \
-             run time, what the kernel gave)",
+             run time, what it maps past the C library)",
             Human(self.files),
             Human(self.shared),
             Human(rest)

@@ -30,7 +30,8 @@ use std::time::Duration;
 const PAGE: u64 = 4096;
 
 /// Counters that add up over processes. Lazily freed memory is a gauge: its value is from the end of each process.
-const SUMS: [Field; 38] = [
+const SUMS: [Field; 39] = [
+    Field::AskedMemory,
     Field::Touched,
     Field::MinorFaults,
     Field::MajorFaults,
@@ -289,6 +290,7 @@ impl Report {
     }
 
     fn sum(&self, field: Field) -> u64 {
+        debug_assert!(SUMS.contains(&field), "{field:?} is not summed up");
         number(&self.sums, field)
     }
 }
@@ -504,6 +506,18 @@ pub(super) mod tests {
         );
     }
 
+    /// Poly/ML ends with "Run out of store" when it has used what it was told, and nobody could know why.
+    #[test]
+    fn a_program_that_fails_after_it_was_told_of_its_budget_has_a_way_out() {
+        let asked = slots(&[&[(Field::AskedMemory, 2)]]);
+        let text = |raw, slots: &[SlotReading]| report("zram", "2", raw, slots).to_string();
+        let line = "was told 64 MiB: if it has ended for want of more, --tell machine";
+        assert!(text(1 << 8, &asked).contains(line));
+        assert!(text(9, &asked).contains(line));
+        assert!(!text(0, &asked).contains("told"));
+        assert!(!text(1 << 8, &slots(&[&[]])).contains("told"));
+    }
+
     /// `rustc` under 64 MiB worked with the 2 MiB that its own code had left, and thrashed without a word.
     #[test]
     fn a_budget_that_the_programs_own_code_takes_is_told_of() {
@@ -524,8 +538,8 @@ pub(super) mod tests {
             (&json["own_bytes"], &json["own_left_bytes"]),
             (&(64 << 20).into(), &(2 << 20).into())
         );
-        let over = "(109 %); 6 MiB over it: the program's own code and data (static arrays and \
-                    stacks too), which stay\n";
+        let over = "(109 %); 6 MiB over it: the program's own code and data (static arrays, \
+                    stacks and what it maps past the C library too), which stay\n";
         assert!(text.contains(over), "{text}");
         let line = "take 64 MiB of the budget; 2 MiB were left for the rest: try --ram 128M. They are 40 MiB of \
                     files (code, libraries), 3 MiB of shared memory, 21 MiB of other memory (static data, ";

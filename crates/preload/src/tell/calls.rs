@@ -1,6 +1,6 @@
 //! Functions that say how much memory there is.
 
-use super::{budget, left};
+use super::{budget, count, left};
 use crate::guard::call::point;
 use crate::vma::PAGE;
 use core::ffi::{c_int, c_long};
@@ -10,8 +10,9 @@ unsafe extern "C" {
     safe fn __sysconf(name: c_int) -> c_long;
 }
 
-/// The smaller number of pages; an error of the system's stays one.
+/// The smaller number of pages, which the program is told; an error of the system's stays one.
 fn at_most(machine: c_long, bytes: u64) -> c_long {
+    count();
     machine.min((bytes / PAGE as u64) as c_long)
 }
 
@@ -67,6 +68,7 @@ pub unsafe fn by_number(into: usize) -> c_int {
 
 /// Puts the budget and what is left of it, in bytes, in place of the machine's memory.
 fn tell(info: &mut libc::sysinfo, budget: u64, left: u64) {
+    count();
     let units = |bytes: u64| bytes / u64::from(info.mem_unit.max(1));
     info.totalram = info.totalram.min(units(budget));
     info.freeram = info.freeram.min(units(left));

@@ -1,7 +1,7 @@
 //! Files that say how much memory there is: an open one is exchanged for one with other words.
 
 use super::words::{self, Text};
-use super::{budget, cgroup, left, meminfo};
+use super::{budget, cgroup, count, left, meminfo};
 use core::ffi::{CStr, c_char, c_int};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
@@ -49,6 +49,7 @@ fn said_anew(fd: c_int) -> Option<()> {
     // SAFETY: the descriptor was opened just now for the program, which has not got it yet.
     let open = unsafe { BorrowedFd::borrow_raw(fd) };
     let text = anew(open, budget)?;
+    count();
     let cloexec = rustix::io::fcntl_getfd(open).ok()?;
     let made = read_only(text.bytes())?;
     let flags = match cloexec.contains(rustix::io::FdFlags::CLOEXEC) {

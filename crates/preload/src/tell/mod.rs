@@ -39,6 +39,8 @@ pub use calls::by_number;
 
 /// The budget that the program is told, in bytes. It is 0 where the program is told of the machine.
 static BUDGET: AtomicU64 = AtomicU64::new(0);
+/// How often the program has asked.
+static ASKED: AtomicU64 = AtomicU64::new(0);
 
 /// Looks up the C library's functions behind those that are replaced.
 pub fn find() {
@@ -48,6 +50,16 @@ pub fn find() {
 /// Tells the program its budget from now on, in bytes.
 pub fn begin(budget: u64) {
     BUDGET.store(budget, Relaxed);
+}
+
+/// How often the program has asked, and was told its budget.
+pub fn asked() -> u64 {
+    ASKED.load(Relaxed)
+}
+
+/// Counts that the program is told its budget.
+fn count() {
+    ASKED.fetch_add(1, Relaxed);
 }
 
 /// The budget, if it is what the program is told.

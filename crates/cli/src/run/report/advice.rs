@@ -7,6 +7,7 @@
 
 use super::Report;
 use crate::numbers::{Thousands, Time};
+use crate::size::Human;
 use millpond_board::Field;
 
 /// Bytes in a page.
@@ -24,6 +25,24 @@ const NEAR: u64 = MIB;
 /// The line for a report.
 #[must_use]
 pub fn next(report: &Report) -> String {
+    format!("{}{}", first(report), told(report))
+}
+
+/// What is added for a program that failed and was told of its budget as all the memory that there is: some end when
+/// they have used that.
+fn told(report: &Report) -> String {
+    if report.exit_code == Some(0) || report.sum(Field::AskedMemory) == 0 {
+        return String::new();
+    }
+    format!(
+        ". The program asked how much memory there is, and was told {}: if it has ended for want of more, --tell machine \
+         lets the kernel answer",
+        Human(report.budget_bytes)
+    )
+}
+
+/// The first thing that holds.
+fn first(report: &Report) -> String {
     if report.processes.is_empty() {
         return "start the program itself, without what clears its environment".to_owned();
     }

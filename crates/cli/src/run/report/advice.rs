@@ -5,7 +5,7 @@
 //! the time of the run, so that it is over-estimated where many threads fault. It leaves out the time in which a fault
 //! is handed to a thread of Millpond's. Both are small beside the doubt of what another run does.
 
-use super::Report;
+use super::{ProcessReport, Report, number};
 use crate::numbers::{Thousands, Time};
 use crate::size::Human;
 use millpond_board::Field;
@@ -117,12 +117,14 @@ fn larger(report: &Report) -> String {
     };
     let budget = |pages: u64| mebibytes(report.budget_bytes + pages * PAGE);
     if most.avoided < HALF {
+        let known = report.budget_bytes + most.pages * PAGE;
         let wanted = format!(
-            "--ram {}M would have saved {:.0} % of the {faults} major faults{guess}, and the curve goes no further",
+            "--ram {}M would have saved {:.0} % of the {faults} major faults{guess}, and the curve goes no further{}",
             budget(most.pages),
-            most.avoided * 100.0
+            most.avoided * 100.0,
+            all(report, known),
         );
-        return within_room(report, report.budget_bytes + most.pages * PAGE, wanted);
+        return within_room(report, known, wanted);
     }
     // The least number of pages that saves so much: the curve never falls.
     let (mut less, mut enough) = (0, most.pages);
@@ -139,6 +141,23 @@ fn larger(report: &Report) -> String {
         budget(enough)
     );
     within_room(report, report.budget_bytes + enough * PAGE, wanted)
+}
+
+/// The budget that would have held everything, if there is such room and it is more than what the curve knows: programs
+/// that use their memory in no order gain little until it all fits.
+fn all(report: &Report, known: u64) -> String {
+    let of_one = |process: &ProcessReport| {
+        let get = |field| number(&process.fields, field);
+        let held = get(Field::PeakRss) + get(Field::StoreLogicalPeak);
+        held.min(get(Field::Touched) + get(Field::PeakOwn))
+    };
+    let all = report.processes.iter().map(of_one).max().unwrap_or(0);
+    // A tenth more, as no two runs are the same.
+    let all = all + all / 10;
+    match all > known && report.has_room(all) {
+        true => format!("; {}M would have held all of it", mebibytes(all)),
+        false => String::new(),
+    }
 }
 
 /// Whole MiB, rounded up.
@@ -182,6 +201,18 @@ mod tests {
         let line = next(&thrashing([800, 800, 800, 700, 600]));
         let wanted = "--ram 160M would have saved 25 % of the 8,000 major faults, and the curve goes no further";
         assert_eq!(line, wanted);
+        let mut values = thrashing([800, 800, 800, 700, 600]);
+        let held = [
+            (Field::PeakRss, 64),
+            (Field::StoreLogicalPeak, 136),
+            (Field::Touched, 400),
+            (Field::PeakOwn, 4),
+        ];
+        values.extend(held.map(|(field, mib)| (field, mib << 20)));
+        assert_eq!(
+            next(&values),
+            format!("{wanted}; 220M would have held all of it")
+        );
         let line = next(&thrashing([0; 5]));
         assert!(line.starts_with("try twice the budget: 8,000"), "{line}");
     }

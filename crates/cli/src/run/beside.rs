@@ -22,8 +22,10 @@ use std::fmt;
 const PAGE: u64 = 4096;
 /// Managed memory gets this much, however much other memory there is (the driver's governor).
 const LEAST_LEFT: u64 = 2 << 20;
-/// The kernel's marks and the figures that processes published differ by this much at most, in one process.
+/// The kernel's marks and the figures that processes published differ by this much at most, in one process, or by one
+/// part in [`NOISE_SHARE`] of the budget: a process that ends still loads code after its last word.
 const NOISE: u64 = 1 << 20;
+const NOISE_SHARE: u64 = 32;
 
 /// The process with the largest part beside managed memory.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -84,7 +86,7 @@ impl Beside {
             "pinned or locked pages, which stay"
         } else if total(Field::OverLimit) > 0 {
             "pages that the kernel held for a while, as for direct I/O"
-        } else if peak > published + NOISE {
+        } else if peak > published + NOISE.max(budget / NOISE_SHARE) {
             "a process that does not load the library, or one before it did"
         } else {
             "what was in flight, or grew, between two looks"

@@ -118,10 +118,13 @@ fn larger(report: &Report) -> String {
     let budget = |pages: u64| mebibytes(report.budget_bytes + pages * PAGE);
     if most.avoided < HALF {
         let known = report.budget_bytes + most.pages * PAGE;
+        let saved = match most.avoided * 100.0 {
+            share if share < 0.5 => "none".to_owned(),
+            share => format!("{share:.0} %"),
+        };
         let wanted = format!(
-            "--ram {}M would have saved {:.0} % of the {faults} major faults{guess}, and the curve goes no further{}",
+            "--ram {}M would have saved {saved} of the {faults} major faults{guess}, and the curve goes no further{}",
             budget(most.pages),
-            most.avoided * 100.0,
             all(report, known),
         );
         return within_room(report, known, wanted);
@@ -201,6 +204,11 @@ mod tests {
         let line = next(&thrashing([800, 800, 800, 700, 600]));
         let wanted = "--ram 160M would have saved 25 % of the 8,000 major faults, and the curve goes no further";
         assert_eq!(line, wanted);
+        let line = next(&thrashing([800, 800, 800, 800, 799]));
+        assert!(
+            line.contains("M would have saved none of the 8,000 major"),
+            "{line}"
+        );
         let mut values = thrashing([800, 800, 800, 700, 600]);
         let held = [
             (Field::PeakRss, 64),

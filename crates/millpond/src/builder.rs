@@ -43,6 +43,7 @@ pub struct ManagerBuilder {
     delivery: Delivery,
     take_out: TakeOutMethod,
     mask: Option<Mask>,
+    tables_on_credit: bool,
     address_space: Option<u64>,
     bases: &'static [usize],
     order: OrderPolicy,
@@ -70,6 +71,7 @@ impl Default for ManagerBuilder {
             delivery: Delivery::InThread,
             take_out: TakeOutMethod::Auto,
             mask: None,
+            tables_on_credit: false,
             address_space: None,
             bases: &[],
             order: OrderPolicy::Adaptive { max: Order::MAX },
@@ -284,6 +286,11 @@ impl ManagerBuilder {
         self
     }
 
+    pub(crate) fn tables_on_credit(mut self, on_credit: bool) -> Self {
+        self.tables_on_credit = on_credit;
+        self
+    }
+
     pub(crate) fn recording(mut self, recording: Option<Recording>) -> Self {
         self.recording = recording;
         self
@@ -315,7 +322,9 @@ impl ManagerBuilder {
         let kind = self.store.as_ref().unwrap_or(&usual_store);
         let nodes = self.nodes()?;
         let config = self.config(arena, limit, kind, nodes.len());
-        check_tables(&config, space)?;
+        if !self.tables_on_credit {
+            check_tables(&config, space)?;
+        }
         let mut core = Core::new(config).map_err(|error| match error {
             ConfigError::BadArena { .. } => BuildError::BadAddressSpace { bytes: space },
             _ => BuildError::BudgetTooSmall { ram },

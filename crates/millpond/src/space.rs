@@ -54,6 +54,7 @@ const ROOM_ASIDE_MOST: u64 = 64 << 30;
 /// #     on_tick: None,
 /// #     recording: None,
 /// #     mask: Mask::from_environment(),
+/// #     tables_on_credit: false,
 /// # });
 /// # let Ok(space) = space else { return Ok(()) };
 /// let aside = space.lend_aside(2 << 20, space.base()).expect("addresses are left");
@@ -89,6 +90,7 @@ pub struct Aside {
 ///     on_tick: None,
 ///     recording: None,
 ///     mask: Mask::from_environment(),
+///     tables_on_credit: false,
 /// });
 /// // A handler thread needs a permission, of which the error speaks.
 /// if let Err(error) = space {
@@ -122,6 +124,9 @@ pub struct SpaceOptions {
     pub recording: Option<Recording>,
     /// Capabilities of the kernel's to do without.
     pub mask: Mask,
+    /// Whether the process's allocator maps large blocks so that the kernel does not count them before they are used
+    /// (`MAP_NORESERVE`). Then the tables may be longer than the machine's memory; else such a space is refused.
+    pub tables_on_credit: bool,
 }
 
 /// The address space of a process. It lasts until the process ends.
@@ -141,6 +146,7 @@ pub struct SpaceOptions {
 /// #     on_tick: None,
 /// #     recording: None,
 /// #     mask: Mask::from_environment(),
+/// #     tables_on_credit: false,
 /// # });
 /// # let Ok(space) = space else { return Ok(()) };
 /// let start = space.base();
@@ -191,7 +197,8 @@ impl Space {
             .cover_process()
             .on_tick(options.on_tick)
             .recording(options.recording)
-            .mask(options.mask);
+            .mask(options.mask)
+            .tables_on_credit(options.tables_on_credit);
         let (driver, order) = builder.driver()?;
         let pages = PageCount(((driver.mmu.len() as u64 - aside) / PAGE_SIZE as u64) as u32);
         let kind = Kind::Anonymous;

@@ -344,6 +344,7 @@ fn space() -> &'static Space {
         on_tick: None,
         recording: None,
         mask: millpond::Mask::from_environment(),
+        tables_on_credit: false,
     });
     space.unwrap()
 }

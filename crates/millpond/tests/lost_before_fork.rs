@@ -47,6 +47,7 @@ fn space(path: &std::path::Path) -> Option<&'static Space> {
         on_tick: None,
         recording: None,
         mask: millpond::Mask::from_environment(),
+        tables_on_credit: false,
     });
     match made {
         Ok(space) => Some(space),

@@ -22,6 +22,7 @@ fn options() -> SpaceOptions {
         on_tick: Some(|| panic!("the tick lost count")),
         recording: None,
         mask: millpond::Mask::from_environment(),
+        tables_on_credit: false,
     }
 }
 

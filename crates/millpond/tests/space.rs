@@ -27,6 +27,7 @@ fn options(store: StoreKind) -> SpaceOptions {
         on_tick: None,
         recording: None,
         mask: millpond::Mask::from_environment(),
+        tables_on_credit: false,
     }
 }
 

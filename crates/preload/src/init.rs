@@ -181,22 +181,20 @@ fn program_name() -> String {
 }
 
 /// The length of the space: as many addresses as a limit on them allows, leaving half to everything else, because the
-/// space reserves up to a quarter more for itself. Its tables are a sixty-fourth of it. The kernel gives a table on
-/// credit as long as it is no longer than the machine's memory; where it gives none, or counts it as data that is
-/// limited, the space is shorter. Where it promises no more than there is, the tables may take an eighth of what it
-/// still promises: a machine of 1.5 GiB once had no room for those of 256 GiB, and nothing could be run; with a half of
-/// it for tables python3 had no room for its own 38 MiB.
+/// space reserves up to a quarter more for itself. Its tables are a sixty-fourth of it, and the kernel counts none of
+/// that before it is used (`raw::map_anonymous`), however little memory the machine has. Where it counts it, as data
+/// that is limited or as promised, the space is shorter. Where it promises no more than there is, the tables may take
+/// an eighth of what it still promises: a machine of 1.5 GiB once had no room for those of 256 GiB, and nothing could
+/// be run; with a half of it for tables python3 had no room for its own 38 MiB.
 fn space_len() -> usize {
     use rustix::process::{Resource, getrlimit};
     let limit = getrlimit(Resource::As).current;
     let share = limit.map_or(usize::MAX, |limit| {
         usize::try_from(limit / 5 * 2).unwrap_or(usize::MAX)
     });
-    let machine = rustix::system::sysinfo();
-    let ram = (machine.totalram as usize).saturating_mul(machine.mem_unit as usize);
     let on_credit = getrlimit(Resource::Data).current.is_none() && !is_counted_strictly();
     let by_tables = match on_credit {
-        true => (ram.saturating_mul(256) & !(vma::GIGABYTE - 1)).clamp(MIN_SPACE, SPACE),
+        true => SPACE,
         false => promised().map_or(SHORT_SPACE, |left| {
             (left / PROMISED_SHARE * TABLE_SHARE).clamp(MIN_SPACE, SHORT_SPACE)
         }),
@@ -313,6 +311,7 @@ fn options(
             .as_ref()
             .map(|record| record::recording(record.window)),
         mask: settings.mask,
+        tables_on_credit: !is_counted_strictly(),
     }
 }
 

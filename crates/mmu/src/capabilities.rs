@@ -113,7 +113,7 @@ fn probe() -> Vec<Capability> {
             cost_if_missing: "`millpond run` delivers faults directly, and handler delivery does not work",
             grant: (!whole).then(way_out::of_refused_userfaultfd),
         },
-        user_mode(whole),
+        user_mode(),
         protections(),
     ];
     list.extend(features());
@@ -121,18 +121,19 @@ fn probe() -> Vec<Capability> {
     list
 }
 
-fn user_mode(whole: bool) -> Capability {
-    let refused = if whole {
-        None
-    } else {
-        descriptor::open_by(Source::UserModeOnly).err()
-    };
+/// Whether faults in user mode can be served by userfaultfd. Kernels before 5.11 serve all faults or none.
+#[must_use]
+pub fn serves_user_mode(mask: Mask) -> bool {
+    !mask.uffd && descriptor::open_for_user_mode().is_ok()
+}
+
+fn user_mode() -> Capability {
+    let refused = descriptor::open_for_user_mode().err();
     Capability {
         name: "userfaultfd for faults in user mode",
         present: refused.is_none(),
         detail: match refused {
-            None if whole => "included".into(),
-            None => "by system call with UFFD_USER_MODE_ONLY".into(),
+            None => "with UFFD_USER_MODE_ONLY".into(),
             Some(errno) => format!("system call: {errno}"),
         },
         cost_if_missing: "in-thread delivery watches memory by protections, if closed memory can be written: memory \

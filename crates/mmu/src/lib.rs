@@ -41,7 +41,7 @@ mod way_out;
 mod zeroed;
 
 pub use affinity::Affinity;
-pub use capabilities::{Capabilities, Capability, capabilities};
+pub use capabilities::{Capabilities, Capability, capabilities, serves_user_mode};
 pub use delivery::{
     Delivery, FaultSink, Faulters, Resolution, forget_deliveries_in_child, serve_sigbus,
     serve_sigsegv, sigbus_is_served, sigsegv_is_served,

@@ -12,7 +12,7 @@ use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicU8, Ordering::*};
 use millpond::space::SpaceOptions;
 use millpond::{BuildError, OnStoreFull, Order, OrderPolicy, StoreKind};
-use millpond_mmu::{Delivery, MmuError, is_counted_strictly};
+use millpond_mmu::{Delivery, MmuError, is_counted_strictly, serves_user_mode};
 use std::path::{Path, PathBuf};
 
 /// Length of the address space to manage. Addresses cost nothing until used. With the addresses that lie behind them
@@ -215,29 +215,34 @@ fn promised() -> Option<usize> {
     Some((figure("CommitLimit:")?.saturating_sub(figure("Committed_AS:")?)) << 10)
 }
 
-/// Makes the space with the delivery that is asked for, or that this process has the right to. A program with an
-/// allocator of its own is served directly if it can be: in the child of a fork the C library calls that allocator for
-/// the thread that is to serve by a handler, and it touches memory that nobody serves yet.
+/// Makes the space with the delivery that is asked for. By itself that is direct delivery, which is the faster one, and
+/// needs no right; and a handler for the programs of [`is_for_a_handler`]. Where one is refused, the other serves.
 fn create_delivering(settings: &Settings, ram: u64) -> Result<&'static space::Space, BuildError> {
     use settings::Delivery::{Auto, Direct, Handler};
     let by_handler = || create(settings, ram, Delivery::Handler);
     let refusal = match settings.delivery {
         Handler => return by_handler(),
-        Direct => None,
-        Auto if malloc::is_anothers() => match guard::start(ram) {
-            Ok(()) => return create_directly(settings, ram),
-            Err(_) => return by_handler(),
-        },
-        Auto => match by_handler() {
+        Auto if is_for_a_handler(settings) => match by_handler() {
             Err(error @ BuildError::Memory(MmuError::NoUserfaultfd { .. })) => Some(error),
             made => return made,
         },
+        Auto | Direct => None,
     };
-    if let Err(why) = guard::start(ram) {
+    match guard::start(ram, space_len()) {
+        Ok(()) => create_directly(settings, ram),
+        Err(_) if settings.delivery == Auto && refusal.is_none() => by_handler(),
         // Where a handler is refused as well, the way to get one is the better advice.
-        return Err(refusal.unwrap_or(BuildError::Memory(MmuError::Direct { why })));
+        Err(why) => Err(refusal.unwrap_or(BuildError::Memory(MmuError::Direct { why }))),
     }
-    create_directly(settings, ram)
+}
+
+/// Whether a handler is the better choice: the program is linked with a library for rings, which direct delivery
+/// refuses, or the kernel (before 5.11, or masked) would have to watch memory by protections. Never for a program with
+/// an allocator of its own: in the child of a fork the C library calls that allocator for the thread that is to serve,
+/// and it touches memory that nobody serves yet.
+fn is_for_a_handler(settings: &Settings) -> bool {
+    !malloc::is_anothers()
+        && (guard::calls::rings::are_linked() || !serves_user_mode(settings.mask))
 }
 
 /// Makes the space with direct delivery, for which the guard has started.

@@ -39,7 +39,7 @@ pub enum OnStoreFull {
 /// How faults come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Delivery {
-    /// By a handler where this process has the right to that, else directly.
+    /// Directly, but for programs that direct delivery refuses something.
     Auto,
     /// To the thread that faults ([`crate::guard`]).
     Direct,

@@ -108,7 +108,7 @@ fn a_new_thread_reads_the_event_that_a_fork_waits_for() {
 /// By a handler such a program's children still end, so it is served directly unless the user asks for a handler.
 #[test]
 fn a_program_with_an_allocator_linked_in_forks() {
-    is_right("own_allocator", &[]);
+    common::is_right_under(common::unasked, "own_allocator", &[]);
 }
 
 /// Covers heaptrack, whose library is loaded before ours.

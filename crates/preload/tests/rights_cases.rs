@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{compile, finish, is_possible, is_right, library, preloaded, seconds};
+use common::{compile, finish, is_possible, is_right, library, preloaded, printed, seconds};
 use millpond_board::Board;
 
 /// Errors, as the program takes them.
@@ -149,4 +149,39 @@ fn a_kernel_without_a_call_is_served_or_refused() {
             );
         }
     }
+}
+
+/// Direct delivery is the faster one, and what is tested most: so it serves whoever asks for nothing, root as well. It
+/// refuses rings, so a program that is linked with a library for them gets a handler, where the kernel allows one.
+#[test]
+fn whoever_asks_for_nothing_is_served_directly_but_for_programs_with_rings() {
+    if !common::is_direct_possible() {
+        return;
+    }
+    if !common::is_handler_possible() {
+        println!("skipped: no right to a handler");
+        return;
+    }
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (name, library) = ("linked_with_rings", ["-shared", "-fPIC", "-DLIBRARY"]);
+    let library = compile(name, there.path(), &library);
+    let plain = compile(name, here.path(), &[]);
+    let without = |program| printed(common::bare(program));
+    let (off, on) = ("Seccomp:\t0\n", "Seccomp:\t2\n");
+    if without(&plain) != off {
+        println!("skipped: this process is filtered itself");
+        return;
+    }
+    assert_eq!(printed(common::unasked(&plain)), on);
+    let masked = |program| {
+        let mut command = common::unasked(program);
+        command.env("MILLPOND_MASK", "uffd");
+        printed(command)
+    };
+    assert_eq!(masked(&plain), on);
+    let linked = compile(name, here.path(), &["-DLINKED", library.to_str().unwrap()]);
+    assert_eq!(printed(common::unasked(&linked)), off);
+    assert_eq!(printed(common::direct(&linked)), on);
+    // There is no handler without userfaultfd.
+    assert_eq!(masked(&linked), on);
 }

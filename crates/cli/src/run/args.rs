@@ -34,7 +34,8 @@ pub struct RunArgs {
     /// `handler` hands each fault to a thread of Millpond's. All of the program works as ever then, and the kernel asks
     /// for a privilege. `direct` has the faulting thread serve itself, for which no privilege is needed: system calls
     /// are looked at by a seccomp filter, so that set-user-ID programs which the program starts get no rights
-    /// (no_new_privs). `auto` is `handler` where the kernel allows that, and `direct` elsewhere.
+    /// (no_new_privs), and io_uring is refused. `auto` is `direct`, and `handler` for programs that are linked with
+    /// liburing or libaio, where the kernel allows that.
     #[arg(long, value_name = "WHO", default_value = "auto")]
     pub(crate) delivery: DeliveryChoice,
     /// The report at the end of the program
@@ -202,7 +203,7 @@ impl StoreChoice {
 /// Which thread serves a fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum DeliveryChoice {
-    /// A thread of Millpond's where the kernel allows that, else the faulting thread
+    /// The faulting thread, but for programs that are linked with what it refuses
     Auto,
     /// The faulting thread
     Direct,

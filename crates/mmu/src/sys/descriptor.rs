@@ -69,6 +69,12 @@ pub(crate) fn open(whole: bool) -> Result<(OwnedFd, Source), Errno> {
     Err(first)
 }
 
+/// Opens a descriptor for faults in user mode alone: by system call, or by the device where a filter refuses the call.
+pub(crate) fn open_for_user_mode() -> Result<OwnedFd, Errno> {
+    open_by(Source::UserModeOnly)
+        .or_else(|errno| open_device().map_or(Err(errno), |device| by_device(device.as_fd(), true)))
+}
+
 /// `USERFAULTFD_IOC_NEW`: flags go in by value, a descriptor comes out.
 struct New(usize);
 

@@ -41,8 +41,10 @@ pub mod runtime;
 pub mod signals;
 mod trap;
 
+use crate::raw;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use rustix::io::Errno;
 
 /// The first address of the space, and of what the filter looks for.
 pub const START: usize = 32 << 40;
@@ -73,11 +75,24 @@ pub fn find() {
     real::find(signals::OF_CONTEXTS);
 }
 
-/// Prepares the process for direct delivery: handlers, gate, filter. The space is made afterwards.
+/// Whether nothing is mapped where the space is to lie.
+fn is_free(len: usize) -> bool {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let flags = flags | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: the kernel replaces nothing, and what it maps here is taken away at once.
+    unsafe {
+        match raw::mmap(START, len, libc::PROT_NONE, flags, -1, 0) {
+            Ok(at) => raw::munmap(at, len).is_ok(),
+            Err(errno) => errno != Errno::EXIST,
+        }
+    }
+}
+
+/// Prepares the process for direct delivery: handlers, gate, filter. The space, of `len` bytes, is made afterwards.
 ///
 /// # Errors
 /// A line that says what the kernel refuses. Nothing has changed then that handler delivery would mind.
-pub fn start(budget: u64) -> Result<(), String> {
+pub fn start(budget: u64, len: usize) -> Result<(), String> {
     if cfg!(not(target_arch = "x86_64")) {
         return Err("the gate's code is for x86-64; use --delivery handler".into());
     }
@@ -86,6 +101,9 @@ pub fn start(budget: u64) -> Result<(), String> {
             "LeakSanitizer takes over the C library's signals; run a build without -fsanitize=leak"
                 .into(),
         );
+    }
+    if !is_free(len) {
+        return Err(format!("the addresses from {START:#x} on are taken"));
     }
     gate::open()?;
     signals::start()?;

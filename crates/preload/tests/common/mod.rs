@@ -2,9 +2,10 @@
 //! without it, and ended when it does not end by itself.
 //!
 //! These tests need a C compiler and userfaultfd. Without either they say so and pass. The sources are in `tests/c`.
-//! Faults are delivered as `millpond run` does it by itself, or as `MILLPOND_DELIVERY` says.
+//! Faults are delivered by a handler where this user may have one, or as `MILLPOND_DELIVERY` says.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -107,10 +108,36 @@ pub fn bare(program: &Path) -> Command {
 
 /// A command that runs under the library, with the budget of [`RAM`].
 pub fn preloaded(program: &Path) -> Command {
+    static DELIVERY: OnceLock<OsString> = OnceLock::new();
+    let delivery = DELIVERY.get_or_init(|| {
+        std::env::var_os("MILLPOND_DELIVERY").unwrap_or_else(|| {
+            let delivery = if is_handler_possible() {
+                "handler"
+            } else {
+                "auto"
+            };
+            delivery.into()
+        })
+    });
+    let mut command = unasked(program);
+    command.env("MILLPOND_DELIVERY", delivery);
+    command
+}
+
+/// Whether this user may have faults served by a handler.
+pub fn is_handler_possible() -> bool {
+    let mut probe = unasked(Path::new("/bin/true"));
+    probe.env("MILLPOND_DELIVERY", "handler");
+    finish(probe).status.success()
+}
+
+/// The same, with the delivery that the library chooses by itself.
+pub fn unasked(program: &Path) -> Command {
     let mut command = Command::new(program);
     command
         .env("LD_PRELOAD", library())
-        .env("MILLPOND_RAM", RAM);
+        .env("MILLPOND_RAM", RAM)
+        .env_remove("MILLPOND_DELIVERY");
     command
 }
 
@@ -213,13 +240,18 @@ impl Pace {
 
 /// Checks that the program ends well under the library, in time, and complains of nothing.
 pub fn is_right(name: &str, arguments: &[&str]) {
+    is_right_under(preloaded, name, arguments);
+}
+
+/// The same with a command that `make` makes.
+pub fn is_right_under(make: fn(&Path) -> Command, name: &str, arguments: &[&str]) {
     if !is_possible() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
     let program = compile(name, directory.path(), &[]);
     let pace = Pace::of(&program, arguments);
-    let mut command = preloaded(&program);
+    let mut command = make(&program);
     command.args(arguments);
     pace.printed(command);
 }

@@ -27,7 +27,7 @@ mod devices;
 mod io;
 mod net;
 mod poll;
-mod rings;
+pub mod rings;
 mod vectors;
 
 pub use rings::refuse;

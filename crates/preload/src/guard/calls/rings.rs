@@ -30,13 +30,21 @@ pub fn refuse(number: c_long, mark: usize) -> bool {
     is_refused
 }
 
+/// Whether a library for such rings is linked to the program. That is a hint, and no proof: many programs can do
+/// without. Those that make rings by `syscall` are not known.
+pub fn are_linked() -> bool {
+    [c"io_uring_queue_init", c"io_setup"]
+        .into_iter()
+        .any(|name| find_next(name).is_some())
+}
+
 #[cold]
 fn say() {
     static IS_SAID: AtomicBool = AtomicBool::new(false);
     if !IS_SAID.swap(true, Relaxed) {
         millpond_mmu::report::line(format_args!(
             "io_uring and asynchronous I/O of the kernel are refused (ENOSYS) where faults are served in the thread \
-             that faults"
+             that faults; --delivery handler allows them"
         ));
     }
 }

@@ -102,10 +102,11 @@ pub fn start(budget: u64, len: usize) -> Result<(), String> {
                 .into(),
         );
     }
+    gate::open()?;
+    // An inherited filter lets only the gate ask this.
     if !is_free(len) {
         return Err(format!("the addresses from {START:#x} on are taken"));
     }
-    gate::open()?;
     signals::start()?;
     runtime::find();
     install::filter()?;

@@ -16,6 +16,7 @@ use crate::phases::usage;
 use crate::rounds::{self, Median, highest};
 use crate::worker::Workers;
 use crate::{data, under_run};
+use millpond_cli::run::DeliveryChoice;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::hint::black_box;
@@ -191,7 +192,13 @@ pub fn measure(workers: &Workers, run: Run, sizes: &Sizes) -> Result<Outcome, Be
         Allocator::LazyPurge => "on",
         Allocator::EagerPurge => "off",
     };
-    let command = under_run::command(sizes.budget_bytes, &["--lazy-purge", purge], &program)?;
+    // The kernel counts no faults that the faulting thread serves itself.
+    let delivery = match under_run::can_run_by(DeliveryChoice::Handler) {
+        Ok(()) => "handler",
+        Err(_) => "auto",
+    };
+    let options = ["--lazy-purge", purge, "--delivery", delivery];
+    let command = under_run::command(sizes.budget_bytes, &options, &program)?;
     workers.measure_command(command, |_, _| Ok(()))
 }
 

@@ -63,7 +63,7 @@ class Compare(unittest.TestCase):
         def one(share, mean, over):
             return {
                 "share": share,
-                "over_zram": mean,
+                "over_equal": mean,
                 "largest": mean,
                 "largest_of": "sort",
                 "over_budget": over,

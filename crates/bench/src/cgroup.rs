@@ -96,6 +96,26 @@ pub fn peak(path: &Path) -> Option<u64> {
     text.trim().parse().ok()
 }
 
+/// The memory that the group at `path` has now.
+#[must_use]
+pub fn usage(path: &Path) -> Option<u64> {
+    let mut files = ["memory.usage_in_bytes", "memory.current"].into_iter();
+    let text = files.find_map(|name| fs::read_to_string(path.join(name)).ok())?;
+    text.trim().parse().ok()
+}
+
+/// How many processes of the group at `path` the kernel has killed for want of memory.
+#[must_use]
+pub fn oom_kills(path: &Path) -> u64 {
+    let mut files = ["memory.oom_control", "memory.events"].into_iter();
+    let text = files.find_map(|name| fs::read_to_string(path.join(name)).ok());
+    let killed = text.as_deref().unwrap_or_default().lines();
+    killed
+        .filter_map(|line| line.strip_prefix("oom_kill "))
+        .find_map(|count| count.trim().parse().ok())
+        .unwrap_or(0)
+}
+
 /// The file that lists the processes of the group at `path`, and through which more processes enter it.
 #[must_use]
 pub fn procs(path: &Path) -> PathBuf {

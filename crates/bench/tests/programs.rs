@@ -28,7 +28,7 @@ fn programs(options: &[&str]) -> Value {
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(report["schema"], "millpond-bench-programs/2");
+    assert_eq!(report["schema"], "millpond-bench-programs/3");
     report
 }
 
@@ -67,7 +67,7 @@ fn a_program_runs_in_a_half_of_its_memory_and_nothing_is_left() {
     let sum = &report["sums"][0];
     assert_eq!((&sum["share"], &sum["programs"]), (&json!(2), &json!(1)));
     assert_eq!(sum["millpond_failed"], json!([]));
-    let judged = if sum["over_zram"].is_null() { 2 } else { 4 };
+    let judged = if sum["over_equal"].is_null() { 2 } else { 4 };
     assert_eq!(compared(&report).len(), judged);
 }
 

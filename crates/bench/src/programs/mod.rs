@@ -4,12 +4,12 @@
 //! | --- | --- |
 //! | `unlimited` | nothing |
 //! | `millpond` | `millpond run` |
-//! | `kernel_zram_inside` | a memory cgroup that swaps to zram, whose memory is taken off the limit |
+//! | `kernel_equal` | a memory cgroup that swaps to zram, which has as much memory together with that |
 //! | `kernel_file` | a memory cgroup that swaps to a file |
 //!
 //! The sides are those of `bench run`, which says more about each. A program runs twice without a limit before it is
 //! measured: that tells its output, its time, and the peak that is halved and quartered. Then its sides take turns.
-//! What is summed up at the end, for a half and for a quarter, is Millpond's time over that of zram inside, of the
+//! What is summed up at the end, for a half and for a quarter, is Millpond's time over that of `kernel_equal`, of the
 //! programs that both finish; how many the kernel ended for want of memory; and whether Millpond stayed within the
 //! budget, as the kernel counts resident memory (`ru_maxrss`).
 //!
@@ -35,7 +35,7 @@ use tempfile::TempDir;
 const SIDES: [Side; 4] = [
     Side::Unlimited,
     Side::Millpond,
-    Side::KernelZramInside,
+    Side::KernelEqual,
     Side::KernelFile,
 ];
 /// The least time after which a run is ended, in seconds.
@@ -156,13 +156,19 @@ impl Bench<'_> {
         share: u64,
     ) -> Result<(), BenchError> {
         let peak = should.peak_rss_bytes;
-        let limits = Limits::of(peak, (peak / share).max(entry.least_mib << 20));
+        let mut limits = Limits::of(peak, (peak / share).max(entry.least_mib << 20));
         let asked = match self.args.sides.is_empty() {
             true => &SIDES[..],
             false => &self.args.sides[..],
         };
         let (sides, skipped) = self.runner.sides(asked, limits)?;
         self.parts.skipped_sides(&mut self.skipped, skipped);
+        let equal = self
+            .runner
+            .find_equal(&sides, limits, should, |runner, limits| {
+                place.measure(runner, Side::KernelEqual, limits)
+            })?;
+        limits.equal = equal.map(|equal| equal.limit_bytes);
         let mut rounds = Rounds::new(&sides, self.args.rounds);
         rounds.run(|side| {
             let ran = place.measure(&mut self.runner, side, limits)?;
@@ -174,6 +180,7 @@ impl Bench<'_> {
             is_repeatable: should.is_repeatable,
             program: vec![entry.run.to_owned()],
             store: self.args.how.store_name(),
+            equal,
         };
         self.parts.programs.push(Shared {
             name: entry.name,

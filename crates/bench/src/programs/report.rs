@@ -1,6 +1,6 @@
 //! The result of `millpond bench programs`, for programs (JSON) and for people.
 //!
-//! The JSON object has `schema` = `millpond-bench-programs/2`; later versions only add fields:
+//! The JSON object has `schema` = `millpond-bench-programs/3`; later versions only add fields:
 //!
 //! | field | meaning |
 //! | --- | --- |
@@ -37,10 +37,10 @@ impl Shared {
         found.map(|found| &found.measured.median)
     }
 
-    /// Millpond's time over that of zram inside, if all rounds of both were finished.
-    fn over_zram(&self) -> Option<f64> {
+    /// Millpond's time over the kernel's at equal memory, if all rounds of both were finished.
+    fn over_equal(&self) -> Option<f64> {
         let time = |side| self.median(side).filter(|one| one.failed == 0)?.seconds;
-        Some(time(Side::Millpond)? / time(Side::KernelZramInside)?)
+        Some(time(Side::Millpond)? / time(Side::KernelEqual)?)
     }
 }
 
@@ -51,16 +51,16 @@ pub struct Sum {
     pub share: u64,
     /// Programs that were measured.
     pub programs: usize,
-    /// Programs of which Millpond and zram inside finished all rounds.
+    /// Programs of which Millpond and the kernel at equal memory finished all rounds.
     pub compared: usize,
-    /// Geometric mean, over these, of Millpond's time over that of zram inside.
-    pub over_zram: Option<f64>,
+    /// Geometric mean, over these, of Millpond's time over the kernel's at equal memory.
+    pub over_equal: Option<f64>,
     /// The largest of these ratios.
     pub largest: Option<f64>,
     /// The program that it is of.
     pub largest_of: Option<&'static str>,
-    /// Programs that Millpond finished each time, and the kernel with zram inside did not.
-    pub zram_failed: Vec<&'static str>,
+    /// Programs that Millpond finished each time, and the kernel at equal memory did not.
+    pub equal_failed: Vec<&'static str>,
     /// The same for the swap file.
     pub file_failed: Vec<&'static str>,
     /// Programs that Millpond did not finish each time.
@@ -73,7 +73,7 @@ impl Sum {
     fn of(share: u64, programs: &[&Shared]) -> Self {
         let ratios = programs
             .iter()
-            .filter_map(|one| Some((one.over_zram()?, one.name)));
+            .filter_map(|one| Some((one.over_equal()?, one.name)));
         let ratios: Vec<(f64, &'static str)> = ratios.collect();
         let largest = ratios
             .iter()
@@ -91,10 +91,10 @@ impl Sum {
             share,
             programs: programs.len(),
             compared: ratios.len(),
-            over_zram: largest.map(|_| (logarithms / ratios.len() as f64).exp()),
+            over_equal: largest.map(|_| (logarithms / ratios.len() as f64).exp()),
             largest: largest.map(|(ratio, _)| ratio),
             largest_of: largest.map(|(_, name)| name),
-            zram_failed: only_theirs(Side::KernelZramInside),
+            equal_failed: only_theirs(Side::KernelEqual),
             file_failed: only_theirs(Side::KernelFile),
             millpond_failed: names(&|one| failed(one, ours)),
             over_budget: names(&|one| {
@@ -117,18 +117,18 @@ impl Table for Sum {
             names => names.join(", "),
         };
         if let (Some(mean), Some(largest), Some(name)) =
-            (self.over_zram, self.largest, self.largest_of)
+            (self.over_equal, self.largest, self.largest_of)
         {
             writeln!(
                 f,
-                "Millpond's time over that of zram inside: geometric mean {mean:.2} of {} programs, largest {largest:.2} ({name})",
+                "Millpond's time over the kernel's at equal memory: geometric mean {mean:.2} of {} programs, largest {largest:.2} ({name})",
                 self.compared
             )?;
         }
         writeln!(
             f,
-            "finished by Millpond alone, not with zram inside: {}",
-            list(&self.zram_failed)
+            "finished by Millpond alone, not by the kernel at equal memory: {}",
+            list(&self.equal_failed)
         )?;
         writeln!(
             f,
@@ -183,7 +183,7 @@ impl ProgramsParts {
 }
 
 impl Parts for ProgramsParts {
-    const SCHEMA: &'static str = "millpond-bench-programs/2";
+    const SCHEMA: &'static str = "millpond-bench-programs/3";
 
     fn all(&self) -> Vec<Option<Shown<'_>>> {
         let programs = self.programs.iter().map(|one| {

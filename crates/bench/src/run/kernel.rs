@@ -5,6 +5,7 @@
 use crate::error::BenchError;
 use crate::guard::Guard;
 use crate::part::Contender;
+use crate::run::runner::Limits;
 use crate::run::side::Side;
 use std::path::{Path, PathBuf};
 
@@ -16,8 +17,8 @@ const UNLIMITED: u64 = 1 << 60;
 pub struct Setting {
     /// The program's group.
     pub group: Option<PathBuf>,
-    /// The device whose memory counts against the limit.
-    pub zram_inside: Option<u32>,
+    /// The device whose memory counts with the group's.
+    pub zram: Option<u32>,
 }
 
 /// Makes the setting that `side` needs. Every side has a group, so that processes that a program leaves running can be
@@ -28,11 +29,14 @@ pub struct Setting {
 pub fn set_up(
     guard: &mut Guard,
     side: Side,
-    ram: u64,
-    swap_bytes: u64,
+    limits: Limits,
     swap_directory: &Path,
 ) -> Result<Setting, BenchError> {
-    let limit = if side.is_kernel() { ram } else { UNLIMITED };
+    let limit = match side {
+        Side::KernelEqual => limits.equal.unwrap_or(limits.ram),
+        _ if side.is_kernel() => limits.ram,
+        _ => UNLIMITED,
+    };
     let group = match guard.make_group(limit) {
         Ok((_, group)) => group,
         // The other sides do without the group.
@@ -42,13 +46,13 @@ pub fn set_up(
     let zram = match side {
         Side::Unlimited | Side::Millpond => None,
         Side::KernelFile => {
-            guard.make_swap_file(swap_directory, swap_bytes)?;
+            guard.make_swap_file(swap_directory, limits.swap_bytes)?;
             None
         }
-        Side::KernelZram | Side::KernelZramInside => Some(guard.make_zram(swap_bytes)?),
+        Side::KernelZram | Side::KernelEqual => Some(guard.make_zram(limits.swap_bytes)?),
     };
     Ok(Setting {
         group: Some(group),
-        zram_inside: zram.filter(|_| side == Side::KernelZramInside),
+        zram,
     })
 }

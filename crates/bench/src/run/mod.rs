@@ -6,18 +6,17 @@
 //! | `millpond` | `millpond run`, a budget for each process, the store's memory inside | `--store` |
 //! | `kernel_file` | a memory cgroup for all processes together | a swap file in `--swap-directory` |
 //! | `kernel_zram` | the same | zram with lz4, whose memory is in no group: it comes on top |
-//! | `kernel_zram_inside` | the same, and what zram takes is taken off its limit every 10 ms | the same |
+//! | `kernel_equal` | the same, by a limit at which the group and zram have the budget together ([`equal`]) | the same |
 //!
-//! `kernel_zram` is what an operator has who sets up zram for the machine. `kernel_zram_inside` answers the question
-//! that `millpond` answers: how fast is the program when memory *and* compressed memory have this much together? An
-//! eighth of the limit always stays with the program.
+//! `kernel_zram` is what an operator has who sets up zram for the machine. `kernel_equal` answers the question that
+//! `millpond` answers: how fast is the program when memory *and* compressed memory have this much together?
 //!
 //! The program runs twice without a limit before anything is measured. Every other run is compared with what it prints
 //! then, and how it ends. A program that does not print the same twice cannot be compared, and the result says so. A
-//! quarter of its peak is the limit, unless `--ram` gives another. The parts of files that the
-//! program has read are in the page cache by then, and charged to no group. So the program's code in that cache costs
-//! the kernel's sides nothing, and Millpond's side what it costs any process.
+//! quarter of its peak is the limit, unless `--ram` gives another. Where root measures, the page cache is dropped
+//! before each run of each side, so that the program's code is read anew and counts on all sides alike.
 
+mod equal;
 mod kernel;
 mod program;
 mod report;
@@ -81,6 +80,7 @@ pub fn run(args: &RunArgs) -> Result<u8, BenchError> {
     let mut limits = Limits {
         ram,
         swap_bytes: SWAP_LEAST,
+        equal: None,
     };
     let should = Expected::of([
         runner.measure(Side::Unlimited, limits, program)?,
@@ -90,6 +90,10 @@ pub fn run(args: &RunArgs) -> Result<u8, BenchError> {
     limits = Limits::of(peak, args.ram.unwrap_or(peak / QUARTER));
     runner.expect(peak);
     let (sides, skipped) = runner.sides(&args.only, limits)?;
+    let equal = runner.find_equal(&sides, limits, &should, |runner, limits| {
+        runner.measure(Side::KernelEqual, limits, program)
+    })?;
+    limits.equal = equal.map(|equal| equal.limit_bytes);
     let load = load_average();
     let mut rounds = Rounds::new(&sides, args.rounds);
     rounds.run(|side| Ok(should.judge(side, &runner.measure(side, limits, program)?)))?;
@@ -101,6 +105,7 @@ pub fn run(args: &RunArgs) -> Result<u8, BenchError> {
         is_repeatable: should.is_repeatable,
         program: words.map(String::from).collect(),
         store: args.how.store_name(),
+        equal,
     };
     let parts = RunParts {
         program: Some(Part::new(sizes, rounds.done)),

@@ -22,11 +22,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The time between two looks at how much zram holds.
+/// The time between two looks at what the group and zram have together.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// The divisor of the limit that stays for the program, however much zram holds: with nothing left the program would be
-/// killed.
-const LEAST_SHARE: u64 = 8;
 
 /// What is measured once.
 #[derive(Clone, Debug, clap::Args)]
@@ -46,7 +43,7 @@ pub struct Job {
     /// The memory cgroup that the program enters
     #[arg(long)]
     pub group: Option<PathBuf>,
-    /// The zram device whose memory lowers the limit
+    /// The zram device whose memory counts with the group's
     #[arg(long)]
     pub zram: Option<u32>,
     /// How many seconds the program may take
@@ -73,6 +70,12 @@ pub struct Ran {
     /// Whether the program was ended because it took too long.
     #[serde(default)]
     pub is_over_time: bool,
+    /// The most memory that the group and zram had together, if both were watched.
+    #[serde(default)]
+    pub together_bytes: Option<u64>,
+    /// How many processes the kernel killed for want of memory.
+    #[serde(default)]
+    pub oom_kills: u64,
 }
 
 /// Runs the program.
@@ -103,10 +106,10 @@ pub fn work(job: &Job) -> Result<Ran, Failure> {
         .spawn()
         .map_err(|error| format!("cannot start {}: {error}", job.program[0].display()))?;
     let (ended, end) = mpsc::channel::<()>();
-    let follow = job.zram.zip(job.group.clone()).map(|(id, group)| {
-        let ram = job.ram;
-        thread::spawn(move || keep_inside(id, &group, ram, &end))
-    });
+    let follow = job
+        .zram
+        .zip(job.group.clone())
+        .map(|(id, group)| thread::spawn(move || most_together(id, &group, &end)));
     let (over, bound) = mpsc::channel::<()>();
     let bounded = job.patience.map(|seconds| {
         let (pid, group) = (Pid::from_child(&child), job.group.clone());
@@ -120,9 +123,10 @@ pub fn work(job: &Job) -> Result<Ran, Failure> {
         Some(thread) => thread.join().map_err(|_| "cannot watch the time")?,
         None => false,
     };
-    if let Some(follow) = follow {
-        follow.join().map_err(|_| "cannot follow zram's memory")?;
-    }
+    let together_bytes = match follow {
+        Some(follow) => Some(follow.join().map_err(|_| "cannot follow zram's memory")?),
+        None => None,
+    };
     Ok(Ran {
         seconds,
         cpu_seconds: run::cpu_time(&usage).as_secs_f64(),
@@ -132,6 +136,8 @@ pub fn work(job: &Job) -> Result<Ran, Failure> {
             .code()
             .unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
         is_over_time,
+        together_bytes,
+        oom_kills: job.group.as_deref().map_or(0, cgroup::oom_kills),
     })
 }
 
@@ -169,19 +175,15 @@ fn open_procs(group: &Path) -> io::Result<File> {
     File::options().write(true).open(cgroup::procs(group))
 }
 
-/// Takes the memory that the device holds off the group's limit, until the program has ended.
-fn keep_inside(id: u32, group: &Path, ram: u64, end: &mpsc::Receiver<()>) {
-    let mut before = ram;
+/// The most memory that the group and the device have together until the program has ended.
+fn most_together(id: u32, group: &Path, end: &mpsc::Receiver<()>) -> u64 {
+    let mut most = 0;
     while end.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
-        let Some(used) = zram::memory_used(id) else {
-            continue;
-        };
-        let limit = ram.saturating_sub(used).max(ram / LEAST_SHARE);
-        // A limit that cannot be reached at once is tried again: the kernel has reclaimed some by then.
-        if limit != before && cgroup::set_limit(group, limit).is_ok() {
-            before = limit;
+        if let (Some(used), Some(stored)) = (cgroup::usage(group), zram::memory_used(id)) {
+            most = most.max(used + stored);
         }
     }
+    most
 }
 
 fn hash(output: Option<impl Read>) -> io::Result<(u64, u64)> {

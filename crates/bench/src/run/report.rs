@@ -1,6 +1,6 @@
 //! The result of `millpond bench run`, for programs (JSON) and for people.
 //!
-//! The JSON object has `schema` = `millpond-bench-run/2`; later versions only add fields:
+//! The JSON object has `schema` = `millpond-bench-run/3`; later versions only add fields:
 //!
 //! | field | meaning |
 //! | --- | --- |
@@ -8,7 +8,7 @@
 //! | `load` | the machine's load average of the last minute, before and after |
 //! | `rounds` | rounds of each side |
 //! | `order` | the order of Millpond's folios, as `--order` takes it |
-//! | `program` | `sizes` (`ram_bytes`, `peak_rss_bytes` without a limit, `is_repeatable`, `program`, `store`), `sides` (each `side`, `median`, `rounds`), `ratios` |
+//! | `program` | `sizes` (`ram_bytes`, `peak_rss_bytes` without a limit, `is_repeatable`, `program`, `store`, `equal`: the limit of `kernel_equal`, and what it led to when it was found), `sides` (each `side`, `median`, `rounds`), `ratios` |
 //! | `skipped` | `what` was left out and `why` |
 //!
 //! A round that failed has no `seconds` and no `cpu_seconds`, and medians are of the rounds that did not fail. A round
@@ -19,6 +19,7 @@
 
 use crate::part::{self, Figure, Part, Shown, show};
 use crate::rounds::{Median, highest, known};
+use crate::run::equal::Equal;
 use crate::run::program::Ran;
 use crate::run::side::Side;
 use crate::summary::Parts;
@@ -38,6 +39,8 @@ pub struct Sizes {
     pub program: Vec<String>,
     /// Millpond's store.
     pub store: String,
+    /// The limit of the side with equal memory.
+    pub equal: Option<Equal>,
 }
 
 /// One run beside the first, which had no limit.
@@ -49,6 +52,10 @@ pub struct Outcome {
     pub cpu_seconds: Option<f64>,
     /// Largest resident set among these processes.
     pub peak_rss_bytes: u64,
+    /// The most memory that the group and zram had together, where both were watched.
+    pub together_bytes: Option<u64>,
+    /// The number of processes that the kernel killed for want of memory.
+    pub oom_kills: u64,
     /// The number of runs that ended in another way, or were ended because they took too long.
     pub failed: u64,
     /// The number of runs that were ended because they took too long.
@@ -92,6 +99,8 @@ impl Expected {
             seconds: (!failed).then_some(ran.seconds),
             cpu_seconds: (!failed).then_some(ran.cpu_seconds),
             peak_rss_bytes: ran.peak_rss_bytes,
+            together_bytes: ran.together_bytes,
+            oom_kills: ran.oom_kills,
             failed: failed.into(),
             over_time: ran.is_over_time.into(),
             wrong: u64::from(!failed && self.is_repeatable && ran.output != self.output),
@@ -106,6 +115,8 @@ impl Median for Outcome {
             seconds: known(rounds, |r| r.seconds),
             cpu_seconds: known(rounds, |r| r.cpu_seconds),
             peak_rss_bytes: highest(rounds, |r| r.peak_rss_bytes),
+            together_bytes: rounds.iter().filter_map(|r| r.together_bytes).max(),
+            oom_kills: rounds.iter().map(|r| r.oom_kills).sum(),
             failed: rounds.iter().map(|r| r.failed).sum(),
             over_time: rounds.iter().map(|r| r.over_time).sum(),
             wrong: rounds.iter().map(|r| r.wrong).sum(),
@@ -119,6 +130,11 @@ impl part::Outcome for Outcome {
         Figure::time("seconds", |r| r.seconds.unwrap_or(f64::NAN)),
         Figure::other("processor", |r| r.cpu_seconds.unwrap_or(f64::NAN)),
         Figure::other("peak MiB", |r| (r.peak_rss_bytes >> 20) as f64),
+        Figure::other("with zram", |r| {
+            r.together_bytes
+                .map_or(f64::NAN, |bytes| (bytes >> 20) as f64)
+        }),
+        Figure::other("killed", |r| r.oom_kills as f64),
         Figure::other("failed", |r| r.failed as f64),
         Figure::other("wrong", |r| r.wrong as f64),
     ];
@@ -136,7 +152,7 @@ pub struct RunParts {
 }
 
 impl Parts for RunParts {
-    const SCHEMA: &'static str = "millpond-bench-run/2";
+    const SCHEMA: &'static str = "millpond-bench-run/3";
 
     fn all(&self) -> Vec<Option<Shown<'_>>> {
         vec![show(&self.program, |sizes| {
@@ -173,6 +189,8 @@ mod tests {
             output: (1, output),
             status,
             is_over_time: false,
+            together_bytes: None,
+            oom_kills: 0,
         }
     }
 
@@ -192,6 +210,7 @@ mod tests {
             is_repeatable: should.is_repeatable,
             program: vec!["sort".to_owned(), "numbers".to_owned()],
             store: "auto".to_owned(),
+            equal: None,
         };
         let parts = RunParts {
             program: Some(Part::new(sizes, rounds.collect())),

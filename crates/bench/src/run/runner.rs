@@ -5,14 +5,17 @@ use crate::error::{BenchError, Skip};
 use crate::guard::Guard;
 use crate::order::BenchOrder;
 use crate::part::{Contender, Skips, is_asked_for};
+use crate::run::equal::{Equal, Search};
 use crate::run::kernel;
 use crate::run::program::Ran;
+use crate::run::report::Expected;
 use crate::run::side::{SIDES, Side};
 use crate::under_run;
 use crate::worker::Workers;
 use millpond_cli::run::StoreChoice;
 use millpond_cli::size;
 use std::ffi::OsString;
+use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -61,6 +64,8 @@ pub struct Limits {
     pub ram: u64,
     /// The size of the kernel's swap.
     pub swap_bytes: u64,
+    /// The limit of the group that has `ram` together with zram, once it is found.
+    pub equal: Option<u64>,
 }
 
 impl Limits {
@@ -72,6 +77,7 @@ impl Limits {
             swap_bytes: (SWAP_TIMES * peak)
                 .next_multiple_of(1 << 20)
                 .max(SWAP_LEAST),
+            equal: None,
         }
     }
 }
@@ -146,7 +152,7 @@ impl Runner {
         match &mut self.guard {
             Some(guard) => {
                 let directory = &self.how.swap_directory;
-                kernel::set_up(guard, side, limits.ram, limits.swap_bytes, directory)
+                kernel::set_up(guard, side, limits, directory)
             }
             None if side.is_kernel() => {
                 Err(Skip("making swap and cgroups needs root".to_owned()).into())
@@ -169,6 +175,7 @@ impl Runner {
         limits: Limits,
         program: Program<'_>,
     ) -> Result<Ran, BenchError> {
+        self.forget_files();
         let setting = self.set_up(side, limits)?;
         let mut command = Command::new("/proc/self/exe");
         command.args(["worker", "program", &side.to_string()]);
@@ -178,7 +185,7 @@ impl Runner {
         if let Some(group) = &setting.group {
             command.arg("--group").arg(group);
         }
-        if let Some(id) = setting.zram_inside {
+        if let Some(id) = setting.zram {
             command.args(["--zram", &id.to_string()]);
         }
         if let Some(seconds) = self.patience {
@@ -194,6 +201,39 @@ impl Runner {
         })?;
         self.put_back()?;
         Ok(ran)
+    }
+
+    /// Has the kernel drop what it keeps of files: the program's code then counts in every side's memory, where else it
+    /// would be charged to whoever read it first.
+    fn forget_files(&self) {
+        if self.guard.is_some() {
+            // Where the kernel refuses that, as in a container, code counts on Millpond's side alone.
+            let _ = fs::write("/proc/sys/vm/drop_caches", "3");
+        }
+    }
+
+    /// Searches the limit of [`Side::KernelEqual`] by runs of the program, if that side is among `sides`.
+    ///
+    /// # Errors
+    /// Those of `measure`, which makes a run of that side under the limits that it is given.
+    pub fn find_equal(
+        &mut self,
+        sides: &[Side],
+        limits: Limits,
+        should: &Expected,
+        mut measure: impl FnMut(&mut Self, Limits) -> Result<Ran, BenchError>,
+    ) -> Result<Option<Equal>, BenchError> {
+        if !sides.contains(&Side::KernelEqual) {
+            return Ok(None);
+        }
+        let mut search = Search::new(limits.ram);
+        while let Some(limit) = search.next() {
+            let equal = Some(limit);
+            let ran = measure(self, Limits { equal, ..limits })?;
+            let has_finished = should.judge(Side::KernelEqual, &ran).failed == 0;
+            search.tell(ran.together_bytes.unwrap_or(0), has_finished);
+        }
+        Ok(search.best())
     }
 
     /// Puts everything back.

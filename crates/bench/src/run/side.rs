@@ -17,8 +17,8 @@ pub enum Side {
     KernelFile,
     /// A memory cgroup that swaps to zram; zram's memory comes on top of the limit
     KernelZram,
-    /// A memory cgroup that swaps to zram; the limit is lowered by zram's memory as it grows
-    KernelZramInside,
+    /// A memory cgroup that swaps to zram; both together have the limit's memory
+    KernelEqual,
 }
 
 /// The sides in the order of their turns.
@@ -27,14 +27,14 @@ pub const SIDES: [Side; 5] = [
     Side::Millpond,
     Side::KernelFile,
     Side::KernelZram,
-    Side::KernelZramInside,
+    Side::KernelEqual,
 ];
 
 impl Contender for Side {
     fn is_kernel(self) -> bool {
         matches!(
             self,
-            Self::KernelFile | Self::KernelZram | Self::KernelZramInside
+            Self::KernelFile | Self::KernelZram | Self::KernelEqual
         )
     }
 
@@ -51,7 +51,7 @@ impl fmt::Display for Side {
             Self::Millpond => "millpond",
             Self::KernelFile => "kernel_file",
             Self::KernelZram => "kernel_zram",
-            Self::KernelZramInside => "kernel_zram_inside",
+            Self::KernelEqual => "kernel_equal",
         })
     }
 }

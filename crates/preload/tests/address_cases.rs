@@ -77,6 +77,7 @@ fn memory_of_32_bits_is_had_under_a_limit_on_addresses() {
         );
         shell.arg("-c").arg(script).arg(library()).arg(&program);
         shell.env("MILLPOND_RAM", ram);
+        shell.env("MILLPOND_DELIVERY", "handler");
         assert_eq!(printed(shell), "of_32_bits\n", "{limit} GiB");
     }
 }

@@ -180,33 +180,55 @@ fn program_name() -> String {
         .into_owned()
 }
 
+/// The sizes of a space, found once for all attempts to make it.
+#[derive(Clone, Copy)]
+struct Sizes {
+    /// The budget.
+    ram: u64,
+    /// Whether the kernel promises no more memory than there is.
+    is_counted: bool,
+    /// The length of the addresses.
+    space: usize,
+}
+
+impl Sizes {
+    fn of(ram: u64) -> Self {
+        let is_counted = is_counted_strictly();
+        let space = space_len(is_counted);
+        Self {
+            ram,
+            is_counted,
+            space,
+        }
+    }
+}
+
 /// The length of the space: as many addresses as a limit on them allows, leaving half to everything else, because the
 /// space reserves up to a quarter more for itself. Its tables are a sixty-fourth of it, and the kernel counts none of
 /// that before it is used (`raw::map_anonymous`), however little memory the machine has. Where it counts it, as data
 /// that is limited or as promised, the space is shorter. Where it promises no more than there is, the tables may take
 /// an eighth of what it still promises: a machine of 1.5 GiB once had no room for those of 256 GiB, and nothing could
 /// be run; with a half of it for tables python3 had no room for its own 38 MiB.
-fn space_len() -> usize {
+fn space_len(is_counted: bool) -> usize {
     use rustix::process::{Resource, getrlimit};
     let limit = getrlimit(Resource::As).current;
     let share = limit.map_or(usize::MAX, |limit| {
         usize::try_from(limit / 5 * 2).unwrap_or(usize::MAX)
     });
-    let on_credit = getrlimit(Resource::Data).current.is_none() && !is_counted_strictly();
-    let by_tables = match on_credit {
-        true => SPACE,
-        false => promised().map_or(SHORT_SPACE, |left| {
+    let by_tables = if is_counted {
+        promised().map_or(SHORT_SPACE, |left| {
             (left / PROMISED_SHARE * TABLE_SHARE).clamp(MIN_SPACE, SHORT_SPACE)
-        }),
+        })
+    } else if getrlimit(Resource::Data).current.is_some() {
+        SHORT_SPACE
+    } else {
+        SPACE
     };
     share.clamp(MIN_SPACE, by_tables) & !(vma::LEAF - 1)
 }
 
-/// The bytes that the kernel still promises, where it promises no more than there is.
+/// The bytes that a kernel still promises that promises no more than there is.
 fn promised() -> Option<usize> {
-    if !is_counted_strictly() {
-        return None;
-    }
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let figure = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
@@ -219,7 +241,8 @@ fn promised() -> Option<usize> {
 /// needs no right; and a handler for the programs of [`is_for_a_handler`]. Where one is refused, the other serves.
 fn create_delivering(settings: &Settings, ram: u64) -> Result<&'static space::Space, BuildError> {
     use settings::Delivery::{Auto, Direct, Handler};
-    let by_handler = || create(settings, ram, Delivery::Handler);
+    let sizes = Sizes::of(ram);
+    let by_handler = || create(settings, sizes, Delivery::Handler);
     let refusal = match settings.delivery {
         Handler => return by_handler(),
         Auto if is_for_a_handler(settings) => match by_handler() {
@@ -228,8 +251,8 @@ fn create_delivering(settings: &Settings, ram: u64) -> Result<&'static space::Sp
         },
         Auto | Direct => None,
     };
-    match guard::start(ram, space_len()) {
-        Ok(()) => create_directly(settings, ram),
+    match guard::start(ram, sizes.space) {
+        Ok(()) => create_directly(settings, sizes),
         Err(_) if settings.delivery == Auto && refusal.is_none() => by_handler(),
         // Where a handler is refused as well, the way to get one is the better advice.
         Err(why) => Err(refusal.unwrap_or(BuildError::Memory(MmuError::Direct { why }))),
@@ -241,13 +264,12 @@ fn create_delivering(settings: &Settings, ram: u64) -> Result<&'static space::Sp
 /// an allocator of its own: in the child of a fork the C library calls that allocator for the thread that is to serve,
 /// and it touches memory that nobody serves yet.
 fn is_for_a_handler(settings: &Settings) -> bool {
-    !malloc::is_anothers()
-        && (guard::calls::rings::are_linked() || !serves_user_mode(settings.mask))
+    !malloc::is_anothers() && (guard::calls::rings_are_linked() || !serves_user_mode(settings.mask))
 }
 
 /// Makes the space with direct delivery, for which the guard has started.
-fn create_directly(settings: &Settings, ram: u64) -> Result<&'static space::Space, BuildError> {
-    let space = create(settings, ram, Delivery::Direct)?;
+fn create_directly(settings: &Settings, sizes: Sizes) -> Result<&'static space::Space, BuildError> {
+    let space = create(settings, sizes, Delivery::Direct)?;
     match space.base() == guard::START {
         true => Ok(space),
         false => Err(BuildError::Memory(MmuError::Direct {
@@ -258,17 +280,17 @@ fn create_directly(settings: &Settings, ram: u64) -> Result<&'static space::Spac
 
 fn create(
     settings: &Settings,
-    ram: u64,
+    sizes: Sizes,
     delivery: Delivery,
 ) -> Result<&'static space::Space, BuildError> {
     let usual = settings.temporary.as_deref().filter(|path| path.is_dir());
-    let options = options(settings, ram, usual, delivery);
+    let options = options(settings, sizes, usual, delivery);
     let created = space::Space::create(options.clone());
     let (created, options) = match created {
         // The user has not said that the store belongs with temporary files, whose directory is often RAM or somebody
         // else's.
         Err(BuildError::Store(_)) if usual.is_some() => {
-            let options = self::options(settings, ram, None, delivery);
+            let options = self::options(settings, sizes, None, delivery);
             (space::Space::create(options.clone()), options)
         }
         created => (created, options),
@@ -289,13 +311,12 @@ fn create(
 /// The options of the space. A store's file is in the directory `usual` unless the user has named another place.
 fn options(
     settings: &Settings,
-    ram: u64,
+    sizes: Sizes,
     usual: Option<&Path>,
     delivery: Delivery,
 ) -> SpaceOptions {
-    let address_space = space_len();
     SpaceOptions {
-        ram,
+        ram: sizes.ram,
         store: store(settings, usual),
         on_store_full: match settings.on_store_full {
             settings::OnStoreFull::Exceed => OnStoreFull::Exceed,
@@ -304,10 +325,10 @@ fn options(
         encrypt: settings.encrypt,
         order: settings.order.unwrap_or(ORDER),
         delivery,
-        address_space: address_space as u64,
+        address_space: sizes.space as u64,
         bases: match delivery {
             Delivery::Direct => &[guard::START],
-            _ if address_space < vma::zones::LEAST => &[],
+            _ if sizes.space < vma::zones::LEAST => &[],
             _ => &BASES,
         },
         on_tick: Some(report::tick),
@@ -316,7 +337,7 @@ fn options(
             .as_ref()
             .map(|record| record::recording(record.window)),
         mask: settings.mask,
-        tables_on_credit: !is_counted_strictly(),
+        tables_on_credit: !sizes.is_counted,
     }
 }
 

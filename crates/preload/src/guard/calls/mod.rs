@@ -27,10 +27,10 @@ mod devices;
 mod io;
 mod net;
 mod poll;
-pub mod rings;
+mod rings;
 mod vectors;
 
-pub use rings::refuse;
+pub use rings::{are_linked as rings_are_linked, refuse};
 
 use super::real;
 use core::ffi::c_void;

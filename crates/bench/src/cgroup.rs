@@ -91,29 +91,32 @@ pub fn set_limit(path: &Path, bytes: u64) -> io::Result<()> {
 /// The most memory that the group at `path` has had, if the kernel says it.
 #[must_use]
 pub fn peak(path: &Path) -> Option<u64> {
-    let mut files = ["memory.max_usage_in_bytes", "memory.peak"].into_iter();
-    let text = files.find_map(|name| fs::read_to_string(path.join(name)).ok())?;
+    let text = read(path, ["memory.max_usage_in_bytes", "memory.peak"])?;
     text.trim().parse().ok()
 }
 
 /// The memory that the group at `path` has now.
 #[must_use]
 pub fn usage(path: &Path) -> Option<u64> {
-    let mut files = ["memory.usage_in_bytes", "memory.current"].into_iter();
-    let text = files.find_map(|name| fs::read_to_string(path.join(name)).ok())?;
+    let text = read(path, ["memory.usage_in_bytes", "memory.current"])?;
     text.trim().parse().ok()
 }
 
 /// How many processes of the group at `path` the kernel has killed for want of memory.
 #[must_use]
 pub fn oom_kills(path: &Path) -> u64 {
-    let mut files = ["memory.oom_control", "memory.events"].into_iter();
-    let text = files.find_map(|name| fs::read_to_string(path.join(name)).ok());
+    let text = read(path, ["memory.oom_control", "memory.events"]);
     let killed = text.as_deref().unwrap_or_default().lines();
     killed
         .filter_map(|line| line.strip_prefix("oom_kill "))
         .find_map(|count| count.trim().parse().ok())
         .unwrap_or(0)
+}
+
+/// Reads a file of the group at `path` by its name in version 1, or in version 2.
+fn read(path: &Path, names: [&str; 2]) -> Option<String> {
+    let mut names = names.into_iter();
+    names.find_map(|name| fs::read_to_string(path.join(name)).ok())
 }
 
 /// The file that lists the processes of the group at `path`, and through which more processes enter it.

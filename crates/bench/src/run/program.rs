@@ -123,10 +123,8 @@ pub fn work(job: &Job) -> Result<Ran, Failure> {
         Some(thread) => thread.join().map_err(|_| "cannot watch the time")?,
         None => false,
     };
-    let together_bytes = match follow {
-        Some(follow) => Some(follow.join().map_err(|_| "cannot follow zram's memory")?),
-        None => None,
-    };
+    let followed = follow.map(thread::JoinHandle::join).transpose();
+    let together_bytes = followed.map_err(|_| "cannot follow zram's memory")?;
     Ok(Ran {
         seconds,
         cpu_seconds: run::cpu_time(&usage).as_secs_f64(),

@@ -44,17 +44,22 @@ fn full_of(mut bench: Bench) -> (Bench, PageRange, (RegionId, PageRange)) {
 
 /// Runs one batch of reclaim, and answers each take-out with `answer`. Returns the folios that were to be taken out.
 fn reclaim(bench: &mut Bench, answer: Outcome) -> Vec<FolioId> {
+    reclaim_by(bench, |_| answer)
+}
+
+/// The same with an answer for the pages of each folio.
+fn reclaim_by(bench: &mut Bench, answer: impl Fn(PageRange) -> Outcome) -> Vec<FolioId> {
     let (pages, by) = (PageCount(64), Reclaimer::Direct);
     let (reply, commands) = bench.send(Event::Reclaim { pages, by });
     assert_eq!(reply, Reply::Done);
     let mut asked = Vec::new();
     for command in commands {
-        let Command::TakeOut { folio, .. } = command else {
+        let Command::TakeOut { folio, at, .. } = command else {
             bench.work(vec![command]);
             continue;
         };
         asked.push(folio);
-        let more = bench.tell(folio, answer);
+        let more = bench.tell(folio, answer(at));
         bench.work(more);
     }
     asked
@@ -147,26 +152,16 @@ fn of_large_folios_only_the_parts_that_are_held_stay() {
     let (_, more) = bench.create(512, 0);
     let (reply, _) = fault(&mut bench, more.start, Order::ZERO);
     assert!(matches!(reply, Reply::Reclaim { .. }), "{reply:?}");
-    let (pages, by) = (PageCount(64), Reclaimer::Direct);
-    for _ in 0..2000 {
-        let (_, commands) = bench.send(Event::Reclaim { pages, by });
-        if commands.is_empty() {
-            break;
+    let answer = |at: PageRange| {
+        let (start, end) = (at.start.0 - range.start.0, at.end().0 - range.start.0);
+        match start % APART < HELD || start.next_multiple_of(APART) < end {
+            true => Outcome::TakeOutBusy,
+            false => Outcome::TakenOut,
         }
-        for command in commands {
-            let Command::TakeOut { folio, at, .. } = command else {
-                bench.work(vec![command]);
-                continue;
-            };
-            let first = (at.start.0 - range.start.0).next_multiple_of(APART);
-            let is_held =
-                first < at.end().0 - range.start.0 || (at.start.0 - range.start.0) % APART < HELD;
-            let answer = match is_held {
-                true => Outcome::TakeOutBusy,
-                false => Outcome::TakenOut,
-            };
-            let next = bench.tell(folio, answer);
-            bench.work(next);
+    };
+    for _ in 0..2000 {
+        if reclaim_by(&mut bench, answer).is_empty() {
+            break;
         }
     }
     assert_eq!(

@@ -64,7 +64,7 @@ impl<M: Memory> Driver<M> {
             drop(core);
             self.carry_out(&mut commands);
             if let Reply::NeedsResident { page } = reply {
-                self.make_resident(page)?;
+                self.bring_in_first(page)?;
             }
             core = self.lock();
         }

@@ -114,7 +114,7 @@ impl<M: Memory> Driver<M> {
                     pauses.pause_if_due();
                 }
                 Reply::Wait { .. } => {}
-                Reply::NeedsResident { page } => self.make_resident(page)?,
+                Reply::NeedsResident { page } => self.bring_in_first(page)?,
                 Reply::Refused(refusal) => return Err(refusal),
                 Reply::Present
                 | Reply::Scattered { .. }
@@ -297,6 +297,15 @@ impl<M: Memory> Driver<M> {
             Err(FaultError::Lost) => Err(Refusal::Poisoned { page }),
             Err(FaultError::Outside) => Err(Refusal::OutsideRegion),
             Err(FaultError::OutOfRecords) => Err(Refusal::OutOfRecords),
+        }
+    }
+
+    /// Brings `page` in for a call that is asked for again afterwards. If it is lost meanwhile, that is for the core to
+    /// judge: who frees a page or discards it does not need what it held.
+    pub fn bring_in_first(&self, page: PageIndex) -> Result<(), Refusal> {
+        match self.make_resident(page) {
+            Err(Refusal::Poisoned { .. }) => Ok(()),
+            brought => brought,
         }
     }
 

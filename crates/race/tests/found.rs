@@ -1,6 +1,6 @@
 //! Faults of the driver that schedules have found, each by the least that shows it.
 
-use millpond_core::{Advice, Event, Order, PageCount, PageRange};
+use millpond_core::{Advice, Event, FreeMode, Order, PageCount, PageRange};
 use millpond_mmu::Delivery;
 use millpond_race::program::Thread;
 use millpond_race::world::{Plot, Profile, World};
@@ -250,6 +250,32 @@ fn a_fork_asks_again_for_what_was_lost_and_is_discarded() {
         (0..steps).for_each(|_| scene.world.memory().pause());
         scene.thread(2).forget(needed);
         forks.join().unwrap();
+        scene.world.store.set_weather(Weather::default());
+    });
+}
+
+/// A lazy free of a part of a folio in limbo brings the folio in first. Meanwhile it was written out, and the store
+/// could not give it back: the free was refused, for contents that it had no use for. (Seed 636994.)
+#[test]
+fn a_lazy_free_of_what_is_lost_meanwhile_is_done() {
+    let schedules = Arc::new(AtomicU32::new(0));
+    check(move || {
+        let scene = Scene::new(Profile::plain(0), &[32, 180], 5);
+        scene.fill(0, 0, 1)();
+        scene.world.store.set_weather(Weather {
+            load_errors: 1000,
+            ..Weather::default()
+        });
+        let (whole, advice) = (scene.range(0), Advice::PageOut);
+        let out = |range| Event::Advise { range, advice };
+        scene.world.driver.operate(whole, out).unwrap();
+        let presses = thread::spawn(scene.fill(1, 1, 1));
+        let steps = schedules.fetch_add(1, Relaxed) % 800;
+        (0..steps).for_each(|_| scene.world.memory().pause());
+        let half = PageRange::new(whole.start, PageCount(16));
+        let freed = scene.world.driver.lazy_free(&[half], FreeMode::Shared);
+        assert_eq!(freed, Ok(()));
+        presses.join().unwrap();
         scene.world.store.set_weather(Weather::default());
     });
 }

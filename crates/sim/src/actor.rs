@@ -28,6 +28,8 @@ pub const OPERATOR: usize = 1;
 
 /// The number of times that an actor asks for one and the same thing before it counts as stuck.
 const MAX_ROUNDS: u32 = 4000;
+/// Rounds after which an actor gives up what may never be had, or asks for less.
+pub(crate) const PATIENT_ROUNDS: u32 = 400;
 
 /// The events that an actor hears of while it waits at a page, from the most to the fewest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -6,7 +6,7 @@
 
 use millpond_core::{Advice, Event, PageIndex, PageRange, Refusal, Reply};
 
-use crate::actor::{Blocked, DropStage, Op, ProtectStage};
+use crate::actor::{Blocked, DropStage, Op, PATIENT_ROUNDS, ProtectStage};
 use crate::mmu::Protection;
 use crate::report::{Check, Entry, breach};
 use crate::world::World;
@@ -140,7 +140,7 @@ impl World {
     fn step_pin(&mut self, i: usize, range: PageRange, left: u32) -> Check {
         // Many pages under heavy pressure may never be resident all at once: a thread gives up some day.
         let lost = self.actors[i].lost.is_some();
-        if self.actors[i].rounds > 400 || lost {
+        if self.actors[i].rounds > PATIENT_ROUNDS || lost {
             self.finish(i);
             return Ok(());
         }

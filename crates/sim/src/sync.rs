@@ -8,9 +8,9 @@
 
 use std::collections::BTreeSet;
 
-use millpond_core::{Event, Kind, PageIndex, PageRange, PageState, Refusal, Reply};
+use millpond_core::{Event, Kind, PageCount, PageIndex, PageRange, PageState, Refusal, Reply};
 
-use crate::actor::{Blocked, Op};
+use crate::actor::{Blocked, Op, PATIENT_ROUNDS};
 use crate::disk::{DiskSabotage, Mood};
 use crate::mmu::{Content, LINES, Slot};
 use crate::report::{Check, Entry, breach};
@@ -65,6 +65,11 @@ impl World {
                 Some(folio) => SyncStage::Pin(folio),
                 None => SyncStage::Device,
             },
+            // Pages of a folio that was split may never be resident all at once: the driver pins from the front.
+            SyncStage::Pin(folio) if folio.len.0 > 1 && self.actors[i].rounds > PATIENT_ROUNDS => {
+                self.actors[i].rounds = 0;
+                SyncStage::Pin(PageRange::new(folio.start, PageCount(1)))
+            }
             SyncStage::Pin(folio) => match self.ask(i, Event::Pin { range: folio })? {
                 None => stage,
                 Some(Reply::Done) => {

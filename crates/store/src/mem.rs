@@ -126,6 +126,15 @@ pub(crate) unsafe fn populate(base: *mut u8, len: usize) {
     let _ = unsafe { mm::madvise(base.cast(), len, Advice::LinuxPopulateWrite) };
 }
 
+/// Gives the pages of `len` bytes at `base` back to the kernel. They read as zeros afterwards.
+///
+/// # Safety
+/// The range is page-aligned and inside a live [`Mapping`], and nobody needs its bytes.
+pub(crate) unsafe fn give_back(base: *mut u8, len: usize) {
+    // SAFETY: the caller vouches for the mapping, and for that its bytes may go.
+    let _ = unsafe { mm::madvise(base.cast(), len, Advice::LinuxDontNeed) };
+}
+
 /// Gives pages to `len` bytes at `base` in one call, by huge pages where the kernel has them.
 ///
 /// # Safety

@@ -115,6 +115,10 @@ pub(crate) struct Arena {
 const LENT: u64 = 32;
 /// The part of a span's places, as a divisor, that are free at least when its objects are gathered elsewhere.
 const SPARSE: u32 = 4;
+/// Bytes of free pages that go back to the kernel together, where RAM is short.
+const GIVEN_BACK: u64 = 128 << 10;
+/// The part of the arena's RAM, as a divisor, that free pages may have beside that.
+const UNUSED: u64 = 32;
 /// Number of spans that are looked at for a better place of an object.
 const LOOKED_AT: usize = 16;
 /// The part of the limit, as a divisor, by which the RAM may exceed it before chunks are drained: the limit moves a
@@ -206,6 +210,11 @@ impl Arena {
             return Err(Full);
         }
         self.alloc_within(state, len, most)
+    }
+
+    /// Whether there is room for `len` bytes (1 to 64 Ki) now.
+    pub(crate) fn has_room(&self, len: usize) -> bool {
+        self.alloc(len).map(|object| self.free(object)).is_ok()
     }
 
     /// Allocates `len` bytes for what takes more of an object that the caller frees at once. A full arena has room for
@@ -422,6 +431,36 @@ impl Arena {
         if state.taken() + bytes > most {
             return Err(Full);
         }
+        match self.place_span(state, number, most) {
+            Err(Full) if self.give_pages_back(state, bytes, most) => {
+                self.place_span(state, number, most)
+            }
+            placed => placed,
+        }
+    }
+
+    /// Gives RAM of free pages back to the kernel, so that `bytes` may be taken elsewhere: no run of these pages was
+    /// long enough. The answer is whether there is room now.
+    fn give_pages_back(&self, state: &mut State, bytes: u64, most: u64) -> bool {
+        let wanted = bytes.max(GIVEN_BACK);
+        for chunk in (0..state.end).rev() {
+            let short = (state.ram + wanted).saturating_sub(most) as usize;
+            if short == 0 {
+                break;
+            }
+            if self.header(chunk).is_some() {
+                let gave = self.chunk(state, chunk).give_back(short.div_ceil(PAGE));
+                state.ram -= gave;
+            }
+        }
+        state.ram + bytes <= most
+    }
+
+    /// Makes a span where there is a run for it, or in a new chunk.
+    fn place_span(&self, state: &mut State, number: usize, most: u64) -> Result<u32, Full> {
+        let class = class(number);
+        let pages = usize::from(class.pages);
+        let bytes = (pages * PAGE) as u64;
         let mut lowest = None;
         let end = state.end.min(state.keep);
         for chunk in state.lowest[pages].min(end)..end {
@@ -500,6 +539,14 @@ impl Arena {
         let freed = usize::from(class(number).pages) * PAGE;
         let (longest, empty) = (header.longest_run(), header.is_empty());
         state.spans -= freed as u64;
+        // What nobody takes soon serves the program, and not the store.
+        let unused = state.ram - state.taken();
+        if unused > GIVEN_BACK + state.ram / UNUSED && !empty {
+            let gave = self
+                .chunk(state, chunk)
+                .give_back(GIVEN_BACK as usize / PAGE);
+            state.ram -= gave;
+        }
         for lowest in &mut state.lowest[..=longest] {
             *lowest = chunk.min(*lowest);
         }

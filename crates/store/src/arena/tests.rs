@@ -237,8 +237,12 @@ fn what_is_gathered_leaves_spans_empty() {
     );
     assert!(arena.alloc(30_000).is_ok());
     // What is smaller is lent room by a full arena, what is new is not; nothing new comes while objects are gathered.
-    while arena.alloc(30_000).is_ok() {}
-    assert!(arena.alloc_to_shrink(30_000).is_ok());
+    let mut last = None;
+    while let Ok(object) = arena.alloc(30_000) {
+        last = Some(object);
+    }
+    arena.free(arena.alloc_to_shrink(30_000).unwrap());
+    arena.free(last.unwrap());
     assert!(arena.alloc(1000).is_ok());
     arena.set_gathers(true);
     assert!(arena.alloc(1000).is_err());
@@ -253,4 +257,36 @@ fn a_double_free_is_caught() {
     let (one, _other) = (arena.alloc(100).unwrap(), arena.alloc(100).unwrap());
     arena.free(one);
     arena.free(one);
+}
+
+/// A store at its limit had a tenth of its RAM in free pages, between spans of many lengths: each run was too short for
+/// what came, so that it was refused.
+#[test]
+fn free_pages_between_spans_serve_longer_ones() {
+    let mut model = Model::new(8 << 20);
+    // Spans of one page: a block that is alone in its page.
+    while model.alloc(4096, 1) {}
+    let count = model.objects.len();
+    // Every other one goes, so that no two free pages lie side by side.
+    (0..count / 2).for_each(|nth| model.free(nth));
+    let before = model.objects.len();
+    while model.alloc(40 << 10, 2) {}
+    let bytes = (model.objects.len() - before) * (40 << 10);
+    assert!(bytes > 3 << 20, "{bytes} bytes of what was made free");
+    assert!(model.arena.ram_bytes() <= 8 << 20);
+    model.free_all();
+}
+
+/// What the store does not use serves the program's frames: they have the rest of the budget.
+#[test]
+fn ram_of_free_pages_goes_back_without_being_asked_for() {
+    let mut model = Model::new(64 << 20);
+    while model.arena.live_bytes() < 32 << 20 {
+        assert!(model.alloc(4096, 1));
+    }
+    let count = model.objects.len();
+    (0..count / 2).for_each(|nth| model.free(nth));
+    let unused = model.arena.ram_bytes() - model.arena.taken_bytes();
+    assert!(unused < 2 << 20, "{unused} bytes are used by nobody");
+    model.free_all();
 }

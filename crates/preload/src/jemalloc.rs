@@ -124,6 +124,21 @@ static NEXT: AtomicU32 = AtomicU32::new(1);
 /// Whether the arena for large allocations is still to be made.
 static LARGE_TO_COME: AtomicBool = AtomicBool::new(false);
 
+/// Keeps jemalloc's map of addresses to extents, of which few entries are ever used, from being made of huge pages.
+#[cfg(not(test))]
+fn decline_huge_pages() {
+    /// Bytes of the map: 2^18 pointers.
+    const BYTES: usize = 8 << 18;
+    unsafe extern "C" {
+        static _rjem_je_arena_emap_global: core::ffi::c_void;
+    }
+    let start = (&raw const _rjem_je_arena_emap_global).addr();
+    millpond_mmu::decline_huge_pages(start..start + BYTES);
+}
+
+#[cfg(test)]
+fn decline_huge_pages() {}
+
 /// Starts jemalloc. With a budget, all its arenas take their extents from the space.
 ///
 /// # Errors
@@ -138,6 +153,7 @@ pub fn start(arenas: usize, budget: Option<u64>) -> Result<(), String> {
     // SAFETY: one thread, and jemalloc has not been called yet.
     unsafe { *CONF.0.get() = conf.as_ptr().cast() };
     let Some(ram) = budget else { return Ok(()) };
+    decline_huge_pages();
     LONG.store(long_extent(ram, space::is_lazy()), Relaxed);
     let count = arena_count()?;
     set_hooks(0)?;

@@ -26,8 +26,9 @@ pub enum Command {
         /// A populated frame of the same order, if the pool has one to spare.
         frame: Option<Frame>,
     },
-    /// Load `part` into `frame`, then map it at `at`.
-    /// Answer: `Installed`, `InstallSplit`, `InstallGone`, `LoadFailed`.
+    /// Load `part` into `frame`, then map it at `at`. When it is mapped, nobody needs `part` any more if the command
+    /// `forgets` it: the store is told so before the answer. Answer: `Installed`, `InstallSplit`, `InstallGone`,
+    /// `LoadFailed`.
     Load {
         /// The folio.
         folio: FolioId,
@@ -39,6 +40,9 @@ pub enum Command {
         frame: Frame,
         /// Whether the frame is a hole that must be given pages first.
         fresh: bool,
+        /// Whether this folio is the only one that refers to `part`, which is not all of its slot, and is to be the
+        /// only copy of it.
+        forgets: bool,
     },
     /// A [`Command::Load`] of a folio that is spread over several slots: [`Commands::parts`] tells which. A part that
     /// cannot be read is answered like a range that cannot be mapped in one piece. Answer: `Installed`,

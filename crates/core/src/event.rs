@@ -279,6 +279,12 @@ pub enum Event {
         /// [`REFAULT_COST_MOST`](crate::limits::REFAULT_COST_MOST) counts as that.
         sixteenths: u32,
     },
+    /// Whether pages that come back from the store keep their copies there, so that they can leave again without being
+    /// written. At first they do. Where copies take RAM that the frames could have, the driver knows what is dearer.
+    KeepCopies {
+        /// Whether they do from now on.
+        keep: bool,
+    },
     /// Some time (100 ms) has passed: frames that demand does not ask for are to go back to the kernel
     /// ([`Core::gather_spare`](crate::Core::gather_spare)).
     Tick,

@@ -258,6 +258,7 @@ impl Core {
                 self.refault_cost[FILE] = sixteenths.min(REFAULT_COST_MOST);
                 Reply::Done
             }
+            Event::KeepCopies { keep } => self.keep_copies(keep),
             Event::Tick => self.tick(),
             Event::RetryStore => {
                 self.open_store();

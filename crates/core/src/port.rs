@@ -397,9 +397,9 @@ pub trait Store: Send + Sync {
         Beyond::default()
     }
 
-    /// Keeps a part of what nobody wanted for a while more densely, if RAM is short, beside all other calls: what a
-    /// thread does in half a millisecond or so.
-    fn recompress(&self) -> Recompress {
+    /// Keeps a part of what nobody wanted for a while more densely, if RAM is short or `worth_it`, beside all other
+    /// calls: what a thread does in half a millisecond or so.
+    fn recompress(&self, _worth_it: bool) -> Recompress {
         Recompress::Idle
     }
 

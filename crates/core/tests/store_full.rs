@@ -9,8 +9,8 @@ mod common;
 use common::{Driven, NEW};
 use millpond_core::limits::MIN_LIMIT_PAGES;
 use millpond_core::{
-    Command, Config, Core, Event, LEAF_PAGES, Outcome, PageCount, PageIndex, PageRange, PageState,
-    Reclaimer, Reply,
+    Advice, Command, Config, Core, Event, LEAF_PAGES, Order, Outcome, PageCount, PageIndex,
+    PageRange, PageState, Reclaimer, Reply,
 };
 
 /// Slots that are in use for a moment beside the pages: a folio that comes in has a place of its own, and one that
@@ -164,4 +164,103 @@ fn slots_of_what_is_mapped_are_given_up_before_the_limit_is_exceeded() {
             .count()
     };
     assert!(swapped(old) + swapped(new) > 0);
+}
+
+/// A store was asked again as soon as it had forgotten anything: nine folios of sixteen pages were refused for each
+/// page that was loaded.
+#[test]
+fn a_store_that_refused_is_asked_again_when_it_has_forgotten_as_much() {
+    let mut bench = Tight::new(u32::MAX);
+    let (region, range) = bench.create(64, 4);
+    let _ = region;
+    for page in range.pages().step_by(16) {
+        bench.write(page);
+    }
+    let advice = Advice::PageOut;
+    let (_, commands) = bench.send(Event::Advise { range, advice });
+    bench.answer(commands);
+    let by = Reclaimer::Direct;
+    let pages = PageCount(48);
+    let (_, commands) = bench.send(Event::Reclaim { pages, by });
+    let mut saves = commands.into_iter().filter_map(|command| match command {
+        Command::Save { folio, .. } => Some(folio),
+        _ => None,
+    });
+    let (stored, refused) = (saves.next().unwrap(), saves.next().unwrap());
+    bench.tell(stored, Outcome::Stored);
+    bench.tell(refused, Outcome::StoreFull);
+    saves.for_each(|folio| drop(bench.tell(folio, Outcome::StoreFull)));
+    assert!(bench.core.store_full());
+    // The folio that is in the store comes back page by page, and each page is forgotten there.
+    let out = range
+        .pages()
+        .filter(|&page| bench.core.page_state(page) == PageState::Swapped);
+    for (n, page) in out.collect::<Vec<_>>().into_iter().enumerate() {
+        assert!(bench.core.store_full(), "after {n} pages of 16");
+        let (reply, commands) = bench.send(Event::Fault {
+            page,
+            max_order: Order::ZERO,
+            within: PageRange::ALL,
+        });
+        assert_eq!(reply, Reply::Done);
+        let forgets = |command: &Command| matches!(command, Command::Load { forgets: true, .. });
+        assert_eq!(
+            commands.iter().any(forgets),
+            n < 15,
+            "the last one releases it"
+        );
+        bench.answer(commands);
+    }
+    assert!(!bench.core.store_full());
+}
+
+/// A page that comes back alone from a slot of sixteen is forgotten there, and leaves as if it had never been stored;
+/// but for a watched one, which tells what copies would spare.
+#[test]
+fn what_is_held_once_has_no_copy() {
+    let mut bench = Tight::new(u32::MAX);
+    let range = bench.create(512, 4).1;
+    for page in range.pages().step_by(16) {
+        bench.write(page);
+    }
+    let page_out = |bench: &mut Tight| {
+        let advice = Advice::PageOut;
+        let (_, commands) = bench.send(Event::Advise { range, advice });
+        bench.answer(commands);
+        let by = Reclaimer::Direct;
+        while bench.core.stats().nr_limbo > 0 {
+            let pages = PageCount(512);
+            let (_, commands) = bench.send(Event::Reclaim { pages, by });
+            bench.answer(commands);
+        }
+    };
+    page_out(&mut bench);
+    let alone = |bench: &mut Tight, page| {
+        let max_order = Order::ZERO;
+        let within = PageRange::ALL;
+        let event = Event::Fault {
+            page,
+            max_order,
+            within,
+        };
+        let commands = bench.send(event).1;
+        let forgets = commands
+            .iter()
+            .any(|command| matches!(command, Command::Load { forgets: true, .. }));
+        bench.answer(commands);
+        forgets
+    };
+    assert!(
+        !alone(&mut bench, range.start.plus(3)),
+        "copies are kept at first"
+    );
+    bench.send(Event::KeepCopies { keep: false });
+    let pages: Vec<_> = range.pages().filter(|page| page.0 % 16 == 7).collect();
+    let forgot = pages
+        .iter()
+        .filter(|&&page| alone(&mut bench, page))
+        .count();
+    assert!(forgot > pages.len() / 2, "{forgot} of {}", pages.len());
+    bench.send(Event::KeepCopies { keep: true });
+    assert!(!alone(&mut bench, range.start.plus(9)));
 }

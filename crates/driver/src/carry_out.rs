@@ -20,6 +20,7 @@ use millpond_core::{
 };
 use millpond_mmu::report;
 use millpond_sync::atomic::Ordering;
+use millpond_sync::time::Instant;
 use std::mem;
 
 /// Results on their way to the core.
@@ -248,7 +249,14 @@ impl<M: Memory> Driver<M> {
                 at,
                 frame,
                 fresh,
-            } => (folio, self.load_and_install(part, at, frame, fresh)),
+                forgets,
+            } => {
+                let outcome = self.load_and_install(part, at, frame, fresh);
+                if forgets && matches!(outcome, Outcome::Installed { .. }) {
+                    self.store.forget(part);
+                }
+                (folio, outcome)
+            }
             Command::Fold {
                 folio,
                 parts,
@@ -370,6 +378,7 @@ impl<M: Memory> Driver<M> {
         read_from: Option<PageRange>,
     ) -> Outcome {
         let mut saved = Err(SaveError::Io(0));
+        let began = Instant::now();
         self.mmu.read_frame(frame, &mut |bytes| {
             let save = || self.store.save(slot, previous, bytes);
             saved = match read_from {
@@ -377,6 +386,12 @@ impl<M: Memory> Driver<M> {
                 None => save(),
             };
         });
+        let (pages, took) = (frame.order().pages().0.into(), began.elapsed());
+        match saved {
+            Ok(Saved::Stored) => self.saves.stored(pages, took, previous.is_some()),
+            Ok(Saved::Unchanged) => self.saves.unchanged(pages, took),
+            Ok(Saved::AllZero) | Err(_) => {}
+        }
         self.save_outcome(saved)
     }
 

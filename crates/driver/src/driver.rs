@@ -12,6 +12,7 @@ use crate::state::latency::Latency;
 use crate::state::lazy_batch::LazyBatch;
 use crate::state::prefetch::Prefetcher;
 use crate::state::queue::Freer;
+use crate::state::ram_worth::Saves;
 use crate::state::read_ahead::ReadAhead;
 use crate::state::reclaim_cpu::Traces;
 use crate::state::record::Recorder;
@@ -93,6 +94,7 @@ pub struct Driver<M: Memory = Uffd> {
     pub(crate) direct_ns: AtomicU64,
     pub(crate) recompress_ns: AtomicU64,
     pub(crate) store_failures: AtomicU64,
+    pub(crate) saves: Saves,
     /// Whether the line was written that says that memory is above the budget; see [`excess`].
     pub(crate) excess_said: AtomicBool,
     /// The faults that wait.
@@ -157,6 +159,7 @@ impl<M: Memory> Driver<M> {
             direct_ns: AtomicU64::new(0),
             recompress_ns: AtomicU64::new(0),
             store_failures: AtomicU64::new(0),
+            saves: Saves::default(),
             excess_said: AtomicBool::new(false),
             watchdog: Watchdog::new(),
             children: Children::new(),

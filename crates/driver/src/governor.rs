@@ -42,14 +42,16 @@ impl<M: Memory> Driver<M> {
     /// Lets the compressed data of a store that takes `store` pages have its share of the `left` pages, of which the
     /// frames have `frames`.
     fn limit_store(&self, store: u64, left: u64, frames: u32) {
-        let share = left * u64::from(self.governor.store_share()) / store_share::WHOLE;
-        // The limit is for compressed data. The store's tables and buffers come on top.
-        let beside = match self.store.tiers() {
-            Some(tiers) => store.saturating_sub(tiers.ram_bytes / PAGE_SIZE as u64),
-            None => 0,
+        let most = match self.store.tiers() {
+            // The limit is for compressed data. The store's tables and buffers come on top.
+            Some(tiers) => {
+                let share = left * u64::from(self.governor.store_share()) / store_share::WHOLE;
+                let beside = store.saturating_sub(tiers.ram_bytes / PAGE_SIZE as u64);
+                store_share::beside_frames(share, left.saturating_sub(beside), frames)
+            }
+            // What does not fit has no other place.
+            None => left.saturating_sub(FLOOR),
         };
-        let left = left.saturating_sub(beside);
-        let most = store_share::beside_frames(share, left, frames);
         self.store.limit_ram(most * PAGE_SIZE as u64);
     }
 

@@ -12,6 +12,7 @@ use crate::panics::Ours;
 use crate::signals::SignalsBlocked;
 use crate::state::config::Background;
 use crate::state::growth::Growth;
+use crate::state::ram_worth::{Looked, RamWorth};
 use crate::state::reclaim_cpu::ReclaimCpu;
 use crate::state::recompress::Pace;
 use crate::state::refault_cost::RefaultCost;
@@ -104,6 +105,7 @@ impl Driver {
         let mut last_retry = Instant::now();
         let mut fruitless = false;
         let mut reclaim_cpu = ReclaimCpu::new(self.delivery);
+        let mut worth = RamWorth::new(self.delivery);
         let mut store_share = StoreShare::new(self.delivery, self.governor.store_share());
         let (mut pace, began) = (Pace::new(), Instant::now());
         let (mut growth, mut last_look) = (Growth::new(), began);
@@ -142,6 +144,7 @@ impl Driver {
                 self.for_a_while(|store| store.move_away());
                 self.tick();
                 let measured = refault_cost.measure(&self.latency);
+                self.weigh_ram(&mut worth, refault_cost.load_ns());
                 if let Some(sixteenths) = measured.store {
                     self.note_store_cost(sixteenths);
                     self.tell(Event::SetRefaultCost { sixteenths });
@@ -157,7 +160,8 @@ impl Driver {
             }
             // The processor that faults come from has better things to do.
             let go_away = || reclaim_cpu.leave(&self.traces);
-            self.recompress(&mut pace, began, seen, go_away);
+            let dense = worth.is_dense_worth_it();
+            self.recompress(&mut pace, (began, seen, dense), go_away);
             drop(working);
             if is_tick {
                 self.start_others(&mut unmade);
@@ -252,6 +256,28 @@ impl<M: Memory> Driver<M> {
             self.governor.set_store_share(share);
         }
         self.for_a_while(|store| store.trim_ram());
+    }
+
+    /// Decides anew what is done for RAM, where the store has some of the budget. A load takes `load` nanoseconds.
+    fn weigh_ram(&self, worth: &mut RamWorth, load: Option<u64>) {
+        if !self.governor.covers_store() {
+            return;
+        }
+        let vm = {
+            let _inside = self.gate.enter();
+            self.lock().stats()
+        };
+        let looked = Looked {
+            vm: &vm,
+            usage: self.store.usage(),
+            tiers: self.store.tiers(),
+            saves: &self.saves,
+            recompressed: self.store.recompressed(),
+            load,
+        };
+        if let Some(keep) = worth.look(&looked) {
+            self.tell(Event::KeepCopies { keep });
+        }
     }
 
     /// Has the store do a piece of work after the other, until there is no more or the thread has other things to do.

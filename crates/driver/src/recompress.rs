@@ -10,13 +10,13 @@ use millpond_sync::time::Instant;
 
 impl<M: Memory> Driver<M> {
     /// Does pieces of it until the allowance is spent, there is nothing to do, or a thread wants memory: a kick after
-    /// `seen` ends it. `began` is the time from which the pace counts. `go_away` is called when there is something to
+    /// `seen` ends it. `began` is the time from which the pace counts, and `dense` says whether RAM is worth it even
+    /// where the store has enough. `go_away` is called when there is something to
     /// do: it lets the thread run on any processor.
     pub fn recompress(
         &self,
         pace: &mut Pace,
-        began: Instant,
-        seen: u32,
+        (began, seen, dense): (Instant, u32, bool),
         mut go_away: impl FnMut(),
     ) {
         if !self.governor.covers_store() {
@@ -26,7 +26,7 @@ impl<M: Memory> Driver<M> {
             let (since, cpu) = (Instant::now(), processor_time());
             let left = {
                 let _inside = self.gate.enter();
-                self.store.recompress()
+                self.store.recompress(dense)
             };
             if left == Recompress::Idle {
                 return;

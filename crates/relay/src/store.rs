@@ -313,8 +313,8 @@ impl Store for Relayed {
         self.local.give_room_back()
     }
 
-    fn recompress(&self) -> Recompress {
-        self.local.recompress()
+    fn recompress(&self, worth_it: bool) -> Recompress {
+        self.local.recompress(worth_it)
     }
 
     fn recompressed(&self) -> Recompressed {

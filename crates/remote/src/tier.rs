@@ -566,8 +566,8 @@ impl Store for RemoteStore {
         self.inner.local.give_room_back()
     }
 
-    fn recompress(&self) -> Recompress {
-        self.inner.local.recompress()
+    fn recompress(&self, worth_it: bool) -> Recompress {
+        self.inner.local.recompress(worth_it)
     }
 
     fn recompressed(&self) -> Recompressed {

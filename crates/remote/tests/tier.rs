@@ -561,7 +561,7 @@ impl Store for Busy {
         true
     }
 
-    fn recompress(&self) -> Recompress {
+    fn recompress(&self, worth_it: bool) -> Recompress {
         Recompress::More
     }
 
@@ -584,6 +584,6 @@ impl Store for Busy {
 fn the_store_in_front_goes_on_with_its_own_work() {
     let store = RemoteStore::open(Box::new(Busy), settings("memory://", 8 << 20)).unwrap();
     assert!(store.give_room_back());
-    assert_eq!(store.recompress(), Recompress::More);
+    assert_eq!(store.recompress(false), Recompress::More);
     assert_eq!(store.recompressed(), Busy::DONE);
 }

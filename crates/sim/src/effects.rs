@@ -27,8 +27,15 @@ impl World {
                 at,
                 frame,
                 fresh,
+                forgets,
                 ..
-            } => self.load(part, at, frame, fresh)?,
+            } => {
+                let outcome = self.load(part, at, frame, fresh)?;
+                if forgets && matches!(outcome, Outcome::Installed { .. }) {
+                    self.store.forget(part)?;
+                }
+                outcome
+            }
             C::Fold {
                 at, frame, fresh, ..
             } => self.fold(parts, at, frame, fresh)?,

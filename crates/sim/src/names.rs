@@ -48,7 +48,7 @@ pub const OUTCOMES: [&str; 18] = [
     "Poisoned",
 ];
 /// Every event, by name.
-pub const EVENTS: [&str; 39] = [
+pub const EVENTS: [&str; 40] = [
     "CreateGroup",
     "SetGroupLimits",
     "RemoveGroup",
@@ -86,6 +86,7 @@ pub const EVENTS: [&str; 39] = [
     "SetLimit",
     "SetRefaultCost",
     "SetFileCost",
+    "KeepCopies",
     "Tick",
     "RetryStore",
 ];
@@ -215,6 +216,7 @@ pub fn event(event: &Event) -> &'static str {
         Event::SetLimit { .. } => "SetLimit",
         Event::SetRefaultCost { .. } => "SetRefaultCost",
         Event::SetFileCost { .. } => "SetFileCost",
+        Event::KeepCopies { .. } => "KeepCopies",
         Event::Tick => "Tick",
         Event::RetryStore => "RetryStore",
     }

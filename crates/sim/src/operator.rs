@@ -49,6 +49,10 @@ impl World {
                 let on = self.rng.chance(800);
                 self.expect_done(Event::TakeLeaves { on })
             }
+            3 if self.profile.drops_copies && self.rng.chance(300) => {
+                let keep = self.rng.chance(400);
+                self.expect_done(Event::KeepCopies { keep })
+            }
             3..5 => self.expect_done(Event::RetryStore),
             5..8 => {
                 let storm = self.rng.chance(self.profile.storms);

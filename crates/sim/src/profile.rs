@@ -83,6 +83,8 @@ pub struct Profile {
     pub cuts: u32,
     /// Leaves of small folios may leave by their tables.
     pub takes_leaves: bool,
+    /// The operator says that pages in memory have no copies in the store, and says otherwise again.
+    pub drops_copies: bool,
     /// Regions are of small folios and are swept with strides, so that most leaves could leave by their tables.
     pub is_scattered: bool,
     /// Regions are adaptive, and both streams and single reads run through them.
@@ -198,6 +200,7 @@ impl Profile {
             strict_wake: rng.chance(500),
             is_cramped,
             takes_leaves: Rng::new(rng.clone().word() ^ 3).chance(500),
+            drops_copies: Rng::new(rng.clone().word() ^ 4).chance(500),
             is_scattered: false,
             is_streamed: false,
             groups: 0,

@@ -21,6 +21,7 @@
 use crate::codec::{Decoder, compress};
 use crate::mem::PAGE;
 use crate::scratch::Tables;
+use crate::zstd::Packer;
 use millpond_core::port::LoadError;
 
 const END: usize = size_of::<u16>();
@@ -39,15 +40,31 @@ fn ends(pages: usize) -> usize {
     (pages - 1) * END
 }
 
-/// Compresses the pages of `block` to the start of `out`, ends and streams. The answer is how many bytes that took.
+/// Compresses the pages of `block` by LZ4 to the start of `out`, ends and streams. The answer is how many bytes that
+/// took.
 pub(crate) fn encode(block: &[u8], tables: &mut Tables, out: &mut [u8]) -> usize {
+    encode_by(block, out, |page, out| compress(page, tables, out))
+}
+
+/// [`encode`] by zstd, which makes less of it and takes longer.
+pub(crate) fn encode_densely(block: &[u8], packer: &mut Packer, out: &mut [u8]) -> usize {
+    encode_by(block, out, |page, out| {
+        packer.pack(page, &mut out[..PAGE - 1]).unwrap_or(PAGE)
+    })
+}
+
+fn encode_by(
+    block: &[u8],
+    out: &mut [u8],
+    mut compress: impl FnMut(&[u8], &mut [u8]) -> usize,
+) -> usize {
     let mut end = ends(block.len() / PAGE);
     for (n, page) in block.chunks_exact(PAGE).enumerate() {
         if n > 0 {
             let before = (end as u16).to_le_bytes();
             out[(n - 1) * END..n * END].copy_from_slice(&before);
         }
-        let mut size = compress(page, tables, &mut out[end..]);
+        let mut size = compress(page, &mut out[end..]);
         if size >= PAGE {
             size = PAGE;
             out[end..end + PAGE].copy_from_slice(page);

@@ -352,8 +352,8 @@ impl Store for Spill {
         false
     }
 
-    fn recompress(&self) -> Recompress {
-        self.front.recompress()
+    fn recompress(&self, worth_it: bool) -> Recompress {
+        self.front.recompress(worth_it)
     }
 
     fn recompressed(&self) -> Recompressed {

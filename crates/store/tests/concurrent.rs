@@ -87,7 +87,7 @@ fn threads_do_not_see_each_others_bytes() {
             }
             scope.spawn(move || {
                 while Instant::now() < until {
-                    store.recompress();
+                    store.recompress(false);
                     std::thread::yield_now();
                 }
             });

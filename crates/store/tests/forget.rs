@@ -171,7 +171,7 @@ fn pages_are_read_while_their_neighbours_are_forgotten_and_slots_move() {
                 let over = &over;
                 scope.spawn(move || {
                     while !over.load(Ordering::Relaxed) {
-                        store.recompress();
+                        store.recompress(false);
                         std::thread::yield_now();
                     }
                 });

@@ -41,6 +41,10 @@ fn save(store: &dyn Store, slots: impl Iterator<Item = u32>, version: u64) {
 
 /// Moves the contents in RAM before a file to the file, each process's own.
 fn trim(store: &dyn Store) {
+    // A store without another place would be full.
+    if store.tiers().is_none() {
+        return;
+    }
     store.limit_ram(128 << 10);
     while store.trim_ram() {}
     store.limit_ram(1 << 20);

@@ -58,7 +58,7 @@ fn full_ram_holds_more_after_a_while_and_all_of_it_comes_back() {
         let store = Spill::new(ram(Some(16 * MIB)), file(dir.path(), None));
         // Nothing is gained while RAM has room.
         store.save(SlotId(0), None, &objects(0, len)).unwrap();
-        assert_eq!(recompress(&store, 2), 1);
+        assert_eq!(store.recompress(false), Recompress::Idle);
         let held = save_until_full(&store, 1.., len) + 1;
         let before = store.usages().0;
         assert_eq!(store.recompressed().bytes, 0);
@@ -171,7 +171,7 @@ fn one_call_takes_no_longer_for_a_slot_of_two_mib() {
     save_until_full(&store, 0.., 512 * PAGE);
     let mut before = store.recompressed();
     loop {
-        let left = store.recompress();
+        let left = store.recompress(false);
         let now = store.recompressed();
         let done = now.bytes + now.left - before.bytes - before.left;
         assert!(done <= 8 * 4 * PAGE as u64, "{done} bytes at once");
@@ -262,7 +262,7 @@ fn threads_find_their_bytes_while_they_become_denser() {
         for _ in 0..2 {
             scope.spawn(move || {
                 while Instant::now() < until {
-                    store.recompress();
+                    store.recompress(false);
                     std::thread::yield_now();
                 }
             });

@@ -200,7 +200,10 @@ impl Core {
         }
         let list = self.list_of(id);
         self.now_resident(id, list);
-        self.may_keep_slot(id, out);
+        match folio.errand {
+            Errand::Forget => self.was_forgotten(id, out),
+            _ => self.may_keep_slot(id, out),
+        }
         self.trim(out);
     }
 
@@ -443,12 +446,13 @@ impl Core {
     }
 
     pub(crate) fn slot_released(&mut self, slot: SlotId) -> Reply {
+        let pages = self.slots.get(slot).order.pages().0;
         assert!(
             self.slots.released(slot),
             "{slot:?} was released, but not asked to be"
         );
         self.releasing -= 1;
-        self.room_came();
+        self.room_came(pages);
         Reply::Done
     }
 }

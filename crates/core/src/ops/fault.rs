@@ -473,12 +473,18 @@ impl Core {
         let folio = self.folios.get_mut(id);
         folio.set_slot(Some(slot));
         folio.slot_first = first;
+        let part = SlotPart { slot, first, order };
+        let forgets = self.is_held_once(id) && self.is_own_part(part);
+        if forgets {
+            self.folios.get_mut(id).errand = Errand::Forget;
+        }
         out.push(Command::Load {
             folio: id,
-            part: SlotPart { slot, first, order },
+            part,
             at,
             frame,
             fresh,
+            forgets,
         });
         Reply::Done
     }

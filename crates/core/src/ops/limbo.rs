@@ -259,9 +259,7 @@ impl Core {
         self.folios.get_mut(id).save_as(slot);
         let frame = folio.frame.expect("a folio in limbo has a frame");
         let previous = folio.backing();
-        let forgets = previous.is_some_and(|part| {
-            self.slots.get(part.slot).order > part.order && self.slots.is_exclusive(part.slot)
-        });
+        let forgets = previous.is_some_and(|part| self.is_own_part(part));
         out.push(Command::Save {
             folio: id,
             frame,

@@ -50,6 +50,9 @@ impl Core {
         if !self.groups.is_live(scope) {
             return Reply::Refused(Refusal::UnknownGroup);
         }
+        if self.room.once {
+            self.sweep_slots(RECLAIM_BATCH / 2, out);
+        }
         let given = out.len();
         let lazy = self.drop_lazyfree(pages.0, Errand::For(by), scope, out);
         // Small folios fill a batch before there are enough of them: the next batch goes on with these. (Folios that

@@ -24,8 +24,9 @@
 //! A wrong guess, when the store is larger than it seemed, costs one more write of a folio that came in when it goes.
 
 use crate::command::Commands;
+use crate::event::{Reply, SlotPart};
 use crate::ids::{FolioId, GroupId, ListName, SlotId, VecId};
-use crate::limits::{ANSWER_COMMANDS, LOAD_RESERVE, SLOT_SWEEP};
+use crate::limits::{ANSWER_COMMANDS, LOAD_RESERVE, MAX_COMMANDS, SLOT_SWEEP};
 use crate::machine::Core;
 use crate::tables::folio::{Folio, State};
 use crate::tables::lru::{Lruvec, UNWATCHED, WATCHED};
@@ -46,6 +47,7 @@ impl Core {
         self.room.full = full;
         if full {
             self.room.full_at = self.slots.pages().max(1);
+            self.room.wanted = folio.order.pages().0;
         }
         let record = self.folios.get_mut(id);
         record.state = State::Limbo;
@@ -75,17 +77,55 @@ impl Core {
         self.room.full = false;
     }
 
-    /// Notes that the store has forgotten something, and may have room for something else.
-    pub(crate) fn room_came(&mut self) {
-        if self.room.full {
+    /// Notes that the store has forgotten so many pages, and may have room for something else.
+    pub(crate) fn room_came(&mut self, pages: u32) {
+        self.room.wanted = self.room.wanted.saturating_sub(pages);
+        if self.room.full && self.room.wanted == 0 {
             self.open_store();
         }
     }
 
-    /// Decides whether a folio that is mapped from now on keeps its slot. While the store has hardly any room it does
-    /// not.
+    /// Whether a folio that is mapped has no copy in the store as well: the store has hardly any room, or RAM is worth
+    /// more. Watched folios tell what the copies of the others would spare.
+    pub(crate) fn is_held_once(&self, id: FolioId) -> bool {
+        let is_watched = || self.is_watched_at(self.folios.get(id).entry);
+        self.room.is_tight(self.slots.pages()) || self.room.once && !is_watched()
+    }
+
+    /// Whether whoever refers to this part of a slot shares it with nobody, and others need the rest. The store can be
+    /// told to forget the part; a slot that nobody needs is released.
+    pub(crate) fn is_own_part(&self, part: SlotPart) -> bool {
+        let slot = self.slots.get(part.slot);
+        slot.live > part.order.pages().0 && self.slots.is_exclusive(part.slot)
+    }
+
+    /// Whether RAM is won if a mapped folio gives its slot up: nobody else needs the slot.
+    fn is_worth_giving_up(&self, id: FolioId) -> bool {
+        let pages = |part: SlotPart| part.order.pages().0;
+        let backing = self.folios.get(id).backing();
+        backing.is_some_and(|part| self.slots.get(part.slot).live == pages(part))
+    }
+
+    /// Lets folios that come back keep their slots from now on, or not; then those that are mapped give theirs up, by
+    /// and by.
+    pub(crate) fn keep_copies(&mut self, keep: bool) -> Reply {
+        self.room.once = !keep;
+        if !keep {
+            self.room.sweep = self.folios.made();
+        }
+        Reply::Done
+    }
+
+    /// Notes that the store has forgotten what a folio was loaded from.
+    pub(crate) fn was_forgotten(&mut self, id: FolioId, out: &mut Commands) {
+        self.disown_slot(id, out);
+        self.room_came(self.folios.get(id).order.pages().0);
+    }
+
+    /// Decides whether a folio that is mapped from now on keeps its slot.
     pub(crate) fn may_keep_slot(&mut self, id: FolioId, out: &mut Commands) {
-        if self.room.is_tight(self.slots.pages()) {
+        let is_tight = self.room.is_tight(self.slots.pages());
+        if is_tight || self.is_held_once(id) && self.is_worth_giving_up(id) {
             self.disown_slot(id, out);
         } else {
             self.keeps_slot(id);
@@ -106,20 +146,31 @@ impl Core {
         if self.room.sweep == 0 && std::mem::take(&mut self.room.held_twice) {
             self.room.sweep = self.folios.made();
         }
+        let gave = self.sweep_slots(MAX_COMMANDS - ANSWER_COMMANDS, out);
+        // Folios that were mapped behind a sweep that was under way are for the next one.
+        gave || self.room.sweep > 0 || self.room.held_twice
+    }
+
+    /// Goes on with a sweep, until there are `most` commands. Returns whether a slot was given up.
+    pub(crate) fn sweep_slots(&mut self, most: usize, out: &mut Commands) -> bool {
         let mut gave = false;
         for _ in 0..SLOT_SWEEP {
-            if self.room.sweep == 0 || out.room() <= ANSWER_COMMANDS {
+            if self.room.sweep == 0 || out.len() >= most {
                 break;
             }
             self.room.sweep -= 1;
             let id = FolioId(self.room.sweep);
             let folio = self.folios.get(id);
-            if folio.state == State::Resident && !folio.is_in_file() {
-                gave |= self.disown_slot(id, out);
+            if folio.state != State::Resident || folio.is_in_file() {
+                continue;
+            }
+            let is_to_go = self.is_held_once(id) && self.is_worth_giving_up(id);
+            match self.room.full || is_to_go {
+                true => gave |= self.disown_slot(id, out),
+                false => self.keeps_slot(id),
             }
         }
-        // Folios that were mapped behind a sweep that was under way are for the next one.
-        gave || self.room.sweep > 0 || self.room.held_twice
+        gave
     }
 
     /// Whether a store or files that take nothing leave no other way than to serve a fault of `scope` above the limit.

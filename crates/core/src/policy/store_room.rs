@@ -7,6 +7,10 @@ pub(crate) struct StoreRoom {
     pub(crate) full_at: u32,
     /// Whether the store takes nothing because it has no room.
     pub(crate) full: bool,
+    /// Pages that the store is still to forget before it may have room for what it refused.
+    pub(crate) wanted: u32,
+    /// Whether RAM is worth more than what is spared by a copy of a page that is in memory.
+    pub(crate) once: bool,
     /// Whether a mapped folio may have a slot that the sweep has not seen.
     pub(crate) held_twice: bool,
     /// Records that are still to be looked through for slots, from this one down.

@@ -65,6 +65,8 @@ pub(crate) enum Errand {
     For(Reclaimer),
     /// `Filling` from several slots.
     Fold(FoldId),
+    /// `Filling` from a part of a slot, which the store forgets when the folio is mapped.
+    Forget,
     /// `Filling` from another folio, the [lender](Folio::lender).
     Copy,
     /// `Zeroing` a part of the folio.

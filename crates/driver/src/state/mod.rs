@@ -12,6 +12,7 @@ pub mod named;
 pub(crate) mod pauses;
 pub(crate) mod prefetch;
 pub mod queue;
+pub(crate) mod ram_worth;
 pub(crate) mod read_ahead;
 pub(crate) mod reclaim_cpu;
 pub(crate) mod recompress;

@@ -80,6 +80,11 @@ impl RefaultCost {
         }
     }
 
+    /// Median time of recent loads from the store, in nanoseconds.
+    pub fn load_ns(&self) -> Option<u64> {
+        self.store.ns
+    }
+
     /// The costs that the core should be told now.
     pub fn measure(&mut self, latency: &Latency) -> Measured {
         self.rescue_ns = self.rescue.median(latency, LEAST).or(self.rescue_ns);

@@ -49,6 +49,11 @@ impl Place {
         Self(block.place)
     }
 
+    /// The place of a block whose streams are in `object`, and are zstd if it says so.
+    pub(super) fn new(object: Handle, is_zstd: bool) -> Self {
+        Self(object.0 | if is_zstd { ZSTD } else { 0 })
+    }
+
     /// This place with another object, or with none.
     pub(super) fn with(self, object: Option<Handle>) -> Self {
         Self(object.map_or(OBJECT, |object| object.0) | self.0 & !OBJECT)

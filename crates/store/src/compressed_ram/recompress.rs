@@ -36,6 +36,7 @@
 
 use crate::arena::Arena;
 use crate::codec::{Codec, PageSums, Stored, block_sum};
+use crate::compressed_ram::gather::Copied;
 use crate::compressed_ram::{CompressedRam, Place};
 use crate::image::RAM_BLOCK;
 use crate::mem::{Mapping, PAGE};
@@ -47,8 +48,6 @@ use millpond_core::port::{Recompress, Recompressed};
 use millpond_sync::{Rank, Ranked};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The part of its limit, in eighths, from which on compressed RAM counts as short.
-const SHORT: u64 = 7;
 /// Number of blocks that one call compresses at most.
 const AT_ONCE: usize = 8;
 /// Number of blocks that one call gathers at most.
@@ -131,14 +130,6 @@ enum Looked {
     NoRoom,
 }
 
-/// A block that was copied, to be compressed again.
-struct Copied {
-    block: Block,
-    at: usize,
-    len: usize,
-    bytes: usize,
-}
-
 impl Recompression {
     pub(super) fn new() -> Self {
         Self {
@@ -165,11 +156,15 @@ impl Recompression {
 }
 
 impl CompressedRam {
-    /// Compresses some blocks again, if RAM is short ([`Store::recompress`](millpond_core::port::Store::recompress)).
-    pub(super) fn recompress_some(&self) -> Recompress {
-        let (ram, most) = self.ram();
-        if ram / SHORT < most / 8 || self.arena.is_draining() {
+    /// Compresses some blocks again, if RAM is short or `worth_it`
+    /// ([`Store::recompress`](millpond_core::port::Store::recompress)).
+    pub(super) fn recompress_some(&self, worth_it: bool) -> Recompress {
+        if !(worth_it || self.is_short()) || self.arena.is_draining() {
             return Recompress::Idle;
+        }
+        let most = self.arena.max_ram();
+        if self.is_scattered() && self.gather_some() {
+            return Recompress::More;
         }
         let Some(mut turn) = self.recompression.turn.try_lock() else {
             return Recompress::Idle;
@@ -247,45 +242,6 @@ impl CompressedRam {
         };
         turn.block += 1;
         Some(looked)
-    }
-
-    /// Copies the object of block `number` of a slot to a fuller span, if there is one. The answer is whether it was
-    /// copied, `None` when there is no such block.
-    fn gather_block(&self, slot: SlotId, number: usize) -> Option<bool> {
-        let pinned = self.table.pin(slot)?;
-        let (block, at, len) = pinned.block(number)?;
-        let Some(old) = (block.kind != Kind::Fill)
-            .then(|| Place::of(&block).object())
-            .flatten()
-        else {
-            return Some(false);
-        };
-        let bytes = match block.kind {
-            Kind::Packed => kept_sums(len) + usize::from(block.size),
-            _ => len,
-        };
-        let Some(new) = self.arena.alloc_to_gather(old, bytes) else {
-            return Some(false);
-        };
-        // SAFETY: the slot is pinned, so its object stays, and it has so many bytes. The other object is new, so no
-        // other thread knows it, and of the same class.
-        unsafe {
-            let (from, to) = (self.arena.address(old), self.arena.address(new));
-            to.copy_from_nonoverlapping(from, bytes);
-        }
-        drop(pinned);
-        let copied = Copied {
-            block,
-            at,
-            len,
-            bytes,
-        };
-        let replaced = self.replace(slot, &copied, |block| Block {
-            place: Place::of(&block).with(Some(new)).bits(),
-            ..block
-        });
-        self.arena.free(if replaced { old } else { new });
-        Some(replaced)
     }
 
     fn look_at(&self, slot: SlotId, number: usize, tools: &mut Tools) -> Looked {
@@ -395,22 +351,5 @@ impl CompressedRam {
             out.get_mut(..PAGE)?.copy_from_slice(page);
             Some(PAGE)
         })
-    }
-
-    /// Changes the record of a block, if it is still what it was when it was copied. The answer is whether that was so.
-    fn replace(&self, slot: SlotId, copied: &Copied, change: impl Fn(Block) -> Block) -> bool {
-        let Some(rewriting) = self.table.rewrite(slot) else {
-            return false;
-        };
-        let mut replaced = false;
-        let first = (copied.at / PAGE) as u16;
-        rewriting.change(first, copied.len, |block, _, _| {
-            if block != copied.block {
-                return block;
-            }
-            replaced = true;
-            change(block)
-        });
-        replaced
     }
 }

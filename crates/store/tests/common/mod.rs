@@ -70,12 +70,13 @@ pub fn contents(fill: Fill, len: usize) -> Vec<u8> {
     }
 }
 
-/// Makes the store denser in so many rounds over all that it keeps. The answer is the number of calls.
+/// Makes the store denser in so many rounds over all that it keeps, as if RAM were worth it. The answer is the number
+/// of calls.
 pub fn recompress(store: &dyn Store, rounds: usize) -> usize {
     let (mut calls, mut over) = (0, 0);
     while over < rounds {
         calls += 1;
-        match store.recompress() {
+        match store.recompress(true) {
             Recompress::More => {}
             Recompress::RoundOver => over += 1,
             Recompress::Idle => break,

@@ -1,0 +1,42 @@
+//! A block for which there is no room is compressed by zstd at once.
+//!
+//! Where nothing is behind compressed RAM, what it refuses stays in memory and takes four times its room there, so
+//! twenty microseconds a page are well spent. One thread at a time does that: its tools are made when they are first
+//! needed, and another thread that comes meanwhile has its block refused.
+
+use crate::paged::encode_densely;
+use crate::zstd::Packer;
+use millpond_sync::{Rank, Ranked};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// The tools.
+pub(super) struct Packing {
+    packer: Ranked<Option<Packer>>,
+    ram: AtomicU64,
+}
+
+impl Packing {
+    pub(super) fn new() -> Self {
+        Self {
+            packer: Ranked::new(Rank::Recompression, None),
+            ram: AtomicU64::new(0),
+        }
+    }
+
+    /// RAM that the tools take.
+    pub(super) fn ram_bytes(&self) -> u64 {
+        self.ram.load(Relaxed)
+    }
+
+    /// Compresses the pages of `block` to the start of `out`. The answer is how many bytes that took, `None` if
+    /// another thread has the tools, or there is no memory for them.
+    pub(super) fn encode(&self, block: &[u8], out: &mut [u8]) -> Option<usize> {
+        let mut packer = self.packer.try_lock()?;
+        if packer.is_none() {
+            *packer = Packer::new().ok();
+        }
+        let packer = packer.as_mut()?;
+        self.ram.store(packer.ram_bytes(), Relaxed);
+        Some(encode_densely(block, packer, out))
+    }
+}

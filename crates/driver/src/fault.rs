@@ -24,6 +24,10 @@ use std::time::Duration;
 /// in.
 const HIGH_BATCHES: u32 = 2;
 
+/// Rounds of a fault after which all others go first, under a scheduler of tests.
+#[cfg(feature = "shuttle")]
+const FAIR_AFTER: u32 = 100;
+
 /// Why a page could not be brought in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FaultError {
@@ -288,7 +292,18 @@ impl<'a, M: Memory> Fault<'a, M> {
     /// Asks the core, and does what it answers, until the fault has ended.
     fn serve(mut self) -> Served {
         let mut commands = Commands::new();
+        #[cfg(feature = "shuttle")]
+        let mut rounds = 0_u32;
         let resolution = loop {
+            // PCT lets two threads of the highest priority go on for ever: one waits for a third, which purges, and is
+            // woken by the other each time that one has tried in vain to reclaim. A kernel's scheduler is fair.
+            #[cfg(feature = "shuttle")]
+            {
+                rounds += 1;
+                if rounds.is_multiple_of(FAIR_AFTER) {
+                    millpond_sync::thread::yield_now();
+                }
+            }
             match self.ask(&mut commands) {
                 Ok(None) => self.watch(),
                 Ok(Some(resolution)) => break Ok(resolution),

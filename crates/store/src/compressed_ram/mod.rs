@@ -424,6 +424,9 @@ impl CompressedRam {
 
     /// Whether the arena has room for each block of `image` of which it is known how long it is.
     fn may_fit(&self, image: &Image<'_>) -> bool {
+        if self.refused.is_empty() {
+            return true;
+        }
         let bytes = image.blocks().filter(|part| part.word.is_none());
         let mut known = bytes.filter_map(|part| self.refused.len_of(part.sum));
         known.all(|len| self.arena.has_room(len))

@@ -11,7 +11,7 @@
 
 use crate::mem::Mapping;
 use rustix::io::Errno;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Blocks that are remembered at most: 256 MiB of them.
 const PLACES: usize = 1 << 14;
@@ -21,12 +21,17 @@ const LENGTH_BITS: u32 = 17;
 /// The table. Its memory is backed from the first refusal on.
 pub(super) struct Refused {
     words: Mapping,
+    /// Whether anything was ever refused: most stores are never full.
+    any: AtomicBool,
 }
 
 impl Refused {
     pub(super) fn new() -> Result<Self, Errno> {
         let words = Mapping::new(PLACES * size_of::<AtomicU64>())?;
-        Ok(Self { words })
+        Ok(Self {
+            words,
+            any: AtomicBool::new(false),
+        })
     }
 
     /// The word of the block of that checksum, and what stands there if it is known, without the length.
@@ -41,6 +46,12 @@ impl Refused {
     pub(super) fn note(&self, sum: u128, len: usize) {
         let (word, known) = self.word(sum);
         word.store(known | len as u64, Relaxed);
+        self.any.store(true, Relaxed);
+    }
+
+    /// Whether nothing was refused so far.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.any.load(Relaxed)
     }
 
     /// The bytes that a block of that checksum takes, if it was refused.

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Fill, Random, contents, part, stores};
+use common::{Fill, Random, contents, limit, part, stores};
 use millpond_core::SlotId;
 use millpond_core::port::{SaveError, Saved, Store};
 use std::sync::Mutex;
@@ -94,7 +94,7 @@ fn threads_do_not_see_each_others_bytes() {
             scope.spawn(move || {
                 let mut random = Random(THREADS);
                 while Instant::now() < until {
-                    store.limit_ram(random.next() % (6 << 20));
+                    limit(store, random.next() % (6 << 20));
                     for _ in 0..random.next() % 4 {
                         store.trim_ram();
                     }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Fill, Random, contents, part, recompress, stores};
+use common::{Fill, Random, contents, limit, part, recompress, stores};
 use millpond_core::SlotId;
 use millpond_core::port::{Saved, Store};
 use millpond_store::{CompressedRam, CompressedRamConfig};
@@ -82,7 +82,7 @@ fn the_other_pages_stay_and_nothing_is_left_at_the_end() {
                 recompress(store, random.next() as usize % 3);
             }
             if random.next().is_multiple_of(16) {
-                store.limit_ram(random.next() % (8 << 20));
+                limit(store, random.next() % (8 << 20));
                 while store.trim_ram() {}
             }
         }
@@ -178,7 +178,7 @@ fn pages_are_read_while_their_neighbours_are_forgotten_and_slots_move() {
                 scope.spawn(move || {
                     let mut random = Random(9);
                     while !over.load(Ordering::Relaxed) {
-                        store.limit_ram(random.next() % (2 << 20));
+                        limit(store, random.next() % (2 << 20));
                         store.trim_ram();
                     }
                 });

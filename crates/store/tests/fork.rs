@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Fill, behind, contents, encrypted, file, ram, two_files};
+use common::{Fill, behind, contents, encrypted, file, limit, ram, two_files};
 use millpond_core::SlotId;
 use millpond_core::port::{Saved, Store};
 use millpond_store::Spill;
@@ -41,13 +41,9 @@ fn save(store: &dyn Store, slots: impl Iterator<Item = u32>, version: u64) {
 
 /// Moves the contents in RAM before a file to the file, each process's own.
 fn trim(store: &dyn Store) {
-    // A store without another place would be full.
-    if store.tiers().is_none() {
-        return;
-    }
-    store.limit_ram(128 << 10);
+    limit(store, 128 << 10);
     while store.trim_ram() {}
-    store.limit_ram(1 << 20);
+    limit(store, 1 << 20);
 }
 
 /// A pipe on which one side waits until the other has rung.

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Fill, contents, part, recompress, stores};
+use common::{Fill, contents, limit, part, recompress, stores};
 use millpond_core::SlotId;
 use millpond_core::port::{Load, LoadError, SaveError, Saved, Store};
 use proptest::prelude::*;
@@ -92,7 +92,7 @@ fn run(name: &str, store: &dyn Store, acts: &[Act]) -> usize {
                 compared.save(4096 << order, *fill, previous, *same);
             }
             Act::Trim(kib) => {
-                store.limit_ram(kib << 10);
+                limit(store, kib << 10);
                 while store.trim_ram() {}
             }
             Act::Recompress(rounds) => {

@@ -85,6 +85,13 @@ pub fn recompress(store: &dyn Store, rounds: usize) -> usize {
     calls
 }
 
+/// Sets the limit for RAM of a store that has another place. One that has none would be full.
+pub fn limit(store: &dyn Store, bytes: u64) {
+    if store.tiers().is_some() {
+        store.limit_ram(bytes);
+    }
+}
+
 pub fn ram(max_bytes: Option<u64>) -> CompressedRam {
     CompressedRam::new(CompressedRamConfig { max_bytes }).unwrap()
 }

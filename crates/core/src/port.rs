@@ -370,8 +370,9 @@ pub trait Store: Send + Sync {
     /// The contents of the store now, in numbers.
     fn usage(&self) -> StoreUsage;
 
-    /// Sets the limit for RAM: bytes that are saved from now on should leave no more than `bytes` in RAM, if the
-    /// store has another place for them. Bytes that are held already stay until [`Store::trim_ram`].
+    /// Sets the limit for RAM: bytes that are saved from now on should leave no more than `bytes` in RAM. What exceeds
+    /// it goes to the other place if the store has one, and is refused if it has none. Bytes that are held already stay
+    /// until [`Store::trim_ram`].
     fn limit_ram(&self, _bytes: u64) {}
 
     /// Moves a part of the bytes in RAM beyond that limit to the other place, beside all other calls. Returns whether

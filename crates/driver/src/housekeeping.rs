@@ -105,7 +105,7 @@ impl Driver {
         let mut last_retry = Instant::now();
         let mut fruitless = false;
         let mut reclaim_cpu = ReclaimCpu::new(self.delivery);
-        let mut worth = RamWorth::new(self.delivery);
+        let mut worth = RamWorth::new(self.delivery, self.lock().keeps_copies());
         let mut store_share = StoreShare::new(self.delivery, self.governor.store_share());
         let (mut pace, began) = (Pace::new(), Instant::now());
         let (mut growth, mut last_look) = (Growth::new(), began);
@@ -161,7 +161,7 @@ impl Driver {
             // The processor that faults come from has better things to do.
             let go_away = || reclaim_cpu.leave(&self.traces);
             let dense = worth.is_dense_worth_it();
-            self.recompress(&mut pace, (began, seen, dense), go_away);
+            self.recompress(&mut pace, began, seen, dense, go_away);
             drop(working);
             if is_tick {
                 self.start_others(&mut unmade);

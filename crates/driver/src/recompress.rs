@@ -11,12 +11,14 @@ use millpond_sync::time::Instant;
 impl<M: Memory> Driver<M> {
     /// Does pieces of it until the allowance is spent, there is nothing to do, or a thread wants memory: a kick after
     /// `seen` ends it. `began` is the time from which the pace counts, and `dense` says whether RAM is worth it even
-    /// where the store has enough. `go_away` is called when there is something to
-    /// do: it lets the thread run on any processor.
+    /// where the store has enough. `go_away` is called when there is something to do: it lets the thread run on any
+    /// processor.
     pub fn recompress(
         &self,
         pace: &mut Pace,
-        (began, seen, dense): (Instant, u32, bool),
+        began: Instant,
+        seen: u32,
+        dense: bool,
         mut go_away: impl FnMut(),
     ) {
         if !self.governor.covers_store() {

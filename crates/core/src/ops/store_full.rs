@@ -13,7 +13,12 @@
 //! in each batch of reclaim. There is no sweep where no folio has kept its slot since the last one.
 //!
 //! *Room opens the store.* While it refuses, nothing new is offered, and folios that must be written wait in limbo. As
-//! soon as the store has forgotten something, it is asked again; before, it was asked once a second.
+//! soon as the store has forgotten as many pages as it refused last, it is asked again; before, it was asked once a
+//! second, and later at each page that it forgot, when nine folios were refused for each page that was loaded.
+//!
+//! *RAM is worth more.* Where the driver finds that copies cost more RAM than they are worth
+//! ([`Event::KeepCopies`](crate::Event::KeepCopies)), folios that come in give their slots up as if the store were
+//! close to full, and a sweep takes those of mapped folios that nobody else needs.
 //!
 //! *When to give up.* Each list in limbo counts the folios that may leave without a write. When there are none, and the
 //! sweep has come to its end, a fault is served above the limit.
@@ -114,6 +119,12 @@ impl Core {
             self.room.sweep = self.folios.made();
         }
         Reply::Done
+    }
+
+    /// Whether folios that come back keep their slots, as far as [`Event::KeepCopies`](crate::Event::KeepCopies) says.
+    #[must_use]
+    pub fn keeps_copies(&self) -> bool {
+        !self.room.once
     }
 
     /// Notes that the store has forgotten what a folio was loaded from.

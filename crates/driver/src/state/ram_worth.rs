@@ -136,9 +136,10 @@ pub(crate) struct RamWorth {
 }
 
 impl RamWorth {
-    pub(crate) fn new(delivery: Delivery) -> Self {
+    /// Begins with copies that are kept or not, as the core has it: a child has its parent's core.
+    pub(crate) fn new(delivery: Delivery, keep: bool) -> Self {
         Self {
-            keep: Choice::new(true),
+            keep: Choice::new(keep),
             dense: Choice::new(false),
             last: Seen::default(),
             unchanged: 1.0,
@@ -323,7 +324,7 @@ mod tests {
 
     #[test]
     fn copies_go_where_more_memory_spares_more_than_they_do() {
-        let (mut program, mut worth) = (Program::new(), RamWorth::new(Delivery::Direct));
+        let (mut program, mut worth) = (Program::new(), RamWorth::new(Delivery::Direct, true));
         // Ten MiB of copies would spare a third of the faults as frames.
         assert_eq!(
             program.tick(&mut worth, 300, 1000),
@@ -339,7 +340,7 @@ mod tests {
 
     #[test]
     fn copies_of_what_changes_spare_nothing() {
-        let (mut program, mut worth) = (Program::new(), RamWorth::new(Delivery::Direct));
+        let (mut program, mut worth) = (Program::new(), RamWorth::new(Delivery::Direct, true));
         assert_eq!(program.tick(&mut worth, 20, 900), None);
         assert_eq!(program.tick(&mut worth, 20, 900), None);
         assert_eq!(
@@ -353,7 +354,7 @@ mod tests {
 
     #[test]
     fn what_is_compressed_is_made_denser_while_that_gains_something() {
-        let (mut program, mut worth) = (Program::new(), RamWorth::new(Delivery::Direct));
+        let (mut program, mut worth) = (Program::new(), RamWorth::new(Delivery::Direct, true));
         for _ in 0..2 {
             program.tick(&mut worth, 300, 1000);
         }
@@ -372,7 +373,7 @@ mod tests {
 
     #[test]
     fn what_comes_from_a_file_is_not_written_there_again() {
-        let (mut program, mut worth) = (Program::new(), RamWorth::new(Delivery::Direct));
+        let (mut program, mut worth) = (Program::new(), RamWorth::new(Delivery::Direct, true));
         for n in 1..4 {
             let mut tiers = Tiers::default();
             tiers.behind.loads = n * 1000;
@@ -384,7 +385,7 @@ mod tests {
 
     #[test]
     fn a_program_that_hardly_loads_tells_nothing() {
-        let (mut program, mut worth) = (Program::new(), RamWorth::new(Delivery::Direct));
+        let (mut program, mut worth) = (Program::new(), RamWorth::new(Delivery::Direct, true));
         program.tick(&mut worth, 300, 1000);
         program.vm.pgmajfault -= 9_900;
         assert_eq!(program.tick(&mut worth, 300, 1000), None);

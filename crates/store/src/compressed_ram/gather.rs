@@ -80,13 +80,14 @@ impl CompressedRam {
             }
             match self.gather_block(SlotId(hand.slot), hand.block) {
                 None => (hand.slot, hand.block) = (hand.slot + 1, 0),
-                Some(gathered) => {
+                Some(false) => hand.block += 1,
+                Some(true) => {
                     hand.block += 1;
-                    copied += usize::from(gathered);
+                    copied += 1;
+                    if self.arena.taken_bytes() < taken {
+                        return true;
+                    }
                 }
-            }
-            if self.arena.taken_bytes() < taken {
-                return true;
             }
             if copied == COPIED {
                 break;

@@ -432,8 +432,8 @@ impl CompressedRam {
         known.all(|len| self.arena.has_room(len))
     }
 
-    /// Puts a block into an object of its own, compressed where that pays: by zstd where there is no room for what LZ4
-    /// makes of it, and no other place than this one.
+    /// Puts a block into an object of its own, compressed where that pays: by zstd where RAM is short and there is no
+    /// other place than this one.
     fn put_block(
         &self,
         part: &ImageBlock<'_>,
@@ -456,16 +456,7 @@ impl CompressedRam {
         } else {
             return Err(NotPut::Incompressible);
         };
-        let most = bytes.len();
-        match self.put_bytes(part, kind, bytes, false) {
-            Err(NotPut::NoRoom) if incompressible == Incompressible::Keep => {
-                let denser = |size| size < most && pays(size + pages, part.data.len());
-                let packed = self.packing.encode(part.data, scratch.wire);
-                let size = packed.filter(|&size| denser(size)).ok_or(NotPut::NoRoom)?;
-                self.put_bytes(part, Kind::Packed, &scratch.wire[..size], true)
-            }
-            put => put,
-        }
+        self.put_bytes(part, kind, bytes, false)
     }
 
     /// Puts what `bytes` are of a block into an object. Notes how long it would be if there is no room.

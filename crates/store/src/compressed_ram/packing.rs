@@ -1,4 +1,4 @@
-//! A block for which there is no room is compressed by zstd at once.
+//! A block that comes where RAM is short is compressed by zstd at once.
 //!
 //! Where nothing is behind compressed RAM, what it refuses stays in memory and takes four times its room there, so
 //! twenty microseconds a page are well spent. One thread at a time does that: its tools are made when they are first

@@ -163,7 +163,7 @@ impl CompressedRam {
             return Recompress::Idle;
         }
         let most = self.arena.max_ram();
-        if self.is_scattered() && self.gather_some() {
+        if self.gather_some() {
             return Recompress::More;
         }
         let Some(mut turn) = self.recompression.turn.try_lock() else {

@@ -7,7 +7,7 @@ use crate::machine::Machine;
 use crate::print;
 use crate::run::{DeliveryChoice, library};
 use clap::Args;
-use millpond_mmu::capabilities::PROTECTIONS;
+use millpond_mmu::capabilities::{MARKS, PROTECTIONS};
 use millpond_mmu::{Capabilities, Capability, capabilities};
 use serde::Serialize;
 use std::{fmt, io};
@@ -151,6 +151,13 @@ fn write_direct(f: &mut fmt::Formatter<'_>, findings: &Findings) -> fmt::Result 
                 "Direct delivery works here by protections, as userfaultfd is refused: memory that comes and\n\
                  goes takes two to four times as long at random, and up to eight in order."
             )?;
+            let has_marks = |one: &Finding| one.name == MARKS && one.present;
+            if findings.capabilities.iter().any(has_marks) {
+                writeln!(
+                    f,
+                    "For a program with a single thread it takes half as long again at random."
+                )?;
+            }
             let grant = findings
                 .capabilities
                 .iter()
@@ -294,6 +301,7 @@ mod tests {
             "UFFDIO_MOVE",
             "write protection",
             PROTECTIONS,
+            MARKS,
         ] {
             assert!(probed.contains(&name), "{name} is not among {probed:?}");
         }

@@ -80,7 +80,7 @@ impl<M: Memory> Driver<M> {
         let mut thread = self.shrinkers.thread.lock();
         if thread.is_none() {
             let driver = Arc::clone(self);
-            let started = OwnThread::start(c"millpond-shrink", move || {
+            let started = OwnThread::start_for_program(c"millpond-shrink", move || {
                 let _ours = Ours::enter();
                 driver.keep_shrinking();
             })?;

@@ -71,6 +71,9 @@ pub fn capabilities() -> &'static Capabilities {
 /// The name of the way to do without userfaultfd.
 pub const PROTECTIONS: &str = "closed memory by /proc/self/mem";
 
+/// The name of the faster way to do without userfaultfd, while a program has a single thread.
+pub const MARKS: &str = "MADV_GUARD_INSTALL";
+
 /// Takes away what the process is told to do without.
 fn mask_out(list: &mut [Capability], mask: Mask) {
     for one in list {
@@ -79,6 +82,7 @@ fn mask_out(list: &mut [Capability], mask: Mask) {
             "write protection" => mask.wp || mask.uffd,
             "poison" => mask.poison || mask.uffd,
             "process_madvise on self" => mask.vectors,
+            MARKS => mask.guards,
             "PAGEMAP_SCAN" => mask.scan,
             "userfaultfd"
             | "userfaultfd for faults in user mode"
@@ -115,6 +119,7 @@ fn probe() -> Vec<Capability> {
         },
         user_mode(),
         protections(),
+        marks(),
     ];
     list.extend(features());
     list.extend([vectors(), scan(), preferred(), huge()]);
@@ -155,6 +160,21 @@ fn protections() -> Capability {
         cost_if_missing: "nothing works where userfaultfd is refused",
         grant: refused
             .map(|_| "start the kernel with proc_mem.force_override=always, and mount /proc"),
+    }
+}
+
+fn marks() -> Capability {
+    let present = advise::has_guards();
+    Capability {
+        name: MARKS,
+        present,
+        detail: match present {
+            true => "offered by the kernel".into(),
+            false => "not offered by this kernel: needs Linux 6.13".into(),
+        },
+        cost_if_missing: "where userfaultfd is refused, pages of a program of one thread go and come as those of one with \
+                          several",
+        grant: None,
     }
 }
 

@@ -51,6 +51,7 @@ pub use held::{Held, look_for_holds};
 pub use isolate::{has_own_descriptors, isolate_descriptors};
 pub use mask::Mask;
 pub use overcommit::is_counted_strictly;
+pub use protection::shares_memory;
 pub use small_pages::decline_huge_pages;
 pub use staging::processor_time;
 pub use sys::gate;

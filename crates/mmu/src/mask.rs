@@ -17,12 +17,14 @@ pub struct Mask {
     pub poison: bool,
     /// `process_madvise` of the own process.
     pub vectors: bool,
+    /// `MADV_GUARD_INSTALL`, where memory is watched by protections.
+    pub guards: bool,
     /// `PAGEMAP_SCAN`. Once a memory was made without it, the process does without it.
     pub scan: bool,
 }
 
 impl Mask {
-    /// Reads the names, separated by commas: `uffd`, `move`, `wp`, `poison`, `vectors`, `scan`.
+    /// Reads the names, separated by commas: `uffd`, `move`, `wp`, `poison`, `vectors`, `guards`, `scan`.
     ///
     /// ```
     /// use millpond_mmu::Mask;
@@ -46,6 +48,7 @@ impl Mask {
                 "wp" => &mut mask.wp,
                 "poison" => &mut mask.poison,
                 "vectors" => &mut mask.vectors,
+                "guards" => &mut mask.guards,
                 "scan" => &mut mask.scan,
                 _ => return Err(word),
             } = true;
@@ -62,7 +65,7 @@ impl Mask {
         let text = text.to_string_lossy();
         Self::parse(&text).unwrap_or_else(|word| {
             crate::report::line(format_args!(
-                "MILLPOND_MASK: {word} is no capability; give some of uffd,move,wp,poison,vectors,scan"
+                "MILLPOND_MASK: {word} is no capability; give some of uffd,move,wp,poison,vectors,guards,scan"
             ));
             Self::default()
         })

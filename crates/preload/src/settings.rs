@@ -199,7 +199,7 @@ impl Settings {
             },
             b"MASK" => match Mask::parse(&text) {
                 Ok(mask) => self.mask = mask,
-                Err(_) => return bad("MASK", "some of uffd,move,wp,poison,vectors,scan"),
+                Err(_) => return bad("MASK", "some of uffd,move,wp,poison,vectors,guards,scan"),
             },
             _ => {}
         }

@@ -174,7 +174,7 @@ fn a_filter_that_forbids_what_faults_need_is_named() {
         let said = board
             .last_words()
             .map_or_else(String::new, |(_, line)| line);
-        let is_named = output.status.code() == Some(134) && said.contains("forbids ioctl");
+        let is_named = output.status.code() == Some(134) && said.contains("(seccomp) forbids ");
         assert!(is_served || is_named, "{output:?}: {said}");
     }
 }

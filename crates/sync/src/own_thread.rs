@@ -11,6 +11,9 @@
 //! knows its name. It has no unwinding to catch: a panic that reaches its end ends the process, as a thread of ours
 //! that is gone is a program that waits for it for ever.
 //!
+//! These threads are told from the program's by a table (`own_threads.rs`), but for those that call functions of the
+//! program's.
+//!
 //! With the feature `shuttle` the scheduler makes the threads.
 
 use std::ffi::CStr;
@@ -27,10 +30,36 @@ impl OwnThread {
     pub fn start(name: &'static CStr, work: impl FnOnce() + Send + 'static) -> io::Result<Self> {
         Self::start_with_stack(name, STACK, work)
     }
+
+    /// [`start`](Self::start) for a thread that calls functions of the program's, which may do what they please: it
+    /// counts as the program's.
+    ///
+    /// # Errors
+    /// The system has no thread to give.
+    pub fn start_for_program(
+        name: &'static CStr,
+        work: impl FnOnce() + Send + 'static,
+    ) -> io::Result<Self> {
+        Self::start_as(name, STACK, false, work)
+    }
+
+    /// [`start`](Self::start) with a stack of so many bytes, or more where the program's thread-local variables take it
+    /// up.
+    ///
+    /// # Errors
+    /// The system has no thread to give.
+    pub fn start_with_stack(
+        name: &'static CStr,
+        stack: usize,
+        work: impl FnOnce() + Send + 'static,
+    ) -> io::Result<Self> {
+        Self::start_as(name, stack, true, work)
+    }
 }
 
 #[cfg(not(feature = "shuttle"))]
 mod chosen {
+    use crate::own_threads::Noted;
     use std::ffi::{CStr, c_int, c_void};
     use std::io;
     use std::mem::{ManuallyDrop, MaybeUninit};
@@ -45,31 +74,38 @@ mod chosen {
 
     struct Start {
         name: &'static CStr,
+        is_ours: bool,
         work: Box<dyn FnOnce() + Send>,
     }
 
     extern "C" fn run(start: *mut c_void) -> *mut c_void {
         // SAFETY: `start_with_stack` made the pointer from a box, and gave it to this thread alone.
-        let Start { name, work } = *unsafe { Box::from_raw(start.cast::<Start>()) };
+        let Start {
+            name,
+            is_ours,
+            work,
+        } = *unsafe { Box::from_raw(start.cast::<Start>()) };
+        let noted = is_ours.then(Noted::this_thread);
         // A thread without its name does the same work.
         let _ = rustix::thread::set_name(name);
         work();
+        drop(noted);
         std::ptr::null_mut()
     }
 
     impl OwnThread {
-        /// [`start`](Self::start) with a stack of so many bytes, or more where the program's thread-local variables
-        /// take it up.
-        ///
-        /// # Errors
-        /// The system has no thread to give.
-        pub fn start_with_stack(
+        pub(super) fn start_as(
             name: &'static CStr,
             mut stack: usize,
+            is_ours: bool,
             work: impl FnOnce() + Send + 'static,
         ) -> io::Result<Self> {
-            let work = Box::new(work);
-            let start = Box::into_raw(Box::new(Start { name, work })).cast();
+            let start = Box::new(Start {
+                name,
+                is_ours,
+                work: Box::new(work),
+            });
+            let start = Box::into_raw(start).cast();
             loop {
                 // SAFETY: the pointer is a box's, and is used by the thread alone once there is one.
                 match unsafe { create(stack, start) } {
@@ -143,13 +179,11 @@ mod chosen {
     pub struct OwnThread(thread::JoinHandle<()>);
 
     impl OwnThread {
-        /// Starts a thread. The scheduler chooses its stack.
-        ///
-        /// # Errors
-        /// The scheduler has no thread to give.
-        pub fn start_with_stack(
+        /// The scheduler chooses the stack.
+        pub(super) fn start_as(
             name: &'static CStr,
             _: usize,
+            _: bool,
             work: impl FnOnce() + Send + 'static,
         ) -> io::Result<Self> {
             let name = name.to_string_lossy().into_owned();

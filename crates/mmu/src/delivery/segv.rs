@@ -23,6 +23,8 @@ use crate::uffd::skip;
 
 /// The code of a touch of memory that is mapped, and whose protection does not allow the touch.
 const SEGV_ACCERR: c_int = 2;
+/// The code of a touch of memory that is not mapped, or is marked (`protection/guards.rs`).
+const SEGV_MAPERR: c_int = 1;
 /// The highest of the kernel's codes: a touch that no code names (SI_KERNEL).
 const SI_KERNEL: c_int = 0x80;
 
@@ -56,7 +58,7 @@ extern "C" fn on_sigsegv(_: c_int, info: *mut libc::siginfo_t, context: *mut c_v
 pub unsafe fn serve_sigsegv(info: *const libc::siginfo_t, context: *mut c_void) -> bool {
     // SAFETY: the caller passes a valid siginfo, which has bytes for an address with every code.
     let (code, addr) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
-    if code != SEGV_ACCERR {
+    if code != SEGV_ACCERR && code != SEGV_MAPERR {
         return false;
     }
     // SAFETY: this asks for the C library's errno of this thread, which every thread that can take a signal has.
@@ -65,6 +67,9 @@ pub unsafe fn serve_sigsegv(info: *const libc::siginfo_t, context: *mut c_void) 
     let saved = unsafe { *errno };
     let is_served = with_target(addr, |target, page| {
         let protection = target.protection.as_ref()?;
+        if code == SEGV_MAPERR && !protection.may_be_mark(page) {
+            return None;
+        }
         // SAFETY: the caller passes the interrupted context, which nobody else refers to.
         let interrupted = unsafe { &mut *context.cast::<libc::ucontext_t>() };
         Some(

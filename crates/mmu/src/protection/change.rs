@@ -17,6 +17,9 @@ use crate::report;
 use crate::sys::advise::{self, Span};
 use crate::sys::mm::mprotect;
 
+/// Leaves with a single run that are passed over in search of one with several, which are worth more.
+const SINGLE: usize = 64;
+
 impl Protection {
     /// Opens the pages of the range that are there, each as it is wished for.
     ///
@@ -34,7 +37,7 @@ impl Protection {
                     return Err(errno);
                 }
                 self.set_open(run.clone(), true);
-                while self.has_too_many_runs() && self.park_one(&run, 2) {}
+                while self.has_too_many_runs() && self.park_one(&run) {}
             }
         }
         Ok(())
@@ -107,43 +110,61 @@ impl Protection {
             // SAFETY: the range is a part of the arena, whose protection says whether bytes are there. References into
             // it are the program's, and a thread that uses one waits at a closed page until it is open again.
             match unsafe { mprotect(at as *mut c_void, len, flags) } {
-                Err(Errno::NOMEM) if self.park_one(&range, 2) || self.park_one(&range, 1) => {}
+                Err(Errno::NOMEM) if self.park_one(&range) => {}
                 answer => return answer,
             }
         }
     }
 
-    /// Parks one leaf that has at least `least` runs of its own and no page of `spared`. The answer is false when there
-    /// is none.
-    fn park_one(&self, spared: &Range<usize>, least: usize) -> bool {
+    /// Parks one leaf that has no page of `spared`: the next one that has several runs, or the next one that has any,
+    /// if so many with a single run come first that there may be no other. The answer is false when there is none.
+    fn park_one(&self, spared: &Range<usize>) -> bool {
         let leaves = self.pages.div_ceil(LEAF);
         let hand = self.hand.load(Ordering::Relaxed);
         // Threads that take pages out may wait for this lock, so this thread does not wait for them.
         let Some(taking) = Taking::try_begin() else {
             return false;
         };
+        let (mut next, mut single) = (None, 0);
         for leaf in (hand..leaves).chain(0..hand) {
             let pages = self.inner_runs(leaf * LEAF..((leaf + 1) * LEAF).min(self.pages));
             let is_spared = pages.start < spared.end && spared.start < pages.end;
-            if pages.is_empty() || is_spared || self.open.starts(pages.start..pages.end - 1) < least
-            {
+            if pages.is_empty() || is_spared || !self.may_park(leaf, &pages, &taking) {
                 continue;
             }
-            let (at, len) = (self.addr(pages.start), pages.len() << PAGE_SHIFT);
-            let is_pinned = self.pinned[leaf].load(Ordering::Relaxed) > 0;
-            if is_pinned || taking.is_held(at, len) || self.wishes.has_foreign(pages.clone()) {
+            if self.open.starts(pages.start..pages.end - 1) > 1 {
+                if self.park(leaf, pages) {
+                    return true;
+                }
                 continue;
             }
-            // SAFETY: these are runs of open pages of the arena and what is closed between them. No mapping is cut in
-            // two, so that this works where there are too many of them. A thread that touches them opens them again.
-            if unsafe { mprotect(at as *mut c_void, len, MprotectFlags::empty()) }.is_err() {
-                continue;
+            next.get_or_insert((leaf, pages));
+            single += 1;
+            if single == SINGLE {
+                break;
             }
-            self.set_open(pages, false);
-            self.hand.store((leaf + 1) % leaves, Ordering::Relaxed);
-            return true;
         }
-        false
+        next.is_some_and(|(leaf, pages)| self.park(leaf, pages))
+    }
+
+    fn may_park(&self, leaf: usize, pages: &Range<usize>, taking: &Taking) -> bool {
+        let (at, len) = (self.addr(pages.start), pages.len() << PAGE_SHIFT);
+        let is_pinned = self.pinned[leaf].load(Ordering::Relaxed) > 0;
+        !is_pinned && !taking.is_held(at, len) && !self.wishes.has_foreign(pages.clone())
+    }
+
+    /// Closes these runs of a leaf, unless the kernel refuses.
+    fn park(&self, leaf: usize, pages: Range<usize>) -> bool {
+        let (at, len) = (self.addr(pages.start), pages.len() << PAGE_SHIFT);
+        // SAFETY: these are runs of open pages of the arena and what is closed between them. No mapping is cut in two,
+        // so that this works where there are too many of them. A thread that touches them opens them again.
+        if unsafe { mprotect(at as *mut c_void, len, MprotectFlags::empty()) }.is_err() {
+            return false;
+        }
+        self.set_open(pages, false);
+        let leaves = self.pages.div_ceil(LEAF);
+        self.hand.store((leaf + 1) % leaves, Ordering::Relaxed);
+        true
     }
 
     /// The part of a leaf from its first run of open pages that begins there to its last one that ends there.
@@ -186,6 +207,11 @@ impl Protection {
 
     fn has_too_many_runs(&self) -> bool {
         self.runs() > self.most_runs.load(Ordering::Relaxed)
+    }
+
+    /// Whether there are so many runs of open pages that pages which go should rather end some.
+    pub(super) fn has_many_runs(&self) -> bool {
+        self.runs() > self.most_runs.load(Ordering::Relaxed) / 2
     }
 
     /// The number of runs of open pages.

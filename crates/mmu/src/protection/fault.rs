@@ -11,6 +11,7 @@ use super::Protection;
 use super::wishes::{LEAF, Wish};
 use crate::interrupted::Access;
 use crate::sys::mm::madvise;
+use crate::sys::remap;
 
 /// What is to be done about a touch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,6 +42,9 @@ impl Protection {
         if !may {
             return Touch::Forbidden;
         }
+        if self.marked.has(page) {
+            return Touch::Absent;
+        }
         if self.open.has(page) {
             return match self.is_usable(page, access) {
                 true => Touch::Again,
@@ -52,6 +56,14 @@ impl Protection {
         }
         self.open_run(page);
         Touch::Again
+    }
+
+    /// Whether a touch that the kernel takes for one of an address without a mapping may be that of a mark. The mark
+    /// may have been taken off since.
+    pub(crate) fn may_be_mark(&self, page: PageIndex) -> bool {
+        let page = page.0 as usize;
+        let was_mark = || remap::is_mapped(self.addr(page), PAGE_SIZE);
+        self.has_marks() && (self.marked.has(page) || was_mark())
     }
 
     /// Asks the kernel for a page as a touch would.

@@ -12,6 +12,9 @@
 //!
 //! The pool is ordinary memory. Frames are always copied, never moved.
 //!
+//! While the program has a single thread, and the kernel can mark pages (Linux 6.13), pages are *marked* instead of
+//! closed, which takes a third of the time: [`guards`] says how, and [`alone`] how that is known.
+//!
 //! # The other ways
 //! They were measured (docs/MEASUREMENTS.md) and left. A memory file that is mapped twice needs no `/proc/self/mem`,
 //! but a fork's child would share it. `mremap` of a filled page over its address copies nothing, but the page keeps
@@ -33,7 +36,8 @@
 //! # States
 //! | page | kernel's protection | its bytes | a touch |
 //! | --- | --- | --- | --- |
-//! | absent | none | elsewhere | goes to the sink |
+//! | absent, closed | none | elsewhere | goes to the sink |
+//! | absent, marked | as wished, or none | elsewhere | goes to the sink |
 //! | there, open | as wished | in place | is no fault, or one for the program |
 //! | there, parked | none | in place | opens the page's run |
 //! | foreign, or not wished for | not ours | none | is the program's fault |
@@ -46,28 +50,32 @@
 //! protection that the program makes past us, by a bare system call: an absent page that is opened in this way reads
 //! as zeros.
 
+mod alone;
 mod bits;
 mod change;
 mod fault;
+mod guards;
 mod lock;
 mod pages;
 mod ranges;
 mod wishes;
 
 use core::ops::Range;
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize};
 
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::io::Errno;
 
 use millpond_core::{PAGE_SHIFT, PageRange};
 
-use crate::sys::{FdCell, own_memory};
+use crate::sys::{FdCell, advise, own_memory};
 use crate::zeroed::zeroed;
+use alone::Alone;
 use bits::Bits;
 use lock::Lock;
 use wishes::{LEAF, Wishes};
 
+pub use alone::shares_memory;
 pub(crate) use fault::Touch;
 pub(crate) use wishes::Wish;
 
@@ -84,8 +92,13 @@ pub(crate) struct Protection {
     wishes: Wishes,
     /// The pages that are there.
     there: Bits,
-    /// The pages that are there, and have the protection that is wished for.
+    /// The pages that have the protection that is wished for: they are there, or marked.
     open: Bits,
+    /// The pages that are not there, and have the kernel's mark.
+    marked: Bits,
+    /// Whether a page was ever marked.
+    marks_in_use: AtomicBool,
+    alone: Alone,
     /// How often each page is pinned, and how many pages of each leaf are.
     pins: Box<[AtomicU8]>,
     pinned: Box<[AtomicU32]>,
@@ -97,11 +110,11 @@ pub(crate) struct Protection {
 }
 
 impl Protection {
-    /// Takes charge of an arena that is one closed mapping.
+    /// Takes charge of an arena that is one closed mapping. Pages may be marked if the kernel can, and `marks` is set.
     ///
     /// # Errors
     /// Closed memory cannot be written here.
-    pub(crate) fn new(base: usize, len: usize) -> Result<Self, Errno> {
+    pub(crate) fn new(base: usize, len: usize, marks: bool) -> Result<Self, Errno> {
         if cfg!(not(target_arch = "x86_64")) {
             // Nothing says here whether a fault was a read or a write, so none could be told from the program's own.
             return Err(Errno::NOSYS);
@@ -118,6 +131,9 @@ impl Protection {
             wishes: Wishes::new(pages),
             there: Bits::new(pages),
             open: Bits::new(pages),
+            marked: Bits::new(pages),
+            marks_in_use: AtomicBool::new(false),
+            alone: Alone::new(marks && advise::has_guards()),
             pins,
             pinned,
             runs: AtomicUsize::new(0),
@@ -146,9 +162,10 @@ impl Protection {
         self.discard(0..1);
     }
 
-    /// The descriptor that operations on this memory need.
-    pub(crate) fn descriptor(&self) -> i32 {
-        self.mem().as_raw_fd()
+    /// The descriptors that operations on this memory need.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = i32> {
+        let tasks = self.alone.descriptor();
+        [self.mem().as_raw_fd()].into_iter().chain(tasks)
     }
 
     fn mem(&self) -> BorrowedFd<'_> {

@@ -26,7 +26,11 @@ impl Protection {
     /// `from` is readable, and not a part of the arena.
     pub(crate) unsafe fn install(&self, at: usize, from: usize, len: usize) -> bool {
         let pages = self.span(at, len);
-        if self.wishes.has_foreign(pages.clone()) {
+        // SAFETY: the caller guarantees the source.
+        if unsafe { self.come_marked(at, Some(from), len) } {
+            return true;
+        }
+        if self.wishes.has_foreign(pages.clone()) || !self.are_unmarked(pages.clone()) {
             return false;
         }
         // SAFETY: the pages are absent and closed, so no thread sees them; the caller guarantees the source.
@@ -41,7 +45,12 @@ impl Protection {
     /// Lets absent pages be zeros, and opens them. The answer is that of [`install`](Self::install).
     pub(crate) fn install_zeros(&self, at: usize, len: usize) -> bool {
         let pages = self.span(at, len);
-        if self.wishes.has_foreign(pages.clone()) || !self.come(pages.clone()) {
+        // SAFETY: there is no source.
+        if unsafe { self.come_marked(at, None, len) } {
+            return true;
+        }
+        let can_come = !self.wishes.has_foreign(pages.clone()) && self.are_unmarked(pages.clone());
+        if !can_come || !self.come(pages.clone()) {
             return false;
         }
         for (run, wish) in self.wishes.runs(pages) {
@@ -54,6 +63,12 @@ impl Protection {
             }
         }
         true
+    }
+
+    /// Closes those of these absent pages that are marked, and takes the marks off, unless the kernel refuses.
+    fn are_unmarked(&self, pages: Range<usize>) -> bool {
+        let has_marks = self.marked.next(pages.clone(), true) < pages.end;
+        !has_marks || self.unmark(&self.lock.lock(), pages).is_ok()
     }
 
     /// Opens pages that have their bytes now.
@@ -86,7 +101,8 @@ impl Protection {
     /// The buffer is writable memory that no reference covers, and not a part of the arena.
     pub(crate) unsafe fn copy(&self, at: usize, from: usize, len: usize, buffer: Span) -> bool {
         let pages = self.span(at, len);
-        if self.wishes.has_foreign(pages.clone()) {
+        let unmarked = self.are_unmarked(pages.clone()) && self.are_unmarked(self.span(from, len));
+        if self.wishes.has_foreign(pages.clone()) || !unmarked {
             return false;
         }
         for offset in (0..len).step_by(buffer.len) {

@@ -18,10 +18,13 @@ impl Protection {
     pub(crate) fn wish_for(&self, range: PageRange, wish: Wish) -> Result<(), Errno> {
         let pages = numbers(range);
         let locked = self.lock.lock();
-        self.wishes.set(pages.clone(), wish);
         if wish.prot() == 0 {
-            return self.shut(&locked, pages);
+            self.wishes.set(pages.clone(), wish);
+            self.shut(&locked, pages.clone())?;
+            return self.unmark_closed(&locked, pages);
         }
+        self.unmark(&locked, pages.clone())?;
+        self.wishes.set(pages.clone(), wish);
         // A page that has another protection than is wished for is not open as the table means it. Pages are given the
         // new one without being closed before, which would let each come back by a fault.
         self.set_open(pages.clone(), false);
@@ -40,6 +43,9 @@ impl Protection {
         let pages = numbers(range);
         let locked = self.lock.lock();
         self.shut_surely(&locked, pages.clone());
+        // The kernel refuses where the other mapping lies already, and no marks are left there.
+        let _ = self.unmark_closed(&locked, pages.clone());
+        self.marked.fill(pages.clone(), false);
         self.wishes.set(pages, Wish::FOREIGN);
     }
 
@@ -56,6 +62,7 @@ impl Protection {
         let _locked = self.lock.lock();
         map()?;
         self.there.fill(pages.clone(), false);
+        self.marked.fill(pages.clone(), false);
         self.set_open(pages.clone(), false);
         self.wishes.set(pages, Wish::NONE);
         Ok(())
@@ -102,7 +109,8 @@ impl Protection {
             if self.wishes.has_foreign(pages.clone()) {
                 return Err(Errno::FAULT);
             }
-            self.shut(&locked, pages)?;
+            self.shut(&locked, pages.clone())?;
+            self.unmark_closed(&locked, pages)?;
         }
         tables()?;
         self.there.fill(to.clone(), false);
@@ -141,6 +149,7 @@ impl Protection {
         // Without a descriptor of its own the child would write to its parent.
         self.mem
             .replace(mem.as_ref().ok().and_then(|mem| mem.try_clone().ok()));
+        self.alone.after_fork_in_child();
         self.lock.release();
         mem.map(drop)
     }

@@ -7,6 +7,7 @@
 
 use core::ffi::c_void;
 
+use linux_raw_sys::general as nr;
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::io::Errno;
 use rustix::mm::Advice;
@@ -81,6 +82,54 @@ pub(crate) fn has_vectors(pidfd: BorrowedFd<'_>) -> bool {
     done == Ok(2 * PAGE)
 }
 
+/// Drops pages and marks them: a touch is SIGSEGV from then on (Linux 6.13).
+///
+/// # Errors
+/// The kernel's answer: it does not know the advice, the memory is locked or not private, or not mapped.
+///
+/// # Safety
+/// The conditions are those of [`discard`].
+pub(crate) unsafe fn guard(start: usize, len: usize) -> Result<(), Errno> {
+    // SAFETY: the caller guarantees it.
+    unsafe { advise(start, len, nr::MADV_GUARD_INSTALL) }
+}
+
+/// Takes the marks of [`guard`] off. Pages that are there stay as they are.
+///
+/// # Errors
+/// The kernel's answer, as for [`guard`].
+///
+/// # Safety
+/// Nobody relies on the marks.
+pub(crate) unsafe fn unguard(start: usize, len: usize) -> Result<(), Errno> {
+    // SAFETY: the caller guarantees it.
+    unsafe { advise(start, len, nr::MADV_GUARD_REMOVE) }
+}
+
+/// # Safety
+/// The conditions are those of the advice.
+unsafe fn advise(start: usize, len: usize, advice: u32) -> Result<(), Errno> {
+    let args = [start, len, advice as usize, 0, 0, 0];
+    // SAFETY: the caller guarantees it.
+    gate::check(unsafe { gate::syscall(nr::__NR_madvise as usize, args) }).map(drop)
+}
+
+/// Whether the kernel marks pages.
+pub(crate) fn has_guards() -> bool {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+    const PAGE: usize = millpond_core::PAGE_SIZE;
+    let (null, prot) = (core::ptr::null_mut(), ProtFlags::READ | ProtFlags::WRITE);
+    // SAFETY: this makes a new mapping of our own.
+    let Ok(at) = (unsafe { mmap_anonymous(null, PAGE, prot, MapFlags::PRIVATE) }) else {
+        return false;
+    };
+    // SAFETY: the mapping is private to this function and holds nothing.
+    let marked = unsafe { guard(at as usize, PAGE).and_then(|()| unguard(at as usize, PAGE)) };
+    // SAFETY: the page was mapped above.
+    let _ = unsafe { munmap(at, PAGE) };
+    marked.is_ok()
+}
+
 /// # Safety
 /// The conditions are those of [`discard`].
 unsafe fn discard_one(span: Span) {
@@ -102,8 +151,8 @@ unsafe fn discard_one(span: Span) {
 /// # Safety
 /// The conditions are those of [`discard`].
 unsafe fn process_discard(pidfd: BorrowedFd<'_>, spans: &[Span]) -> Result<usize, Errno> {
-    const DONTNEED: usize = linux_raw_sys::general::MADV_DONTNEED as usize;
-    const NR: usize = linux_raw_sys::general::__NR_process_madvise as usize;
+    const DONTNEED: usize = nr::MADV_DONTNEED as usize;
+    const NR: usize = nr::__NR_process_madvise as usize;
     let count = spans.len().min(1024);
     // SAFETY: the kernel reads `count` spans, which the slice has, and writes nothing of ours.
     let answer = unsafe {

@@ -15,6 +15,8 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
 use millpond_core::PAGE_SIZE;
 
+use crate::report;
+
 use super::advise::Span;
 use super::mm::{mmap_anonymous, mprotect, munmap};
 use super::{gate, pagemap};
@@ -71,6 +73,13 @@ pub(crate) unsafe fn write(mem: BorrowedFd<'_>, from: usize, len: usize, at: usi
         ];
         // SAFETY: the kernel reads from our buffer; the caller guarantees that it may write to the destination.
         let put = unsafe { gate::syscall(nr::__NR_pwrite64 as usize, args) };
+        // The kernel answers neither of these. What is out could never come in again.
+        if let Err(errno @ (Errno::PERM | Errno::NOSYS)) = gate::check(put) {
+            report::stop(format_args!(
+                "a filter of system calls (seccomp) forbids pwrite64, by which memory comes in ({errno}): stopped; \
+                 docs/INTERFACE.md lists the calls that a program's own filter must allow"
+            ));
+        }
         if put <= 0 {
             break;
         }

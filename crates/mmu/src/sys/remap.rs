@@ -28,6 +28,13 @@ pub(crate) fn is_mapped_unlocked(at: usize, len: usize) -> bool {
     unsafe { msync(at as *mut c_void, len, MsyncFlags::INVALIDATE) }.is_ok()
 }
 
+/// Whether the addresses are mapped without a gap.
+pub(crate) fn is_mapped(at: usize, len: usize) -> bool {
+    // SAFETY: the call changes nothing.
+    let answer = unsafe { msync(at as *mut c_void, len, MsyncFlags::INVALIDATE) };
+    answer != Err(Errno::NOMEM)
+}
+
 /// The number of bytes from `at` on, of `len`, that are in one mapping of the kernel's; at least a page. Something
 /// must be mapped behind the `len` bytes.
 ///

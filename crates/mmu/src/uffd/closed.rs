@@ -107,6 +107,10 @@ impl Uffd {
     ) -> Option<Result<(), TakeOutError>> {
         let protection = self.protection.as_ref()?;
         self.populate_closed(dst, len);
+        // SAFETY: the frame is leased.
+        if unsafe { protection.mark_out(src, len, &[Span { start: dst, len }]) } {
+            return Some(Ok(()));
+        }
         // Phase 1: from here on a thread that touches the pages waits.
         if !protection.begin_capture(src, len) {
             self.drop_pages(dst, len);
@@ -143,8 +147,8 @@ impl Uffd {
     }
 
     /// Captures folios that are neighbours in the arena by three calls: one that closes them, one that reads them into
-    /// their frames, wherever these lie, and one that drops them. The answer is false when that failed: all folios
-    /// are as they were.
+    /// their frames, wherever these lie, and one that drops them. Where pages can be marked one call does. The answer
+    /// is false when that failed: all folios are as they were.
     pub(super) fn capture_closed_run(&self, run: &[(PageRange, Frame)]) -> bool {
         let Some(protection) = &self.protection else {
             return false;
@@ -161,6 +165,10 @@ impl Uffd {
             self.at(run[0].0.start),
             into.iter().map(|span| span.len).sum(),
         );
+        // SAFETY: the frames are leased.
+        if unsafe { protection.mark_out(src, len, into) } {
+            return true;
+        }
         let closed = protection.begin_capture(src, len);
         // SAFETY: the frames are leased.
         if !closed || unsafe { protection.read(src, into) } < len {

@@ -41,6 +41,7 @@ mod zero_in_place;
 mod zeros;
 
 use millpond_sync::{Rank, Ranked};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -366,13 +367,20 @@ impl Uffd {
 
     fn look_for_pages(&self, range: PageRange, runs: Runs, visit: &mut dyn FnMut(PageRange)) {
         let (start, end) = (self.at(range.start), self.at(range.end()));
-        let page = |addr: usize| PageIndex(((addr - self.arena.base()) >> PAGE_SHIFT) as u32);
-        let result = runs(self.pagemap(), start, end, &mut |from, to| {
-            visit(PageRange::new(
-                page(from),
-                PageCount(((to - from) >> PAGE_SHIFT) as u32),
-            ));
-        });
+        let page = |addr: usize| (addr - self.arena.base()) >> PAGE_SHIFT;
+        let mut run = |run: Range<usize>| {
+            let len = PageCount(run.len() as u32);
+            visit(PageRange::new(PageIndex(run.start as u32), len));
+        };
+        let result = runs(
+            self.pagemap(),
+            start,
+            end,
+            &mut |from, to| match &self.protection {
+                Some(protection) => protection.unmarked(page(from)..page(to), &mut run),
+                None => run(page(from)..page(to)),
+            },
+        );
         if let Err(errno) = result {
             crate::report::line(format_args!(
                 "/proc/self/pagemap cannot be read ({errno}): nothing is counted"
@@ -410,8 +418,8 @@ impl Uffd {
             .map(|fd| fd.as_raw_fd())
             .chain(
                 self.protection
-                    .as_ref()
-                    .map(|protection| protection.descriptor()),
+                    .iter()
+                    .flat_map(|protection| protection.descriptors()),
             )
             .collect()
     }

@@ -61,7 +61,7 @@ pub(super) fn watch_by_protections(
     if config.delivery == Delivery::Handler || config.take_out == TakeOutMethod::Move {
         return Err(refused);
     }
-    Protection::new(arena.base(), arena.len())
+    Protection::new(arena.base(), arena.len(), !config.mask.guards)
         .map(Arc::new)
         .map_err(|_| MmuError::NoUserfaultfd {
             errno,

@@ -1,0 +1,129 @@
+//! Whether the program has a single thread, and that is the one that asks.
+//!
+//! Such a thread may see a page that is half written, as it is the one that writes it, and nobody writes to a page
+//! while it copies it. So pages can go and come by fewer calls ([`guards`](super::guards)). The answer holds until that
+//! thread goes on with the program's work: only it could make another one.
+//!
+//! The kernel says how many threads there are, as the number of links of `/proc/self/task`: 0.2 µs by a descriptor. Of
+//! these, Millpond's own do not count ([`OwnThreads`]): they touch managed memory only where a folio is in flight on
+//! their behalf. What runs beside the program's thread without being a thread of the process is a child made by `clone`
+//! with `CLONE_VM`; the child of a `vfork` runs in its parent's place. Whoever makes another kind says so by
+//! [`shares_memory`].
+
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use linux_raw_sys::general as nr;
+use millpond_sync::{OwnThreads, forget_own_threads, is_own_thread};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
+use rustix::fs::OFlags;
+
+use crate::sys::{FdCell, gate, pagemap};
+
+/// Whether a process that is not a thread of this one may use this memory.
+static SHARED: AtomicBool = AtomicBool::new(false);
+
+/// Says that memory is shared from now on with a child that runs beside this process (`CLONE_VM` without `CLONE_VFORK`
+/// and `CLONE_THREAD`). The kernel does not count it among the threads.
+pub fn shares_memory() {
+    SHARED.store(true, Relaxed);
+}
+
+/// Links of a directory of threads beside those of the threads.
+const LINKS: usize = 2;
+/// How often [`Alone::may_be`] answers without asking, after a program was found to have several threads: it will most
+/// likely keep them.
+const REST: u32 = 256;
+
+/// The directory of this process's threads, and when it is looked at next.
+pub(super) struct Alone {
+    tasks: FdCell,
+    /// The device and the inode of the directory. A program may close the descriptor, and open something else by that
+    /// number.
+    device: AtomicU64,
+    inode: AtomicU64,
+    rest: AtomicU32,
+}
+
+impl Alone {
+    /// Opens the directory, if that is `wanted`. Where it cannot be opened nobody is ever alone.
+    pub(super) fn new(wanted: bool) -> Self {
+        let alone = Self {
+            tasks: FdCell::new(None),
+            device: AtomicU64::new(0),
+            inode: AtomicU64::new(0),
+            rest: AtomicU32::new(0),
+        };
+        if wanted {
+            alone.open();
+        }
+        alone
+    }
+
+    fn open(&self) {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let tasks = pagemap::open_own(c"/proc/self/task", flags).ok();
+        let seen = tasks.as_ref().and_then(|tasks| look(tasks.as_fd()));
+        if let Some(seen) = seen {
+            self.device.store(seen.st_dev, Relaxed);
+            self.inode.store(seen.st_ino, Relaxed);
+        }
+        self.tasks.replace(tasks.filter(|_| seen.is_some()));
+    }
+
+    /// Makes a new child look at its own threads, of which it has one.
+    pub(super) fn after_fork_in_child(&self) {
+        forget_own_threads();
+        if self.tasks.get().is_some() {
+            self.open();
+        }
+    }
+
+    pub(super) fn descriptor(&self) -> Option<i32> {
+        self.tasks.get().map(|tasks| tasks.as_raw_fd())
+    }
+
+    /// [`is_alone`](Self::is_alone), but for a program that had several threads lately: the answer is false then.
+    pub(super) fn may_be(&self) -> bool {
+        let rest = self.rest.load(Relaxed);
+        if rest > 0 {
+            self.rest.store(rest - 1, Relaxed);
+        }
+        rest == 0 && self.is_alone()
+    }
+
+    /// Whether the calling thread is the program's only one.
+    pub(super) fn is_alone(&self) -> bool {
+        let Some(tasks) = self.tasks.get() else {
+            return false;
+        };
+        if is_own_thread() || SHARED.load(Relaxed) {
+            return false;
+        }
+        // A thread of ours that comes or goes between the two looks could hide one of the program's.
+        let own = OwnThreads::now();
+        let is_alone =
+            look(tasks).is_some_and(|seen| self.counts(&seen, own.count)) && own.are_the_same();
+        if !is_alone {
+            self.rest.store(REST, Relaxed);
+        }
+        is_alone
+    }
+
+    /// Whether this is the directory, and has one thread beside `own` threads of ours.
+    fn counts(&self, seen: &libc::stat, own: usize) -> bool {
+        seen.st_dev == self.device.load(Relaxed)
+            && seen.st_ino == self.inode.load(Relaxed)
+            && seen.st_nlink as usize == LINKS + 1 + own
+    }
+}
+
+/// What the kernel says of a descriptor.
+fn look(of: BorrowedFd<'_>) -> Option<libc::stat> {
+    let mut stat = MaybeUninit::<libc::stat>::uninit();
+    let (of, into) = (of.as_raw_fd() as usize, stat.as_mut_ptr() as usize);
+    // SAFETY: the kernel writes a structure that lives here.
+    let answer = unsafe { gate::syscall(nr::__NR_fstat as usize, [of, into, 0, 0, 0, 0]) };
+    // SAFETY: where the kernel does not refuse it has written the structure.
+    (answer == 0).then(|| unsafe { stat.assume_init() })
+}

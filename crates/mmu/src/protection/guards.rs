@@ -1,0 +1,167 @@
+//! Guard markers: pages that go and come by one call each, while the program has a single thread.
+//!
+//! A page that is closed costs two changes of protection, and each cuts a mapping in two or joins two, which is most of
+//! the price. Linux 6.13 can mark single pages of a mapping instead (`MADV_GUARD_INSTALL`): the page is dropped, the
+//! mapping stays as it is, and a touch of the mark is SIGSEGV. But a marked page cannot be filled while it is marked,
+//! not even by `/proc/self/mem`, and once the mark is gone it reads as zeros. So this is for the program's only thread,
+//! which is busy with it meanwhile ([`alone`](super::alone)), and for pages that it may read and write:
+//!
+//! - *out*: the page is copied, and marked;
+//! - *in*: the mark is taken off, and the page is written where it is.
+//!
+//! All else meets marked pages in the usual way: they are closed first, and lose their marks then
+//! ([`Protection::unmark`]), so no other thread ever sees a page of zeros. That is also what happens to pages that were
+//! marked before the program made a thread: nothing has to be done at that moment.
+//!
+//! A mark leaves its page in a run of open pages, of which there may only be so many. A page that is closed ends a run
+//! that it had for itself. So no page is marked while there are many runs, as in memory of which a page here and there
+//! is used.
+//!
+//! A page, µs, in no order (a program that does nothing else, Linux 6.18): out 2.8 instead of 9.3, in 2.4 instead of
+//! 6.9. The marks outlive `MADV_DONTNEED` and a change of protection, move along with `mremap`, and are inherited by a
+//! child. The kernel refuses to mark locked memory, which then goes as before.
+
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+
+use rustix::io::Errno;
+use rustix::mm::Advice;
+
+use millpond_core::{PAGE_SHIFT, PAGE_SIZE};
+
+use super::Protection;
+use super::lock::Locked;
+use super::wishes::Wish;
+use crate::sys::advise::{self, Span};
+use crate::sys::mm::madvise;
+
+impl Protection {
+    /// Copies open pages into frames, which lie one after the other in `into`, and marks them. The answer is false when
+    /// they are to go in another way: nothing has changed then, but for the bytes in the frames.
+    ///
+    /// # Safety
+    /// The frames are leased, and have room for `len` bytes.
+    pub(crate) unsafe fn mark_out(&self, at: usize, len: usize, into: &[Span]) -> bool {
+        let pages = self.span(at, len);
+        let locked = self.lock.lock();
+        let all = |bits: &super::Bits| bits.next(pages.clone(), false) == pages.end;
+        let ready = all(&self.open) && all(&self.there) && self.may(&pages, Wish::READ);
+        if !ready || self.has_many_runs() || !self.alone.may_be() {
+            return false;
+        }
+        let mut from = at;
+        for frame in into {
+            // SAFETY: the pages are there and may be read, and their only user waits for this thread, or is this
+            // thread; the caller guarantees the frame.
+            unsafe { copy(frame.start, from, frame.len) };
+            from += frame.len;
+        }
+        // SAFETY: the pages' bytes are in the frames.
+        if unsafe { advise::guard(at, len) }.is_err() {
+            return false;
+        }
+        self.marks_in_use.store(true, Ordering::Relaxed);
+        self.marked.fill(pages.clone(), true);
+        self.there.fill(pages, false);
+        drop(locked);
+        true
+    }
+
+    /// Takes the marks off pages, and puts `len` bytes from `from` on there, or leaves zeros. The answer is false when
+    /// they are to come in another way: nothing has changed then.
+    ///
+    /// # Safety
+    /// `from` is readable, and not a part of the arena.
+    pub(super) unsafe fn come_marked(&self, at: usize, from: Option<usize>, len: usize) -> bool {
+        let pages = self.span(at, len);
+        if self.marked.next(pages.clone(), false) < pages.end {
+            return false;
+        }
+        let locked = self.lock.lock();
+        let all = |bits: &super::Bits| bits.next(pages.clone(), false) == pages.end;
+        let ready = all(&self.open) && all(&self.marked) && self.may(&pages, Wish::WRITE);
+        // SAFETY: the pages are the arena's, and hold nothing.
+        if !ready || !self.alone.is_alone() || unsafe { advise::unguard(at, len) }.is_err() {
+            return false;
+        }
+        self.marked.fill(pages.clone(), false);
+        if len > PAGE_SIZE || from.is_none() {
+            // One call for all pages. Where the kernel refuses, they come one by one.
+            // SAFETY: the advice does what a write of zeros would do.
+            let _ = unsafe { madvise(at as *mut _, len, Advice::LinuxPopulateWrite) };
+        }
+        if let Some(from) = from {
+            // SAFETY: the pages may be written, and their only user is this thread; the caller guarantees the source.
+            unsafe { copy(at, from, len) };
+        }
+        self.there.fill(pages, true);
+        drop(locked);
+        true
+    }
+
+    fn may(&self, pages: &Range<usize>, what: u8) -> bool {
+        self.wishes
+            .runs(pages.clone())
+            .all(|(_, wish)| wish.has(what))
+    }
+
+    /// Closes the marked pages of a range, and takes their marks off.
+    ///
+    /// # Errors
+    /// The kernel's answer: something else is mapped there. Pages that are marked stay so.
+    pub(super) fn unmark(&self, locked: &Locked<'_>, range: Range<usize>) -> Result<(), Errno> {
+        for run in self.marked.runs(range) {
+            self.shut(locked, run.clone())?;
+            self.unmark_closed(locked, run)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the marks off a range that is closed.
+    ///
+    /// # Errors
+    /// The kernel's answer, as for [`unmark`](Self::unmark).
+    pub(super) fn unmark_closed(
+        &self,
+        _locked: &Locked<'_>,
+        range: Range<usize>,
+    ) -> Result<(), Errno> {
+        let first = self.marked.next(range.clone(), true);
+        let marked = first..self.marked.end_of_last(first..range.end);
+        if marked.is_empty() {
+            return Ok(());
+        }
+        let (at, len) = (self.addr(marked.start), marked.len() << PAGE_SHIFT);
+        // SAFETY: the pages are the arena's; the call changes nothing but marks, and no thread can touch the pages.
+        unsafe { advise::unguard(at, len) }?;
+        self.marked.fill(marked, false);
+        Ok(())
+    }
+
+    /// Whether a touch of a page can be that of a mark. One that was may have been taken off since.
+    pub(crate) fn has_marks(&self) -> bool {
+        self.marks_in_use.load(Ordering::Relaxed)
+    }
+
+    /// Calls `visit` for the parts of a range that are not marked: the kernel's page map has an entry for a mark, and
+    /// says that there is something.
+    pub(crate) fn unmarked(&self, range: Range<usize>, visit: &mut dyn FnMut(Range<usize>)) {
+        let mut at = range.start;
+        while at < range.end {
+            let start = self.marked.next(at..range.end, false);
+            at = self.marked.next(start..range.end, true);
+            if start < at {
+                visit(start..at);
+            }
+        }
+    }
+}
+
+/// # Safety
+/// Both ranges are there, apart from each other, and aligned to a page; nobody writes to the one, or uses the other.
+unsafe fn copy(to: usize, from: usize, len: usize) {
+    let from = core::ptr::with_exposed_provenance::<u8>(from);
+    let to = core::ptr::with_exposed_provenance_mut::<u8>(to);
+    // SAFETY: the caller guarantees it.
+    unsafe { core::ptr::copy_nonoverlapping(from, to, len) };
+}

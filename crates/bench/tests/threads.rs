@@ -17,7 +17,7 @@ const SMALL: [&str; 4] = ["--pages=8192", "--ram=16M", "--accesses=3000", "--ord
 fn every_side_is_compared_with_itself() {
     let _alone = alone();
     let before = machine();
-    for part in ["random", "in_order"] {
+    for part in ["random", "in_order", "in_pieces"] {
         let Some(report) = report_of(part) else {
             return;
         };

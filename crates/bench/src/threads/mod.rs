@@ -4,6 +4,10 @@
 //! | --- | --- |
 //! | `random` | pages at random, each thread its own sequence over the whole region |
 //! | `in_order` | the region's pages in order, each thread a part of its own |
+//! | `in_pieces` | the region's pages in order, each thread the next 2 MiB that no other has taken |
+//!
+//! A part of the region that stays in memory is read in no time. In `in_order` most of that is one thread's, which is
+//! soon done, and the time is that of the other; in `in_pieces` both have work to the end.
 //!
 //! Where the faulting thread serves itself, two threads on two processors could fault twice as often, but for what they
 //! share: the core's lock, the kernel's lock on the address space, and the interruptions by which one processor tells
@@ -49,8 +53,10 @@ pub struct ThreadsArgs {
 pub enum Name {
     /// Reads at random
     Random,
-    /// Reads in order
+    /// Reads in order, each thread in a part of its own
     InOrder,
+    /// Reads in order, each thread the next 2 MiB
+    InPieces,
 }
 
 impl bench::Name for Name {}

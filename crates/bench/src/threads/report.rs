@@ -8,7 +8,7 @@
 //! | `load` | the machine's load average of the last minute, before and after |
 //! | `rounds` | rounds of each side |
 //! | `order` | the order of Millpond's folios, as `--order` takes it |
-//! | `random`, `in_order` | a part: `sizes`, `sides` (each `side` with `who` and `threads`, `median`, `rounds`), `ratios` |
+//! | `random`, `in_order`, `in_pieces` | a part: `sizes`, `sides` (each `side` with `who` and `threads`, `median`, `rounds`), `ratios` |
 //! | `kernel_swap` | the setting of the kernel's side |
 //! | `skipped` | `what` was left out and `why` |
 //!
@@ -75,6 +75,7 @@ type ThreadsPart = Part<Run, Work, Outcome>;
 pub struct ThreadsParts {
     random: Option<ThreadsPart>,
     in_order: Option<ThreadsPart>,
+    in_pieces: Option<ThreadsPart>,
     /// The setting of the kernel's side.
     pub kernel_swap: Option<Setting>,
 }
@@ -85,6 +86,7 @@ impl ThreadsParts {
         *match name {
             Name::Random => &mut self.random,
             Name::InOrder => &mut self.in_order,
+            Name::InPieces => &mut self.in_pieces,
         } = Some(part);
     }
 }
@@ -100,7 +102,11 @@ impl Parts for ThreadsParts {
     const SCHEMA: &'static str = "millpond-bench-threads/2";
 
     fn all(&self) -> Vec<Option<Shown<'_>>> {
-        let parts = [(&self.random, "at random"), (&self.in_order, "in order")];
+        let parts = [
+            (&self.random, "at random"),
+            (&self.in_order, "in order"),
+            (&self.in_pieces, "in order by pieces"),
+        ];
         let shown = |(part, how)| {
             show(part, |work: &Work| {
                 let (memory, ram) = (Human(work.pages * 4096), Human(work.ram));

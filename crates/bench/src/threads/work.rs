@@ -13,10 +13,13 @@ use crate::{cgroup, millpond_side};
 use millpond::Delivery;
 use std::path::PathBuf;
 use std::sync::Barrier;
-use std::thread;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::{iter, thread};
 
 /// How often a region is read in order.
 const LAPS: usize = 2;
+/// Pages of a piece that one thread reads.
+const PIECE: usize = 512;
 
 /// What is measured once.
 #[derive(Clone, Debug, clap::Args)]
@@ -76,10 +79,11 @@ fn fill(memory: &mut [u8]) {
 fn read(memory: &[u8], job: &Job, faults: impl Fn() -> u64) -> Result<Outcome, Failure> {
     let threads = usize::from(job.threads);
     let start = &Barrier::new(threads + 1);
+    let taken = &AtomicUsize::new(0);
     let before = faults();
     let (micros, cpu, done) = thread::scope(|scope| {
         let running: Vec<_> = (0..threads)
-            .map(|number| scope.spawn(move || share(memory, job, number, start)))
+            .map(|number| scope.spawn(move || share(memory, job, number, start, taken)))
             .collect();
         start.wait();
         let clock = Clock::start();
@@ -111,8 +115,8 @@ struct Done {
 }
 
 /// One thread's work. All threads together read as many pages in order as one thread would; at random each reads as
-/// many as one thread would.
-fn share(memory: &[u8], job: &Job, number: usize, start: &Barrier) -> Done {
+/// many as one thread would. `taken` counts the pieces that threads have taken.
+fn share(memory: &[u8], job: &Job, number: usize, start: &Barrier, taken: &AtomicUsize) -> Done {
     let (pages, threads) = (memory.len() / PAGE, usize::from(job.threads));
     let own = number * pages / threads..(number + 1) * pages / threads;
     let order: Box<dyn Iterator<Item = usize>> = match job.part {
@@ -121,6 +125,16 @@ fn share(memory: &[u8], job: &Job, number: usize, start: &Barrier) -> Done {
             Box::new(data::random_pages(pages, number as u64).take(accesses))
         }
         Name::InOrder => Box::new((0..LAPS).flat_map(move |_| own.clone())),
+        Name::InPieces => {
+            let pieces = pages.div_ceil(PIECE);
+            let next =
+                move || Some(taken.fetch_add(1, Relaxed)).filter(|&piece| piece < LAPS * pieces);
+            let piece = move |piece: usize| {
+                let first = piece % pieces * PIECE;
+                first..(first + PIECE).min(pages)
+            };
+            Box::new(iter::from_fn(next).flat_map(piece))
+        }
     };
     start.wait();
     let mut done = Done::default();
@@ -155,9 +169,9 @@ mod tests {
         let mut memory = vec![0; 1001 * PAGE];
         fill(&mut memory);
         memory[1000 * PAGE + PAGE - 1] ^= 1;
-        for threads in [1, 2, 3] {
-            let outcome = read(&memory, &job(Name::InOrder, threads), || 0).unwrap();
-            assert_eq!(outcome.wrong_pages, LAPS as u64, "{threads}");
+        for (part, threads) in [(Name::InOrder, 1), (Name::InOrder, 3), (Name::InPieces, 2)] {
+            let outcome = read(&memory, &job(part, threads), || 0).unwrap();
+            assert_eq!(outcome.wrong_pages, LAPS as u64, "{part:?} {threads}");
         }
     }
 
@@ -166,7 +180,13 @@ mod tests {
         let start = Barrier::new(1);
         let mut memory = vec![0; 1001 * PAGE];
         fill(&mut memory);
-        let done = share(&memory, &job(Name::Random, 2), 1, &start);
+        let done = share(
+            &memory,
+            &job(Name::Random, 2),
+            1,
+            &start,
+            &AtomicUsize::new(0),
+        );
         assert_eq!((done.pages, done.wrong), (700, 0));
         assert_eq!(kernels(&job(Name::Random, 2)).unwrap().wrong_pages, 0);
     }

@@ -27,7 +27,7 @@ pub use end::end_by;
 pub use gate::{Gate, Passage};
 pub use once_cell::race::OnceBox;
 pub use own_thread::OwnThread;
-pub use own_threads::{OwnThreads, forget_own_threads, is_own_thread};
+pub use own_threads::{OwnThreads, forget_inherited_threads, is_own_thread};
 pub use per_process::{ForkOnce, PerProcess};
 pub use primitives::{
     Barrier, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic, hint,

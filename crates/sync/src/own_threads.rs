@@ -5,9 +5,13 @@
 //! it puts itself in when it has begun, and takes itself out before it ends. So the table never has more threads than
 //! the kernel, and whoever finds all of the kernel's threads but himself in it is alone, if nothing has changed
 //! meanwhile ([`OwnThreads::are_the_same`]).
+//!
+//! A child of a fork has none of these threads, and would take as many of its program's for them. So the table knows
+//! whose it is: whoever is about to rely on it, or to be in it, empties it first if that was another process
+//! ([`forget_inherited_threads`]).
 
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::{AtomicI32, AtomicUsize};
 
 /// The most threads that the table has room for. Others count as the program's.
 const MOST: usize = 64;
@@ -16,6 +20,8 @@ const MOST: usize = 64;
 static OWN: [AtomicUsize; MOST] = [const { AtomicUsize::new(0) }; MOST];
 /// The number of places that were ever used.
 static USED: AtomicUsize = AtomicUsize::new(0);
+/// The process whose threads these are, or 0.
+static PROCESS: AtomicI32 = AtomicI32::new(0);
 /// How often a thread has come or gone.
 static CHANGES: AtomicUsize = AtomicUsize::new(0);
 
@@ -29,6 +35,7 @@ pub(crate) struct Noted(Option<&'static AtomicUsize>);
 
 impl Noted {
     pub(crate) fn this_thread() -> Self {
+        forget_inherited_threads();
         CHANGES.fetch_add(1, SeqCst);
         let take = |place: &AtomicUsize| place.compare_exchange(0, me(), SeqCst, Relaxed).is_ok();
         let place = OWN.iter().position(take);
@@ -85,9 +92,15 @@ pub fn is_own_thread() -> bool {
     used.iter().any(|place| place.load(Relaxed) == me)
 }
 
-/// Empties the table in a new child, where none of these threads exist.
-pub fn forget_own_threads() {
-    OWN.iter().for_each(|place| place.store(0, SeqCst));
+/// Empties the table if it is another process's, of which this one is a child. (A thread that is just putting itself in
+/// may be forgotten as well: then it counts as the program's.)
+pub fn forget_inherited_threads() {
+    // SAFETY: the call asks.
+    let process = unsafe { libc::getpid() };
+    if PROCESS.swap(process, SeqCst) != process {
+        CHANGES.fetch_add(1, SeqCst);
+        OWN.iter().for_each(|place| place.store(0, SeqCst));
+    }
 }
 
 #[cfg(all(test, not(feature = "shuttle")))]
@@ -113,6 +126,25 @@ mod tests {
         drop(go);
         thread.unwrap().join();
         assert!(!now.are_the_same(), "a thread has ended");
+        // A child has none of them.
+        let still = OwnThread::start(NAME, || {
+            std::thread::sleep(std::time::Duration::from_secs(3600))
+        });
+        let _still = still.unwrap();
+        while OwnThreads::now().count == 0 {
+            std::thread::yield_now();
+        }
+        // SAFETY: the child leaves by `_exit`, and takes no lock.
+        unsafe {
+            let pid = libc::fork();
+            if pid == 0 {
+                forget_inherited_threads();
+                libc::_exit(OwnThreads::now().count as i32);
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(pid, &mut status, 0), pid);
+            assert_eq!(status, 0, "a child with threads of its parent's");
+        }
         let call = OwnThread::start_for_program(NAME, || assert!(!is_own_thread()));
         call.unwrap().join();
     }

@@ -14,7 +14,7 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use linux_raw_sys::general as nr;
-use millpond_sync::{OwnThreads, forget_own_threads, is_own_thread};
+use millpond_sync::{OwnThreads, forget_inherited_threads, is_own_thread};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::fs::OFlags;
 
@@ -61,6 +61,7 @@ impl Alone {
     }
 
     fn open(&self) {
+        forget_inherited_threads();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let tasks = pagemap::open_own(c"/proc/self/task", flags).ok();
         let seen = tasks.as_ref().and_then(|tasks| look(tasks.as_fd()));
@@ -73,7 +74,6 @@ impl Alone {
 
     /// Makes a new child look at its own threads, of which it has one.
     pub(super) fn after_fork_in_child(&self) {
-        forget_own_threads();
         if self.tasks.get().is_some() {
             self.open();
         }

@@ -56,11 +56,31 @@ pub(crate) unsafe fn read(mem: BorrowedFd<'_>, into: &[Span], at: usize) -> usiz
 }
 
 /// Writes `len` bytes from `from` on to `at`, up to the end or to a byte that cannot be written. The answer is the
-/// number of bytes.
+/// number of bytes. Where a filter forbids the call the process is stopped: what is out could never come in again.
 ///
 /// # Safety
 /// No reference covers the destination, or what it refers to may change.
 pub(crate) unsafe fn write(mem: BorrowedFd<'_>, from: usize, len: usize, at: usize) -> usize {
+    // SAFETY: the caller guarantees it.
+    match unsafe { try_write(mem, from, len, at) } {
+        Ok(done) => done,
+        Err(errno) => report::stop(format_args!(
+            "a filter of system calls (seccomp) forbids pwrite64, by which memory comes in ({errno}): stopped; \
+             docs/INTERFACE.md lists the calls that a program's own filter must allow"
+        )),
+    }
+}
+
+/// [`write`], for memory that nobody needs yet.
+///
+/// # Errors
+/// A filter's answer, which is never the kernel's.
+unsafe fn try_write(
+    mem: BorrowedFd<'_>,
+    from: usize,
+    len: usize,
+    at: usize,
+) -> Result<usize, Errno> {
     let mut done = 0;
     while done < len {
         let args = [
@@ -73,19 +93,13 @@ pub(crate) unsafe fn write(mem: BorrowedFd<'_>, from: usize, len: usize, at: usi
         ];
         // SAFETY: the kernel reads from our buffer; the caller guarantees that it may write to the destination.
         let put = unsafe { gate::syscall(nr::__NR_pwrite64 as usize, args) };
-        // The kernel answers neither of these. What is out could never come in again.
-        if let Err(errno @ (Errno::PERM | Errno::NOSYS)) = gate::check(put) {
-            report::stop(format_args!(
-                "a filter of system calls (seccomp) forbids pwrite64, by which memory comes in ({errno}): stopped; \
-                 docs/INTERFACE.md lists the calls that a program's own filter must allow"
-            ));
+        match gate::check(put) {
+            Err(errno @ (Errno::PERM | Errno::NOSYS)) => return Err(errno),
+            Err(_) | Ok(0) => break,
+            Ok(put) => done += put,
         }
-        if put <= 0 {
-            break;
-        }
-        done += put as usize;
     }
-    done
+    Ok(done)
 }
 
 /// The most buffers of one call.
@@ -113,7 +127,7 @@ pub(crate) fn open_if_it_overrides() -> Result<OwnedFd, Errno> {
 fn overrides(mem: BorrowedFd<'_>, page: *mut c_void) -> Result<(), Errno> {
     let byte = 0x5Au8;
     // SAFETY: the page is our own, and a byte is read from a byte.
-    if unsafe { write(mem, (&raw const byte) as usize, 1, page as usize) } != 1 {
+    if unsafe { try_write(mem, (&raw const byte) as usize, 1, page as usize) }? != 1 {
         return Err(Errno::IO);
     }
     // SAFETY: the page is our own.

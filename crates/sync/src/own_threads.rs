@@ -30,9 +30,11 @@ fn me() -> usize {
     unsafe { libc::pthread_self() as usize }
 }
 
-/// The calling thread is in the table while the value lives, if there was room.
+/// The calling thread is in the table while the value lives, if there was room. (A scheduler's threads are in none.)
+#[cfg(not(feature = "shuttle"))]
 pub(crate) struct Noted(Option<&'static AtomicUsize>);
 
+#[cfg(not(feature = "shuttle"))]
 impl Noted {
     pub(crate) fn this_thread() -> Self {
         forget_inherited_threads();
@@ -46,6 +48,7 @@ impl Noted {
     }
 }
 
+#[cfg(not(feature = "shuttle"))]
 impl Drop for Noted {
     fn drop(&mut self) {
         CHANGES.fetch_add(1, SeqCst);

@@ -39,12 +39,6 @@ pub fn find() {
     REAL.store(find_next(c"clone").unwrap_or(0), Relaxed);
 }
 
-/// Whether a child with these flags uses this memory while this process goes on, and is no thread of it.
-fn runs_beside(flags: c_int) -> bool {
-    let sharing = flags & (libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_THREAD);
-    sharing == libc::CLONE_VM
-}
-
 /// Whether a child with these flags has memory that we serve: a copy of the program's.
 fn is_served(flags: u64) -> bool {
     space::get().is_some() && !threads::makes_ours() && flags & SHARING as u64 == 0
@@ -82,7 +76,7 @@ pub unsafe extern "C" fn clone(
     child_tid: *mut c_void,
 ) -> c_int {
     last_words::of_clone(flags, child_tid);
-    if runs_beside(flags) {
+    if lent_stack::is_apart(flags) && flags & libc::CLONE_THREAD == 0 {
         millpond_mmu::shares_memory();
     }
     let real = REAL.load(Relaxed);

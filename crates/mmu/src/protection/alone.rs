@@ -2,7 +2,8 @@
 //!
 //! Such a thread may see a page that is half written, as it is the one that writes it, and nobody writes to a page
 //! while it copies it. So pages can go and come by fewer calls ([`guards`](super::guards)). The answer holds until that
-//! thread goes on with the program's work: only it could make another one.
+//! thread goes on with the program's work: only it could make another one. A signal's handler could as well, so whoever
+//! asks has signals blocked.
 //!
 //! The kernel says how many threads there are, as the number of links of `/proc/self/task`: 0.2 µs by a descriptor. Of
 //! these, Millpond's own do not count ([`OwnThreads`]): they touch managed memory only where a folio is in flight on
@@ -31,8 +32,8 @@ pub fn shares_memory() {
 
 /// Links of a directory of threads beside those of the threads.
 const LINKS: usize = 2;
-/// How often [`Alone::may_be`] answers without asking, after a program was found to have several threads: it will most
-/// likely keep them.
+/// How often it is not [worth asking](Alone::is_worth_asking), after a program was found to have several threads: it
+/// will most likely keep them.
 const REST: u32 = 256;
 
 /// The directory of this process's threads, and when it is looked at next.
@@ -83,16 +84,16 @@ impl Alone {
         self.tasks.get().map(|tasks| tasks.as_raw_fd())
     }
 
-    /// [`is_alone`](Self::is_alone), but for a program that had several threads lately: the answer is false then.
-    pub(super) fn may_be(&self) -> bool {
+    /// Whether the program may have a single thread: not for a while after it was seen to have several.
+    pub(super) fn is_worth_asking(&self) -> bool {
         let rest = self.rest.load(Relaxed);
         if rest > 0 {
             self.rest.store(rest - 1, Relaxed);
         }
-        rest == 0 && self.is_alone()
+        rest == 0 && self.tasks.get().is_some()
     }
 
-    /// Whether the calling thread is the program's only one.
+    /// Whether the calling thread, whose signals are blocked, is the program's only one.
     pub(super) fn is_alone(&self) -> bool {
         let Some(tasks) = self.tasks.get() else {
             return false;

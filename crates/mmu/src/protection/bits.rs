@@ -56,6 +56,12 @@ impl Bits {
         range.end
     }
 
+    /// Whether all bits of the range are set.
+    pub(super) fn has_all(&self, range: Range<usize>) -> bool {
+        let end = range.end;
+        self.next(range, false) == end
+    }
+
     /// The place behind the last set bit of the range, or its start.
     pub(super) fn end_of_last(&self, range: Range<usize>) -> usize {
         let mut end = range.end;
@@ -128,6 +134,7 @@ mod tests {
                     let next = range.clone().find(|&at| array[at] == on).unwrap_or(range.end);
                     prop_assert_eq!(bits.next(range.clone(), on), next);
                 }
+                prop_assert_eq!(bits.has_all(range.clone()), range.clone().all(|at| array[at]));
                 let last = range.clone().rfind(|&at| array[at]).map_or(range.start, |at| at + 1);
                 prop_assert_eq!(bits.end_of_last(range.clone()), last);
                 let is_start = |at: &usize| array[*at] && (*at == 0 || !array[*at - 1]);

@@ -28,8 +28,7 @@ impl Protection {
     pub(super) fn show(&self, locked: &Locked<'_>, range: Range<usize>) -> Result<(), Errno> {
         for there in self.there.runs(range.clone()) {
             for (run, wish) in self.wishes.runs(there) {
-                let is_open = self.open.next(run.clone(), false) == run.end;
-                if wish.prot() == 0 || is_open {
+                if wish.prot() == 0 || self.open.has_all(run.clone()) {
                     continue;
                 }
                 if let Err(errno) = self.protect_pages(locked, run.clone(), wish.prot()) {

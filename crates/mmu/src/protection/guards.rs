@@ -42,11 +42,14 @@ impl Protection {
     /// # Safety
     /// The frames are leased, and have room for `len` bytes.
     pub(crate) unsafe fn mark_out(&self, at: usize, len: usize, into: &[Span]) -> bool {
+        // Several threads do not pay for the lock.
+        if self.has_many_runs() || !self.alone.is_worth_asking() {
+            return false;
+        }
         let pages = self.span(at, len);
         let locked = self.lock.lock();
-        let all = |bits: &super::Bits| bits.next(pages.clone(), false) == pages.end;
-        let ready = all(&self.open) && all(&self.there) && self.may(&pages, Wish::READ);
-        if !ready || self.has_many_runs() || !self.alone.may_be() {
+        let are_open = [&self.open, &self.there].map(|bits| bits.has_all(pages.clone()));
+        if are_open != [true; 2] || !self.may(&pages, Wish::READ) || !self.alone.is_alone() {
             return false;
         }
         let mut from = at;
@@ -74,14 +77,14 @@ impl Protection {
     /// `from` is readable, and not a part of the arena.
     pub(super) unsafe fn come_marked(&self, at: usize, from: Option<usize>, len: usize) -> bool {
         let pages = self.span(at, len);
-        if self.marked.next(pages.clone(), false) < pages.end {
+        if !self.marked.has_all(pages.clone()) {
             return false;
         }
         let locked = self.lock.lock();
-        let all = |bits: &super::Bits| bits.next(pages.clone(), false) == pages.end;
-        let ready = all(&self.open) && all(&self.marked) && self.may(&pages, Wish::WRITE);
+        let are_marked = [&self.open, &self.marked].map(|bits| bits.has_all(pages.clone()));
+        let are_ready = are_marked == [true; 2] && self.may(&pages, Wish::WRITE);
         // SAFETY: the pages are the arena's, and hold nothing.
-        if !ready || !self.alone.is_alone() || unsafe { advise::unguard(at, len) }.is_err() {
+        if !are_ready || !self.alone.is_alone() || unsafe { advise::unguard(at, len) }.is_err() {
             return false;
         }
         self.marked.fill(pages.clone(), false);

@@ -12,8 +12,10 @@ use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::io::Errno;
 use rustix::mm::Advice;
 
+use millpond_core::PAGE_SIZE;
+
 use super::gate;
-use super::mm::madvise;
+use super::mm::{madvise, madvise_by_number};
 
 /// One range of addresses, laid out like the kernel's `struct iovec`.
 #[repr(C)]
@@ -54,32 +56,36 @@ pub(crate) unsafe fn discard(pidfd: Option<BorrowedFd<'_>>, mut spans: &[Span]) 
 
 /// Whether the kernel lets a process advise itself by vectors (Linux 6.13).
 pub(crate) fn has_vectors(pidfd: BorrowedFd<'_>) -> bool {
+    on_trial(4, |start| {
+        let spans = [0, 2].map(|page| Span {
+            start: start + page * PAGE_SIZE,
+            len: PAGE_SIZE,
+        });
+        // SAFETY: the mapping is the trial's, and holds nothing.
+        unsafe { process_discard(pidfd, &spans) == Ok(2 * PAGE_SIZE) }
+    })
+}
+
+/// Whether the kernel marks pages ([`guard`], Linux 6.13).
+pub(crate) fn has_guards() -> bool {
+    on_trial(1, |start| {
+        // SAFETY: the mapping is the trial's, and holds nothing.
+        unsafe { guard(start, PAGE_SIZE).and_then(|()| unguard(start, PAGE_SIZE)) }.is_ok()
+    })
+}
+
+/// Tries something with a mapping of so many pages, which is there for that alone.
+fn on_trial(pages: usize, works: impl FnOnce(usize) -> bool) -> bool {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-    const PAGE: usize = millpond_core::PAGE_SIZE;
+    let (len, prot) = (pages * PAGE_SIZE, ProtFlags::READ | ProtFlags::WRITE);
     // SAFETY: this makes a new mapping of our own.
-    let Ok(at) = (unsafe {
-        mmap_anonymous(
-            core::ptr::null_mut(),
-            4 * PAGE,
-            ProtFlags::READ | ProtFlags::WRITE,
-            MapFlags::PRIVATE,
-        )
-    }) else {
-        return false;
-    };
-    let start = at as usize;
-    let spans = [
-        Span { start, len: PAGE },
-        Span {
-            start: start + 2 * PAGE,
-            len: PAGE,
-        },
-    ];
-    // SAFETY: the mapping is private to this function and holds nothing.
-    let done = unsafe { process_discard(pidfd, &spans) };
-    // SAFETY: the range was mapped above.
-    let _ = unsafe { munmap(at, 4 * PAGE) };
-    done == Ok(2 * PAGE)
+    let made = unsafe { mmap_anonymous(core::ptr::null_mut(), len, prot, MapFlags::PRIVATE) };
+    made.is_ok_and(|at| {
+        let works = works(at as usize);
+        // SAFETY: the range was mapped above.
+        let _ = unsafe { munmap(at, len) };
+        works
+    })
 }
 
 /// Drops pages and marks them: a touch is SIGSEGV from then on (Linux 6.13).
@@ -91,7 +97,7 @@ pub(crate) fn has_vectors(pidfd: BorrowedFd<'_>) -> bool {
 /// The conditions are those of [`discard`].
 pub(crate) unsafe fn guard(start: usize, len: usize) -> Result<(), Errno> {
     // SAFETY: the caller guarantees it.
-    unsafe { advise(start, len, nr::MADV_GUARD_INSTALL) }
+    unsafe { madvise_by_number(start as *mut c_void, len, nr::MADV_GUARD_INSTALL) }
 }
 
 /// Takes the marks of [`guard`] off. Pages that are there stay as they are.
@@ -103,31 +109,7 @@ pub(crate) unsafe fn guard(start: usize, len: usize) -> Result<(), Errno> {
 /// Nobody relies on the marks.
 pub(crate) unsafe fn unguard(start: usize, len: usize) -> Result<(), Errno> {
     // SAFETY: the caller guarantees it.
-    unsafe { advise(start, len, nr::MADV_GUARD_REMOVE) }
-}
-
-/// # Safety
-/// The conditions are those of the advice.
-unsafe fn advise(start: usize, len: usize, advice: u32) -> Result<(), Errno> {
-    let args = [start, len, advice as usize, 0, 0, 0];
-    // SAFETY: the caller guarantees it.
-    gate::check(unsafe { gate::syscall(nr::__NR_madvise as usize, args) }).map(drop)
-}
-
-/// Whether the kernel marks pages.
-pub(crate) fn has_guards() -> bool {
-    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-    const PAGE: usize = millpond_core::PAGE_SIZE;
-    let (null, prot) = (core::ptr::null_mut(), ProtFlags::READ | ProtFlags::WRITE);
-    // SAFETY: this makes a new mapping of our own.
-    let Ok(at) = (unsafe { mmap_anonymous(null, PAGE, prot, MapFlags::PRIVATE) }) else {
-        return false;
-    };
-    // SAFETY: the mapping is private to this function and holds nothing.
-    let marked = unsafe { guard(at as usize, PAGE).and_then(|()| unguard(at as usize, PAGE)) };
-    // SAFETY: the page was mapped above.
-    let _ = unsafe { munmap(at, PAGE) };
-    marked.is_ok()
+    unsafe { madvise_by_number(start as *mut c_void, len, nr::MADV_GUARD_REMOVE) }
 }
 
 /// # Safety

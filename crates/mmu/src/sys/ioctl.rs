@@ -11,8 +11,6 @@ use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 
-use crate::report;
-
 const API: Opcode = opcode::read_write::<uffdio_api>(0xAA, 0x3F);
 const REGISTER: Opcode = opcode::read_write::<uffdio_register>(0xAA, 0);
 const UNREGISTER: Opcode = opcode::read::<uffdio_range>(0xAA, 1);
@@ -161,10 +159,9 @@ pub(crate) fn poison(fd: BorrowedFd<'_>, start: usize, len: usize) -> (usize, Op
 /// The kernel's answer, if it is one: what a filter answers stops the process.
 fn allowed(answer: Result<(), Errno>) -> Result<(), Errno> {
     match answer {
-        Err(errno @ (Errno::PERM | Errno::ACCESS | Errno::NOSYS)) => report::stop(format_args!(
-            "a filter of system calls (seccomp) forbids ioctl, by which memory comes in and goes out ({errno}): \
-             stopped; docs/INTERFACE.md lists the calls that a program's own filter must allow"
-        )),
+        Err(errno @ (Errno::PERM | Errno::ACCESS | Errno::NOSYS)) => {
+            super::stop_as_forbidden("ioctl", errno)
+        }
         answer => answer,
     }
 }

@@ -18,6 +18,19 @@ unsafe fn call(number: u32, args: [usize; 6]) -> Result<usize, Errno> {
 /// # Safety
 /// The conditions are those of `rustix::mm::madvise`.
 pub(crate) unsafe fn madvise(at: *mut c_void, len: usize, advice: Advice) -> Result<(), Errno> {
+    // SAFETY: the caller guarantees it.
+    unsafe { madvise_by_number(at, len, advice as u32) }
+}
+
+/// [`madvise`] with advice that rustix has no name for.
+///
+/// # Safety
+/// The conditions are those of the advice.
+pub(crate) unsafe fn madvise_by_number(
+    at: *mut c_void,
+    len: usize,
+    advice: u32,
+) -> Result<(), Errno> {
     let args = [at as usize, len, advice as usize, 0, 0, 0];
     // SAFETY: the caller guarantees it.
     unsafe { call(nr::__NR_madvise, args) }.map(drop)

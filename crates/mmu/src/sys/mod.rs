@@ -17,6 +17,18 @@ pub(crate) mod remap;
 use core::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use rustix::io::Errno;
+
+use crate::report;
+
+/// Stops the process, as a filter of the program's answers `call` in the kernel's place: what is out could never come
+/// in again.
+pub(crate) fn stop_as_forbidden(call: &str, errno: Errno) -> ! {
+    report::stop(format_args!(
+        "a filter of system calls (seccomp) forbids {call}, by which memory comes in and goes out ({errno}): stopped; \
+         docs/INTERFACE.md lists the calls that a program's own filter must allow"
+    ))
+}
 
 /// A descriptor that can be exchanged through `&self`: a forked child needs its own in place of each.
 pub(crate) struct FdCell(AtomicI32);

@@ -15,8 +15,6 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
 use millpond_core::PAGE_SIZE;
 
-use crate::report;
-
 use super::advise::Span;
 use super::mm::{mmap_anonymous, mprotect, munmap};
 use super::{gate, pagemap};
@@ -62,13 +60,8 @@ pub(crate) unsafe fn read(mem: BorrowedFd<'_>, into: &[Span], at: usize) -> usiz
 /// No reference covers the destination, or what it refers to may change.
 pub(crate) unsafe fn write(mem: BorrowedFd<'_>, from: usize, len: usize, at: usize) -> usize {
     // SAFETY: the caller guarantees it.
-    match unsafe { try_write(mem, from, len, at) } {
-        Ok(done) => done,
-        Err(errno) => report::stop(format_args!(
-            "a filter of system calls (seccomp) forbids pwrite64, by which memory comes in ({errno}): stopped; \
-             docs/INTERFACE.md lists the calls that a program's own filter must allow"
-        )),
-    }
+    unsafe { try_write(mem, from, len, at) }
+        .unwrap_or_else(|errno| super::stop_as_forbidden("pwrite64", errno))
 }
 
 /// [`write`], for memory that nobody needs yet.

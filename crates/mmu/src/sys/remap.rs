@@ -24,15 +24,17 @@ pub(crate) unsafe fn move_tables(src: usize, dst: usize, len: usize) -> Result<(
 /// Whether the addresses are mapped without a gap, and no part of them is locked in memory: POSIX forbids
 /// `MS_INVALIDATE` for locked pages, and for memory without a file Linux does nothing else.
 pub(crate) fn is_mapped_unlocked(at: usize, len: usize) -> bool {
-    // SAFETY: the call changes nothing.
-    unsafe { msync(at as *mut c_void, len, MsyncFlags::INVALIDATE) }.is_ok()
+    invalidate(at, len).is_ok()
 }
 
 /// Whether the addresses are mapped without a gap.
 pub(crate) fn is_mapped(at: usize, len: usize) -> bool {
+    invalidate(at, len) != Err(Errno::NOMEM)
+}
+
+fn invalidate(at: usize, len: usize) -> Result<(), Errno> {
     // SAFETY: the call changes nothing.
-    let answer = unsafe { msync(at as *mut c_void, len, MsyncFlags::INVALIDATE) };
-    answer != Err(Errno::NOMEM)
+    unsafe { msync(at as *mut c_void, len, MsyncFlags::INVALIDATE) }
 }
 
 /// The number of bytes from `at` on, of `len`, that are in one mapping of the kernel's; at least a page. Something

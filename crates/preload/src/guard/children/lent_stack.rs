@@ -50,10 +50,14 @@ impl Lent {
     }
 }
 
+/// Whether a child with these flags uses this memory while its parent goes on.
+pub fn is_apart(flags: c_int) -> bool {
+    flags & libc::CLONE_VM != 0 && flags & libc::CLONE_VFORK == 0
+}
+
 /// A stack for a child with these flags, if it needs another than the one that ends at `top`.
 pub fn in_place_of(top: *mut c_void, flags: c_int) -> Option<Lent> {
-    let is_apart = flags & libc::CLONE_VM != 0 && flags & libc::CLONE_VFORK == 0;
-    if !is_on() || !is_apart || !space::contains((top as usize).wrapping_sub(1)) {
+    if !is_on() || !is_apart(flags) || !space::contains((top as usize).wrapping_sub(1)) {
         return None;
     }
     let place = PLACES.iter().find(|place| place.take());

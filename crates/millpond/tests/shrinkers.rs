@@ -197,8 +197,22 @@ fn a_callback_that_panics_is_not_called_again() {
         .unwrap();
     press(&manager, 64 * MIB);
     assert!(eventually(|| calls.load(Ordering::SeqCst) == 1));
-    press(&manager, 64 * MIB);
-    std::thread::sleep(std::time::Duration::from_millis(50));
+    // A shrinker that comes later is asked later, so that the first would have been asked again before it.
+    let others = Arc::new(AtomicUsize::new(0));
+    let other = {
+        let others = Arc::clone(&others);
+        move || -> usize {
+            others.fetch_add(1, Ordering::SeqCst);
+            0
+        }
+    };
+    let second = manager
+        .register_shrinker(&manager.root(), other, |_| 0)
+        .unwrap();
+    assert!(eventually(|| {
+        press(&manager, 64 * MIB);
+        others.load(Ordering::SeqCst) > 0
+    }));
     assert_eq!(calls.load(Ordering::SeqCst), 1);
-    drop(guard);
+    drop((guard, second));
 }

@@ -6,6 +6,7 @@ use millpond_core::{SlotId, SlotPart};
 use millpond_relay::{Relay, Relayed, Server};
 use millpond_store::{CompressedRam, CompressedRamConfig};
 use std::collections::HashMap;
+use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -19,6 +20,18 @@ fn ram(max_bytes: u64) -> CompressedRam {
     .unwrap()
 }
 
+/// Waits until something is so.
+fn soon(mut what: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !what() {
+        if Instant::now() > end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    true
+}
+
 /// What the server keeps, as the test looks at it.
 #[derive(Clone)]
 struct Far(Arc<Kept>);
@@ -29,6 +42,9 @@ struct Kept {
     refuses: AtomicBool,
     /// Milliseconds that each save takes.
     slow: AtomicU32,
+    /// The saves that have begun, and those that have ended.
+    begun: AtomicU32,
+    ended: AtomicU32,
 }
 
 impl Far {
@@ -37,6 +53,8 @@ impl Far {
             inner: ram(512 << 20),
             refuses: AtomicBool::new(false),
             slow: AtomicU32::new(0),
+            begun: AtomicU32::new(0),
+            ended: AtomicU32::new(0),
         }))
     }
 
@@ -50,11 +68,7 @@ impl Far {
 
     /// Waits until the server keeps nothing any more.
     fn is_empty_soon(&self) -> bool {
-        let begin = Instant::now();
-        while self.slots() > 0 && begin.elapsed() < Duration::from_secs(20) {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        self.slots() == 0
+        soon(|| self.slots() == 0)
     }
 }
 
@@ -68,9 +82,12 @@ impl Store for Far {
         if self.0.refuses.load(SeqCst) {
             return Err(SaveError::Full);
         }
+        self.0.begun.fetch_add(1, SeqCst);
         let slow = self.0.slow.load(SeqCst);
         std::thread::sleep(Duration::from_millis(slow.into()));
-        self.0.inner.save(slot, previous, data)
+        let saved = self.0.inner.save(slot, previous, data);
+        self.0.ended.fetch_add(1, SeqCst);
+        saved
     }
 
     fn load(&self, slot: SlotId, first_page: u16, out: &mut [u8]) -> Result<(), LoadError> {
@@ -212,8 +229,7 @@ fn a_server_that_takes_nothing_is_a_full_store_until_it_takes_something() {
     assert_eq!(saved(kept), Err(SaveError::Full));
     assert!((0..kept).all(|slot| is_right(&store, slot, 0, 16)));
     far.0.refuses.store(false, SeqCst);
-    std::thread::sleep(Duration::from_millis(300));
-    assert!((kept..200).all(|slot| saved(slot) == Ok(Saved::Stored)));
+    assert!((kept..200).all(|slot| soon(|| saved(slot) == Ok(Saved::Stored))));
     assert!((0..200).all(|slot| is_right(&store, slot, 0, 16)));
 }
 
@@ -293,8 +309,9 @@ fn a_child_has_what_its_parent_had() {
         for slot in 0..150 {
             store.save(SlotId(slot), None, &bytes(slot, 0, 16)).unwrap();
         }
+        let (mut changed, mut change) = std::io::pipe().unwrap();
         let child = in_child(&store, 1, || {
-            std::thread::sleep(Duration::from_millis(300));
+            changed.read_exact(&mut [0]).unwrap();
             let all = (0..150).all(|slot| is_right(&store, slot, 0, 16));
             let more = (200..300).all(|slot| {
                 store.save(SlotId(slot), None, &bytes(slot, 1, 16)) == Ok(Saved::Stored)
@@ -307,6 +324,7 @@ fn a_child_has_what_its_parent_had() {
         for slot in 0..150 {
             store.save(SlotId(slot), None, &bytes(slot, 2, 16)).unwrap();
         }
+        change.write_all(&[1]).unwrap();
         assert_eq!(status(child), 0);
         store.child_gone(1);
         assert!((0..150).all(|slot| is_right(&store, slot, 2, 16)));
@@ -372,25 +390,26 @@ fn desks_of_processes_that_are_killed_are_free_again() {
         }
         far.0.slow.store(400, SeqCst);
         for number in 1..5 {
+            assert!(soon(|| far.0.begun.load(SeqCst) == far.0.ended.load(SeqCst)));
+            let before = far.0.begun.load(SeqCst);
             let child = in_child(&store, number, || {
                 for slot in 100.. {
                     let _ = store.save(SlotId(slot), None, &bytes(slot, 1, 16));
                 }
                 0
             });
-            std::thread::sleep(Duration::from_millis(250));
+            assert!(soon(|| far.0.begun.load(SeqCst) > before));
             // SAFETY: the child has not been waited for, so the number is still its own.
             unsafe { libc::kill(child, libc::SIGKILL) };
             status(child);
             store.child_gone(number);
         }
         far.0.slow.store(0, SeqCst);
-        std::thread::sleep(Duration::from_secs(3));
         for slot in 100..200 {
-            assert_eq!(
-                store.save(SlotId(slot), None, &bytes(slot, 0, 16)),
-                Ok(Saved::Stored)
-            );
+            let data = bytes(slot, 0, 16);
+            assert!(soon(
+                || store.save(SlotId(slot), None, &data) == Ok(Saved::Stored)
+            ));
         }
         assert!((0..200).all(|slot| is_right(&store, slot, 0, 16)));
         (0..200).for_each(|slot| store.release(SlotId(slot)));

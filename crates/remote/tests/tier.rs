@@ -435,15 +435,16 @@ fn an_object_that_cannot_be_rewritten_is_read_once() {
     (0..200)
         .filter(|slot| !corrupt.contains(slot))
         .for_each(|slot| store.release(SlotId(slot)));
-    // Objects go on being sent, after each of which the packing thread looks for others to rewrite.
+    // Objects go on being sent; each time that one has arrived, the packing thread looks for others to rewrite.
     let mut slot = 1000;
     let mut send_some = || {
+        let sent = store.stats().sent_bytes;
         for _ in 0..60 {
             let saved = store.save(SlotId(slot), None, &data(slot, 16));
             assert_eq!(saved, Ok(Saved::Stored));
             slot += 1;
         }
-        std::thread::sleep(Duration::from_millis(600));
+        wait_until("an object is sent", || store.stats().sent_bytes > sent);
     };
     (0..3).for_each(|_| send_some());
     let read = store.stats().fetched_bytes;

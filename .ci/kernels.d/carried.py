@@ -15,7 +15,7 @@ import debian
 
 TESTS = debian.ROOT / "crates" / "preload" / "tests"
 TEST = re.compile(r"#\[test\]\nfn \w+\(\) \{\n(.*?)\n\}\n", re.DOTALL)
-CALL = re.compile(r'\b(is_right|prints_the_same)\("(\w+)"((?:, (?:&\[[^]]*\]|"[^"]*"))*)')
+CALL = re.compile(r'\b(is_right|prints_the_same(?:_by_handler)?)\("(\w+)"((?:, (?:&\[[^]]*\]|"[^"]*"))*)')
 LOOP = re.compile(r"for (\w+) in \[([^]]*)\]")
 # The budget of these tests (`RAM` in common/mod.rs), and how long a race is, in seconds.
 BUDGET, RACE = 32 << 20, "1"
@@ -40,13 +40,13 @@ def calls() -> list[dict]:
         for body in TEST.findall(file.read_text()):
             loops = {name: re.findall(r'"([^"]*)"', several) for name, several in LOOP.findall(body)}
             ways = ["direct", "protections"] if file.name.startswith("direct") else ["handler", "direct", "protections"]
-            if "is_by_handler" in body:
+            if "by_handler" in body:
                 ways = ["handler"]
             for how, name, rest in CALL.findall(body):
                 lists = re.findall(r"&\[([^]]*)\]", rest)
                 more = next((words(listed, {})[0] for listed in lists[1:] if '"-' in listed), [])
                 for arguments in words(lists[0] if lists else "", loops):
-                    found.append({"name": name, "arguments": arguments, "flags": more, "same": how == "prints_the_same", "ways": ways})
+                    found.append({"name": name, "arguments": arguments, "flags": more, "same": how != "is_right", "ways": ways})
     return found
 
 

@@ -22,9 +22,7 @@ fn is_where_it_should_be(case: &str) {
 const NAMED: &str = "memory at addresses that the program names";
 
 fn is_where_it_is_named(case: &str) {
-    if common::is_by_handler(NAMED) {
-        is_where_it_should_be(case);
-    }
+    common::prints_the_same_by_handler("addresses", &[case], NAMED);
 }
 
 #[test]
@@ -96,7 +94,7 @@ fn a_program_that_is_not_position_independent_has_them_too() {
         "at_fixed_places",
         "of_other_kinds",
     ] {
-        let mut command = preloaded(&program);
+        let mut command = common::by_handler(&program);
         command.arg(case);
         printed(command);
     }

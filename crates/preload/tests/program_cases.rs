@@ -232,8 +232,7 @@ fn what_is_written_beside_pages_given_back_by_a_bare_system_call_stays() {
     is_right("raw_given_back", &[]);
 }
 
-/// Walks with hundreds of thousands of faults in random order, which is slow but must end. Six touches of ten are
-/// faults that are handed over, so this program is held to the general patience alone.
+/// Walks with hundreds of thousands of faults in random order, which is slow but must end.
 #[test]
 fn a_structure_larger_than_the_budget_is_walked_in_random_order() {
     if !is_possible() {

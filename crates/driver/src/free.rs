@@ -140,7 +140,7 @@ impl<M: Memory> Driver<M> {
                 }
                 Ok(()) => Some(grave),
                 Err(_) => {
-                    self.forget_region(grave);
+                    self.take_back(grave);
                     None
                 }
             }
@@ -195,7 +195,7 @@ impl<M: Memory> Driver<M> {
         match self.remap_watched(range, to, false) {
             Ok(()) => self.queue(Job::Region(grave)),
             Err(refusal) => {
-                self.forget_region(grave);
+                self.take_back(grave);
                 return Err(refusal);
             }
         }

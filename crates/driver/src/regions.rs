@@ -75,6 +75,28 @@ impl<M: Memory> Driver<M> {
         self.lock().inherits(region)
     }
 
+    /// Discards what late faults brought into a region that no thread has touched. The answer is whether they had. A
+    /// handler reads a fault some time after it happened: its addresses may be another region's by then.
+    pub(crate) fn discard_strays(&self, region: Named) -> bool {
+        let _quiet = SignalsBlocked::new();
+        let has_strays = {
+            let _inside = self.gate.enter();
+            self.lock().leaves_in_use(region.1) > 0
+        };
+        // Nobody can have pinned these pages, so they go.
+        has_strays && self.discard(region.1).is_ok()
+    }
+
+    /// Takes back the addresses of a region that holds nothing but what late faults brought into it.
+    pub(crate) fn take_back(&self, region: Named) {
+        // From here on a late fault finds no region.
+        self.detach(region.0);
+        self.discard_strays(region);
+        if self.reset(region.1) {
+            self.forget_region(region);
+        }
+    }
+
     /// Tells the core that a region is no more. None of it is in memory or in the store.
     pub fn forget_region(&self, (region, range): Named) {
         self.forget_file(range);

@@ -173,12 +173,16 @@ impl<M: Memory> Driver<M> {
         let new = self.addresses(pages).ok_or(RemapRefusal::NoAddressSpace)?;
         let opened = self.mmu.open(new.1).map_err(RemapRefusal::Memory);
         let front = PageRange::new(new.1.start, old.len);
-        // SAFETY: the caller's promise; no thread uses the new region yet.
-        let moved = opened.and_then(|()| unsafe { self.remap(old, front, Beside::default()) });
-        let gone = if moved.is_ok() { region } else { new };
-        if self.reset(gone.1) {
-            self.forget_region(gone);
-        }
+        let moved = opened.and_then(|()| {
+            loop {
+                // SAFETY: the caller's promise; no thread uses the new region yet.
+                match unsafe { self.remap(old, front, Beside::default()) } {
+                    Err(RemapRefusal::InUse) if self.discard_strays(new) => {}
+                    moved => return moved,
+                }
+            }
+        });
+        self.take_back(if moved.is_ok() { region } else { new });
         moved.map(|()| new)
     }
 

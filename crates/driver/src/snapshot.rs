@@ -40,19 +40,15 @@ impl<M: Memory> Driver<M> {
         let base = addresses()?;
         let copy = addresses().and_then(|copy| {
             let opened = self.mmu.open(copy.1).map_err(SnapshotRefusal::Memory);
-            opened
-                .map(|()| copy)
-                .inspect_err(|_| self.forget_region(copy))
+            opened.map(|()| copy).inspect_err(|_| self.take_back(copy))
         });
-        let copy = copy.inspect_err(|_| self.forget_region(base))?;
+        let copy = copy.inspect_err(|_| self.take_back(base))?;
         // SAFETY: the caller's promise; the base was made a moment ago, and no thread uses it.
         match unsafe { self.take_snapshot(source, base, copy) } {
             Ok(()) => Ok(copy),
             Err(refusal) => {
-                self.forget_region(base);
-                if self.mmu.close(copy.1).is_ok() {
-                    self.forget_region(copy);
-                }
+                self.take_back(base);
+                self.take_back(copy);
                 Err(refusal)
             }
         }
@@ -67,7 +63,17 @@ impl<M: Memory> Driver<M> {
         copy: Named,
     ) -> Result<(), SnapshotRefusal> {
         let _quiet = SignalsBlocked::new();
-        let _alone = self.close_gate();
+        let _alone = loop {
+            let alone = self.close_gate();
+            let has_strays = |region: Named| self.lock().leaves_in_use(region.1) > 0;
+            if !has_strays(base) && !has_strays(copy) {
+                break alone;
+            }
+            // Each fault that was under way when the addresses changed hands is late once.
+            drop(alone);
+            self.discard_strays(base);
+            self.discard_strays(copy);
+        };
         if let Some(page) = self.lock().first_pinned(source.1) {
             return Err(SnapshotRefusal::Pinned(page));
         }
@@ -133,8 +139,6 @@ impl<M: Memory> Driver<M> {
                 reply => unreachable!("{reply:?} is no answer to a merge"),
             }
         }
-        if self.reset(range) {
-            self.forget_region((base, range));
-        }
+        self.take_back((base, range));
     }
 }

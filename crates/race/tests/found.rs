@@ -1,6 +1,6 @@
 //! Faults of the driver that schedules have found, each by the least that shows it.
 
-use millpond_core::{Advice, Event, FreeMode, Order, PageCount, PageRange};
+use millpond_core::{Advice, Event, FreeMode, LEAF_PAGES, Order, PageCount, PageRange};
 use millpond_mmu::Delivery;
 use millpond_race::program::Thread;
 use millpond_race::world::{Plot, Profile, World};
@@ -161,6 +161,41 @@ fn a_handler_that_is_late_finds_a_region_that_has_ended() {
         handler.join().unwrap();
         judge::at_rest(&scene.world);
     });
+}
+
+/// The same handler, when a snapshot has the addresses: its *base*, which no thread of the program ever touches, was
+/// not empty, and the driver took that for a fault of its own and ended the program. A region that grew somewhere else
+/// had the same. Seed 4393824 found it.
+#[test]
+fn a_handler_that_is_late_leaves_nothing_in_a_new_region() {
+    for grows in [false, true] {
+        check(move || {
+            let mut profile = Profile::plain(0);
+            profile.delivery = Delivery::Handler;
+            // What grows has a neighbour, so that it has to move.
+            let longer = PageCount(LEAF_PAGES + 1);
+            let mut scene = Scene::new(profile, &[longer.0, 1, 1], 0);
+            let world = Arc::clone(&scene.world);
+            let handler = thread::spawn(move || background::serve_faults(&world));
+            let (mut thread, start) = (scene.thread(0), scene.range(0).start);
+            let page = PageRange::new(start, PageCount(1));
+            let touches = thread::spawn(move || thread.touch_all(page, 1000));
+            assert_eq!(scene.world.driver.populate(page), Ok(()));
+            touches.join().unwrap();
+            let ended = scene.plots.remove(0);
+            scene.world.end(ended, false);
+            let (driver, named) = (&scene.world.driver, scene.plots[0].named);
+            // SAFETY: no thread touches the region.
+            unsafe {
+                match grows {
+                    true => assert_eq!(driver.grow(named, longer).unwrap().1.start, start),
+                    false => drop(driver.snapshot(named).unwrap()),
+                }
+            }
+            scene.world.memory().kernel.as_ref().unwrap().stop();
+            handler.join().unwrap();
+        });
+    }
 }
 
 /// The store is full, and threads touch a few pages without a pause, while another one has the book of volatile ranges.

@@ -104,5 +104,5 @@ def suites(disk: Path) -> dict[str, dict]:
         name = f"{crate}-{message['target']['name']}"
         shutil.copy(message["executable"], disk / "suites" / name)
         subprocess.run(["strip", "--strip-debug", disk / "suites" / name], check=False)
-        named[SUITE + name] = {"command": [f"/jobs/suites/{name}", "--test-threads=1"], "within": 900, "alone": True}
+        named[SUITE + name] = {"command": [f"/jobs/suites/{name}", "--test-threads=1"], "within": 900, "alone": True, "whole": True}
     return named

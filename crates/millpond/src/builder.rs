@@ -100,10 +100,10 @@ impl ManagerBuilder {
         self
     }
 
-    /// The store for pages that do not fit. It is [`StoreKind::Auto`] unless the program asks for another, so that the
-    /// budget holds for data that does not compress too. If no file can be made and the program asked for no store,
-    /// the store is compressed RAM alone, and one line on standard error says so. If the program asked for a store
-    /// that cannot be had, `build` fails.
+    /// The store for pages that do not fit. The default is [`StoreKind::Auto`], so that the budget also holds for
+    /// incompressible data. If no file can be created and the program named no store, the store is compressed RAM
+    /// alone, and a message on standard error says so. If the program named a store that is not available, `build`
+    /// fails.
     pub fn store(mut self, store: StoreKind) -> Self {
         self.store = Some(store);
         self
@@ -115,14 +115,14 @@ impl ManagerBuilder {
         self
     }
 
-    /// How pages are captured on their way out: by the best way that the kernel has, unless told otherwise.
+    /// How pages are captured on their way out. The default is the best method that the kernel offers.
     pub fn take_out(mut self, method: TakeOutMethod) -> Self {
         self.take_out = method;
         self
     }
 
-    /// The capabilities of the kernel's to do without. Default: those that the environment variable `MILLPOND_MASK`
-    /// names, which is read when the manager is built.
+    /// The kernel capabilities to do without. The default is those named by the environment variable `MILLPOND_MASK`,
+    /// which is read when the manager is built.
     pub fn mask(mut self, mask: Mask) -> Self {
         self.mask = Some(mask);
         self
@@ -141,24 +141,24 @@ impl ManagerBuilder {
         self
     }
 
-    /// Orders of the folios of regions that ask for no order of their own: 2^order pages are brought in and taken out
-    /// together. The default is adaptive, up to the largest order: 2 MiB where memory is filled in order, single pages
-    /// where it is touched at random.
+    /// Orders of the folios of regions that set no order of their own: 2^order pages are brought in and taken out
+    /// together. The default is adaptive, up to the largest order: 2 MiB where memory is filled sequentially, single
+    /// pages where it is touched at random.
     pub fn order(mut self, order: impl Into<OrderPolicy>) -> Self {
         self.order = order.into();
         self
     }
 
-    /// Behaviour when the store takes nothing more.
+    /// Behaviour when the store is full.
     pub fn on_store_full(mut self, what: OnStoreFull) -> Self {
         self.on_store_full = what;
         self
     }
 
-    /// Whether data that goes to a file is encrypted (AES-256-XTS). The key is drawn for this manager and is nowhere
-    /// but in its memory: when the process ends, what is left of the file becomes unreadable. Encryption takes 3 µs
-    /// for 4 KiB each way. `millpond_store`'s `file/cipher.rs` says what it promises and what not. Compressed RAM is
-    /// not encrypted.
+    /// Whether data that goes to a file is encrypted (AES-256-XTS). The key is generated for this manager and exists
+    /// only in its memory: when the process ends, the rest of the file becomes unreadable. Encryption takes 3 µs for 4
+    /// KiB each way. `millpond_store`'s `file/cipher.rs` says what it promises and what not. Compressed RAM is not
+    /// encrypted.
     ///
     /// ```
     /// # use millpond::{Manager, StoreKind};
@@ -192,36 +192,35 @@ impl ManagerBuilder {
 
     /// Whether a thread reclaims ahead of need. Without that thread every faulting thread reclaims for itself.
     ///
-    /// A second thread means that each call that moves pages interrupts the other thread's processor. One thread over
-    /// 512 MiB in 256 MiB took 1.5 µs a page in order by folios of 64 KiB without the reclaim thread, and 2.3 µs with
-    /// it. It took 5.5 µs an access at random by folios of 4 KiB without, and 9.0 µs with it. To fill an adaptive
-    /// region by folios of 2 MiB it took 1.57 µs a page without, and 1.22 µs with it. So by default the thread
-    /// reclaims ahead while folios of 256 KiB and more come in for others of that size that leave and have to be
-    /// written. With a handler thread it also reclaims ahead while the handler thread does not share a processor with
-    /// the only thread that faults.
+    /// With a second thread, each call that moves pages interrupts the other thread's processor. One thread over 512
+    /// MiB in 256 MiB, reading in order with folios of 64 KiB, took 1.5 µs a page without the reclaim thread, and 2.3
+    /// µs with it. Random access with folios of 4 KiB took 5.5 µs without, and 9.0 µs with it. Filling an adaptive
+    /// region with folios of 2 MiB took 1.57 µs a page without, and 1.22 µs with it. So by default the thread reclaims
+    /// ahead while folios of 256 KiB and more come in for others of that size that leave and have to be written. With a
+    /// handler thread it also reclaims ahead while the handler thread does not share a processor with the only thread
+    /// that faults.
     pub fn background_reclaim(mut self, on: bool) -> Self {
         self.background = Some(on);
         self
     }
 
-    /// Most bytes that stay in RAM after they were lazily freed; beyond that the oldest are given back to the system.
+    /// The maximum number of lazily freed bytes that stay in RAM; beyond that the oldest are given back to the system.
     /// By default the only cap is the budget.
     pub fn lazyfree_max(mut self, bytes: u64) -> Self {
         self.lazyfree_max = Some(bytes);
         self
     }
 
-    /// Limbo's least share of the budget, in 1/1024 (32 unless said otherwise, and 16 with compressed RAM). Limbo
-    /// grows where that is worth its faults. The share decides how long a folio that was taken out waits in RAM for a
-    /// second touch.
+    /// Limbo's minimum share of the budget, in 1/1024 (by default 32, and 16 with compressed RAM). Limbo grows where
+    /// that is worth its faults. The share decides how long a folio that was taken out waits in RAM for a second touch.
     pub fn limbo_share(mut self, share: u16) -> Self {
         self.limbo_share = Some(share);
         self
     }
 
-    /// Whether refaults decide which pages stay (on unless said otherwise). Without this, memory is given by last use,
-    /// as far as that is seen, and no figures tell what more memory would spare.
-    /// `millpond bench workingset --only overhead` measures the difference by this setting.
+    /// Whether refaults decide which pages stay (on by default). Without this, the last observed use decides, and no
+    /// figures tell what more memory would save. `millpond bench workingset --only overhead` uses this setting to
+    /// measure the difference.
     pub fn workingset(mut self, on: bool) -> Self {
         self.workingset = on;
         self
@@ -230,11 +229,11 @@ impl ManagerBuilder {
     /// Makes the manager act as if the machine had `nodes` memory nodes (NUMA), up to 16: for tests on a machine with
     /// one.
     ///
-    /// Without this setting a manager asks the system which nodes there are. Where there are several, regions go to
-    /// them in turn. Each node has lists and frames of its own, and the memory of its regions is taken from that node
-    /// as long as it has any (`mbind`). Where `mbind` is not allowed, as in some containers, the kernel chooses the
-    /// node. A [`Space`](crate::space::Space) is one region for the whole program, and has one node. Fake nodes are
-    /// put on the real ones in turn.
+    /// Without this setting a manager asks the system which nodes there are. If there are several, regions go to them
+    /// in turn. Each node has its own lists and frames, and the memory of its regions comes from that node as long as
+    /// it has any (`mbind`). Where `mbind` is not allowed, as in some containers, the kernel chooses the node. A
+    /// [`Space`](crate::space::Space) is one region for the whole program, and has one node. Fake nodes are assigned to
+    /// the real ones in turn.
     ///
     /// ```
     /// let manager = millpond::Manager::builder().ram(16 << 20).fake_nodes(2).build()?;
@@ -266,9 +265,9 @@ impl ManagerBuilder {
         }
     }
 
-    /// Lets `millpond stat` see the manager's counters under `name` while the manager lives. The manager's own thread
-    /// writes them ten times a second to memory that this user's other processes and root can read; faults do not pay
-    /// for it. It takes one descriptor of the process for all its managers.
+    /// Publishes the manager's counters to `millpond stat` under `name` while the manager lives. The manager's own
+    /// thread writes them ten times a second to memory that root and this user's other processes can read; faults are
+    /// not slowed down. All managers of a process together take one descriptor.
     ///
     /// ```
     /// let builder = millpond::Manager::builder().ram(16 << 20).publish("index");
@@ -299,7 +298,7 @@ impl ManagerBuilder {
     /// Reserves the address space, opens the store and starts the threads.
     ///
     /// # Errors
-    /// The setting that is wrong, or what the system refused.
+    /// An invalid setting, or a refusal by the system.
     pub fn build(self) -> Result<Manager, BuildError> {
         millpond_mmu::panics::hook();
         let process = Process::this();
@@ -402,8 +401,7 @@ impl ManagerBuilder {
         }
     }
 
-    /// Opens the store. A machine without a disk to write to is no reason to fail, unless the program asked for a
-    /// file.
+    /// Opens the store. The lack of a writable disk is an error only if the program asked for a file.
     fn open_store(
         &self,
         kind: &StoreKind,

@@ -1,4 +1,4 @@
-//! A region over a file: data that is opened in place, and keeps to the budget.
+//! A region over a file: data used in place, within the budget.
 
 use crate::error::{AdviseError, PinError, RangeError, RegionError};
 use crate::file_error::{FileError, GrowFileError, MapFileError};
@@ -20,18 +20,19 @@ use std::sync::Arc;
 /// Bytes that are copied under one pin.
 const PIECE: usize = 64 << 10;
 
-/// What happens to the bytes of a file's region when they leave memory.
+/// What happens to the bytes of a region over a file when they leave memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mode {
-    /// The file is only read. The memory must not be written to: what is written all the same is lost when its page
+    /// The file is only read. The memory must not be written to: anything written nevertheless is lost when its page
     /// leaves memory, and never reaches the file.
     ReadOnly,
-    /// The file is only read, and what is written to the memory is the program's own: it goes to the store when memory
-    /// is short. All of it is lost when the region ends.
+    /// The file is only read, and changes to the memory are private: they go to the store when memory is short. All of
+    /// them are lost when the region ends.
     Private,
-    /// What is written to the memory goes to the file: in the background within seconds, when memory is short, by
-    /// [`FileRegion::sync`], and when the region ends. A range that ends behind the file makes the file longer.
+    /// Changes to the memory go to the file: in the background within seconds, when memory is short, by
+    /// [`FileRegion::sync`], and when the region ends. A range that ends beyond the end of the file makes the file
+    /// longer.
     Shared,
 }
 
@@ -41,7 +42,7 @@ pub enum Mode {
 pub enum FileSource<'a> {
     /// The path of a file, which is opened for the region.
     Path(&'a Path),
-    /// An open file. The region has a descriptor of its own of it, so this one may be closed.
+    /// An open file. The region duplicates its descriptor, so this one may be closed.
     Open(BorrowedFd<'a>),
 }
 
@@ -70,14 +71,14 @@ impl<'a> From<BorrowedFd<'a>> for FileSource<'a> {
 }
 
 /// The bytes of a range of a file, as memory under the manager's budget. See [`Manager::map_file`]. With the feature
-/// `remote` they may be those of an object elsewhere (`Manager::map_object`), which counts as a file here.
+/// `remote` they may belong to a remote object (`Manager::map_object`), which counts as a file here.
 ///
-/// They are read from the file when they are touched, a stream's ahead of its touches, and leave memory without being
-/// kept anywhere else. If the file cannot give a page (it has become shorter, the medium fails), a touch of that page
-/// raises SIGBUS, and the calls here that meet it are an error; all other pages go on, and a later touch or call tries
-/// again.
+/// They are read from the file when they are touched, and ahead of the touches in a stream, and leave memory without
+/// being kept anywhere else. If a page cannot be read (the file has become shorter, the medium fails), a touch of that
+/// page raises SIGBUS, and the calls here that need it return an error; all other pages remain usable, and a later
+/// touch or call tries again.
 ///
-/// What holds for the memory of a [`Region`] holds here: with in-thread delivery it must be [pinned](Self::pin) for
+/// The rules for the memory of a [`Region`] apply here, too: with in-thread delivery it must be [pinned](Self::pin) for
 /// system calls, and threads that touch it must leave SIGBUS unblocked.
 pub struct FileRegion {
     region: Region,
@@ -86,7 +87,7 @@ pub struct FileRegion {
     /// Bytes of the first page that come before the range.
     skip: usize,
     mode: Mode,
-    /// The object that the bytes are of, where they are no file's. It comes last, so that no thread which serves a
+    /// The object that the bytes belong to, if they are not a file's. It comes last, so that no thread that serves a
     /// fault ends it.
     #[cfg(feature = "remote")]
     object: Option<Arc<millpond_remote::MappedObject>>,
@@ -100,15 +101,15 @@ struct Grows {
 }
 
 impl Manager {
-    /// Maps `range` of a file (byte offsets, which need not be multiples of anything).
+    /// Maps `range` of a file (byte offsets, which need not be aligned).
     ///
     /// # Safety
-    /// As long as the region lives, nobody else changes the bytes of the range in the file: references to them would
-    /// see them change. Should the file become shorter all the same, touches of what is missing raise SIGBUS.
+    /// As long as the region lives, nobody else may change the bytes of the range in the file: references to them would
+    /// see them change. If the file nevertheless becomes shorter, touches of the missing part raise SIGBUS.
     ///
     /// # Errors
-    /// The file cannot be opened, is no regular one, has not all of the range and cannot be
-    /// made longer, or the manager has no addresses left.
+    /// The file cannot be opened, is not a regular file, does not contain the whole range and cannot be made longer, or
+    /// the manager has no addresses left.
     ///
     /// ```
     /// use millpond::{Manager, Mode};
@@ -204,7 +205,7 @@ fn bytes_of(range: &impl RangeBounds<u64>, len: u64) -> Result<Range<u64>, MapFi
 }
 
 impl FileRegion {
-    /// All bytes of a region whose pages are a file's.
+    /// All bytes of a region whose pages belong to a file.
     pub(crate) fn over(region: Region, mode: Mode) -> Self {
         Self {
             region,
@@ -282,7 +283,7 @@ impl FileRegion {
     /// Brings the pages that `range` touches into memory, as far as the budget holds them at once.
     ///
     /// # Errors
-    /// A bad range, or the first page that the file cannot give.
+    /// A bad range, or the first page that cannot be read.
     ///
     /// ```
     /// # use millpond::{FileError, Manager, Mode};
@@ -302,8 +303,8 @@ impl FileRegion {
             .map_err(|error| self.range_error(error))
     }
 
-    /// Asks that the pages that `range` touches be brought in, and returns at once, as [`Region::prefetch`] does. A
-    /// page that the file cannot give is passed over.
+    /// Requests the pages that `range` touches, and returns at once, as [`Region::prefetch`] does. A page that cannot
+    /// be read is skipped.
     ///
     /// # Errors
     /// A bad range, or the thread could not be started.
@@ -314,7 +315,7 @@ impl FileRegion {
     /// Gives a hint about the pages that `range` touches, as [`Region::advise`] does.
     ///
     /// # Errors
-    /// A bad range, or, for [`Advice::WillNeed`], a page that the file cannot give.
+    /// A bad range, or, for [`Advice::WillNeed`], a page that cannot be read.
     pub fn advise(&self, range: Range<usize>, advice: Advice) -> Result<(), FileError> {
         let advised = self.region.advise(self.inner(&range)?, advice);
         advised.map_err(|error| match error {
@@ -327,7 +328,7 @@ impl FileRegion {
     /// [`Region::pin`] does.
     ///
     /// # Errors
-    /// A bad range, more than the budget can hold beside everything else, or a page that the file cannot give.
+    /// A bad range, more than the budget can hold in addition to everything else, or a page that cannot be read.
     pub fn pin(&self, range: Range<usize>) -> Result<PinGuard<'_>, FileError> {
         let range = self.inner(&range)?;
         let mut result = self.region.pin(range.clone());
@@ -349,10 +350,10 @@ impl FileRegion {
         })
     }
 
-    /// Copies the bytes from `offset` on into `out`, and reads from the file what is not in memory.
+    /// Copies the bytes from `offset` on into `out`, reading those that are not in memory from the file.
     ///
     /// # Errors
-    /// The bytes are not all in the region, or the first page that the file cannot give; `out` may hold a part then.
+    /// The bytes are not all in the region, or the first page that cannot be read; `out` may hold a part then.
     ///
     /// ```
     /// # use millpond::{Manager, Mode};
@@ -382,11 +383,11 @@ impl FileRegion {
         Ok(())
     }
 
-    /// Copies the bytes from `offset` on into `out`, if all of them are mapped now, as [`Region::try_read`] does: the
-    /// answer is false if one is missing.
+    /// Copies the bytes from `offset` on into `out` if all of them are mapped now, as [`Region::try_read`] does, and
+    /// returns false if one is missing.
     ///
     /// # Errors
-    /// The bytes are not all in the region, or one is missing because the file could not give it of late.
+    /// The bytes are not all in the region, or one is missing because it could not be read recently.
     ///
     /// ```
     /// # use millpond::{Manager, Mode};
@@ -414,14 +415,14 @@ impl FileRegion {
         }
     }
 
-    /// Writes what has changed of the pages that `range` touches to the file, and returns when the device has it. For a
-    /// region that is not [shared](Mode::Shared) there is nothing to do.
+    /// Writes the changed pages that `range` touches to the file, and returns when the device has them. For a region
+    /// that is not [shared](Mode::Shared) there is nothing to do.
     ///
     /// # Errors
-    /// A bad range, or the first page that could not be written: it stays in memory, and the next sync tries again, and
-    /// so does reclaim. All other pages are written. If the device may not have what was written
-    /// ([`FileError::Sync`]), the next sync writes all pages again that are in memory; what has left memory since the
-    /// sync before may be lost. This error is told once, by a sync that has no other to tell.
+    /// A bad range, or the first page that could not be written: it stays in memory, and the next sync and reclaim try
+    /// again. All other pages are written. If the device may not have the written data ([`FileError::Sync`]), the next
+    /// sync writes all pages in memory again; pages that have left memory since the previous sync may be lost. This
+    /// error is returned once, by a sync that has no other error to return.
     ///
     /// ```
     /// # use millpond::{Manager, Mode};
@@ -465,15 +466,15 @@ impl FileRegion {
         })
     }
 
-    /// Makes a [shared](Mode::Shared) region `len` bytes long, and its file as long as that takes. What is new reads as
-    /// the file does there: as zeros, where the file was shorter.
+    /// Makes a [shared](Mode::Shared) region `len` bytes long, and extends its file if necessary. The new part reads as
+    /// the file does there: as zeros where the file was shorter.
     ///
-    /// All that was written is synced first, and the region lies at other addresses afterwards, in no group. A region
+    /// All changes are synced first, and afterwards the region has other addresses, and belongs to no group. A region
     /// is never made shorter.
     ///
     /// # Errors
     /// The region is not shared, something could not be synced, the file could not be made longer, or there are no
-    /// addresses. The region stays as it is then.
+    /// addresses. In these cases the region stays as it is.
     ///
     /// ```
     /// # use millpond::{Manager, Mode};
@@ -516,7 +517,7 @@ impl FileRegion {
         self.region.driver()
     }
 
-    /// Bytes of the region by the place where they are. Bytes that are in none of these places are in the file alone.
+    /// Bytes of the region by location. Bytes in none of these locations are only in the file.
     #[must_use]
     pub fn stats(&self) -> RegionStats {
         self.region.stats()
@@ -530,7 +531,7 @@ impl FileRegion {
         self.region.move_to(group)
     }
 
-    /// The range of the inner region that a range of this one is.
+    /// The range of the inner region that corresponds to a range of this one.
     fn inner(&self, range: &Range<usize>) -> Result<Range<usize>, RangeError> {
         let (start, end, len) = (range.start, range.end, self.len());
         match start < end && end <= len {
@@ -555,7 +556,7 @@ impl FileRegion {
         offset.saturating_sub(self.skip)
     }
 
-    /// The error of a page that could not be had, which begins at `offset` of the inner region.
+    /// The error for a page that could not be read, which begins at `offset` of the inner region.
     fn lost(&self, offset: usize) -> FileError {
         let page = self.region.pages(&(offset..offset + 1)).start;
         let outer = self.outer(offset);
@@ -583,8 +584,8 @@ impl FileRegion {
 }
 
 impl Drop for FileRegion {
-    /// Writes what has changed to a shared region's file, as a [sync](FileRegion::sync) does. What the file does not
-    /// take is lost, and a line on standard error says so: sync first, to know.
+    /// Writes the changes to a shared region's file, as a [sync](FileRegion::sync) does. Changes that cannot be written
+    /// are lost, with a message on standard error: sync first to find out.
     fn drop(&mut self) {
         let is_ours = self.region.pond().is_ours();
         #[cfg(feature = "remote")]

@@ -40,7 +40,7 @@ pub(crate) struct Pond {
     pub(crate) names: Names,
     /// The process that owns the pond; `None` where forked children are served too.
     process: Option<Process>,
-    /// The thread that keeps house, and that which watches unless the former makes it.
+    /// The housekeeping thread, and the watchdog thread unless the former creates it.
     threads: Vec<OwnThread>,
     /// The thread that reads objects, once there has been one.
     #[cfg(feature = "remote")]
@@ -48,10 +48,10 @@ pub(crate) struct Pond {
 }
 
 impl Pond {
-    /// Delivers faults and starts the threads for this `process`, which was asked for first, so that a child that is
-    /// forked meanwhile knows that it is one: else its faults would go to this driver. Without a process its forked
-    /// children are served as well. Such a pond is that of a program that knows nothing of it and may end at once: the
-    /// thread that watches starts later.
+    /// Delivers faults and starts the threads for this `process`, which was determined first, so that a child forked in
+    /// the meantime knows that it is one: otherwise its faults would go to this driver. Without a process, forked
+    /// children are served as well. Such a pond belongs to an unmodified program, which may end at once: the watchdog
+    /// thread starts later.
     pub(crate) fn start(driver: Arc<Driver>, process: Option<Process>) -> Result<Self, BuildError> {
         driver.adjust_limit();
         driver.mmu.attach(Arc::clone(&driver) as _)?;
@@ -78,7 +78,7 @@ impl Pond {
         })
     }
 
-    /// Whether the pond belongs to this process, and was not only inherited from a parent (`child.rs`).
+    /// Whether the pond belongs to this process, rather than being inherited from a parent (`child.rs`).
     #[inline]
     pub(crate) fn is_ours(&self) -> bool {
         self.process.is_none_or(Process::is_this)
@@ -95,7 +95,7 @@ impl Pond {
         &self.driver
     }
 
-    /// The driver for calls that a forked child may make as well: those that ask for addresses.
+    /// The driver, for calls that a forked child may also make: those that ask for addresses.
     #[inline]
     pub(crate) fn inherited_driver(&self) -> &Arc<Driver> {
         &self.driver
@@ -130,8 +130,8 @@ impl Drop for Pond {
     }
 }
 
-/// Features of the system that a manager can use. See [`Manager::capabilities`]. `millpond doctor` says more, and what
-/// grants the rest.
+/// Features of the system that a manager can use. See [`Manager::capabilities`]. `millpond doctor` says more, including
+/// how to enable the missing ones.
 ///
 /// ```
 /// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
@@ -149,8 +149,8 @@ pub struct Capabilities {
     /// [`Region::remap`], [`Region::grow`] and [`Region::snapshot`] move memory by one pointer for each 2 MiB.
     /// Otherwise the kernel moves mapped pages one by one.
     pub fast_remap: bool,
-    /// Faults come from userfaultfd. Otherwise memory is watched by protections, as where a container's profile refuses
-    /// userfaultfd: all works, and faults take longer.
+    /// Faults come from userfaultfd. Otherwise, for example if a container's profile refuses userfaultfd, memory is
+    /// watched by protections: everything works, but faults take longer.
     pub userfaultfd: bool,
 }
 
@@ -176,8 +176,8 @@ impl Manager {
         self.region_with(len, self.order)
     }
 
-    /// A region whose folios have orders by `order`: fixed large ones for memory that is read in order, fixed small
-    /// ones for memory that is not, or adaptive ones.
+    /// A region whose folios have the orders given by `order`: fixed large ones for memory that is read in order, fixed
+    /// small ones for memory that is not, or adaptive ones.
     ///
     /// # Errors
     /// As [`Manager::region`].
@@ -202,7 +202,7 @@ impl Manager {
         self.open_region(len, pages, || driver.new_region(pages, order))
     }
 
-    /// A region of `len` bytes whose pages are a file's, in one of two ways.
+    /// A region of `len` bytes whose pages belong to a file, in one of two ways.
     pub(crate) fn file_region(
         &self,
         len: usize,
@@ -224,7 +224,7 @@ impl Manager {
         })
     }
 
-    /// Opens a region that `create` takes addresses for. If there are none, those that are kept for reuse are given up
+    /// Opens a region for which `create` takes addresses. If there are none, addresses kept for reuse are given up
     /// first.
     fn open_region(
         &self,
@@ -268,8 +268,8 @@ impl Manager {
         Ok(unsafe { PondVec::new(region, n) })
     }
 
-    /// An empty vector with addresses for `n` elements, one at least. It is filled from its start, so that its folios
-    /// grow with it, up to 2 MiB.
+    /// An empty vector with addresses for `n` elements, at least one. It is filled from its start, so its folios grow
+    /// with it, up to 2 MiB.
     ///
     /// # Errors
     /// As [`Manager::vec`].
@@ -277,8 +277,8 @@ impl Manager {
         PondVec::<T>::builder().capacity(n.max(1)).build(self)
     }
 
-    /// Changes the budget, up to the budget that the manager was built with. A lower budget holds when this returns:
-    /// what is beyond it has gone to the store, and its memory to the kernel.
+    /// Changes the budget, up to the budget that the manager was built with. A lower budget is in force when this
+    /// returns: the pages beyond it have gone to the store, and their memory to the kernel.
     ///
     /// # Errors
     /// Below 16 MiB, or more than the manager was built with.
@@ -305,8 +305,8 @@ impl Manager {
         Ok(())
     }
 
-    /// Whether a parent of this process built the manager. Such a manager can only be dropped here: its memory is the
-    /// parent's, and calls of it and of its regions and groups panic.
+    /// Whether a parent of this process built the manager. Such a manager can only be dropped here: its memory belongs
+    /// to the parent, and calls on it and on its regions and groups panic.
     #[must_use]
     pub fn is_inherited(&self) -> bool {
         !self.pond.is_ours()
@@ -333,7 +333,7 @@ impl Manager {
         self.pond.driver().freer.set_tuning(tuning);
     }
 
-    /// Counters and gauges, as of now. The call checks whether memory that was lazily freed and is still mapped was
+    /// Counters and gauges, as of now. The call checks whether lazily freed memory that is still mapped has been
     /// written to since: about 25 ms for each GiB of it.
     #[must_use]
     pub fn stats(&self) -> Stats {

@@ -1,4 +1,4 @@
-//! A region over an object that others keep: [`Manager::map_object`].
+//! A region over an object in a remote store: [`Manager::map_object`].
 
 use crate::error::RegionError;
 use crate::file::FileRegion;
@@ -9,9 +9,9 @@ use millpond_remote::{ObjectConfig, ObjectError, ObjectReader, RemoteUrl};
 use std::sync::Arc;
 use thiserror::Error;
 
-/// The order policy gives no folio more than this part of the budget, so no read is longer.
+/// The order policy limits a folio to this fraction of the budget, so no read is longer.
 const READ_SHARE: u64 = 64;
-/// What was fetched with something else is kept up to this part of the budget.
+/// Data fetched along with something else is kept up to this fraction of the budget.
 const KEPT_SHARE: u64 = 128;
 
 /// Why an object was not mapped.
@@ -36,19 +36,19 @@ pub enum MapObjectError {
 }
 
 impl Manager {
-    /// Maps the object at `url`, to be read: `s3://BUCKET/NAME?endpoint=URL&region=NAME` for S3 and what speaks it,
-    /// `fs:///DIRECTORY/NAME` for a file on another machine's file system. `docs/remote.md` says where credentials come
-    /// from.
+    /// Maps the object at `url` for reading: `s3://BUCKET/NAME?endpoint=URL&region=NAME` for S3 and compatible
+    /// services, `fs:///DIRECTORY/NAME` for a file on another machine's file system. `docs/remote.md` says where
+    /// credentials come from.
     ///
-    /// Ranges of it are fetched when they are touched, a stream's ahead of its touches, and leave memory without being
-    /// kept anywhere else. The version that is there when this is called is the one that is read. If the object is
-    /// replaced, pages that are not in memory cannot be had any more: a call that meets one is
-    /// [`FileError::Changed`](crate::FileError::Changed), and a touch raises SIGBUS. So is it if the object is deleted,
-    /// or the service away for two minutes; then a later touch or call asks again.
+    /// Ranges of it are fetched when they are touched, and ahead of the touches in a stream, and leave memory without
+    /// being kept anywhere else. Only the version that exists when this is called is read. If the object is replaced,
+    /// pages that are not in memory can no longer be read: a call that needs one returns
+    /// [`FileError::Changed`](crate::FileError::Changed), and a touch raises SIGBUS. The same happens if the object is
+    /// deleted, or the service is unreachable for two minutes; then a later touch or call asks again.
     ///
     /// # Errors
-    /// The URL names no object, there is none, it has no bytes, the service does not answer, or the manager has no
-    /// addresses left. Redis and `memory://` have no objects that can be mapped.
+    /// The URL names no object, the object does not exist or is empty, the service does not answer, or the manager has
+    /// no addresses left. Objects in Redis and `memory://` cannot be mapped.
     ///
     /// ```
     /// use millpond::{FileError, Manager};

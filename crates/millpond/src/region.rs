@@ -31,8 +31,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// ```
 pub struct Region {
     pond: Arc<Pond>,
-    /// Serial number that is never given twice in a process. Page numbers and ids do not do, as each manager counts its
-    /// own and uses them again.
+    /// Serial number, unique within the process. Page numbers and ids would not do, because each manager counts its own
+    /// and reuses them.
     serial: u64,
     id: RegionId,
     /// The region's pages in the manager's addresses.
@@ -40,7 +40,7 @@ pub struct Region {
     /// Pages that come before the first byte: memory that was moved here has the same place in its 2 MiB as before.
     front: u32,
     len: usize,
-    /// Number of guards that live: when there are none, the driver need not be asked for pinned pages.
+    /// Number of live guards: if there are none, the driver need not be asked for pinned pages.
     guards: AtomicUsize,
 }
 
@@ -69,13 +69,13 @@ pub enum Advice {
     /// The range will be touched in order: an adaptive region brings in large folios from the first fault on. For whole
     /// 2 MiB.
     Sequential,
-    /// The range will be touched in no order: an adaptive region brings in single pages. For whole 2 MiB.
+    /// The range will be touched at random: an adaptive region brings in single pages. For whole 2 MiB.
     Random,
-    /// The order of touches is not known any more. For whole 2 MiB.
+    /// The order of touches is no longer known. For whole 2 MiB.
     Normal,
 }
 
-/// Bytes of a region by the place where they are.
+/// Bytes of a region by location.
 ///
 /// ```
 /// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
@@ -91,12 +91,12 @@ pub struct RegionStats {
     pub resident: u64,
     /// Bytes in RAM but taken out of the program, waiting for a second touch.
     pub limbo: u64,
-    /// Bytes in RAM that were lazily freed, mapped or not, and, as far as is known, not used since.
+    /// Lazily freed bytes in RAM, mapped or not, that are not known to have been used since.
     pub lazyfree: u64,
     /// Bytes in the store.
     pub swapped: u64,
-    /// Bytes shared with a [snapshot](Region::snapshot) or its source. They are in RAM or in the store, but in the own
-    /// memory of neither.
+    /// Bytes shared with a [snapshot](Region::snapshot) or its source. They are in RAM or in the store, but belong to
+    /// neither of the two.
     pub inherited: u64,
     /// Bytes lost to a failed load.
     pub lost: u64,
@@ -131,14 +131,14 @@ pub struct PinGuard<'a> {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "the range is pinned until this is given to Region::unpin"]
 pub struct Pinned {
-    /// The serial number of the pinned region. Ranges alone do not tell regions apart: two managers number their pages
+    /// The serial number of the pinned region. Ranges alone do not distinguish regions: two managers number their pages
     /// alike.
     region: u64,
     pages: PageRange,
 }
 
 impl PinGuard<'_> {
-    /// Leaves the range pinned until [`Region::unpin`], for callers that cannot hold a borrow of the region meanwhile.
+    /// Leaves the range pinned until [`Region::unpin`], for callers that cannot hold a borrow of the region that long.
     ///
     /// ```
     /// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
@@ -262,9 +262,9 @@ impl Region {
             .map_err(|refusal| self.range_error(refusal))
     }
 
-    /// Says that all of `range` (byte offsets, multiples of 4,096; the region's own end is allowed) is about to be
-    /// written: the store's copy of it is forgotten instead of read back. Until the range is written it reads as it
-    /// did, or as zeros.
+    /// Announces that all of `range` (byte offsets, multiples of 4,096; the region's own end is allowed) is about to be
+    /// written: the store's copy of it is forgotten instead of being read back. Until the range is written, it reads as
+    /// before, or as zeros.
     ///
     /// # Errors
     /// A bad or unaligned range.
@@ -324,13 +324,13 @@ impl Region {
     /// Brings the pages that `range` touches into memory and keeps them there while the guard lives: for buffers of
     /// system calls and for threads that must not wait.
     ///
-    /// Some calls let the kernel refer to the pages after they have returned: `vmsplice` into a pipe, `send` with
-    /// `MSG_ZEROCOPY`, `SEND_ZC` of io_uring, direct I/O on NFS and Ceph. For these calls the guard must live until the
-    /// far end has read, or the kernel has said that it is done. That holds with either delivery: a page that is not
-    /// pinned may leave, and the far end gets the bytes that its frame holds by then.
+    /// After some calls the kernel still refers to the pages: `vmsplice` into a pipe, `send` with `MSG_ZEROCOPY`,
+    /// `SEND_ZC` of io_uring, direct I/O on NFS and Ceph. For these calls the guard must live until the far end has
+    /// read the data, or the kernel has reported completion. This applies to either delivery: a page that is not pinned
+    /// may leave, and the far end gets the bytes that its frame holds by then.
     ///
     /// # Errors
-    /// A bad range, more than the budget can hold beside everything else, or a page that cannot be brought in.
+    /// A bad range, more than the budget can hold in addition to everything else, or a page that cannot be brought in.
     ///
     /// ```
     /// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
@@ -377,7 +377,7 @@ impl Region {
     /// Unpins the range of a guard of this region that was [leaked](PinGuard::leak).
     ///
     /// # Panics
-    /// When the range was pinned in another region, of this manager or another; nothing has changed then.
+    /// If the range was pinned in another region, of this manager or another; nothing is changed in that case.
     pub fn unpin(&self, pinned: Pinned) {
         let Pinned { region, pages } = pinned;
         assert!(
@@ -391,8 +391,8 @@ impl Region {
         });
     }
 
-    /// Bytes of the region by the place where they are. The call takes time in proportion to the region's length, and
-    /// looks at lazily freed memory as [`Manager::stats`](crate::Manager::stats) does.
+    /// Bytes of the region by location. The call takes time in proportion to the region's length, and checks lazily
+    /// freed memory as [`Manager::stats`](crate::Manager::stats) does.
     #[must_use]
     pub fn stats(&self) -> RegionStats {
         self.pond.driver().recount_lazyfree();
@@ -413,8 +413,9 @@ impl Region {
     }
 
     /// Ends the region at once, and gives its memory back in the background. The addresses are free when this returns,
-    /// the memory soon after: [`Manager::quiesce`](crate::Manager::quiesce) waits for that, and [`Stats`](crate::Stats)
-    /// counts it as in use until then. The call moves one pointer for each gigabyte, however much is in memory.
+    /// and the memory soon after: [`Manager::quiesce`](crate::Manager::quiesce) waits for that, and
+    /// [`Stats`](crate::Stats) counts the memory as in use until then. The call moves one pointer for each gigabyte,
+    /// regardless of how much is in memory.
     ///
     /// ```
     /// # let manager = millpond::Manager::builder().ram(64 << 20).build()?;
@@ -459,10 +460,10 @@ impl Region {
         sibling
     }
 
-    /// Makes a region of zeros with folios of the same orders, `len` bytes from its page `front` on. A region of a
-    /// gigabyte or more also has the rest of its last gigabyte where there are addresses, so that it can move on by
-    /// whole gigabytes. A region that shares with a snapshot has not, as it moves whole or not at all. `None` without
-    /// addresses.
+    /// Makes a region of zeros with folios of the same orders, `len` bytes from its page `front` on. If there are
+    /// addresses, a region of a gigabyte or more also gets the rest of its last gigabyte, so that it can move on by
+    /// whole gigabytes. A region that shares with a snapshot does not, because it moves as a whole or not at all.
+    /// `None` if there are no addresses.
     pub(crate) fn another(&self, front: u32, len: usize) -> Option<Self> {
         let pages = PageCount::from_bytes_ceil(len as u64 + u64::from(front) * PAGE_SIZE as u64)?;
         let driver = self.driver();

@@ -25,11 +25,11 @@ use std::path::{Path, PathBuf};
 #[non_exhaustive]
 pub enum StoreKind {
     /// Compressed RAM, then an unnamed file in `directory` (`$TMPDIR` or `/var/tmp`). At first compressed RAM may take
-    /// a half of the part of the budget that the rest of the program leaves. Later it may take from a sixty-fourth of
-    /// that part to nearly all of it, by how much the program gains. Where the store is outside the budget, compressed
-    /// RAM is as much as three eighths of the budget.
+    /// half of the budget that the rest of the program leaves. Later it may take from a sixty-fourth of that to nearly
+    /// all of it, depending on how much the program gains. If the store is outside the budget, compressed RAM may take
+    /// as much as three eighths of the budget.
     Auto {
-        /// Directory in which the file is made.
+        /// Directory in which the file is created.
         directory: Option<PathBuf>,
     },
     /// Compressed RAM, at most `max_bytes` of it.
@@ -38,8 +38,8 @@ pub enum StoreKind {
         /// outside it.
         max_bytes: Option<u64>,
     },
-    /// A file: `path` names a directory for an unnamed file, or a new file. While a single thread faults, that thread
-    /// waits awake for its reads of the file, for 200 µs each at most. Its processor is busy meanwhile.
+    /// A file: `path` names a directory for an unnamed file, or a new file. While only one thread faults, that thread
+    /// polls for its reads of the file instead of sleeping, for at most 200 µs each. This keeps its processor busy.
     File {
         /// Directory or file; `$TMPDIR` or `/var/tmp` when `None`.
         path: Option<PathBuf>,
@@ -48,9 +48,9 @@ pub enum StoreKind {
         /// Accept a path on tmpfs, which is RAM that the budget does not see.
         force_tmpfs: bool,
     },
-    /// Several files, as a machine has several swap areas: a small fast disk before a large slow one, or two disks at
-    /// once. Pages go to the file of the highest priority that has room and works; those of one priority take turns, by
-    /// 8 MiB. There are four at most.
+    /// Several files, like a machine's swap areas: a small fast disk before a large slow one, or two disks at once.
+    /// Pages go to the file with the highest priority that has room and works; files of equal priority take turns, 8
+    /// MiB each. There may be at most four.
     ///
     /// ```no_run
     /// use millpond::{Manager, StoreFile, StoreKind};
@@ -68,11 +68,11 @@ pub enum StoreKind {
         /// Accept paths on tmpfs, which is RAM that the budget does not see.
         force_tmpfs: bool,
     },
-    /// Compressed RAM, then a file, then objects in S3, in Redis, or in a directory: for memory that the machine has no
-    /// place for. `docs/remote.md` says what it costs. What is sent is compressed, encrypted and authenticated by a key
-    /// that is nowhere but in this process's memory. Two threads pack and send; while the store is away, a page that
-    /// is only there makes its reader wait for three minutes, and is lost then. A program that forks keeps this store
-    /// to itself. The program's global allocator must not be one over managed memory, because these threads allocate.
+    /// Compressed RAM, then a file, then objects in S3, in Redis, or in a directory: for memory that does not fit on
+    /// the machine. `docs/remote.md` describes the cost. Everything sent is compressed, encrypted and authenticated
+    /// with a key that exists only in this process's memory. Two threads pack and send. While the store is unreachable,
+    /// the reader of a page that is only there waits for three minutes; then the page is lost. A forked child cannot
+    /// use this store. The program's global allocator must not use managed memory, because these threads allocate.
     ///
     /// ```no_run
     /// use millpond::{Manager, StoreKind};
@@ -91,21 +91,21 @@ pub enum StoreKind {
         url: millpond_remote::RemoteUrl,
         /// Directory in which the file is made, as for [`StoreKind::Auto`].
         directory: Option<PathBuf>,
-        /// Most bytes that the file may take: at least 4 MiB, or none for no file, where there is no disk.
+        /// Most bytes that the file may take: at least 4 MiB, or 0 for no file, if there is no disk.
         file_bytes: u64,
         /// Most bytes that the objects may take.
         max_bytes: Option<u64>,
     },
-    /// The store of a process under `millpond run`: another one, whose file may be limited, and behind it the one
-    /// beyond the machine that the supervisor of the run keeps for all its processes, if there is one. Where the
-    /// supervisor cannot be reached, it is the other store alone, and a line says so.
+    /// The store of a process under `millpond run`: a local store, whose file may be limited, and behind it the remote
+    /// store that the supervisor of the run keeps for all its processes, if there is one. If the supervisor cannot be
+    /// reached, the local store is used alone, and a message says so.
     #[doc(hidden)]
     OfRun {
         /// The store in front.
         front: Box<StoreKind>,
         /// The path that the supervisor has named.
         relay: Option<PathBuf>,
-        /// Most bytes that the file of [`StoreKind::Auto`] in front may take: at least 4 MiB, or none for no file.
+        /// Most bytes that the file of [`StoreKind::Auto`] in front may take: at least 4 MiB, or 0 for no file.
         file_bytes: Option<u64>,
     },
     /// No store: only pages of zeros and pages that were never touched can leave memory.
@@ -133,7 +133,7 @@ impl StoreFile {
     }
 }
 
-/// The place that a path names: a path that is no directory names a new file.
+/// The place that a path names: a path that is not a directory names a new file.
 fn location(path: PathBuf) -> Location {
     match path.is_dir() {
         true => Location::Directory(path),
@@ -171,11 +171,11 @@ impl StoreKind {
         }
     }
 
-    /// Limbo's least share of the budget where the program asks for none, in 1/1024. It is half of the `usual` share
-    /// where a rescue hardly costs less than a major fault. Random reads of memory that was just filled by leaves took
-    /// 4.70 µs with the usual share and take 4.54 µs with half of it. Over 15 traces in 10 to 90 % of their footprint,
-    /// major faults and rescues cost 0.2537 rescues an access with the usual share and 0.2515 with half of it, with as
-    /// many major faults.
+    /// Limbo's minimum share of the budget if the program sets none, in 1/1024. It is half of the `usual` share if a
+    /// rescue costs hardly less than a major fault. Random reads of memory that was just filled by leaves took 4.70 µs
+    /// with the usual share and take 4.54 µs with half of it. Over 15 traces in 10 to 90 % of their footprint, major
+    /// faults and rescues cost 0.2537 rescues an access with the usual share and 0.2515 with half of it, with as many
+    /// major faults.
     pub(crate) fn limbo_share(&self, usual: u16) -> u16 {
         match self {
             Self::None | Self::CompressedRam { .. } | Self::Auto { .. } => usual / 2,
@@ -256,7 +256,7 @@ impl StoreKind {
     }
 }
 
-/// What a store is opened for.
+/// The requirements for a store.
 #[derive(Clone, Copy)]
 pub(crate) struct Opening {
     /// The budget, in bytes.
@@ -265,15 +265,15 @@ pub(crate) struct Opening {
     pub(crate) charge: Charge,
     /// Whether data that goes to a file is encrypted.
     pub(crate) encrypt: bool,
-    /// The most bytes of a file for which the user has set no limit; `None` is as many as the store takes by itself.
-    /// The store's tables have a bit for each block that a file may have.
+    /// The maximum size of a file for which the user has set no limit; `None` leaves it to the store. The store's
+    /// tables have a bit for each block that a file may have.
     pub(crate) file_most: Option<u64>,
 }
 
 impl Opening {
-    /// Opens compressed RAM that has another place behind it: a file in `directory` of up to `file_bytes`, or, with
-    /// none, whatever the caller puts there. Answers for how many bytes it has room, beside RAM of which it says itself
-    /// how much that may be.
+    /// Opens compressed RAM with another tier behind it: a file in `directory` of up to `file_bytes`, or, with 0,
+    /// whatever the caller puts there. Also returns its capacity in bytes, excluding RAM, whose limit the store itself
+    /// reports.
     fn front(
         self,
         directory: Option<&Path>,
@@ -334,13 +334,13 @@ impl Opening {
     }
 }
 
-/// The directory for the store's file: `$TMPDIR`, or `/var/tmp`, because `/tmp` is often RAM.
+/// The directory for the store's file: `$TMPDIR`, or else `/var/tmp`, because `/tmp` is often RAM.
 fn temporary_directory() -> PathBuf {
     std::env::var_os("TMPDIR").map_or_else(|| Path::new("/var/tmp").into(), PathBuf::from)
 }
 
-/// Half of the bytes that are free where a store's file would be made: in `directory`, or in `$TMPDIR` or `/var/tmp`.
-/// With another place behind it, a file need not fill the disk. `None` if the system does not say what is free there.
+/// Half of the free space where a store's file would be created: in `directory`, or in `$TMPDIR` or `/var/tmp`. With
+/// another tier behind it, a file need not fill the disk. `None` if the system does not report the free space.
 ///
 /// ```
 /// let free = millpond::half_of_free(Some("/var/tmp".as_ref())).unwrap();

@@ -1,16 +1,16 @@
 //! A forked child can do only one thing with its parent's manager: forget it.
 //!
-//! A child has a copy of the manager's tables and of its locks, in the state of the moment of the fork. It has none of
+//! A child has a copy of the manager's tables and of its locks, as they were at the moment of the fork. It has none of
 //! the threads, and none of the managed memory, which is not inherited. But it has the descriptor through which that
 //! memory is managed, and a request to a userfaultfd acts on the process that opened it. So a child must make no such
 //! request.
 //!
-//! Values of the parent's may be dropped in the child without a word, as a garbage collector or the end of a scope may
-//! do at any time: the parent still has the memory that they stand for. Calls panic, since a touch of the memory
-//! ends the child too: by SIGABRT and with a line that names the cause, for which an empty file lies in the memory's
-//! place (`mmu/src/orphans.rs`). Addresses can be asked for, as they say nothing about what is there. A manager that
-//! the child builds itself is like any other, and may lie where its parent's did. So faults of the child belong to no
-//! manager until it has built one.
+//! The child may silently drop values of the parent, as a garbage collector or the end of a scope may do at any time:
+//! the parent still has the memory that they represent. Calls panic, since a touch of the memory also ends the child:
+//! by SIGABRT and with a message that names the cause, for which an empty file takes the memory's place
+//! (`mmu/src/orphans.rs`). Addresses can be queried, because they say nothing about the contents. A manager that the
+//! child builds itself is like any other, and may be at the addresses of its parent's. So faults of the child belong to
+//! no manager until it has built one.
 //!
 //! The child learns of the fork by a handler of `pthread_atfork`, which a bare `clone` does not call. The handler is
 //! there before the first manager serves a fault: another thread may fork while it is built. Comparing process numbers

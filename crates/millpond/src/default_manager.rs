@@ -1,4 +1,4 @@
-//! The manager of which nothing needs to be said: the one that `collect` uses.
+//! The default manager: the one that `collect` uses.
 
 use crate::manager::Manager;
 use millpond_sync::{PerProcess, Rank};
@@ -8,7 +8,7 @@ static DEFAULT: PerProcess<Option<Manager>> = PerProcess::new(Rank::DefaultManag
 impl Manager {
     /// Makes this manager the default of the process: the one that a [`PondVec`](crate::PondVec) is collected into. A
     /// default before it is replaced, and ends with its last clone and region. The last default lives as long as the
-    /// process; no budget is anybody's guess, so without this call there is none.
+    /// process; a budget cannot be guessed, so without this call there is no default.
     ///
     /// ```
     /// use millpond::{Manager, PondVec};
@@ -26,7 +26,7 @@ impl Manager {
     }
 
     /// The manager that was [made the default](Self::make_default) in this process. A forked child has none until it
-    /// makes one.
+    /// makes one the default.
     ///
     /// ```
     /// use millpond::Manager;

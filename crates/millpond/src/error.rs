@@ -1,5 +1,5 @@
-//! Errors: [`RangeError`] for what a range of bytes or a page of it does not allow, and a type for each operation that
-//! has more reasons. Each message names the value and the way out.
+//! Errors: [`RangeError`] if a range of bytes or a page of it does not allow a call, and a type for each operation that
+//! can fail for more reasons. Each message names the value and a remedy.
 
 use millpond_core::limits::MIN_LIMIT_PAGES;
 use millpond_driver::error::MoveError;
@@ -50,7 +50,7 @@ pub enum BuildError {
     TablesTooLarge {
         /// Bytes that were asked for.
         bytes: u64,
-        /// Bytes of address space that the tables would take. They take memory only as far as they are used.
+        /// Bytes of address space that the tables would take. Only the used parts take memory.
         tables: u64,
         /// RAM of the machine.
         machine: u64,
@@ -144,7 +144,7 @@ pub enum RegionError {
         /// Length of the whole address space, in bytes.
         space: u64,
     },
-    /// The group that the region was to belong to does not take it.
+    /// The group refuses the region.
     #[error("the region cannot be the group's: {0}")]
     Group(#[from] MoveError),
     /// The system refused to make the range accessible.
@@ -157,7 +157,8 @@ pub enum RegionError {
     },
 }
 
-/// Why a call for a range of bytes did nothing: the range, or a page of it. Calls that have more reasons wrap it.
+/// Why a call for a range of bytes did nothing: the range, or a page of it. Calls that can fail for more reasons wrap
+/// it.
 ///
 /// ```
 /// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
@@ -241,7 +242,7 @@ pub enum VolatileError {
     },
 }
 
-/// Why nothing was moved, or why a region kept its length. All is as it was.
+/// Why nothing was moved, or why a region kept its length. Nothing has changed.
 ///
 /// ```
 /// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
@@ -326,7 +327,7 @@ pub struct SetRamError {
     pub most: u64,
 }
 
-/// Why there is no snapshot. The region is as it was.
+/// Why there is no snapshot. The region is unchanged.
 ///
 /// ```
 /// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;

@@ -1,4 +1,4 @@
-//! Errors of regions over files: a file that cannot be mapped, and pages that the file cannot give.
+//! Errors of regions over files: a file that cannot be mapped, and pages that cannot be read.
 
 use crate::error::{AdviseError, PinError, RangeError, RegionError};
 use millpond_store::DataFileError;
@@ -15,17 +15,17 @@ pub enum MapFileError {
     /// The system does not tell the file's length.
     #[error("the file's length is not known: {0}")]
     Length(Errno),
-    /// The file cannot be made so long as the range.
+    /// The file cannot be extended to the range.
     #[error(
         "the file cannot be made {end} bytes long ({errno}): map a range that it has, or make room for it"
     )]
     Grow {
-        /// The length that was wanted, in bytes.
+        /// The required length, in bytes.
         end: u64,
         /// The system's answer.
         errno: Errno,
     },
-    /// There is no table for what is read, by which it is found out what was written to.
+    /// There is no table for the checksums of the data read, which reveal the pages that were written to.
     #[error(
         "no memory for the table of what is read ({0}): raise `ulimit -v`, or map a shorter range"
     )]
@@ -38,7 +38,7 @@ pub enum MapFileError {
         /// Offset behind the last byte.
         end: u64,
     },
-    /// The file has not so many bytes.
+    /// The file is too short.
     #[error("the range {start}..{end} leaves the file of {len} bytes: end it at {len} or before")]
     Beyond {
         /// Offset of the first byte in the file.
@@ -53,7 +53,7 @@ pub enum MapFileError {
     Region(#[from] RegionError),
 }
 
-/// Why a call for a range of a file's region did not do all that it was asked for.
+/// Why a call for a range of a file's region was not fully carried out.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FileError {
@@ -74,7 +74,8 @@ pub enum FileError {
         /// Offset of the page in the region, in bytes.
         offset: usize,
     },
-    /// The object has changed. What is in memory is of the version that was mapped, and no other is mixed with it.
+    /// The object has changed. Pages in memory belong to the version that was mapped; no other version is mixed with
+    /// it.
     #[error(
         "the object has changed since it was mapped, so its page at offset {offset} cannot be had: map it again"
     )]
@@ -102,22 +103,22 @@ pub enum FileError {
         /// The system's answer.
         errno: Errno,
     },
-    /// The device may not have what was written.
+    /// The device may not have the written data.
     #[error("the device may not have what was written to the file ({0}): sync again")]
     Sync(Errno),
 }
 
-/// Why a file's region was not made longer. It is as it was then.
+/// Why a file's region was not made longer. The region is unchanged.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GrowFileError {
-    /// What is written to the region does not go to the file.
+    /// Changes to the region do not go to the file.
     #[error("only a shared region can be made longer: map the file with Mode::Shared")]
     NotShared,
-    /// What was written to the region could not be synced.
+    /// Changes to the region could not be synced.
     #[error(transparent)]
     Sync(#[from] FileError),
-    /// The file could not be made longer, or not be mapped so far.
+    /// The file could not be made longer, or could not be mapped to that length.
     #[error(transparent)]
     Map(#[from] MapFileError),
 }

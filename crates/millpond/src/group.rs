@@ -30,8 +30,8 @@ pub struct GroupLimits {
     pub low: u64,
     /// Bytes beyond which the group's own faults reclaim in the group first.
     pub high: Option<u64>,
-    /// Bytes that are never exceeded, but by regions that are moved into the group, and while the store takes nothing.
-    /// 4 MiB at least.
+    /// Bytes that are never exceeded, except by regions moved into the group, and while the store accepts nothing. At
+    /// least 4 MiB.
     pub max: Option<u64>,
     /// Most bytes that stay in RAM after they were lazily freed.
     pub lazyfree_max: Option<u64>,
@@ -124,13 +124,13 @@ impl GroupLimits {
 pub struct GroupStats {
     /// Bytes charged to the group: mapped, and in limbo.
     pub usage: u64,
-    /// Bytes that are mapped and in use: without what was lazily freed.
+    /// Bytes that are mapped and in use, excluding lazily freed ones.
     pub resident: u64,
-    /// Bytes in RAM that were lazily freed and, as far as is known, not used since.
+    /// Lazily freed bytes in RAM that are not known to have been used since.
     pub lazyfree: u64,
     /// Bytes in the store, before compression.
     pub stored: u64,
-    /// Bytes that other groups may not take now, by min and by low, as far as the groups above allow.
+    /// Bytes that min and low currently protect from other groups, as far as the groups above allow.
     pub protected: (u64, u64),
     /// Counts of events that a limit caused.
     pub events: GroupEvents,
@@ -161,7 +161,7 @@ pub struct Group {
 }
 
 impl Manager {
-    /// The group that all other groups lie below. Its budget is the manager's.
+    /// The root of all groups. Its budget is the manager's.
     #[must_use]
     pub fn root(&self) -> Group {
         Group {
@@ -170,11 +170,11 @@ impl Manager {
         }
     }
 
-    /// Makes a group below `parent`, under a name that no other group there has.
+    /// Creates a group below `parent`, with a name that no other group there has.
     ///
     /// # Errors
-    /// The name is taken or empty, the limits contradict each other, there are too many groups or too many above each
-    /// other, or `parent` was removed or is another manager's.
+    /// The name is taken or empty, the limits contradict each other, there are too many groups or too many levels, or
+    /// `parent` was removed or belongs to another manager.
     pub fn group(
         &self,
         parent: &Group,
@@ -237,7 +237,7 @@ impl Group {
         self.id
     }
 
-    /// The address of the group's manager, which tells managers apart.
+    /// The address of the group's manager, which identifies the manager.
     pub(crate) fn manager_address(&self) -> usize {
         Arc::as_ptr(&self.pond) as usize
     }
@@ -260,8 +260,7 @@ impl Group {
         path.join("/")
     }
 
-    /// Gives the group other limits. When this returns the group has no more than its max, as far as that can be
-    /// reached.
+    /// Changes the group's limits. When this returns, the group is within its max, as far as that can be reached.
     ///
     /// # Errors
     /// The limits contradict each other, or the group was removed or is the root.
@@ -282,7 +281,7 @@ impl Group {
         Ok(())
     }
 
-    /// Figures of the group. Looks at lazily freed memory as [`Manager::stats`] does.
+    /// Figures of the group. Checks lazily freed memory as [`Manager::stats`] does.
     ///
     /// # Errors
     /// The group was removed.
@@ -306,14 +305,14 @@ impl Group {
         })
     }
 
-    /// How much of the last seconds and minutes was lost to waiting. Averages are brought up to date every two seconds.
+    /// The share of the last seconds and minutes that was lost to waiting. Averages are updated every two seconds.
     #[must_use]
     pub fn pressure(&self) -> Pressure {
         let _quiet = SignalsBlocked::new();
         Pressure::new(self.pond.driver().pressure(self.id))
     }
 
-    /// Removes the group. Its regions, with all they have, belong to the group above from now on.
+    /// Removes the group. From now on its regions, with all their memory, belong to the group above.
     ///
     /// # Errors
     /// There are groups below it, it is the root, or it was removed before.
@@ -336,11 +335,11 @@ impl Group {
 }
 
 impl Region {
-    /// Moves the region into another group, with all that it has in RAM and in the store; snapshots of it stay where
-    /// they are. When this returns, that group has no more than its max, as far as that can be reached.
+    /// Moves the region into another group, with all its memory in RAM and in the store; snapshots of it stay where
+    /// they are. When this returns, that group is within its max, as far as that can be reached.
     ///
     /// # Errors
-    /// The group was removed, is another manager's, or another thread moves the region.
+    /// The group was removed or belongs to another manager, or another thread is moving the region.
     ///
     /// ```
     /// use millpond::{GroupLimits, Manager};

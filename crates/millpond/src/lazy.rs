@@ -1,4 +1,4 @@
-//! Giving memory back lazily: what a [`Region`] offers beside [`discard`](Region::discard).
+//! Giving memory back lazily: alternatives of a [`Region`] to [`discard`](Region::discard).
 //!
 //! | | afterwards the bytes are | noticed by itself | cost for 64 KiB |
 //! | --- | --- | --- | --- |
@@ -15,9 +15,9 @@ use std::ops::Range;
 
 impl Region {
     /// Tells the manager that the contents of `range` (byte offsets, multiples of 4,096; the region's own end is
-    /// allowed) are not wanted any more. Each page reads as it did or as zeros, once zeros always zeros, until it is
-    /// written to: a write keeps the page (`MADV_FREE`). When memory is short, this memory goes before any other and
-    /// is not written to the store. Until then using it again costs nothing. What the store held of it is released at
+    /// allowed) are no longer needed. Until it is written to, each page reads as before or as zeros, and once zeros,
+    /// always zeros; a write keeps the page (`MADV_FREE`). When memory is short, this memory goes before any other and
+    /// is not written to the store. Until then using it again costs nothing. The store's copy of it is released at
     /// once.
     ///
     /// # Errors
@@ -41,7 +41,7 @@ impl Region {
         self.free_lazily(&[range], FreeMode::Exclusive)
     }
 
-    /// [`Region::lazy_free`] of many ranges by one call.
+    /// [`Region::lazy_free`] of many ranges in one call.
     ///
     /// # Errors
     /// As for [`Region::lazy_free`]; a bad range or a pinned page anywhere refuses the whole call.
@@ -49,9 +49,9 @@ impl Region {
         self.free_vector(ranges, FreeMode::Exclusive)
     }
 
-    /// [`Region::lazy_free`] for programs that share the region by its address: anything that other threads write at
-    /// the same time is kept, or counts as written before. The pages are taken out of sight, and using one again costs
-    /// a fault.
+    /// [`Region::lazy_free`] for programs that share the region by its address: anything that other threads write
+    /// concurrently is kept, or counts as written before the call. The pages are unmapped, and using one again costs a
+    /// fault.
     ///
     /// # Safety
     /// No reference to bytes of the range may be in use: they may change.
@@ -63,7 +63,7 @@ impl Region {
         self.free_lazily(&[range], FreeMode::Shared)
     }
 
-    /// [`Region::lazy_free_shared`] of many ranges by one call.
+    /// [`Region::lazy_free_shared`] of many ranges in one call.
     ///
     /// # Safety
     /// As for [`Region::lazy_free_shared`].
@@ -82,7 +82,7 @@ impl Region {
     /// length. Do not call this from a signal handler.
     ///
     /// # Safety
-    /// Until the mark is taken back, bytes of the range may change: no reference to them may be in use, and what is
+    /// Until the mark is removed, bytes of the range may change: no reference to them may be in use, and anything
     /// written there may be lost.
     ///
     /// # Errors

@@ -62,7 +62,7 @@ pub use manager::{Capabilities, Manager};
 /// assert!(refused.to_string().contains("give 0 (4 KiB) to 9 (2 MiB)"));
 /// ```
 pub use millpond_core::BadOrderPolicy;
-/// The part of [`GroupStats`] that says how often a limit was met.
+/// The part of [`GroupStats`] that counts how often a limit was met.
 ///
 /// ```
 /// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
@@ -214,7 +214,7 @@ pub use millpond_driver::state::shrink::ShrinkerStats;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub use millpond_driver::stats::BeyondStats;
-/// The part of [`Stats`] that tells faults apart by what they had to do.
+/// The part of [`Stats`] that divides faults by the work that they had to do.
 ///
 /// ```
 /// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
@@ -296,7 +296,7 @@ pub use snapshot::ReadOnlyRegion;
 pub use store_kind::{StoreFile, StoreKind, half_of_free};
 pub use vec::{IntoIter, Plain, PondVec, PondVecBuilder};
 
-/// The Rust of the README and of the guide, which is compiled and run with the documentation's examples.
+/// The Rust code of the README and of the guide, which is compiled and run with the documentation's examples.
 #[cfg(doctest)]
 mod pages {
     #[doc = include_str!("../../../README.md")]

@@ -1,15 +1,15 @@
-//! Calls for threads that must not wait: they use the pages that are in memory, and no others.
+//! Calls for threads that must not wait: they use only pages that are in memory.
 //!
 //! A touch of memory that went to the store takes as long as the store does. A thread with a deadline would rather do
-//! something else meanwhile, or answer with the data that it has, and have another thread bring the rest in. To ask
-//! whether a page is in memory would not help, as it may be gone a moment later. So these calls do the work if it can
-//! be done at once, and say if not:
+//! something else in the meantime, or answer with the data that it has, while another thread brings in the rest. Asking
+//! whether a page is in memory would not help, because the page may be gone a moment later. So these calls do the work
+//! if it can be done at once, and otherwise say so:
 //!
-//! | call | what it costs where all is there | delivery |
+//! | call | cost if everything is in memory | delivery |
 //! | --- | --- | --- |
 //! | [`Region::try_read`], [`Region::try_write`] | a copy: no lock, no system call | in-thread |
 //! | [`Region::try_pin`] | two short locks, four system calls | both |
-//! | [`Region::prefetch`] | a place in a queue; a thread of the manager's brings it in | both |
+//! | [`Region::prefetch`] | a place in a queue; one of the manager's threads brings it in | both |
 
 use crate::error::{AdviseError, PinError};
 use crate::region::{PinGuard, Region};
@@ -18,10 +18,11 @@ use std::ops::Range;
 
 impl Region {
     /// Copies the bytes from `offset` on into `out`, if all of them are mapped now. If not (a page is in the store, in
-    /// limbo, or was never touched), the call answers false, and `out` may hold a part. With handler delivery the call
-    /// answers false where it cannot find out without waiting.
+    /// limbo, or was never touched), the call returns false, and `out` may hold a part. With handler delivery the call
+    /// also returns false if it cannot find out without waiting.
     ///
-    /// Such a read is not seen as a use of the page: a page that only such reads touch leaves memory as an unused one.
+    /// Such a read does not count as a use of the page: a page that only such reads touch leaves memory like an unused
+    /// one.
     ///
     /// # Panics
     /// When the range leaves the region.
@@ -48,9 +49,9 @@ impl Region {
         }
     }
 
-    /// Copies `data` to the bytes from `offset` on, if all of them can be written at once. If not, the call answers
-    /// false, and a part may have been written. It answers false where [`Region::try_read`] does, and also where a page
-    /// is shared with a snapshot or was lazily freed.
+    /// Copies `data` to the bytes from `offset` on, if all of them can be written at once. If not, the call returns
+    /// false, and a part may have been written. It returns false where [`Region::try_read`] does, and also if a page is
+    /// shared with a snapshot or was lazily freed.
     ///
     /// # Panics
     /// When the range leaves the region.
@@ -89,12 +90,12 @@ impl Region {
         }
     }
 
-    /// [`Region::pin`] of pages that are in memory already: `None` where it would have to wait. Between this call and
-    /// the end of the guard no touch of the range faults, with one exception: a page that is shared with a snapshot is
-    /// copied by the first write to it.
+    /// [`Region::pin`] for pages that are already in memory; `None` if it would have to wait. Until the guard ends, no
+    /// touch of the range faults, with one exception: the first write to a page that is shared with a snapshot copies
+    /// it.
     ///
-    /// A pin is exact to the page, so a large folio at an end of the range is split there. Where that matters, ask for
-    /// a range that begins and ends at multiples of the folios' length.
+    /// A pin is exact to the page, so a large folio at an end of the range is split there. If that matters, pin a range
+    /// that begins and ends at multiples of the folios' length.
     ///
     /// # Errors
     /// As [`Region::pin`].
@@ -116,9 +117,9 @@ impl Region {
         Ok(pinned.then(|| self.pinned(pages)))
     }
 
-    /// Asks that the pages that `range` touches be brought in, and returns at once. A thread of the manager's brings
-    /// them in, one range after the other. If ranges are asked for faster than they can be brought in, the oldest are
-    /// forgotten. A page that the store lost is passed over.
+    /// Requests the pages that `range` touches, and returns at once. One of the manager's threads brings them in, one
+    /// range after the other. If ranges are requested faster than they can be brought in, the oldest are forgotten. A
+    /// page that the store has lost is skipped.
     ///
     /// # Errors
     /// A bad range, or the thread could not be started.

@@ -1,4 +1,4 @@
-//! Making a region that differs from the manager's defaults.
+//! Building a region that differs from the manager's defaults.
 
 use crate::error::RegionError;
 use crate::group::Group;
@@ -34,13 +34,13 @@ pub struct RegionBuilder {
 
 impl RegionBuilder {
     /// Orders of the region's folios: 2^order pages are brought in and taken out together. An [`Order`](crate::Order)
-    /// makes them fixed. The orders are the manager's own unless told otherwise.
+    /// makes them fixed. The default is the manager's own orders.
     pub fn order(mut self, order: impl Into<OrderPolicy>) -> Self {
         self.order = Some(order.into());
         self
     }
 
-    /// The group that the memory belongs to: the [root group](Manager::root) unless told otherwise.
+    /// The group that the memory belongs to; by default the [root group](Manager::root).
     pub fn group(mut self, group: &Group) -> Self {
         self.group = Some((group.id(), group.manager_address()));
         self
@@ -49,7 +49,8 @@ impl RegionBuilder {
     /// Takes `len` bytes of zeros, rounded up to pages, from `manager`'s address space.
     ///
     /// # Errors
-    /// No bytes, too many, or no room in the address space; a group that was removed, or is another manager's.
+    /// No bytes, too many, or no room in the address space; a group that was removed, or that belongs to another
+    /// manager.
     pub fn build(self, manager: &Manager, len: usize) -> Result<Region, RegionError> {
         let region = match self.order {
             Some(order) => manager.region_with(len, order),

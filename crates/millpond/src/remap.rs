@@ -9,12 +9,12 @@ use millpond_driver::remap::{Beside, RemapRefusal};
 use std::ops::Range;
 
 impl Region {
-    /// Makes the region `len` bytes long; the new bytes read as zeros. Nothing is copied: if the addresses behind the
-    /// region are taken, it moves as a whole by its tables, a pointer for each 2 MiB, and [`Region::as_ptr`] changes.
+    /// Makes the region `len` bytes long; the new bytes read as zeros. Nothing is copied: if the addresses after the
+    /// region are taken, it moves as a whole by its tables, one pointer for each 2 MiB, and [`Region::as_ptr`] changes.
     ///
     /// # Errors
-    /// `len` is shorter than the region, or there are no addresses, or the region has to move and a page is pinned. All
-    /// is as it was.
+    /// `len` is shorter than the region, or there are no addresses, or the region has to move and a page is pinned. In
+    /// these cases nothing has changed.
     ///
     /// ```
     /// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
@@ -44,7 +44,7 @@ impl Region {
         Ok(())
     }
 
-    /// Makes the region `len` bytes long. The bytes beyond are forgotten, and their addresses are given back where the
+    /// Makes the region `len` bytes long. The bytes beyond are forgotten, and their addresses are given back if the
     /// region shares nothing with a snapshot.
     ///
     /// # Errors
@@ -80,14 +80,15 @@ impl Region {
     /// Moves the bytes of `range` to `target`, from `offset` on. `range` reads as zeros afterwards, and the old
     /// contents of the destination are forgotten.
     ///
-    /// Where both places lie alike in their 2 MiB, whole leaves go by a pointer each, whatever they hold (in memory, in
-    /// the store, lazily freed), and the pages before and behind them by entry. A region begins at 2 MiB unless
-    /// [`Region::remap_anywhere`] made it, so offsets that leave the same rest lie alike. Otherwise pages are copied.
+    /// If both places have the same offset within 2 MiB, whole leaves move by one pointer each, whatever they hold (in
+    /// memory, in the store, lazily freed), and the pages before and after them by one entry each. A region begins at a
+    /// multiple of 2 MiB unless [`Region::remap_anywhere`] made it, so it is enough to compare the offsets in the
+    /// regions. Otherwise pages are copied.
     ///
     /// # Errors
     /// A range outside its region or not at multiples of 4096 (the source's end may be the region's), another manager's
-    /// region, a pinned page, or a volatile range that is only partly in the source or at the destination. All is as it
-    /// was.
+    /// region, a pinned page, or a volatile range that is only partly in the source or at the destination. In these
+    /// cases nothing has changed.
     ///
     /// ```
     /// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
@@ -106,7 +107,7 @@ impl Region {
         self.move_with(range, target, offset, Beside::default())
     }
 
-    /// Moves as [`Region::remap`] does. The pages `beside` both places may be moved along and back.
+    /// Moves as [`Region::remap`] does. The pages `beside` both places may be moved along temporarily.
     fn move_with(
         &mut self,
         range: Range<usize>,
@@ -151,8 +152,7 @@ impl Region {
         }
     }
 
-    /// Moves the bytes of `range` to a region of their own, `len` bytes long, by the tables, whatever the offset of the
-    /// range.
+    /// Moves the bytes of `range` to a new region, `len` bytes long, by the tables, whatever the offset of the range.
     ///
     /// # Errors
     /// As [`Region::remap`]; `len` is shorter than the range, or there are no addresses.
@@ -193,8 +193,7 @@ impl Region {
         Ok(target)
     }
 
-    /// Takes the addresses behind the region, up to page `end`, where they are free. The region's length does not
-    /// change.
+    /// Takes the addresses after the region, up to page `end`, if they are free. The region's length does not change.
     fn extend_to(&mut self, end: PageIndex) {
         let (id, range) = self.named();
         if range.end() < end && !self.driver().inherits(id) {
@@ -237,7 +236,7 @@ impl Region {
         Ok(self.empty(whole)?)
     }
 
-    /// Refuses a range that would be volatile only in part: its owner has to take the mark back first.
+    /// Refuses a range that would be only partly volatile: its owner has to remove the mark first.
     fn is_volatile_in_part(&self, pages: PageRange) -> Result<(), RemapError> {
         match self.driver().volatile().straddler(pages) {
             None => Ok(()),

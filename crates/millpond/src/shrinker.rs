@@ -22,14 +22,14 @@ pub struct ShrinkerGuard {
 }
 
 impl Manager {
-    /// Lets a cache of the program shrink when memory of `group` is short. `count` says how many objects could be given
-    /// up. `scan` is asked to look at a number of them, gives up those that it can, and says how many it gave up.
+    /// Lets a cache of the program shrink when memory of `group` is short. `count` returns how many objects could be
+    /// given up. `scan` examines a given number of them, gives up those that it can, and returns how many it gave up.
     ///
-    /// Both are called by a thread of their own and never by one that faults, so they may take locks that threads hold
-    /// while they touch managed memory. They must not wait for the guard's drop, which waits for them.
+    /// A dedicated thread calls both, never one that faults, so they may take locks that threads hold while they touch
+    /// managed memory. They must not wait for the guard's drop, which waits for them.
     ///
     /// # Errors
-    /// The group was removed or is another manager's, or no thread could be started.
+    /// The group was removed or belongs to another manager, or no thread could be started.
     ///
     /// ```
     /// use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! Snapshots: an image of a region that changes on its own from then on.
+//! Snapshots: an image of a region, independent of it from then on.
 
 use crate::error::SnapshotError;
 use crate::region::Region;
@@ -7,19 +7,19 @@ use std::fmt;
 use std::ops::Deref;
 
 impl Region {
-    /// Makes a region that holds what this one holds now. Neither sees what is written to the other from here on.
+    /// Makes a region with the present contents of this one. From then on neither sees writes to the other.
     ///
     /// Taking a snapshot costs a pointer for each 2 MiB (1 GiB: 0.3 ms), whether the pages are in memory or in the
-    /// store; every other thread that faults waits as long. Afterwards both regions share what they hold, and each page
-    /// is copied when one of them touches it for the first time: by reading, too. Pages in the store are not copied in
-    /// the store. Either region may be dropped first: the region that is left gets the rest back. A snapshot may have
-    /// snapshots.
+    /// store; every other thread that faults waits that long. Afterwards both regions share their contents, and each
+    /// page is copied when one of them touches it for the first time, even by reading. Pages in the store are not
+    /// copied in the store. Either region may be dropped first: the remaining region gets the rest back. A snapshot may
+    /// have snapshots.
     ///
     /// Ranges that are [volatile](Region::mark_volatile) in the region are not volatile in the snapshot.
     ///
     /// # Errors
     /// No address space (a snapshot takes twice the region's length of it), a pinned page, or a kernel that cannot move
-    /// page tables (before Linux 5.13). All is as before then.
+    /// page tables (before Linux 5.13). In these cases nothing has changed.
     ///
     /// ```
     /// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;
@@ -48,7 +48,7 @@ impl Region {
         Ok(self.sibling(copy))
     }
 
-    /// [`Region::snapshot`] for readers only: nothing writes to it, so that it stays as the region was.
+    /// [`Region::snapshot`] for readers only: nothing writes to it, so it keeps the contents of that moment.
     ///
     /// # Errors
     /// As [`Region::snapshot`].
@@ -57,7 +57,7 @@ impl Region {
     }
 }
 
-/// A region that is only read. See [`Region::snapshot_read_only`].
+/// A read-only region. See [`Region::snapshot_read_only`].
 ///
 /// ```
 /// # let manager = millpond::Manager::builder().ram(16 << 20).build()?;

@@ -1,10 +1,10 @@
 //! A sparse address space for allocators: addresses are opened and closed at page granularity, faults go to a handler
-//! thread or to the thread that faults, and fork is served. The preloaded library puts such a space under a program
-//! that knows nothing of it.
+//! thread or to the thread that faults, and fork is supported. The preloaded library puts such a space under an
+//! unmodified program.
 //!
-//! Behind the space, in the same arena, lie addresses that are never given to the program. Memory that the program
-//! gives up by the GiB is moved there by its tables and freed in the background; the program's own addresses are
-//! closed, and free for anything, at once. Memory that has to be copied while threads may touch it is moved there first
+//! After the space, in the same arena, there are addresses that are never given to the program. When the program gives
+//! up many GiB, that memory is moved there by its tables and freed in the background; the program's own addresses are
+//! closed, and free for reuse, at once. Memory that has to be copied while threads may touch it is moved there first
 //! ([`Space::lend_aside`]).
 
 use crate::error::BuildError;
@@ -32,7 +32,7 @@ use std::sync::Arc;
 /// Bytes under one leaf.
 const LEAF: usize = LEAF_PAGES as usize * PAGE_SIZE;
 
-/// This part of a space's length is added for memory that is being freed.
+/// This fraction of a space's length is added for memory that is being freed.
 const ROOM_ASIDE: u64 = 4;
 /// Most bytes that [`ROOM_ASIDE`] adds.
 const ROOM_ASIDE_MOST: u64 = 64 << 30;
@@ -103,29 +103,29 @@ pub struct SpaceOptions {
     pub ram: u64,
     /// The store: where pages go that do not fit.
     pub store: StoreKind,
-    /// Behaviour when the store takes nothing more.
+    /// Behaviour when the store is full.
     pub on_store_full: OnStoreFull,
     /// Whether data that goes to a file is encrypted. See [`ManagerBuilder::encrypt`](crate::ManagerBuilder::encrypt).
     pub encrypt: bool,
-    /// How faults come: [`Delivery::Handler`], or [`Delivery::Direct`] in a process that is prepared for it.
+    /// How faults are delivered: [`Delivery::Handler`], or [`Delivery::Direct`] in a process that is prepared for it.
     pub delivery: Delivery,
     /// Orders of the space's folios.
     pub order: OrderPolicy,
-    /// Addresses to reserve, in bytes. A quarter of this length, 64 GiB at most, is reserved behind them, for memory
-    /// that is being freed.
+    /// Addresses to reserve, in bytes. A quarter of this length, at most 64 GiB, is also reserved after them, for
+    /// memory that is being freed.
     pub address_space: u64,
     /// Addresses at which the space should begin (multiples of 1 GiB), in order of preference. If none of these places
     /// is free with room for all that is reserved, the kernel chooses.
     pub bases: &'static [usize],
     /// Called by the reclaim thread every tenth of a second. It must not touch managed memory.
     pub on_tick: Option<fn()>,
-    /// Record of each page that comes in by a touch; recording also makes pages come in again and again. For orders
-    /// fixed at 0.
+    /// Records each page that a touch brings in; recording also makes pages come in again and again. For orders fixed
+    /// at 0.
     pub recording: Option<Recording>,
-    /// Capabilities of the kernel's to do without.
+    /// Kernel capabilities to do without.
     pub mask: Mask,
     /// Whether the process's allocator maps large blocks so that the kernel does not count them before they are used
-    /// (`MAP_NORESERVE`). Then the tables may be longer than the machine's memory; else such a space is refused.
+    /// (`MAP_NORESERVE`). Then the tables may be longer than the machine's memory; otherwise such a space is refused.
     pub tables_on_credit: bool,
 }
 
@@ -164,7 +164,7 @@ pub struct Space {
     /// The space's pages in the arena, counted from the first.
     pages: PageCount,
     order: OrderPolicy,
-    /// The hold of a fork, which the forking thread has from before the fork until after it.
+    /// The locks of a fork, which the forking thread holds from before the fork until after it.
     hold: UnsafeCell<Option<fork::Hold<'static>>>,
 }
 
@@ -271,7 +271,7 @@ impl Space {
         self.free_lazily(addr, len, FreeMode::ReadsZeros)
     }
 
-    /// [`Space::lazy_free`] of pages that other threads may use meanwhile: what they write is kept.
+    /// [`Space::lazy_free`] of pages that other threads may use concurrently: their writes are kept.
     ///
     /// # Errors
     /// As [`Space::discard`].
@@ -284,13 +284,13 @@ impl Space {
         self.driver().lazy_free(&[range], mode).map_err(errno)
     }
 
-    /// Takes the mark from lazily freed memory that was written to since, so that [`Space::stats`] counts right. The
-    /// call takes time in proportion to that memory.
+    /// Removes the mark from lazily freed memory that has been written to since, so that [`Space::stats`] counts
+    /// correctly. The call takes time in proportion to that memory.
     pub fn recount_lazyfree(&self) {
         self.driver().recount_lazyfree();
     }
 
-    /// Forgets the contents of the pages and takes all access away.
+    /// Forgets the contents of the pages and removes all access.
     ///
     /// # Errors
     /// As [`Space::discard`].
@@ -303,9 +303,9 @@ impl Space {
     }
 
     /// [`Space::close`] for memory that threads may touch until then. The call does not wait until its frames are given
-    /// back: that is done in the background. As with `close`, the contents are gone when this returns, and the
-    /// addresses are free. The part of the `len` bytes that lies in whole leaves is freed in the background; the rest
-    /// is closed. If that part is not long enough to be worth it, all is closed.
+    /// back: that happens in the background. As with `close`, the contents are gone when this returns, and the
+    /// addresses are free. The whole leaves within the `len` bytes are freed in the background; the rest is closed. If
+    /// there are too few of them to be worth it, everything is closed.
     ///
     /// # Errors
     /// As [`Space::discard`].
@@ -335,9 +335,9 @@ impl Space {
         close(range.tail(middle.end()))
     }
 
-    /// Lends `len` bytes of addresses behind the space, which nothing else knows. They are without access, and are to
-    /// be used by [`Space::open`], [`Space::remap`], [`Space::discard`] and [`Space::protection_changed`]. They lie in
-    /// their 2 MiB as `like` does. `None` when there are no such addresses.
+    /// Lends `len` bytes of addresses after the space, which nothing else knows. They are inaccessible, and meant to be
+    /// used by [`Space::open`], [`Space::remap`], [`Space::discard`] and [`Space::protection_changed`]. They have the
+    /// same offset within 2 MiB as `like`. `None` if there are no such addresses.
     ///
     /// # Panics
     /// When `len` or `like` is not a multiple of 4 KiB, or `len` is 0.
@@ -358,13 +358,12 @@ impl Space {
         self.driver().end_region(aside.region, FreedBy::Owner);
     }
 
-    /// Stops managing the range, which is closed, so that a foreign mapping can be put over it: nothing is managed
-    /// there, and no page comes in there any more. [`Space::restore`] undoes this, whether or not a foreign mapping was
-    /// put there.
+    /// Stops managing the range, which is closed, so that a foreign mapping can replace it: nothing is managed there,
+    /// and no page comes in there any more. [`Space::restore`] undoes this, whether or not there was a foreign mapping.
     ///
-    /// A fault beside the range that began while the range was open brings in the pages around it. Zeros that had come
-    /// in this way were once taken for the contents of the foreign mapping when memory was short, and moved out as the
-    /// program's.
+    /// A fault next to the range that began while the range was open brings in the pages around it. When memory was
+    /// short, zeros that had come in this way were once taken for the program's pages, and the contents of the foreign
+    /// mapping were moved out in their place.
     ///
     /// # Errors
     /// As [`Space::discard`].
@@ -393,14 +392,14 @@ impl Space {
     }
 
     /// Moves the contents of `len` bytes at `old`, with their protection, to `new`, where nothing is mapped. Both
-    /// ranges lie alike in their 2 MiB and do not overlap. Afterwards `old` is closed, or, with `keep`, open as before
-    /// and empty. The program may touch both meanwhile: nothing that it writes is lost, and no page reads as zeros that
-    /// is not zeros.
+    /// ranges have the same offset within 2 MiB and do not overlap. Afterwards `old` is closed, or, with `keep`, open
+    /// as before and empty. The program may touch both during the call: none of its writes is lost, and no page reads
+    /// as zeros that is not zeros.
     ///
     /// # Errors
-    /// `EINVAL` for an unaligned or foreign range or ranges that do not lie alike, `EBUSY` for pages that are pinned,
+    /// `EINVAL` for an unaligned or foreign range or ranges with different offsets, `EBUSY` for pages that are pinned,
     /// `EIO` when the store cannot give a page back, `ENOMEM` when the kernel has no more mappings for the process,
-    /// `ENOSYS` when the kernel cannot do this at all. After an error all is where it was.
+    /// `ENOSYS` when the kernel cannot do this at all. After an error everything is where it was.
     pub fn remap(&self, old: usize, len: usize, new: usize, keep: bool) -> Result<(), Errno> {
         let (from, to) = (self.pages(old, len)?, self.pages(new, len)?);
         let alike = old % LEAF == new % LEAF;
@@ -435,9 +434,9 @@ impl Space {
         self.driver().mmu.is_watched_by_protections()
     }
 
-    /// Changes the protection (the bits of `mprotect`) of a range that is open, where the space keeps protections. The
-    /// answer is `None` where the kernel keeps them: then the caller makes the system call. In both cases
-    /// [`Space::protection_changed`] is to be called before and after, and [`Space::access_changed`] after.
+    /// Changes the protection (the bits of `mprotect`) of a range that is open, if the space keeps protections. Returns
+    /// `None` if the kernel keeps them: then the caller makes the system call. In both cases the caller must call
+    /// [`Space::protection_changed`] before and after, and [`Space::access_changed`] after.
     ///
     /// # Errors
     /// `EINVAL` for an unaligned or foreign range, and for a protection key, of which the space knows nothing; `ENOMEM`
@@ -466,8 +465,8 @@ impl Space {
         }))
     }
 
-    /// Says that the program is about to change the protection of a range, or has changed it: folios end at the range's
-    /// ends from now on. Call it before and after the change.
+    /// Announces that the program is about to change the protection of a range, or has changed it: from now on folios
+    /// end at the range's ends. Call it before and after the change.
     pub fn protection_changed(&self, addr: usize, len: usize) {
         if let Ok(range) = self.pages(addr, len) {
             // The core refuses only a folio that is lost or has no record. Such a folio does not move, and this call is
@@ -478,8 +477,8 @@ impl Space {
         }
     }
 
-    /// Says whether the program may use the pages of a range that is open. Pages that it may not use come in only when
-    /// they are asked for, and not with others.
+    /// Announces whether the program may use the pages of a range that is open. Pages that it may not use come in only
+    /// when they are requested, and not along with others.
     pub fn access_changed(&self, addr: usize, len: usize, usable: bool) {
         if let Ok(range) = self.pages(addr, len) {
             // The call is refused only for a range outside the space, and `range` is inside.
@@ -487,7 +486,7 @@ impl Space {
         }
     }
 
-    /// Brings the pages in and keeps them in memory for good.
+    /// Brings the pages in and keeps them in memory permanently.
     ///
     /// # Errors
     /// `EINVAL` for an unaligned or foreign range, `EIO` when the store cannot give a page back.

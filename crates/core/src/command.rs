@@ -1,8 +1,8 @@
 //! Commands are what the core asks for: they are the only way out of it.
 //!
-//! Commands are carried out with no core lock held, in any order and on any thread. Each command that names a folio
-//! is answered by one [`Event::Completed`](crate::Event::Completed) with that folio. How the others are answered is
-//! said at each of them.
+//! Commands are carried out with no core lock held, in any order and on any thread. Each command that names a folio is
+//! answered by one [`Event::Completed`](crate::Event::Completed) with that folio. Each of the others describes its own
+//! answer.
 
 use crate::addr::{Frame, PageIndex, PageRange};
 use crate::event::SlotPart;
@@ -26,7 +26,7 @@ pub enum Command {
         /// A populated frame of the same order, if the pool has one to spare.
         frame: Option<Frame>,
     },
-    /// Load `part` into `frame`, then map it at `at`. When it is mapped, nobody needs `part` any more if the command
+    /// Load `part` into `frame`, then map it at `at`. Once it is mapped, `part` is no longer needed if the command
     /// `forgets` it: the store is told so before the answer. Answer: `Installed`, `InstallSplit`, `InstallGone`,
     /// `LoadFailed`.
     Load {
@@ -60,7 +60,7 @@ pub enum Command {
         fresh: bool,
     },
     /// Map a copy of `from` at `at`. `frame` is a populated frame to use; without one the kernel gives new pages. The
-    /// bytes at `from` do not change meanwhile. Answer: `Installed`, `InstallSplit`, `InstallGone`.
+    /// bytes at `from` do not change during the copy. Answer: `Installed`, `InstallSplit`, `InstallGone`.
     Copy {
         /// The folio.
         folio: FolioId,
@@ -99,7 +99,7 @@ pub enum Command {
         /// The first place of a block of holes of order 0.
         frame: Frame,
     },
-    /// Zero the mapped pages of `part` in place. Nothing else is under way there, and they stay mapped. Answer:
+    /// Zero the mapped pages of `part` in place. Nothing else is in progress there, and they stay mapped. Answer:
     /// `Zeroed`.
     ZeroInPlace {
         /// The folio.
@@ -109,7 +109,7 @@ pub enum Command {
         /// The part of `at` to zero, or all of it.
         part: PageRange,
     },
-    /// Look whether every byte of the mapped pages of `part` is zero. Answer: `Blank`, `Written`.
+    /// Check whether every byte of the mapped pages of `part` is zero. Answer: `Blank`, `Written`.
     Look {
         /// The folio.
         folio: FolioId,
@@ -118,8 +118,8 @@ pub enum Command {
         /// The part of `at` to look at, or all of it.
         part: PageRange,
     },
-    /// [`Command::TakeOut`] of pages that are thought to be zeros. If a glance shows that they are not, they stay
-    /// mapped. If not, they are captured and then looked at in full. Answer: `Written` (still mapped), `TakenOutBlank`,
+    /// [`Command::TakeOut`] of pages that are presumed to be zeros. If a quick check shows that they are not, they stay
+    /// mapped. Otherwise they are captured and then checked in full. Answer: `Written` (still mapped), `TakenOutBlank`,
     /// `TakenOut`, `TakeOutBusy`, `TakeOutImmovable`.
     TakeOutIfBlank {
         /// The folio.
@@ -130,8 +130,8 @@ pub enum Command {
         frame: Frame,
     },
     /// Write the contents of `frame` to the store as `slot`. The write is not needed when the contents are zeros, or
-    /// still those that `previous` holds. When they are neither and were written, or are zeros, nobody needs `previous`
-    /// any more if the command `forgets` it: the store is told so before the answer. Answer: `Stored`, `Unchanged`,
+    /// still those that `previous` holds. When they are neither and were written, or are zeros, `previous` is no longer
+    /// needed if the command `forgets` it: the store is told so before the answer. Answer: `Stored`, `Unchanged`,
     /// `AllZero`, `StoreFull`, `StoreFailed`.
     Save {
         /// The folio.
@@ -217,7 +217,7 @@ pub enum CopyFrom {
     },
 }
 
-/// Says which of a list's parts belong to a command.
+/// Identifies the parts of a list that belong to a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PartsOf {
     first: u8,
@@ -234,7 +234,7 @@ pub struct Commands {
     batch: Gather,
 }
 
-/// Takes the slots that are needed no more.
+/// Collects the slots that are no longer needed.
 pub(crate) trait Releases {
     fn release(&mut self, slot: SlotId);
 }

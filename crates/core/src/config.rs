@@ -23,8 +23,8 @@ pub struct Config {
     pub arena: PageCount,
     /// The budget for frames: mapped, in limbo and spare ones together.
     pub limit: PageCount,
-    /// Folios that can be in memory at once: at least `limit`, more where the budget may be exceeded because the
-    /// store takes nothing. A record is 48 bytes of address space, and of memory once it is used.
+    /// Folios that can be in memory at once: at least `limit`, more if the budget may be exceeded because the store
+    /// accepts nothing. A record is 48 bytes of address space, and of memory once it is used.
     pub records: u32,
     /// Room in the frame pool, on each node.
     pub pool: PoolLayout,
@@ -32,22 +32,21 @@ pub struct Config {
     pub lazyfree_max: PageCount,
     /// Memory nodes (NUMA) that regions are spread over.
     pub nodes: u8,
-    /// Limbo's least share of the limit, in 1/1024. The share grows where that is worth its cost; see
+    /// Limbo's minimum share of the limit, in 1/1024. The share grows where that is worth its cost; see
     /// [`workingset`](crate::policy::workingset).
     pub limbo_share: u16,
-    /// What a major fault costs, in sixteenths of what a rescue from limbo costs: 256 is a file on a disk (60 to 100 µs
-    /// against 4 to 6), 20 is compressed RAM. [`Event::SetRefaultCost`](crate::Event::SetRefaultCost) changes it.
+    /// The cost of a major fault, in sixteenths of the cost of a rescue from limbo: 256 is a file on a disk (60 to 100
+    /// µs against 4 to 6), 20 is compressed RAM. [`Event::SetRefaultCost`](crate::Event::SetRefaultCost) changes it.
     pub refault_cost: u32,
-    /// What a major fault of a file's page costs, in the same unit. [`Event::SetFileCost`](crate::Event::SetFileCost)
+    /// The cost of a major fault of a file's page, in the same unit. [`Event::SetFileCost`](crate::Event::SetFileCost)
     /// changes it.
     pub file_cost: u32,
-    /// Whether refaults and rescues decide which folios stay, by shadows, watched folios and their miniatures, and
-    /// the curve. Without it folios leave by the order in which they were last seen in use, and limbo keeps to its
-    /// least share. The switch is there so that the price of all this can be measured.
+    /// Whether refaults and rescues decide which folios stay, with shadows, watched folios and their miniatures, and
+    /// the curve. Otherwise folios leave in the order in which they were last seen in use, and limbo keeps its minimum
+    /// share. The switch exists so that the cost of all this can be measured.
     pub workingset: bool,
     /// The pages that come in with one fault take at most one part in this many of the limit. The number is
-    /// [`FOLIO_SHARE`] everywhere but in tests, which set another one to have windows of a whole leaf in a small
-    /// memory.
+    /// [`FOLIO_SHARE`] everywhere except in tests, which change it to get windows of a whole leaf in a small memory.
     pub folio_share: u32,
     /// Most bits that a shadow has, 12 or more. There are fewer where the entries have no more to spare.
     pub shadow_bits: u8,

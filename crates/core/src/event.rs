@@ -24,7 +24,7 @@ pub enum FreeMode {
     /// No other thread uses the bytes, and the range must read as zeros afterwards: pages that are not zeroed in
     /// place are dropped.
     ReadsZeros,
-    /// Only the copies in the store are freed: the range is about to be overwritten, and its memory is wanted.
+    /// Only the copies in the store are freed: the range is about to be overwritten, and its memory is needed.
     Stored,
     /// The owner has zeroed the range, and may have written there since: a page in memory is free if it still is
     /// zeros when memory is short. Nothing else changes, and nothing is refused.
@@ -36,11 +36,11 @@ pub enum FreeMode {
 pub enum Advice {
     /// The range is not needed soon: its memory is first in line for reclaim.
     Cold,
-    /// The range is to be taken out now. Pages that are just arriving are waited for.
+    /// The range is to be taken out now. The caller waits for pages that are just arriving.
     PageOut,
     /// Pages will be touched in order: steps are large from the first fault on. The hint is for whole leaves (2 MiB).
     Sequential,
-    /// Pages will be touched in no order: single pages are brought in. The hint is for whole leaves (2 MiB).
+    /// Pages will be touched at random: single pages are brought in. The hint is for whole leaves (2 MiB).
     Random,
     /// Pages are brought in because they will be needed: faults in order are not taken for a stream that passes. The
     /// hint is for whole leaves (2 MiB).
@@ -99,8 +99,8 @@ pub enum Event {
         region: RegionId,
     },
     /// `region` and `copy` hold the same contents from now on: the contents of `region` become `base`'s, and both
-    /// inherit from that. The driver moves the mapped pages there by their tables, and nothing is under way
-    /// meanwhile. `base` and `copy` are new regions of the same length.
+    /// inherit from that. The driver moves the mapped pages there by their tables, and nothing is in flight at that
+    /// time. `base` and `copy` are new regions of the same length.
     Snapshot {
         /// The source.
         region: RegionId,
@@ -109,10 +109,10 @@ pub enum Event {
         /// The snapshot.
         copy: RegionId,
     },
-    /// Move the contents of `from` to `to`. `to` holds nothing and lies alike in its leaves. Each range is in one
-    /// region; they have the same length and do not overlap. The driver moves the mapped pages, and nothing is under
-    /// way meanwhile. When `from` is all of a region and `to` begins one, the region of `to` is the successor and
-    /// takes over the orders; only then may `from` inherit from a base.
+    /// Move the contents of `from` to `to`. `to` holds nothing and has the same offset within its leaves. Each range is
+    /// in one region; they have the same length and do not overlap. The driver moves the mapped pages, and nothing is
+    /// in flight at that time. When `from` is all of a region and `to` begins one, the region of `to` is the successor
+    /// and takes over the orders; only then may `from` inherit from a base.
     Remap {
         /// The source; it reads as zeros afterwards.
         from: PageRange,
@@ -161,7 +161,7 @@ pub enum Event {
         /// How it went.
         outcome: Outcome,
     },
-    /// [`Command::TakeOutLeaf`](crate::Command::TakeOutLeaf) has been carried out, or could not be: then all is
+    /// [`Command::TakeOutLeaf`](crate::Command::TakeOutLeaf) has been carried out, or could not be: then everything is
     /// mapped as before. [`Reply::More`] asks for the same event again.
     LeafTakenOut {
         /// The leaf that the command named.
@@ -169,8 +169,7 @@ pub enum Event {
         /// Whether its pages are in the block.
         taken: bool,
     },
-    /// From now on a leaf of small folios may leave by its table, or may not; see `ops/leaf_out.rs`. At first no leaf
-    /// may.
+    /// Whether a leaf of small folios may leave by its table from now on; see `ops/leaf_out.rs`. At first no leaf may.
     TakeLeaves {
         /// Whether leaves may leave so.
         on: bool,
@@ -208,9 +207,9 @@ pub enum Event {
         /// What to forget.
         range: PageRange,
     },
-    /// The contents of `range` are not wanted any more, but its memory need not come back before it is wanted
-    /// elsewhere (`MADV_FREE`). Each page reads as it did, or as zeros; a page that has read as zeros always does. A
-    /// write keeps the page. See `ops/lazy_free.rs`.
+    /// The contents of `range` are no longer needed, but its memory need not come back until it is needed elsewhere
+    /// (`MADV_FREE`). Each page reads as it did, or as zeros; a page that has read as zeros always does. A write keeps
+    /// the page. See `ops/lazy_free.rs`.
     LazyFree {
         /// What may be forgotten.
         range: PageRange,
@@ -220,14 +219,14 @@ pub enum Event {
     /// Drop lazily freed memory, oldest first, while there is more than the configured cap: the core answers with the
     /// next batch. No commands mean that there is no more, or that it is on its way.
     TrimLazyFree,
-    /// Give the lazily freed pages of `range` back to the kernel, as far as they were not used again. Pages that are
-    /// being looked at are waited for.
+    /// Give the lazily freed pages of `range` that were not used again back to the kernel. The caller waits for pages
+    /// that are being inspected.
     GiveFreedBack {
         /// The range.
         range: PageRange,
     },
-    /// Look at the next batch of lazily freed folios that are mapped, oldest first, and take back the mark of those
-    /// that were written to. The reply is [`Reply::Seen`].
+    /// Inspect the next batch of lazily freed folios that are mapped, oldest first, and remove the mark of those that
+    /// were written to. The reply is [`Reply::Seen`].
     RecountLazyFree {
         /// How many pages at most.
         left: PageCount,
@@ -266,7 +265,7 @@ pub enum Event {
         /// The new limit.
         pages: PageCount,
     },
-    /// A major fault costs this much now, as was measured: see [`Config::refault_cost`](crate::Config::refault_cost).
+    /// The measured cost of a major fault has changed: see [`Config::refault_cost`](crate::Config::refault_cost).
     SetRefaultCost {
         /// The cost, in sixteenths of what a rescue from limbo costs. More than
         /// [`REFAULT_COST_MOST`](crate::limits::REFAULT_COST_MOST) counts as that.
@@ -280,12 +279,13 @@ pub enum Event {
         sixteenths: u32,
     },
     /// Whether pages that come back from the store keep their copies there, so that they can leave again without being
-    /// written. At first they do. Where copies take RAM that the frames could have, the driver knows what is dearer.
+    /// written. At first they do. If copies take RAM that the frames could have, the driver knows which is more
+    /// expensive.
     KeepCopies {
         /// Whether they do from now on.
         keep: bool,
     },
-    /// Some time (100 ms) has passed: frames that demand does not ask for are to go back to the kernel
+    /// Some time (100 ms) has passed: frames beyond the demand should go back to the kernel
     /// ([`Core::gather_spare`](crate::Core::gather_spare)).
     Tick,
     /// Let the store be tried again after it was full or failing.
@@ -353,7 +353,7 @@ pub enum Outcome {
 /// The core's reply to an event, beside the commands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reply {
-    /// The event is done, or on its way by the commands given.
+    /// The event is done, or will be once the commands are carried out.
     Done,
     /// Carry out the commands and send the event again for the rest of its range: all before `from` is done, or will
     /// be when the commands are.
@@ -377,9 +377,9 @@ pub enum Reply {
         /// The page.
         page: PageIndex,
     },
-    /// The page is mapped already: wake the threads that wait.
+    /// The page is already mapped: wake the waiting threads.
     Present,
-    /// The memory for a large folio is there, but in pieces: give so many spare pages back
+    /// The memory for a large folio is available, but in pieces: give this many spare pages back
     /// ([`Core::gather_scattered`](crate::Core::gather_scattered)) and ask again, or ask for a smaller folio.
     Scattered {
         /// How many pages are missing in one piece.
@@ -397,7 +397,7 @@ pub enum Reply {
         /// How many pages are missing.
         pages: PageCount,
     },
-    /// So many pages were looked at.
+    /// This many pages were inspected.
     Seen {
         /// How many pages.
         pages: PageCount,
@@ -463,7 +463,7 @@ pub enum Refusal {
         /// The page.
         page: PageIndex,
     },
-    /// A page is pinned as often as a pin count can tell.
+    /// A page's pin count is at its maximum.
     PinOverflow {
         /// The page.
         page: PageIndex,

@@ -7,18 +7,18 @@
 //! *A range that nobody can touch any more* (a region that is dropped, a base without heirs; `ops/free.rs`) needs no
 //! care: its entries are empty at once, and its mapped pages are given back as one range, whatever lies between them.
 //!
-//! *A range in use* (a discard; `ops/discard.rs`) may be touched meanwhile. So its folios stay in flight until their
-//! pages are gone, and a thread that faults there waits. The mapped pages are collected as *runs*: neighbouring
+//! *A range in use* (a discard; `ops/discard.rs`) may be touched in the meantime. So its folios stay in flight until
+//! their pages are gone, and a thread that faults there waits. The mapped pages are collected as *runs*: neighbouring
 //! folios, however many, are one run and dropped by one call. A run ends at a page that is not part of the discard:
 //! that page is empty, and a fault may bring it in before the run is dropped.
 //!
-//! Both ways give at most 32 MiB to the kernel at a time, in which nobody else's fault or mmap has to wait for longer
-//! than 10 ms. Slots, frames and runs are collected in their order: the first few inline, as most frees are small,
-//! then in pages of 510. When the pages are full, the batch is handed over and the next one begun. (The kernel's
-//! mmu_gather does the same with pages: a batch on the stack, then chained ones.)
+//! Both give at most 32 MiB to the kernel at a time, so that no other thread's fault or mmap has to wait for longer
+//! than 10 ms. Slots, frames and runs are collected in their order: the first few inline, as most frees are small, then
+//! in pages of 510. When the pages are full, the batch is handed over and the next one begun. (The kernel's mmu_gather
+//! does the same with pages: a batch on the stack, then chained ones.)
 //!
-//! Until [`Core::gathered`](crate::Core::gathered) says that the batch was given back, all of it counts as it did:
-//! the count of frames in use is true at every moment.
+//! Until [`Core::gathered`](crate::Core::gathered) says that the batch was given back, all of it is counted as before:
+//! the count of frames in use is correct at every moment.
 
 use crate::addr::{Frame, Order, PageCount, PageIndex, PageRange};
 use crate::ids::SlotId;

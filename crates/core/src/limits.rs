@@ -4,12 +4,12 @@ use crate::addr::{LEAF_PAGES, MAX_ORDER, Order};
 
 /// Commands that one event can give.
 pub const MAX_COMMANDS: usize = 96;
-/// Most victims that one reclaim batch takes out, and most saves that it starts. So many folios of 64 KiB fill a
-/// leaf, and leave it by one call.
+/// Most victims that one reclaim batch takes out, and most saves that it starts. This many folios of 64 KiB fill a
+/// leaf, and leave it in one call.
 pub const RECLAIM_BATCH: usize = 32;
 /// Leaves that leave by their tables at once.
 pub const LEAVING_LEAVES: usize = 4;
-/// Folios of a leaving leaf that one event goes on by.
+/// Folios of a leaving leaf that one event handles.
 pub const LEAF_STEP: u32 = 32;
 /// Fewest folios that a leaf must have to leave by its table.
 pub const LEAF_OUT_LEAST: u32 = 32;
@@ -19,7 +19,7 @@ pub const LEAF_OUT_SHARE: u32 = 32;
 pub const EVICT_SHARE: u32 = 8;
 /// Folios up to this order (64 KiB) are split so that their leaf can leave, even if the store does not hold them.
 pub const LEAF_OUT_SPLITS: Order = Order::new(4).expect("4 is an order");
-/// List entries that one reclaim batch looks at before it answers with what it has.
+/// List entries that one reclaim batch examines before it answers with what it has found.
 pub const RECLAIM_SCAN: usize = 128;
 /// Frees of spare frames that one event adds to its own work: enough to share one TLB shootdown.
 pub const TRIM_BATCH: usize = 24;
@@ -65,9 +65,9 @@ pub const SINGLE_PLACES_MOST: u32 = 1 << 23;
 pub const POOL_MARK: u32 = 64 << 10;
 /// Records that one batch of reclaim looks through for slots to free when the store is full.
 pub const SLOT_SWEEP: u32 = 1024;
-/// Folios of each lruvec that could not move and are looked at again with each tick.
+/// Folios of each lruvec that could not move and are examined again at each tick.
 pub const LOOK_AGAIN: usize = 32;
-/// Folios up to this order (16 KiB) are not halved because a part of them may be held: no call of those that wait holds
+/// Folios up to this order (16 KiB) are not halved because a part of them may be held: none of the waiting calls holds
 /// less.
 pub const HALVED_LEAST: Order = Order::new(2).expect("2 is an order");
 /// Most folios that wait to be split because a part of them was freed. Further ones are split at once.
@@ -108,10 +108,10 @@ pub const WATCHED_MOST: u32 = WATCHED_FOLIOS + WATCHED_FOLIOS / 4;
 pub const CURVE_FOLIOS: u32 = 256;
 /// Limbo's largest share, in 1/1024.
 pub const LIMBO_MOST: u32 = 922;
-/// Fewest rescues of watched folios after which limbo's share is thought over. The number depends on the size of
+/// Fewest rescues of watched folios after which limbo's share is reconsidered. The number depends on the size of
 /// memory.
 pub const RESCUES_LEAST: u32 = 16;
-/// Most rescues of watched folios after which limbo's share is thought over.
+/// Most rescues of watched folios after which limbo's share is reconsidered.
 pub const RESCUES_MOST: u32 = 128;
 /// Folios that one reclaim batch moves between active and inactive, so that each list has its share.
 pub const BALANCE_BATCH: u32 = 8;
@@ -121,10 +121,9 @@ pub const PAGES_PER_PAST_TABLE: u32 = 256;
 pub const PAST_TABLES_BATCH: u32 = 2;
 /// Fewest bits of a shadow.
 pub const SHADOW_BITS_LEAST: u8 = 12;
-/// Events, answers and commands that a driver keeps where it checks itself, to report them when something does not
-/// fit.
+/// Events, answers and commands that a self-checking driver keeps, to report them when something is inconsistent.
 pub const RECENT: usize = 256;
-/// Most sixteenths of a rescue that a major fault may be said to cost.
+/// The highest cost that may be given for a major fault, in sixteenths of a rescue.
 pub const REFAULT_COST_MOST: u32 = 1 << 12;
 
 const _: () = assert!(2 * RECLAIM_BATCH + TRIM_BATCH <= MAX_COMMANDS);

@@ -22,7 +22,7 @@ pub enum Placed {
 /// Why a range could not be mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InstallError {
-    /// The range crosses mappings that differ: install it page by page. Nothing of it is mapped now.
+    /// The range crosses different mappings: install it page by page. None of it is mapped now.
     Split,
     /// The range is not (or no longer) part of the arena's mapping.
     Gone,
@@ -31,7 +31,7 @@ pub enum InstallError {
 /// Why a range could not be filled and mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FillOrInstallError {
-    /// The bytes could not be had: there is nothing to map.
+    /// The bytes could not be obtained: there is nothing to map.
     Fill(LoadError),
     /// The range could not be mapped.
     Install(InstallError),

@@ -1,4 +1,4 @@
-//! Blocks to bytes and back, with the check that the block comes back as it was.
+//! Converts blocks to bytes and back, and checks that the block comes back unchanged.
 //!
 //! LZ4 is used both ways, by two libraries, each where it is the faster one on the usual contents of a mapped page.
 //! `lz4_flex` compresses (0.4 to 0.9 µs a page in blocks of 64 KiB, the reference library 0.9 to 1.1), and the
@@ -6,9 +6,9 @@
 //! themselves, which `lz4_flex` copies a byte at a time: it takes 1.5 to 2.3 µs a page, the reference library 0.15 to
 //! 0.28.
 //!
-//! The reference library can also stop early ([`decompress_part`]). Then it copies by the byte a match that goes on
-//! behind the part, so a part that ends in a long run costs up to 5 µs, where all of the block would be 1; text, tables
-//! of a database and code take as long as their share of the block.
+//! The reference library can also stop early ([`decompress_part`]). Then it copies a match that continues beyond the
+//! part byte by byte, so a part that ends in a long run costs up to 5 µs, where the whole block would take 1; text,
+//! tables of a database and code take as long as their share of the block.
 
 use crate::checksum::Checksums;
 use crate::image::BLOCK;
@@ -35,7 +35,7 @@ pub(crate) fn compress(block: &[u8], tables: &mut Tables, out: &mut [u8]) -> usi
     compress_into_with_table(block, out, table).unwrap_or(usize::MAX)
 }
 
-/// Whether compressing `len` bytes to `size` is worth the decompression: it must save an eighth at least.
+/// Whether compressing `len` bytes to `size` is worth the decompression: it must save at least an eighth.
 pub(crate) fn pays(size: usize, len: usize) -> bool {
     size <= len - len / 8
 }

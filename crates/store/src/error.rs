@@ -3,8 +3,8 @@
 use rustix::io::Errno;
 use std::path::PathBuf;
 
-/// The reason why a store could not be opened. Nothing is left behind but, where one of several files could not be
-/// had, empty files of the names that were given for the others.
+/// The reason why a store could not be opened. Nothing is left behind, with one exception: if one of several files
+/// could not be opened, empty files remain under the names given for the others.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -27,7 +27,7 @@ pub enum OpenError {
     /// The limit leaves no room for a single slot.
     #[error("a limit of {bytes} bytes is too small for a store: give at least {least} bytes")]
     LimitTooSmall {
-        /// The limit that was asked for.
+        /// The requested limit.
         bytes: u64,
         /// The smallest limit that is accepted.
         least: u64,
@@ -40,7 +40,7 @@ pub enum OpenError {
     /// There are more files than a store can have.
     #[error("{files} files are too many for a store: give {most} at most")]
     TooManyFiles {
-        /// Number of files that were asked for.
+        /// The requested number of files.
         files: usize,
         /// The most files.
         most: usize,

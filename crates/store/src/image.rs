@@ -1,11 +1,11 @@
 //! The summary of a folio's contents that is made before any of it is stored.
 //!
-//! A folio is cut into blocks, so that a part of a 2 MiB slot can be loaded without decompressing all of it. Each
-//! page has its own checksum, so each load verifies every byte that it hands out, and a page that was loaded alone
-//! can be known to be unchanged. The store chooses the length of a block. In RAM it is 16 KiB, in which each page is
-//! compressed by itself ([`paged`](crate::paged)): in a block of 64 KiB one page took 6 µs to load, of which 5 went
-//! into its neighbours. In a file a block is 64 KiB, because it begins at a block of the file, and the rest of its
-//! last file block is lost. Inside, it is compressed by 16 KiB as well (`file/segments.rs`).
+//! A folio is divided into blocks, so that a part of a 2 MiB slot can be loaded without decompressing all of it. Each
+//! page has its own checksum, so each load verifies every byte that it hands out, and a page that was loaded alone can
+//! be known to be unchanged. The store chooses the length of a block. In RAM it is 16 KiB, in which each page is
+//! compressed separately ([`paged`](crate::paged)): in a block of 64 KiB one page took 6 µs to load, of which 5 went
+//! into its neighbours. In a file a block is 64 KiB, because it begins at a block of the file, and the rest of its last
+//! file block is lost. Inside, it is compressed by 16 KiB as well (`file/segments.rs`).
 
 use crate::checksum::{BLOCK_PAGES, Checksums};
 use crate::mem::PAGE;
@@ -42,7 +42,7 @@ pub(crate) struct Image<'a> {
 
 /// The result of [`Image::of`].
 pub(crate) enum Contents<'a> {
-    /// The contents are nothing but zeros.
+    /// The contents are only zeros.
     AllZero,
     /// The contents are to be stored.
     Image(Image<'a>),
@@ -60,8 +60,8 @@ pub(crate) struct ImageBlock<'a> {
 }
 
 impl<'a> Image<'a> {
-    /// Sums up `data`, 1 to 512 pages, by blocks of `block` bytes, with `room` for a checksum of each page. The
-    /// answer is `None` when the length is another.
+    /// Summarizes `data`, 1 to 512 pages, by blocks of `block` bytes, with `room` for a checksum of each page. Returns
+    /// `None` for any other length.
     pub(crate) fn of(
         data: &'a [u8],
         block: usize,
@@ -215,7 +215,7 @@ impl<'a> Image<'a> {
     }
 }
 
-/// What a store is given to save, and how the store cuts it.
+/// Data to be saved, and how the store divides it.
 pub(crate) struct NewSlot<'a> {
     pub(crate) data: &'a [u8],
     /// Bytes in a block.
@@ -225,8 +225,8 @@ pub(crate) struct NewSlot<'a> {
     pub(crate) keys: &'a Checksums,
 }
 
-/// The part of `save` that all stores share: nothing is stored for zeros and for contents that `previous` holds
-/// already, and `put` stores the rest.
+/// The part of `save` that all stores share: nothing is stored for zeros and for contents that `previous` already
+/// holds, and `put` stores the rest.
 pub(crate) fn save(
     new: &NewSlot<'_>,
     holds: impl Fn(SlotPart, &Image<'_>) -> bool,

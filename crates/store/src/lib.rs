@@ -1,15 +1,15 @@
-//! The stores: places for the bytes that Millpond's budget of RAM does not hold.
+//! The stores: places for the bytes that do not fit in Millpond's budget of RAM.
 //!
 //! Every store here implements [`millpond_core::port::Store`]:
 //!
-//! - [`CompressedRam`]: LZ4 in an arena of its own, and zstd for what nobody wants while that is nearly full. This is
-//!   the usual store.
-//! - [`FileStore`]: an unlinked temporary file, or a file of a given name, with direct I/O where the file system has
-//!   it; or several of them by their priorities.
+//! - [`CompressedRam`]: LZ4 in an arena of its own, and zstd for unused data while that is nearly full. This is the
+//!   usual store.
+//! - [`FileStore`]: an unlinked temporary file, or a file with a given name, with direct I/O where the file system
+//!   supports it; or several files with priorities.
 //! - [`Spill`]: compressed RAM until that is full, the file afterwards.
 //! - [`Null`]: no store; every save of anything but zeros answers `Full`.
 //!
-//! [`MappedFile`] is no store: its bytes are a program's file, which a region's pages are read from.
+//! [`MappedFile`] is not a store: its bytes are a program's file, from which a region's pages are read.
 //!
 //! The stores share one codec, one checksum and one slot table. Saving, loading and releasing neither call the global
 //! allocator nor use thread-local storage, and set no `errno`. All memory comes from the kernel by raw system calls,

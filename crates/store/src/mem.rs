@@ -40,9 +40,9 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `len` bytes, rounded up to pages. Pages take RAM when they are first touched, each by itself: most mappings
-    /// are tables of which little is used, and a machine that gives huge pages to all memory would back 2 MiB of a
-    /// table for one entry. [`populate_huge`] asks for them where they serve.
+    /// Maps `len` bytes, rounded up to pages. Pages take RAM when they are first touched, each separately: most
+    /// mappings are sparsely used tables, and a machine that gives huge pages to all memory would back 2 MiB of a table
+    /// for one entry. [`populate_huge`] requests huge pages where they help.
     pub(crate) fn new(len: usize) -> Result<Self, Errno> {
         let len = len.next_multiple_of(PAGE).max(PAGE);
         // SAFETY: a new private mapping at an address that the kernel chooses replaces nothing.
@@ -89,7 +89,7 @@ impl Mapping {
         self.base.as_ptr()
     }
 
-    /// Gives up ownership of the mapping without unmapping it. The answer is its first address.
+    /// Gives up ownership of the mapping without unmapping it, and returns its first address.
     pub(crate) fn into_raw(self) -> *mut u8 {
         let base = self.as_ptr();
         std::mem::forget(self);
@@ -129,7 +129,7 @@ pub(crate) unsafe fn populate(base: *mut u8, len: usize) {
 /// Gives the pages of `len` bytes at `base` back to the kernel. They read as zeros afterwards.
 ///
 /// # Safety
-/// The range is page-aligned and inside a live [`Mapping`], and nobody needs its bytes.
+/// The range is page-aligned and inside a live [`Mapping`], and its bytes are no longer needed.
 pub(crate) unsafe fn give_back(base: *mut u8, len: usize) {
     // SAFETY: the caller vouches for the mapping, and for that its bytes may go.
     let _ = unsafe { mm::madvise(base.cast(), len, Advice::LinuxDontNeed) };

@@ -4,7 +4,7 @@ use millpond_core::SlotId;
 use millpond_core::SlotPart;
 use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
 
-/// The store of a manager that has none: it takes nothing but zeros, which need no store.
+/// The store of a manager without one: it accepts only zeros, which need no store.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Null;
 

@@ -1,11 +1,10 @@
-//! A ring of the kernel's (`io_uring`), for reads and writes that go on while the thread that asked for them does
-//! something else.
+//! An `io_uring` ring, for reads and writes that continue while the thread that requested them does something else.
 //!
-//! Here is all `unsafe` that a ring needs. There are two uses: [writes](crate::file) behind a saver's back, and
-//! [reads](crate::mapped) of a stream over a file, several of which are under way. Calls go by rustix, which makes them
-//! without the C library: under `millpond run` the library's `syscall` and `mmap` are Millpond's own, which refuse
-//! programs a ring, and a store may neither allocate nor set `errno`. That is why the `io-uring` crate does not serve
-//! here.
+//! This file has all the `unsafe` code that a ring needs. There are two uses: asynchronous [writes](crate::file) of
+//! saved data, and [reads](crate::mapped) of a stream over a file, with several in flight. Calls go through rustix,
+//! which makes them without the C library: under `millpond run` the library's `syscall` and `mmap` are Millpond's own,
+//! which refuse programs a ring, and a store may neither allocate nor set `errno`. That is why the `io-uring` crate
+//! cannot be used here.
 //!
 //! ```text
 //!   entries   │ write │ write │       │  ...     requests, which the kernel reads in `io_uring_enter` alone
@@ -21,8 +20,8 @@
 //!   ring next enters or leaves the kernel, and wakes it for that if it sleeps. A program's thread would have its own
 //!   calls interrupted by this (`epoll_wait` ends with `EINTR`), so only threads of Millpond's make rings.
 //! - *A child of a fork* has the mappings, too, and would take its parent's answers. Every call asks for the process.
-//! - *Under a filter of system calls no ring is tried.* Some filters answer with an error, and others end the process:
-//!   there is no asking which. Those of containers refuse rings anyway.
+//! - *Under a filter of system calls no ring is tried.* Some filters answer with an error, others end the process, and
+//!   there is no way to ask which. Those of containers refuse rings anyway.
 
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -39,7 +38,7 @@ use rustix::thread::{SecureComputingMode, Timespec, secure_computing_mode};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
-/// The most requests that are under way.
+/// The maximum number of requests in flight.
 pub(crate) const ENTRIES: u32 = 8;
 /// The most threads that the kernel has in the process for requests that it cannot begin without waiting, as writes
 /// that make a file longer. They are among the process's threads, as `iou-wrk-…`. One file is written by one at a time.
@@ -181,8 +180,8 @@ impl Ring {
         rustix::process::getpid() == self.process
     }
 
-    /// Hands a write over to the kernel. Its answer will have this number. Returns whether the kernel has taken it: if
-    /// not, nothing is under way. For the thread that made the ring.
+    /// Submits a write to the kernel. Its answer will have this number. Returns whether the kernel has accepted it: if
+    /// not, nothing is in flight. Only for the thread that made the ring.
     ///
     /// # Safety
     /// The bytes stay where they are, and nobody writes to them, until the answer has been [taken](Self::take).
@@ -199,7 +198,7 @@ impl Ring {
         unsafe { self.hand_over(IoringOp::Write, fd, bytes, offset, number) }
     }
 
-    /// Hands a read over to the kernel, as [`write`](Self::write) does a write.
+    /// Submits a read to the kernel, as [`write`](Self::write) does a write.
     ///
     /// # Safety
     /// The bytes stay where they are, and nobody uses them, until the answer has been [taken](Self::take).
@@ -215,7 +214,7 @@ impl Ring {
         unsafe { self.hand_over(IoringOp::Read, fd, bytes, offset, number) }
     }
 
-    /// Hands over what [`read`](Self::read) and [`write`](Self::write) describe.
+    /// Submits the request of [`read`](Self::read) or [`write`](Self::write).
     ///
     /// # Safety
     /// As there.
@@ -292,7 +291,7 @@ impl Ring {
         Some(Answer { number, result })
     }
 
-    /// What the thread that made the ring waits by, without the ring itself.
+    /// A handle by which the thread that made the ring waits, without the ring itself.
     pub(crate) fn waiter(&self) -> Waiter {
         Waiter(self.index)
     }
@@ -347,7 +346,7 @@ impl Waiter {
     }
 }
 
-/// Has the kernel make no more threads for the ring than [`WORKERS`]. Kernels before 5.15 make some more.
+/// Limits the kernel's threads for the ring to [`WORKERS`]. Kernels before 5.15 create a few more.
 fn limit_workers(fd: &OwnedFd) {
     // Of the second kind are those that wait without an end, as for a pipe.
     let mut most = [WORKERS, 1];
@@ -356,7 +355,7 @@ fn limit_workers(fd: &OwnedFd) {
     let _ = unsafe { io_uring_register(fd, what, most.as_mut_ptr().cast_const().cast(), 2) };
 }
 
-/// Has the kernel keep the ring for the calling thread. The answer is the ring's index there.
+/// Registers the ring with the kernel for the calling thread, and returns the ring's index there.
 fn register(fd: &OwnedFd) -> Result<i32, Errno> {
     let mut update = io_uring_rsrc_update::default();
     // The kernel chooses the index.

@@ -28,14 +28,14 @@ pub(crate) struct Tables {
     pub(crate) large: CompressTable,
 }
 
-/// What the tables of a scratch are copied from when it is first taken: made at run time, they would come by way of
-/// the stack.
+/// The source from which the tables of a scratch are copied when it is first taken: tables made at run time would be
+/// built on the stack.
 static FRESH: Tables = Tables {
     small: CompressTable::small(),
     large: CompressTable::large(),
 };
 
-/// Turns at a fixed number of places, each of which one caller has at a time.
+/// A fixed number of places, each held by one caller at a time.
 pub(crate) struct Seats {
     state: Ranked<Taken>,
     returned: Condvar,

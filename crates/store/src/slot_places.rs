@@ -1,9 +1,9 @@
-//! Where each slot is of a store that has a slow place behind it: in the store in front (*local*), on its way, or
-//! there (*remote*).
+//! The location of each slot of a store that has a slow tier behind it: in the store in front (*local*), on its way, or
+//! behind it (*remote*).
 //!
 //! Slot numbers are dense, so the table is an array of two words for each slot, 16 bytes, in pieces that are mapped
 //! when first needed. The first word is the slot's state; the second is the next slot in the queue or the slot's place
-//! behind, of which this table knows nothing but the number.
+//! behind, of which this table knows only the number.
 //!
 //! ```text
 //! first word    state (3) | queued (1) | pages (10) | generation (32)
@@ -16,20 +16,20 @@
 //!     └── release, from every state but settling: the generation is one higher
 //! ```
 //!
-//! Two threads meet at a slot: one that the core sends (save, load, release), of which there is one at a time but for
-//! loads, and a *mover*, which takes slots to the place behind. The mover changes a slot's state only by a
-//! compare-and-swap of the first word, of which the generation is a part. So it notices when the slot was released
-//! meanwhile, and what it has sent of the slot is dead. In *settling* the bytes are in both places, and the mover takes
-//! them out of the store in front. A release waits for that, which takes microseconds: it would find the number of the
-//! slot still taken there. A load reads from the front as long as it finds the bytes there, and looks at the state
-//! again when it does not.
+//! Two threads may work on a slot: one sent by the core (save, load, release), only one at a time except for loads, and
+//! a *mover*, which takes slots to the tier behind. The mover changes a slot's state only by a compare-and-swap of the
+//! first word, which includes the generation. So it notices if the slot has been released in the meantime; then the
+//! data that it has sent is dead. In *settling* the bytes are in both places, and the mover takes them out of the store
+//! in front. A release waits for that, which takes microseconds: otherwise it would find the number of the slot still
+//! taken there. A load reads from the front as long as it finds the bytes there, and checks the state again when it
+//! does not.
 //!
-//! Whether a slot that is remote may change its place there is for the owner of the table to say: `millpond-remote`
-//! changes it under a lock of its own.
+//! The owner of the table decides whether a remote slot may change its place there: `millpond-remote` changes it under
+//! a lock of its own.
 //!
-//! The *queue* has the slots in the order in which they were saved. A slot that is released stays in the queue, and is
-//! passed over when its turn comes; if its number is used again before, it has the old turn. So no slot is in the queue
-//! twice, and the queue needs no memory beside the table.
+//! The *queue* has the slots in the order in which they were saved. A released slot stays in the queue, and is skipped
+//! when its turn comes; if its number is reused before that, it has the old turn. So no slot is in the queue twice, and
+//! the queue needs no memory except the table.
 
 use crate::pieces::Pieces;
 use millpond_core::SlotId;
@@ -63,7 +63,7 @@ const GENERATION_SHIFT: u32 = 32;
 /// Number of all slots that there can be.
 const SLOTS: u64 = 1 << 32;
 
-/// What the first word says.
+/// The contents of the first word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SlotWord(u64);
 
@@ -89,7 +89,7 @@ impl SlotWord {
         (self.0 >> GENERATION_SHIFT) as u32
     }
 
-    /// Whether both words speak of one use of the slot, in one state.
+    /// Whether both words describe the same use of the slot, in the same state.
     pub fn is_like(self, other: Self) -> bool {
         self.0 & !QUEUED == other.0 & !QUEUED
     }
@@ -106,8 +106,8 @@ struct Queue {
     tail: u64,
 }
 
-/// Where each slot is: in the store in front, on its way, or in the place behind it. The file of this type opens with
-/// how threads meet at a slot.
+/// The location of each slot: in the store in front, on its way, or in the tier behind it. The top of this file
+/// explains how threads share a slot.
 ///
 /// ```
 /// use millpond_core::SlotId;
@@ -129,7 +129,7 @@ pub struct SlotPlaces {
 }
 
 impl SlotPlaces {
-    /// Makes a table that says that no slot holds anything.
+    /// Makes a table in which no slot holds anything.
     ///
     /// # Errors
     /// The kernel gives no address space.
@@ -145,7 +145,7 @@ impl SlotPlaces {
         self.slots.get_or_grow(u64::from(slot.0)).is_some()
     }
 
-    /// What the slot's first word says now.
+    /// The present contents of the slot's first word.
     pub fn word(&self, slot: SlotId) -> SlotWord {
         let entry = self.slots.get(u64::from(slot.0));
         SlotWord(entry.map_or(0, |[first, _]| first.load(Acquire)))
@@ -185,7 +185,7 @@ impl SlotPlaces {
         queue.tail = this;
     }
 
-    /// Takes the slot out of the queue that was saved first of those that are still local. It is moving from now on.
+    /// Takes the oldest slot that is still local out of the queue. From now on it is moving.
     pub fn take_oldest(&self) -> Option<(SlotId, SlotWord)> {
         let mut queue = self.queue.lock();
         loop {
@@ -208,7 +208,7 @@ impl SlotPlaces {
         }
     }
 
-    /// Gives a slot that was taken, and is still as `word` says, back to the store in front: its turn is the next.
+    /// Gives a slot that was taken, and is still in the state `word`, back to the store in front: it has the next turn.
     pub fn put_back(&self, slot: SlotId, word: SlotWord) {
         if self.change(slot, word, SlotState::Local).is_none() {
             return;
@@ -228,7 +228,7 @@ impl SlotPlaces {
         }
     }
 
-    /// Changes the state of a slot that is still as `word` says. The answer is what it is now, if so.
+    /// Changes the state of a slot that is still in the state `word`, and in that case returns its new state.
     pub fn change(&self, slot: SlotId, word: SlotWord, state: SlotState) -> Option<SlotWord> {
         let [first, _] = self.slots.get(u64::from(slot.0))?;
         let next = word.with_state(state);
@@ -249,7 +249,7 @@ impl SlotPlaces {
         }
     }
 
-    /// Ends what the slot holds if it is still as `word` says. The next use of its number is another generation.
+    /// Ends the slot's use if it is still in the state `word`. The next use of its number is another generation.
     pub fn end(&self, slot: SlotId, word: SlotWord) -> bool {
         let Some([first, _]) = self.slots.get(u64::from(slot.0)) else {
             return false;
@@ -261,7 +261,7 @@ impl SlotPlaces {
             .is_ok()
     }
 
-    /// Loads from `front`, the store in front, unless the slot is remote: then its word is the answer.
+    /// Loads from `front`, the store in front, unless the slot is remote: then returns its word.
     ///
     /// # Errors
     /// The load fails there.
@@ -290,8 +290,8 @@ impl SlotPlaces {
         }
     }
 
-    /// Ends what the slot holds and releases it in `front`, the store in front, unless the slot is remote: then its
-    /// word is the answer, and the caller ends it.
+    /// Ends the slot's use and releases it in `front`, the store in front, unless the slot is remote: then returns its
+    /// word, and the caller ends its use.
     pub fn release(&self, front: &dyn Store, slot: SlotId) -> Option<SlotWord> {
         let mut tries = 0;
         loop {
@@ -316,7 +316,8 @@ impl SlotPlaces {
     }
 }
 
-/// Waits a moment for another thread, which needs microseconds: awake at first, then asleep. `tries` counts the calls.
+/// Waits a moment for another thread, which needs microseconds: first by spinning, then by sleeping. `tries` counts the
+/// calls.
 fn wait_for_mover(tries: &mut u32) {
     *tries += 1;
     if *tries < 100 {

@@ -1,19 +1,19 @@
-//! What the pages in memory were when they were read: a checksum of each, in a table that is as long as memory has
-//! room for pages.
+//! Checksums of the pages in memory as they were when they were read, in a table as long as the number of pages that
+//! fit in memory.
 //!
-//! User space does not see which pages a program has written to. So a page that leaves is compared with what was read,
-//! by its checksum, as the stores compare with what they hold ([`checksum`](crate::checksum)). Kept for each page of
-//! a file, or of a store beyond the machine, these would be 0.4 % of it, beside a budget that may be a hundredth of
-//! that. Kept for the pages in memory they are 0.9 % of these.
+//! User space does not see which pages a program has written to. So a page that leaves is compared with the data that
+//! was read, by its checksum, just as the stores compare pages with their contents ([`checksum`](crate::checksum)).
+//! Checksums for each page of a file, or of a remote store, would take 0.4 % of its size, while the budget may be a
+//! hundredth of that size. Checksums for the pages in memory take 0.9 % of these.
 //!
 //! ```text
 //!   keys   | 17 |    | 4096 | 4097 |    |        a page begins to look at its own place, and takes the next free one
 //!   sums   | .. |    |  ..  |  ..  |    |
 //! ```
 //!
-//! Neighbouring pages begin at neighbouring places, so a folio's are looked at in one go. What leaves is taken out, and
-//! pages behind it move up, so that no search goes on for long. A page for which there is no room, because more came in
-//! than the table is made for, counts as changed: it is written once more than it need be, and nothing is lost.
+//! Neighbouring pages begin at neighbouring places, so those of a folio are checked in one pass. Pages that leave are
+//! removed, and pages behind them move up, so that no search is long. A page for which there is no room, because more
+//! came in than the table is made for, counts as changed: it is written once more than necessary, and nothing is lost.
 
 use crate::checksum::Checksums;
 use crate::mem::{Mapping, PAGE};
@@ -23,11 +23,11 @@ use std::ops::Range;
 
 /// The key of a free place: a page's is its number, plus one.
 const FREE: u64 = 0;
-/// Places beside those of pages, so that searches stay short: a half as many.
+/// Additional places, so that searches stay short: half as many as there are pages.
 const SPARE: usize = 2;
 
-/// What the pages in memory were when they were read: a checksum of each. The table is as long as memory has room for
-/// pages; a page for which it has no room counts as changed. A page's number is the caller's to choose, below
+/// Checksums of the pages in memory as they were when they were read. The table is as long as the number of pages that
+/// fit in memory; a page for which it has no room counts as changed. The caller chooses a page's number, below
 /// `u64::MAX`.
 ///
 /// ```

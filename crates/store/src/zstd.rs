@@ -1,12 +1,11 @@
-//! zstd for single pages: what compresses a page more densely than LZ4 does, and takes longer.
+//! zstd for single pages: it compresses a page more densely than LZ4, and takes longer.
 //!
-//! A page of a Python heap takes 15 % of its size by zstd and 28 % by LZ4, and three to five times as long to
-//! decompress; a file takes twenty times as long as that. So pages that nobody wanted for a while are compressed again
+//! A page of a Python heap takes 15 % of its size with zstd and 28 % with LZ4, and three to five times as long to
+//! decompress; a file takes twenty times as long as that. So pages unused for a while are recompressed
 //! (`compressed_ram/recompress.rs`), and the file comes after that.
 //!
-//! The library is told to work in memory that it is given, and calls no allocator then. A page needs no frame's magic
-//! number, no checksum and no dictionary: what a page finds in a dictionary of its program's other pages is a
-//! twentieth.
+//! The library works in memory that it is given, and then calls no allocator. A page needs no frame magic number, no
+//! checksum and no dictionary: a dictionary of the program's other pages would gain only a twentieth.
 //!
 //! Contexts for decompression are taken on the way of a fault. They lie in a mapping, so the stack of a signal handler
 //! holds little more than the calls. A context is made when it is first taken, and touches a third of its memory.
@@ -76,7 +75,7 @@ impl Unpackers {
         }
     }
 
-    /// RAM that the contexts take at most.
+    /// The most RAM that the contexts take.
     pub(crate) fn ram_bytes(&self) -> u64 {
         let made = self.made.iter().filter(|made| made.load(Relaxed)).count();
         (made * self.size) as u64

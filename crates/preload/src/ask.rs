@@ -36,27 +36,22 @@ fn has_hole(addr: usize, len: usize) -> bool {
     hole == Some(true)
 }
 
-/// Replaces the C library's `msync`. The part before a hole is synchronised, as by the kernel.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn msync(addr: *mut c_void, len: usize, flags: c_int) -> c_int {
-    let result = raw::msync(addr as usize, len, flags);
-    let hole = result.is_ok() && has_hole(addr as usize, len);
-    crate::c_result(if hole { Err(Errno::NOMEM) } else { result })
-}
-
-/// Replaces the C library's `mincore`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn mincore(addr: *mut c_void, len: usize, vector: *mut c_uchar) -> c_int {
-    if has_hole(addr as usize, len) {
-        return crate::c_result(Err(Errno::NOMEM));
+exports! {
+    /// The part before a hole is synchronised, as by the kernel.
+    [msync: Mappings]
+    unsafe extern "C" fn msync(addr: *mut c_void, len: usize, flags: c_int) -> c_int {
+        let result = raw::msync(addr as usize, len, flags);
+        let hole = result.is_ok() && has_hole(addr as usize, len);
+        crate::c_result(if hole { Err(Errno::NOMEM) } else { result })
     }
-    let args = [addr as usize, len, vector as usize, 0, 0, 0];
-    // SAFETY: the kernel writes to the vector, which the caller guarantees.
-    crate::c_result(unsafe { guard::call::held(libc::SYS_mincore, args) }.map(drop))
+
+    [mincore: Mappings]
+    unsafe extern "C" fn mincore(addr: *mut c_void, len: usize, vector: *mut c_uchar) -> c_int {
+        if has_hole(addr as usize, len) {
+            return crate::c_result(Err(Errno::NOMEM));
+        }
+        let args = [addr as usize, len, vector as usize, 0, 0, 0];
+        // SAFETY: the kernel writes to the vector, which the caller guarantees.
+        crate::c_result(unsafe { guard::call::held(libc::SYS_mincore, args) }.map(drop))
+    }
 }

@@ -114,38 +114,37 @@ fn real() -> Option<usize> {
     Some(REAL.load(Relaxed))
 }
 
-/// Replaces the C library's `__register_atfork`, and registers handlers behind ours, and a late one behind them.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn __register_atfork(
-    prepare: Handler,
-    parent: Handler,
-    child: Handler,
-    library: *mut c_void,
-) -> c_int {
-    if let Err(error) = register() {
-        return error;
-    }
-    let Some(real) = real() else {
-        return libc::ENOSYS;
-    };
-    // SAFETY: the C library's function of this name has this type.
-    let real = unsafe { core::mem::transmute::<usize, Register>(real) };
-    // SAFETY: the caller guarantees what this call needs.
-    let error = unsafe { real(prepare, parent, child, library) };
-    if error != 0 {
-        return error;
-    }
-    // The handlers of a library go when it is closed; those of the process, which is named by null, stay.
-    // SAFETY: our functions stay in memory as long as the process.
-    unsafe {
-        real(
-            Some(count),
-            None,
-            Some(fork::late_in_child),
-            core::ptr::null_mut(),
-        )
+exports! {
+    /// The handlers are registered behind ours, and a late one of ours behind them.
+    [none: Thread]
+    unsafe extern "C" fn __register_atfork(
+        prepare: Handler,
+        parent: Handler,
+        child: Handler,
+        library: *mut c_void,
+    ) -> c_int {
+        if let Err(error) = register() {
+            return error;
+        }
+        let Some(real) = real() else {
+            return libc::ENOSYS;
+        };
+        // SAFETY: the C library's function of this name has this type.
+        let real = unsafe { core::mem::transmute::<usize, Register>(real) };
+        // SAFETY: the caller guarantees what this call needs.
+        let error = unsafe { real(prepare, parent, child, library) };
+        if error != 0 {
+            return error;
+        }
+        // The handlers of a library go when it is closed; those of the process, which is named by null, stay.
+        // SAFETY: our functions stay in memory as long as the process.
+        unsafe {
+            real(
+                Some(count),
+                None,
+                Some(fork::late_in_child),
+                core::ptr::null_mut(),
+            )
+        }
     }
 }

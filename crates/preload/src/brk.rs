@@ -80,40 +80,35 @@ pub fn system_call(wanted: usize) -> usize {
     }
 }
 
-/// Replaces the C library's `brk`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn brk(addr: *mut c_void) -> c_int {
-    let wanted = addr as usize;
-    if space::get().is_none() {
-        let Some(real) = find_next(c"brk") else {
-            return crate::c_result(Err(Errno::NOSYS));
-        };
-        // SAFETY: the C library's function of this name has this type.
-        let real: unsafe extern "C" fn(usize) -> c_int = unsafe { core::mem::transmute(real) };
-        // SAFETY: the caller guarantees what this call needs.
-        return unsafe { real(wanted) };
+exports! {
+    [brk: Mappings]
+    unsafe extern "C" fn brk(addr: *mut c_void) -> c_int {
+        let wanted = addr as usize;
+        if space::get().is_none() {
+            let Some(real) = find_next(c"brk") else {
+                return crate::c_result(Err(Errno::NOSYS));
+            };
+            // SAFETY: the C library's function of this name has this type.
+            let real: unsafe extern "C" fn(usize) -> c_int = unsafe { core::mem::transmute(real) };
+            // SAFETY: the caller guarantees what this call needs.
+            return unsafe { real(wanted) };
+        }
+        let moved = vma::locked(move |vmas| vmas.set_break(wanted));
+        crate::c_result(moved.unwrap_or(Err(Errno::NOMEM)))
     }
-    crate::c_result(vma::locked(move |vmas| vmas.set_break(wanted)).unwrap_or(Err(Errno::NOMEM)))
-}
 
-/// Replaces the C library's `sbrk`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sbrk(by: isize) -> *mut c_void {
-    if space::get().is_none()
-        && let Some(real) = find_next(c"sbrk")
-    {
-        // SAFETY: the C library's function of this name has this type.
-        let real: unsafe extern "C" fn(isize) -> *mut c_void =
-            unsafe { core::mem::transmute(real) };
-        // SAFETY: the caller guarantees what this call needs.
-        return unsafe { real(by) };
+    [brk: Mappings]
+    unsafe extern "C" fn sbrk(by: isize) -> *mut c_void {
+        if space::get().is_none()
+            && let Some(real) = find_next(c"sbrk")
+        {
+            // SAFETY: the C library's function of this name has this type.
+            let real: unsafe extern "C" fn(isize) -> *mut c_void =
+                unsafe { core::mem::transmute(real) };
+            // SAFETY: the caller guarantees what this call needs.
+            return unsafe { real(by) };
+        }
+        let old = vma::locked(move |vmas| vmas.shift_break(by)).unwrap_or(Err(Errno::NOMEM));
+        crate::c_answer(old) as *mut c_void
     }
-    let old = vma::locked(move |vmas| vmas.shift_break(by)).unwrap_or(Err(Errno::NOMEM));
-    crate::c_answer(old) as *mut c_void
 }

@@ -61,66 +61,65 @@ extern "C" fn begin(beginning: *mut c_void) -> c_int {
     exit::_exit(status)
 }
 
-/// Replaces the C library's `clone`. The last three arguments are there when the flags ask for them.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn clone(
-    start: Option<Start>,
-    stack: *mut c_void,
-    flags: c_int,
-    argument: *mut c_void,
-    parent_tid: *mut c_void,
-    tls: *mut c_void,
-    child_tid: *mut c_void,
-) -> c_int {
-    last_words::of_clone(flags, child_tid);
-    if lent_stack::is_apart(flags) && flags & libc::CLONE_THREAD == 0 {
-        millpond_mmu::shares_memory();
-    }
-    let real = REAL.load(Relaxed);
-    if real == 0 {
-        raw::set_errno(Errno::NOSYS);
-        return -1;
-    }
-    // SAFETY: the C library's function of this name has this type.
-    let real = unsafe { core::mem::transmute::<usize, Clone>(real) };
-    let is_served = !stack.is_null() && is_served(flags as u64);
-    let Some(function) = start.filter(|_| is_served) else {
-        let lent = lent_stack::in_place_of(stack, flags);
-        let stack = lent.as_ref().map_or(stack, |lent| lent.top());
-        // SAFETY: the caller guarantees what this call needs.
-        let child = unsafe { real(start, stack, flags, argument, parent_tid, tls, child_tid) };
-        if let Some(lent) = lent {
-            lent.keep(child);
+exports! {
+    /// The last three arguments are there when the flags ask for them.
+    [clone: Child]
+    unsafe extern "C" fn clone(
+        start: Option<Start>,
+        stack: *mut c_void,
+        flags: c_int,
+        argument: *mut c_void,
+        parent_tid: *mut c_void,
+        tls: *mut c_void,
+        child_tid: *mut c_void,
+    ) -> c_int {
+        last_words::of_clone(flags, child_tid);
+        if lent_stack::is_apart(flags) && flags & libc::CLONE_THREAD == 0 {
+            millpond_mmu::shares_memory();
         }
-        return child;
-    };
-    let beginning = on_safe_stack(move || {
-        Box::into_raw(Box::new(Beginning {
-            start: function,
-            argument,
-        })) as usize
-    });
-    let pid = fork::made_by(Some(stack as usize), || {
-        let argument = beginning as *mut c_void;
-        // SAFETY: the caller guarantees it, of a function that calls the one it was given.
-        unsafe {
-            real(
-                Some(begin),
-                stack,
-                flags,
+        let real = REAL.load(Relaxed);
+        if real == 0 {
+            raw::set_errno(Errno::NOSYS);
+            return -1;
+        }
+        // SAFETY: the C library's function of this name has this type.
+        let real = unsafe { core::mem::transmute::<usize, Clone>(real) };
+        let is_served = !stack.is_null() && is_served(flags as u64);
+        let Some(function) = start.filter(|_| is_served) else {
+            let lent = lent_stack::in_place_of(stack, flags);
+            let stack = lent.as_ref().map_or(stack, |lent| lent.top());
+            // SAFETY: the caller guarantees what this call needs.
+            let child = unsafe { real(start, stack, flags, argument, parent_tid, tls, child_tid) };
+            if let Some(lent) = lent {
+                lent.keep(child);
+            }
+            return child;
+        };
+        let beginning = on_safe_stack(move || {
+            Box::into_raw(Box::new(Beginning {
+                start: function,
                 argument,
-                parent_tid,
-                tls,
-                child_tid,
-            )
-        }
-    });
-    // SAFETY: this is the parent's own copy of the box.
-    on_safe_stack(move || drop(unsafe { Box::from_raw(beginning as *mut Beginning) }));
-    pid
+            })) as usize
+        });
+        let pid = fork::made_by(Some(stack as usize), || {
+            let argument = beginning as *mut c_void;
+            // SAFETY: the caller guarantees it, of a function that calls the one it was given.
+            unsafe {
+                real(
+                    Some(begin),
+                    stack,
+                    flags,
+                    argument,
+                    parent_tid,
+                    tls,
+                    child_tid,
+                )
+            }
+        });
+        // SAFETY: this is the parent's own copy of the box.
+        on_safe_stack(move || drop(unsafe { Box::from_raw(beginning as *mut Beginning) }));
+        pid
+    }
 }
 
 /// Makes a child by the number of a system call, which returns from it as its parent does. The answer is `None` where

@@ -113,53 +113,49 @@ fn call(number: i64, args: [usize; 3]) -> Result<usize, Errno> {
     unsafe { raw::syscall(number, [args[0], args[1], args[2], 0, 0, 0]) }
 }
 
-/// Replaces the C library's `close`.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub extern "C" fn close(fd: c_int) -> c_int {
-    if is_ours(fd) {
-        return answer(Err(Errno::BADF));
+exports! {
+    [close: Numbers]
+    extern "C" fn close(fd: c_int) -> c_int {
+        if is_ours(fd) {
+            return answer(Err(Errno::BADF));
+        }
+        answer(call(libc::SYS_close, [fd as usize, 0, 0]))
     }
-    answer(call(libc::SYS_close, [fd as usize, 0, 0]))
-}
 
-/// Replaces the C library's `close_range`.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    answer(close_around(first, last, flags as usize))
-}
-
-/// Replaces the C library's `closefrom`.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub extern "C" fn closefrom(first: c_int) {
-    // Failures that are possible there cannot happen here: the kernel closes the descriptors that it finds.
-    let _ = close_around(first.max(0) as u32, u32::MAX, 0);
-}
-
-/// Replaces the C library's `dup2`.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
-    if is_taken(new) {
-        return answer(Err(Errno::BUSY));
+    [close_range: Numbers]
+    extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+        answer(close_around(first, last, flags as usize))
     }
-    if old == new {
-        // `dup3` refuses equal numbers; the C library asks whether the descriptor is open.
-        return answer(
-            call(libc::SYS_fcntl, [old as usize, libc::F_GETFD as usize, 0]).map(|_| new as usize),
-        );
-    }
-    answer(call(libc::SYS_dup3, [old as usize, new as usize, 0]))
-}
 
-/// Replaces the C library's `dup3`.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
-    if is_taken(new) {
-        return answer(Err(Errno::BUSY));
+    [close_range: Numbers]
+    extern "C" fn closefrom(first: c_int) {
+        // Failures that are possible there cannot happen here: the kernel closes the descriptors that it finds.
+        let _ = close_around(first.max(0) as u32, u32::MAX, 0);
     }
-    answer(call(
-        libc::SYS_dup3,
-        [old as usize, new as usize, flags as usize],
-    ))
+
+    [dup2: Numbers]
+    extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
+        if is_taken(new) {
+            return answer(Err(Errno::BUSY));
+        }
+        if old == new {
+            // `dup3` refuses equal numbers; the C library asks whether the descriptor is open.
+            let is_open = call(libc::SYS_fcntl, [old as usize, libc::F_GETFD as usize, 0]);
+            return answer(is_open.map(|_| new as usize));
+        }
+        answer(call(libc::SYS_dup3, [old as usize, new as usize, 0]))
+    }
+
+    [dup3: Numbers]
+    extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+        if is_taken(new) {
+            return answer(Err(Errno::BUSY));
+        }
+        answer(call(
+            libc::SYS_dup3,
+            [old as usize, new as usize, flags as usize],
+        ))
+    }
 }
 
 fn close_around(first: u32, last: u32, mut flags: usize) -> Result<usize, Errno> {

@@ -56,56 +56,52 @@ pub fn next(name: &CStr) -> Result<usize, String> {
     })
 }
 
-/// Replaces the C library's `dlopen`, without `RTLD_DEEPBIND`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[unsafe(naked)]
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn dlopen(_file: *const c_char, _flags: c_int) -> *mut c_void {
-    #[cfg(target_arch = "x86_64")]
-    naked_asm!(
-        "and esi, {keep}",
-        "jmp qword ptr [rip + {real}]",
-        keep = const !DEEPBIND,
-        real = sym REAL_DLOPEN,
-    );
-    #[cfg(target_arch = "aarch64")]
-    naked_asm!(
-        "and w1, w1, {keep}",
-        "adrp x16, {real}",
-        "ldr x16, [x16, :lo12:{real}]",
-        "br x16",
-        keep = const !DEEPBIND,
-        real = sym REAL_DLOPEN,
-    );
-}
+exports! {
+    /// `RTLD_DEEPBIND` is taken out of the flags.
+    #[unsafe(naked)]
+    [none: Thread]
+    unsafe extern "C" fn dlopen(_file: *const c_char, _flags: c_int) -> *mut c_void {
+        #[cfg(target_arch = "x86_64")]
+        naked_asm!(
+            "and esi, {keep}",
+            "jmp qword ptr [rip + {real}]",
+            keep = const !DEEPBIND,
+            real = sym REAL_DLOPEN,
+        );
+        #[cfg(target_arch = "aarch64")]
+        naked_asm!(
+            "and w1, w1, {keep}",
+            "adrp x16, {real}",
+            "ldr x16, [x16, :lo12:{real}]",
+            "br x16",
+            keep = const !DEEPBIND,
+            real = sym REAL_DLOPEN,
+        );
+    }
 
-/// Replaces the C library's `dlmopen`, without `RTLD_DEEPBIND`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[unsafe(naked)]
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn dlmopen(
-    _space: c_long,
-    _file: *const c_char,
-    _flags: c_int,
-) -> *mut c_void {
-    #[cfg(target_arch = "x86_64")]
-    naked_asm!(
-        "and edx, {keep}",
-        "jmp qword ptr [rip + {real}]",
-        keep = const !DEEPBIND,
-        real = sym REAL_DLMOPEN,
-    );
-    #[cfg(target_arch = "aarch64")]
-    naked_asm!(
-        "and w2, w2, {keep}",
-        "adrp x16, {real}",
-        "ldr x16, [x16, :lo12:{real}]",
-        "br x16",
-        keep = const !DEEPBIND,
-        real = sym REAL_DLMOPEN,
-    );
+    /// `RTLD_DEEPBIND` is taken out of the flags.
+    #[unsafe(naked)]
+    [none: Thread]
+    unsafe extern "C" fn dlmopen(
+        _space: c_long,
+        _file: *const c_char,
+        _flags: c_int,
+    ) -> *mut c_void {
+        #[cfg(target_arch = "x86_64")]
+        naked_asm!(
+            "and edx, {keep}",
+            "jmp qword ptr [rip + {real}]",
+            keep = const !DEEPBIND,
+            real = sym REAL_DLMOPEN,
+        );
+        #[cfg(target_arch = "aarch64")]
+        naked_asm!(
+            "and w2, w2, {keep}",
+            "adrp x16, {real}",
+            "ldr x16, [x16, :lo12:{real}]",
+            "br x16",
+            keep = const !DEEPBIND,
+            real = sym REAL_DLMOPEN,
+        );
+    }
 }

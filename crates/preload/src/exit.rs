@@ -55,18 +55,18 @@ pub fn register() {
     unsafe { libc::atexit(at_exit) };
 }
 
-/// Replaces the C library's `_exit`.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub extern "C" fn _exit(status: c_int) -> ! {
-    if !filters::are_set() {
-        report::publish(State::Exited);
+exports! {
+    [exit_group: Numbers]
+    extern "C" fn _exit(status: c_int) -> ! {
+        if !filters::are_set() {
+            report::publish(State::Exited);
+        }
+        raw::exit_group(status)
     }
-    raw::exit_group(status)
-}
 
-/// Replaces the C library's `_Exit`.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-#[allow(non_snake_case, reason = "C's name")]
-pub extern "C" fn _Exit(status: c_int) -> ! {
-    _exit(status)
+    #[allow(non_snake_case, reason = "C's name")]
+    [exit_group: Numbers]
+    extern "C" fn _Exit(status: c_int) -> ! {
+        _exit(status)
+    }
 }

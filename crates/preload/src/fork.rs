@@ -399,19 +399,18 @@ pub fn finish_child() {
     }
 }
 
-/// Replaces the C library's `_Fork`, which runs no handlers. Ours run all the same.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-#[allow(non_snake_case, reason = "the C library's name")]
-pub unsafe extern "C" fn _Fork() -> libc::pid_t {
-    let Some(real) = SURROUNDINGS.get().and_then(|found| found.real_fork) else {
-        raw::set_errno(rustix::io::Errno::NOSYS);
-        return -1;
-    };
-    // SAFETY: the caller guarantees what this call needs.
-    made_by(None, || unsafe { real() })
+exports! {
+    /// The C library's function runs no handlers. Ours run all the same.
+    #[allow(non_snake_case, reason = "the C library's name")]
+    [clone: Child]
+    unsafe extern "C" fn _Fork() -> libc::pid_t {
+        let Some(real) = SURROUNDINGS.get().and_then(|found| found.real_fork) else {
+            raw::set_errno(rustix::io::Errno::NOSYS);
+            return -1;
+        };
+        // SAFETY: the caller guarantees what this call needs.
+        made_by(None, || unsafe { real() })
+    }
 }
 
 /// Runs `make`, which makes a child with memory of its own and runs no handlers, and answers its result. Our handlers

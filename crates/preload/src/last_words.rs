@@ -81,33 +81,31 @@ pub fn of_clone(flags: c_int, child_tid: *mut c_void) {
     }
 }
 
-/// Replaces the C library's `pthread_mutex_init`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn pthread_mutex_init(
-    mutex: *mut pthread_mutex_t,
-    attributes: *const pthread_mutexattr_t,
-) -> c_int {
-    let mut real = INIT.load(Relaxed);
-    if real == 0 {
-        // A library's code that runs before our constructor.
-        real = find_next(c"pthread_mutex_init").unwrap_or(0);
-        INIT.store(real, Relaxed);
+exports! {
+    [none: Thread]
+    unsafe extern "C" fn pthread_mutex_init(
+        mutex: *mut pthread_mutex_t,
+        attributes: *const pthread_mutexattr_t,
+    ) -> c_int {
+        let mut real = INIT.load(Relaxed);
+        if real == 0 {
+            // A library's code that runs before our constructor.
+            real = find_next(c"pthread_mutex_init").unwrap_or(0);
+            INIT.store(real, Relaxed);
+        }
+        if real == 0 {
+            return libc::ENOSYS;
+        }
+        // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
+        let answer = unsafe { core::mem::transmute::<usize, Init>(real)(mutex, attributes) };
+        let mut robust = libc::PTHREAD_MUTEX_STALLED;
+        // SAFETY: the caller promises valid attributes, if any; the result is a variable that lives here.
+        let is_robust = !attributes.is_null()
+            && unsafe { pthread_mutexattr_getrobust(attributes, &mut robust) } == 0
+            && robust == libc::PTHREAD_MUTEX_ROBUST;
+        if answer == 0 && is_robust {
+            keep(mutex as usize, size_of::<pthread_mutex_t>());
+        }
+        answer
     }
-    if real == 0 {
-        return libc::ENOSYS;
-    }
-    // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
-    let answer = unsafe { core::mem::transmute::<usize, Init>(real)(mutex, attributes) };
-    let mut robust = libc::PTHREAD_MUTEX_STALLED;
-    // SAFETY: the caller promises valid attributes, if any; the result is a variable that lives here.
-    let is_robust = !attributes.is_null()
-        && unsafe { pthread_mutexattr_getrobust(attributes, &mut robust) } == 0
-        && robust == libc::PTHREAD_MUTEX_ROBUST;
-    if answer == 0 && is_robust {
-        keep(mutex as usize, size_of::<pthread_mutex_t>());
-    }
-    answer
 }

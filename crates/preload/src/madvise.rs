@@ -314,25 +314,20 @@ impl Vmas {
     }
 }
 
-/// Replaces the C library's `madvise`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn madvise(addr: *mut c_void, len: usize, advice: c_int) -> c_int {
-    crate::c_result(self::advise(addr as usize, len, advice))
-}
-
-/// Replaces the C library's `posix_madvise`: the error is the result, and `POSIX_MADV_DONTNEED` drops nothing.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn posix_madvise(addr: *mut c_void, len: usize, advice: c_int) -> c_int {
-    if advice == libc::POSIX_MADV_DONTNEED {
-        return 0;
+exports! {
+    [madvise: Mappings]
+    unsafe extern "C" fn madvise(addr: *mut c_void, len: usize, advice: c_int) -> c_int {
+        crate::c_result(self::advise(addr as usize, len, advice))
     }
-    self::advise(addr as usize, len, advice)
-        .err()
-        .map_or(0, Errno::raw_os_error)
+
+    /// The error is the result, and `POSIX_MADV_DONTNEED` drops nothing.
+    [madvise: Mappings]
+    unsafe extern "C" fn posix_madvise(addr: *mut c_void, len: usize, advice: c_int) -> c_int {
+        if advice == libc::POSIX_MADV_DONTNEED {
+            return 0;
+        }
+        self::advise(addr as usize, len, advice)
+            .err()
+            .map_or(0, Errno::raw_os_error)
+    }
 }

@@ -59,32 +59,33 @@ fn refresh() {
     };
 }
 
-/// Replaces the C library's `mallinfo2` (2.33 and later).
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub extern "C" fn mallinfo2() -> Mallinfo2 {
-    if !init::is_ready() {
-        return Mallinfo2::default();
+exports! {
+    /// The C library has it from 2.33 on.
+    [none: Blocks]
+    extern "C" fn mallinfo2() -> Mallinfo2 {
+        if !init::is_ready() {
+            return Mallinfo2::default();
+        }
+        refresh();
+        let (active, used) = (read(c"stats.active"), read(c"stats.allocated"));
+        Mallinfo2 {
+            arena: active,
+            uordblks: used,
+            fordblks: active.saturating_sub(used),
+            ..Mallinfo2::default()
+        }
     }
-    refresh();
-    let (active, used) = (read(c"stats.active"), read(c"stats.allocated"));
-    Mallinfo2 {
-        arena: active,
-        uordblks: used,
-        fordblks: active.saturating_sub(used),
-        ..Mallinfo2::default()
-    }
-}
 
-/// Replaces the C library's `mallinfo`.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub extern "C" fn mallinfo() -> Mallinfo {
-    let info = mallinfo2();
-    let short = |value: usize| c_int::try_from(value).unwrap_or(c_int::MAX);
-    let mut all = [0; 10];
-    (all[0], all[7], all[8]) = (
-        short(info.arena),
-        short(info.uordblks),
-        short(info.fordblks),
-    );
-    Mallinfo(all)
+    [none: Blocks]
+    extern "C" fn mallinfo() -> Mallinfo {
+        let info = mallinfo2();
+        let short = |value: usize| c_int::try_from(value).unwrap_or(c_int::MAX);
+        let mut all = [0; 10];
+        (all[0], all[7], all[8]) = (
+            short(info.arena),
+            short(info.uordblks),
+            short(info.fordblks),
+        );
+        Mallinfo(all)
+    }
 }

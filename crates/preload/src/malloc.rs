@@ -36,17 +36,145 @@ pub fn is_anothers() -> bool {
     found != malloc as *const () as usize
 }
 
-/// Replaces the C library's `malloc`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-#[unsafe(naked)]
-pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
-    #[cfg(target_arch = "x86_64")]
-    naked_asm!("mov rsi, [rsp]", "jmp {}", sym malloc_for);
-    #[cfg(target_arch = "aarch64")]
-    naked_asm!("mov x1, x30", "b {}", sym malloc_for);
+exports! {
+    #[unsafe(naked)]
+    [none: Blocks]
+    unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
+        #[cfg(target_arch = "x86_64")]
+        naked_asm!("mov rsi, [rsp]", "jmp {}", sym malloc_for);
+        #[cfg(target_arch = "aarch64")]
+        naked_asm!("mov x1, x30", "b {}", sym malloc_for);
+    }
+
+    #[unsafe(naked)]
+    [none: Blocks]
+    unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
+        #[cfg(target_arch = "x86_64")]
+        naked_asm!("mov rdx, [rsp]", "jmp {}", sym calloc_for);
+        #[cfg(target_arch = "aarch64")]
+        naked_asm!("mov x2, x30", "b {}", sym calloc_for);
+    }
+
+    [none: Blocks]
+    unsafe extern "C" fn free(block: *mut c_void) {
+        if block.is_null() {
+            return;
+        }
+        match of(block, "free") {
+            Owner::Program => {
+                decay::follow();
+                // SAFETY: jemalloc gave the block, and the program gives it back.
+                unsafe { je::free(block) }
+            }
+            // When a program ends, the C library frees its table of exit handlers. The program may have forbidden
+            // itself the calls by which we block signals, so the block is not freed.
+            Owner::Internal if filters::are_set() => {}
+            // SAFETY: the internal allocator gave the block, and the program gives it back.
+            Owner::Internal => unsafe { internal_alloc::release(block.cast()) },
+        }
+    }
+
+    #[unsafe(naked)]
+    [none: Blocks]
+    unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void {
+        #[cfg(target_arch = "x86_64")]
+        naked_asm!("mov rdx, [rsp]", "jmp {}", sym realloc_for);
+        #[cfg(target_arch = "aarch64")]
+        naked_asm!("mov x2, x30", "b {}", sym realloc_for);
+    }
+
+    [none: Blocks]
+    unsafe extern "C" fn reallocarray(
+        block: *mut c_void,
+        count: usize,
+        size: usize,
+    ) -> *mut c_void = unsafe {
+        match count.checked_mul(size) {
+            Some(total) => realloc(block, total),
+            None => {
+                raw::set_errno(Errno::NOMEM);
+                null_mut()
+            }
+        }
+    }
+
+    /// An alignment that is not a power of two is rounded up.
+    [none: Blocks]
+    unsafe extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
+        let Some(align) = align.max(NATURAL).checked_next_power_of_two() else {
+            raw::set_errno(Errno::INVAL);
+            return null_mut();
+        };
+        if wants_internal() {
+            return internal_block(size, align);
+        }
+        jemalloc::before_block(size);
+        if align == NATURAL {
+            // SAFETY: any size may be asked for.
+            return unsafe { je::malloc(size) };
+        }
+        // SAFETY: the alignment is a power of two.
+        unsafe { je::aligned_alloc(align, size) }
+    }
+
+    /// It is `memalign`: an alignment that is not a power of two is rounded up, as in glibc until 2.37. Later versions
+    /// of glibc refuse it.
+    [none: Blocks]
+    unsafe extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void = memalign;
+
+    [none: Blocks]
+    unsafe extern "C" fn posix_memalign(
+        result: *mut *mut c_void,
+        align: usize,
+        size: usize,
+    ) -> c_int {
+        if !align.is_power_of_two() || !align.is_multiple_of(size_of::<usize>()) {
+            return libc::EINVAL;
+        }
+        if !wants_internal() {
+            jemalloc::before_block(size);
+            // SAFETY: the caller guarantees what this call needs; jemalloc leaves `errno` alone.
+            return unsafe { je::posix_memalign(result, align, size) };
+        }
+        let block = internal_alloc::allocate(size, align);
+        if block.is_null() {
+            return libc::ENOMEM;
+        }
+        // SAFETY: the caller promises a place for the result.
+        unsafe { *result = block.cast() };
+        0
+    }
+
+    [none: Blocks]
+    unsafe extern "C" fn valloc(size: usize) -> *mut c_void {
+        // SAFETY: the alignment is a power of two.
+        unsafe { memalign(PAGE, size) }
+    }
+
+    [none: Blocks]
+    unsafe extern "C" fn pvalloc(size: usize) -> *mut c_void {
+        match size.max(1).checked_next_multiple_of(PAGE) {
+            // SAFETY: the alignment is a power of two.
+            Some(size) => unsafe { memalign(PAGE, size) },
+            None => {
+                raw::set_errno(Errno::NOMEM);
+                null_mut()
+            }
+        }
+    }
+
+    [none: Blocks]
+    unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> usize {
+        if block.is_null() {
+            return 0;
+        }
+        match of(block, "malloc_usable_size") {
+            // SAFETY: jemalloc gave the block, and it is live.
+            Owner::Program => unsafe { je::malloc_usable_size(block) },
+            // SAFETY: the internal allocator gave the block, and it is live.
+            Owner::Internal => unsafe { internal_alloc::size_of_block(block.cast()) },
+        }
+    }
 }
 
 pub unsafe extern "C" fn malloc_for(size: usize, caller: usize) -> *mut c_void {
@@ -58,19 +186,6 @@ pub unsafe extern "C" fn malloc_for(size: usize, caller: usize) -> *mut c_void {
     }
     // SAFETY: any size may be asked for.
     unsafe { je::malloc(size) }
-}
-
-/// Replaces the C library's `calloc`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-#[unsafe(naked)]
-pub unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
-    #[cfg(target_arch = "x86_64")]
-    naked_asm!("mov rdx, [rsp]", "jmp {}", sym calloc_for);
-    #[cfg(target_arch = "aarch64")]
-    naked_asm!("mov x2, x30", "b {}", sym calloc_for);
 }
 
 pub unsafe extern "C" fn calloc_for(count: usize, size: usize, caller: usize) -> *mut c_void {
@@ -88,42 +203,6 @@ pub unsafe extern "C" fn calloc_for(count: usize, size: usize, caller: usize) ->
         // SAFETY: any sizes may be asked for.
         _ => unsafe { je::calloc(count, size) },
     }
-}
-
-/// Replaces the C library's `free`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn free(block: *mut c_void) {
-    if block.is_null() {
-        return;
-    }
-    match of(block, "free") {
-        Owner::Program => {
-            decay::follow();
-            // SAFETY: jemalloc gave the block, and the program gives it back.
-            unsafe { je::free(block) }
-        }
-        // When a program ends, the C library frees its table of exit handlers. The program may have forbidden itself
-        // the calls by which we block signals, so the block is not freed.
-        Owner::Internal if filters::are_set() => {}
-        // SAFETY: the internal allocator gave the block, and the program gives it back.
-        Owner::Internal => unsafe { internal_alloc::release(block.cast()) },
-    }
-}
-
-/// Replaces the C library's `realloc`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-#[unsafe(naked)]
-pub unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void {
-    #[cfg(target_arch = "x86_64")]
-    naked_asm!("mov rdx, [rsp]", "jmp {}", sym realloc_for);
-    #[cfg(target_arch = "aarch64")]
-    naked_asm!("mov x2, x30", "b {}", sym realloc_for);
 }
 
 pub unsafe extern "C" fn realloc_for(
@@ -184,127 +263,4 @@ unsafe fn move_to(
         }
     }
     new
-}
-
-/// Replaces the C library's `reallocarray`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn reallocarray(
-    block: *mut c_void,
-    count: usize,
-    size: usize,
-) -> *mut c_void {
-    match count.checked_mul(size) {
-        // SAFETY: the caller guarantees what this call needs.
-        Some(total) => unsafe { realloc(block, total) },
-        None => {
-            raw::set_errno(Errno::NOMEM);
-            null_mut()
-        }
-    }
-}
-
-/// Replaces the C library's `memalign`: an alignment that is not a power of two is rounded up.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
-    let Some(align) = align.max(NATURAL).checked_next_power_of_two() else {
-        raw::set_errno(Errno::INVAL);
-        return null_mut();
-    };
-    if wants_internal() {
-        return internal_block(size, align);
-    }
-    jemalloc::before_block(size);
-    if align == NATURAL {
-        // SAFETY: any size may be asked for.
-        return unsafe { je::malloc(size) };
-    }
-    // SAFETY: the alignment is a power of two.
-    unsafe { je::aligned_alloc(align, size) }
-}
-
-/// Replaces the C library's `aligned_alloc` by `memalign`: an alignment that is not a power of two is rounded up, as
-/// in glibc until 2.37. Later versions of glibc refuse it.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
-    // SAFETY: the caller guarantees what this call needs.
-    unsafe { memalign(align, size) }
-}
-
-/// Replaces the C library's `posix_memalign`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn posix_memalign(
-    result: *mut *mut c_void,
-    align: usize,
-    size: usize,
-) -> c_int {
-    if !align.is_power_of_two() || !align.is_multiple_of(size_of::<usize>()) {
-        return libc::EINVAL;
-    }
-    if !wants_internal() {
-        jemalloc::before_block(size);
-        // SAFETY: the caller guarantees what this call needs; jemalloc leaves `errno` alone.
-        return unsafe { je::posix_memalign(result, align, size) };
-    }
-    let block = internal_alloc::allocate(size, align);
-    if block.is_null() {
-        return libc::ENOMEM;
-    }
-    // SAFETY: the caller promises a place for the result.
-    unsafe { *result = block.cast() };
-    0
-}
-
-/// Replaces the C library's `valloc`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn valloc(size: usize) -> *mut c_void {
-    // SAFETY: the alignment is a power of two.
-    unsafe { memalign(PAGE, size) }
-}
-
-/// Replaces the C library's `pvalloc`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn pvalloc(size: usize) -> *mut c_void {
-    match size.max(1).checked_next_multiple_of(PAGE) {
-        // SAFETY: the alignment is a power of two.
-        Some(size) => unsafe { memalign(PAGE, size) },
-        None => {
-            raw::set_errno(Errno::NOMEM);
-            null_mut()
-        }
-    }
-}
-
-/// Replaces the C library's `malloc_usable_size`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> usize {
-    if block.is_null() {
-        return 0;
-    }
-    match of(block, "malloc_usable_size") {
-        // SAFETY: jemalloc gave the block, and it is live.
-        Owner::Program => unsafe { je::malloc_usable_size(block) },
-        // SAFETY: the internal allocator gave the block, and it is live.
-        Owner::Internal => unsafe { internal_alloc::size_of_block(block.cast()) },
-    }
 }

@@ -85,57 +85,39 @@ impl Vmas {
     }
 }
 
-/// Replaces the C library's `mlock`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn mlock(addr: *const c_void, len: usize) -> c_int {
-    crate::c_result(lock(addr as usize, len, 0))
-}
-
-/// Replaces the C library's `mlock2`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn mlock2(addr: *const c_void, len: usize, flags: c_uint) -> c_int {
-    crate::c_result(lock(addr as usize, len, flags))
-}
-
-/// Replaces the C library's `munlock`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn munlock(addr: *const c_void, len: usize) -> c_int {
-    crate::c_result(unlock(addr as usize, len))
-}
-
-/// Replaces the C library's `mlockall`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
-    let known = libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT;
-    let bad = flags & !known != 0 || flags & (libc::MCL_CURRENT | libc::MCL_FUTURE) == 0;
-    if space::get().is_some() {
-        return crate::c_result(Err(if bad { Errno::INVAL } else { Errno::NOMEM }));
+exports! {
+    [mlock: Mappings]
+    unsafe extern "C" fn mlock(addr: *const c_void, len: usize) -> c_int {
+        crate::c_result(lock(addr as usize, len, 0))
     }
-    // SAFETY: there is no managed memory that the call could touch.
-    let done = unsafe { raw::syscall(libc::SYS_mlockall, [flags as usize, 0, 0, 0, 0, 0]) };
-    crate::c_result(done.map(drop))
-}
 
-/// Replaces the C library's `munlockall`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn munlockall() -> c_int {
-    vma::locked(|vmas| vmas.unlock_managed(&vmas.map.bounds()));
-    // SAFETY: the call changes what stays in memory, not contents.
-    let done = unsafe { raw::syscall(libc::SYS_munlockall, [0; 6]) };
-    crate::c_result(done.map(drop))
+    [mlock2: Mappings]
+    unsafe extern "C" fn mlock2(addr: *const c_void, len: usize, flags: c_uint) -> c_int {
+        crate::c_result(lock(addr as usize, len, flags))
+    }
+
+    [munlock: Mappings]
+    unsafe extern "C" fn munlock(addr: *const c_void, len: usize) -> c_int {
+        crate::c_result(unlock(addr as usize, len))
+    }
+
+    [mlockall: Mappings]
+    unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
+        let known = libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT;
+        let bad = flags & !known != 0 || flags & (libc::MCL_CURRENT | libc::MCL_FUTURE) == 0;
+        if space::get().is_some() {
+            return crate::c_result(Err(if bad { Errno::INVAL } else { Errno::NOMEM }));
+        }
+        // SAFETY: there is no managed memory that the call could touch.
+        let done = unsafe { raw::syscall(libc::SYS_mlockall, [flags as usize, 0, 0, 0, 0, 0]) };
+        crate::c_result(done.map(drop))
+    }
+
+    [munlockall: Mappings]
+    unsafe extern "C" fn munlockall() -> c_int {
+        vma::locked(|vmas| vmas.unlock_managed(&vmas.map.bounds()));
+        // SAFETY: the call changes what stays in memory, not contents.
+        let done = unsafe { raw::syscall(libc::SYS_munlockall, [0; 6]) };
+        crate::c_result(done.map(drop))
+    }
 }

@@ -79,27 +79,21 @@ impl Vmas {
     }
 }
 
-/// Replaces the C library's `mprotect`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn mprotect(addr: *mut c_void, len: usize, prot: c_int) -> c_int {
-    crate::c_result(protect(addr as usize, len, prot, None))
-}
+exports! {
+    [mprotect: Mappings]
+    unsafe extern "C" fn mprotect(addr: *mut c_void, len: usize, prot: c_int) -> c_int {
+        crate::c_result(protect(addr as usize, len, prot, None))
+    }
 
-/// Replaces the C library's `pkey_mprotect`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn pkey_mprotect(
-    addr: *mut c_void,
-    len: usize,
-    prot: c_int,
-    key: c_int,
-) -> c_int {
-    // A key of -1 means plain `mprotect` by the kernel's own rule.
-    let key = (key != -1).then_some(key);
-    crate::c_result(protect(addr as usize, len, prot, key))
+    [pkey_mprotect: Mappings]
+    unsafe extern "C" fn pkey_mprotect(
+        addr: *mut c_void,
+        len: usize,
+        prot: c_int,
+        key: c_int,
+    ) -> c_int {
+        // A key of -1 means plain `mprotect` by the kernel's own rule.
+        let key = (key != -1).then_some(key);
+        crate::c_result(protect(addr as usize, len, prot, key))
+    }
 }

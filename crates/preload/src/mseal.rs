@@ -50,11 +50,9 @@ impl Vmas {
     }
 }
 
-/// Replaces the C library's `mseal`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn mseal(addr: *mut c_void, len: usize, flags: c_ulong) -> c_int {
-    crate::c_result(seal(addr as usize, len, flags as usize))
+exports! {
+    [mseal: Mappings]
+    unsafe extern "C" fn mseal(addr: *mut c_void, len: usize, flags: c_ulong) -> c_int {
+        crate::c_result(seal(addr as usize, len, flags as usize))
+    }
 }

@@ -38,11 +38,9 @@ fn unmap_outside(range: Range) -> Result<(), Errno> {
     unsafe { raw::munmap(range.start, range.len()) }
 }
 
-/// Replaces the C library's `munmap`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn munmap(addr: *mut c_void, len: usize) -> c_int {
-    crate::c_result(unmap(addr as usize, len))
+exports! {
+    [munmap: Mappings]
+    unsafe extern "C" fn munmap(addr: *mut c_void, len: usize) -> c_int {
+        crate::c_result(unmap(addr as usize, len))
+    }
 }

@@ -21,19 +21,19 @@ fn answer(result: Result<usize, Errno>, is_about_users: bool) -> c_int {
     crate::c_result(result.map(drop))
 }
 
-/// Replaces the C library's `unshare`.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub extern "C" fn unshare(flags: c_int) -> c_int {
-    // SAFETY: the call takes a number, and changes what the calling thread shares with others.
-    let result = unsafe { raw::syscall(libc::SYS_unshare, [flags as usize, 0, 0, 0, 0, 0]) };
-    answer(result, flags & libc::CLONE_NEWUSER != 0)
-}
+exports! {
+    [unshare: Numbers]
+    extern "C" fn unshare(flags: c_int) -> c_int {
+        // SAFETY: the call takes a number, and changes what the calling thread shares with others.
+        let result = unsafe { raw::syscall(libc::SYS_unshare, [flags as usize, 0, 0, 0, 0, 0]) };
+        answer(result, flags & libc::CLONE_NEWUSER != 0)
+    }
 
-/// Replaces the C library's `setns`.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
-    let args = [fd as usize, kind as usize, 0, 0, 0, 0];
-    // SAFETY: the call takes numbers, and changes which namespaces the calling thread is in.
-    let result = unsafe { raw::syscall(libc::SYS_setns, args) };
-    answer(result, kind & libc::CLONE_NEWUSER != 0)
+    [setns: Numbers]
+    extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
+        let args = [fd as usize, kind as usize, 0, 0, 0, 0];
+        // SAFETY: the call takes numbers, and changes which namespaces the calling thread is in.
+        let result = unsafe { raw::syscall(libc::SYS_setns, args) };
+        answer(result, kind & libc::CLONE_NEWUSER != 0)
+    }
 }

@@ -37,51 +37,49 @@ pub fn kernel(args: [usize; 5]) -> Result<usize, Errno> {
     unsafe { guard::call::held(libc::SYS_prctl, [a, b, c, d, e, 0]) }
 }
 
-/// Replaces the C library's `prctl`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[unsafe(naked)]
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn prctl(_option: c_int) -> c_int {
-    #[cfg(target_arch = "x86_64")]
-    naked_asm!(
-        "cmp edi, {merge}",
-        "je {serve}",
-        "cmp edi, {filter}",
-        "je {serve}",
-        "cmp edi, {dispatch}",
-        "je {serve}",
-        "mov r11, qword ptr [rip + {real}]",
-        "test r11, r11",
-        "jz {serve}",
-        "jmp r11",
-        merge = const ksm::PR_SET_MEMORY_MERGE,
-        filter = const libc::PR_SET_SECCOMP,
-        dispatch = const PR_SET_SYSCALL_USER_DISPATCH,
-        real = sym REAL,
-        serve = sym serve,
-    );
-    #[cfg(target_arch = "aarch64")]
-    naked_asm!(
-        "cmp w0, #{merge}",
-        "b.eq 3f",
-        "cmp w0, #{filter}",
-        "b.eq 3f",
-        "cmp w0, #{dispatch}",
-        "b.eq 3f",
-        "adrp x16, {real}",
-        "ldr x16, [x16, :lo12:{real}]",
-        "cbz x16, 3f",
-        "br x16",
-        "3:",
-        "b {serve}",
-        merge = const ksm::PR_SET_MEMORY_MERGE,
-        filter = const libc::PR_SET_SECCOMP,
-        dispatch = const PR_SET_SYSCALL_USER_DISPATCH,
-        real = sym REAL,
-        serve = sym serve,
-    );
+exports! {
+    #[unsafe(naked)]
+    [prctl: Held]
+    unsafe extern "C" fn prctl(_option: c_int) -> c_int {
+        #[cfg(target_arch = "x86_64")]
+        naked_asm!(
+            "cmp edi, {merge}",
+            "je {serve}",
+            "cmp edi, {filter}",
+            "je {serve}",
+            "cmp edi, {dispatch}",
+            "je {serve}",
+            "mov r11, qword ptr [rip + {real}]",
+            "test r11, r11",
+            "jz {serve}",
+            "jmp r11",
+            merge = const ksm::PR_SET_MEMORY_MERGE,
+            filter = const libc::PR_SET_SECCOMP,
+            dispatch = const PR_SET_SYSCALL_USER_DISPATCH,
+            real = sym REAL,
+            serve = sym serve,
+        );
+        #[cfg(target_arch = "aarch64")]
+        naked_asm!(
+            "cmp w0, #{merge}",
+            "b.eq 3f",
+            "cmp w0, #{filter}",
+            "b.eq 3f",
+            "cmp w0, #{dispatch}",
+            "b.eq 3f",
+            "adrp x16, {real}",
+            "ldr x16, [x16, :lo12:{real}]",
+            "cbz x16, 3f",
+            "br x16",
+            "3:",
+            "b {serve}",
+            merge = const ksm::PR_SET_MEMORY_MERGE,
+            filter = const libc::PR_SET_SECCOMP,
+            dispatch = const PR_SET_SYSCALL_USER_DISPATCH,
+            real = sym REAL,
+            serve = sym serve,
+        );
+    }
 }
 
 extern "C" fn serve(option: c_int, b: usize, c: usize, d: usize, e: usize) -> c_int {

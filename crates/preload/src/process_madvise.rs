@@ -144,26 +144,25 @@ fn names_us(pidfd: i32) -> bool {
     pid.and_then(|pid| pid.trim().parse().ok()) == Some(own)
 }
 
-/// Replaces the C library's `process_madvise` (2.36 and later).
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn process_madvise(
-    pidfd: c_int,
-    vector: *const c_void,
-    count: usize,
-    advice: c_int,
-    flags: c_uint,
-) -> isize {
-    let request = Request {
-        pidfd,
-        vector: vector as usize,
-        count,
-        advice,
-        flags,
-    };
-    crate::c_answer(process_advise(request))
+exports! {
+    /// The C library has it from 2.36 on.
+    [process_madvise: Mappings]
+    unsafe extern "C" fn process_madvise(
+        pidfd: c_int,
+        vector: *const c_void,
+        count: usize,
+        advice: c_int,
+        flags: c_uint,
+    ) -> isize {
+        let request = Request {
+            pidfd,
+            vector: vector as usize,
+            count,
+            advice,
+            flags,
+        };
+        crate::c_answer(process_advise(request))
+    }
 }
 
 #[cfg(test)]

@@ -248,112 +248,99 @@ fn with_list(count: usize, work: impl FnOnce(*mut libc::gid_t) -> c_int) -> c_in
     result
 }
 
-/// Replaces the C library's `setuid`.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub extern "C" fn setuid(uid: libc::uid_t) -> c_int {
-    change(Change::Uid, [uid as usize, 0, 0])
-}
-
-/// Replaces the C library's `setgid`.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub extern "C" fn setgid(gid: libc::gid_t) -> c_int {
-    change(Change::Gid, [gid as usize, 0, 0])
-}
-
-/// Replaces the C library's `seteuid`.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub extern "C" fn seteuid(uid: libc::uid_t) -> c_int {
-    change(Change::EffectiveUid, [uid as usize, 0, 0])
-}
-
-/// Replaces the C library's `setegid`.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub extern "C" fn setegid(gid: libc::gid_t) -> c_int {
-    change(Change::EffectiveGid, [gid as usize, 0, 0])
-}
-
-/// Replaces the C library's `setreuid`.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub extern "C" fn setreuid(real: libc::uid_t, effective: libc::uid_t) -> c_int {
-    change(Change::BothUids, [real as usize, effective as usize, 0])
-}
-
-/// Replaces the C library's `setregid`.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub extern "C" fn setregid(real: libc::gid_t, effective: libc::gid_t) -> c_int {
-    change(Change::BothGids, [real as usize, effective as usize, 0])
-}
-
-/// Replaces the C library's `setresuid`.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub extern "C" fn setresuid(
-    real: libc::uid_t,
-    effective: libc::uid_t,
-    saved: libc::uid_t,
-) -> c_int {
-    change(
-        Change::AllUids,
-        [real, effective, saved].map(|id| id as usize),
-    )
-}
-
-/// Replaces the C library's `setresgid`.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub extern "C" fn setresgid(
-    real: libc::gid_t,
-    effective: libc::gid_t,
-    saved: libc::gid_t,
-) -> c_int {
-    change(
-        Change::AllGids,
-        [real, effective, saved].map(|id| id as usize),
-    )
-}
-
-/// Replaces the C library's `setgroups`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn setgroups(count: usize, list: *const libc::gid_t) -> c_int {
-    // A list that is too long is refused without being read. A bad pointer is SIGSEGV here, and EFAULT in the C
-    // library.
-    if space::get().is_none() || count > MAX_GROUPS {
-        return change(Change::Groups, [count, list as usize, 0]);
+exports! {
+    [setuid: Numbers]
+    extern "C" fn setuid(uid: libc::uid_t) -> c_int {
+        change(Change::Uid, [uid as usize, 0, 0])
     }
-    with_list(count, |copy| {
-        if count > 0 {
-            // SAFETY: the caller guarantees so many ids, and the copy has room for them.
-            unsafe { core::ptr::copy_nonoverlapping(list, copy, count) };
-        }
-        change(Change::Groups, [count, copy as usize, 0])
-    })
-}
 
-/// Replaces the C library's `initgroups`, which calls a `setgroups` of its own.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn initgroups(user: *const c_char, group: libc::gid_t) -> c_int {
-    let mut room = 64;
-    loop {
-        let mut count = room as c_int;
-        let mut fits = false;
-        let result = with_list(room, |list| {
-            // SAFETY: the caller guarantees a name, and there is room for so many ids.
-            fits = unsafe { libc::getgrouplist(user, group, list, &mut count) } >= 0;
-            match fits || room == MAX_GROUPS {
-                true => change(
-                    Change::Groups,
-                    [(count as usize).min(room), list as usize, 0],
-                ),
-                false => 0,
-            }
-        });
-        if fits || room == MAX_GROUPS || result != 0 {
-            return result;
+    [setgid: Numbers]
+    extern "C" fn setgid(gid: libc::gid_t) -> c_int {
+        change(Change::Gid, [gid as usize, 0, 0])
+    }
+
+    [setresuid: Numbers]
+    extern "C" fn seteuid(uid: libc::uid_t) -> c_int {
+        change(Change::EffectiveUid, [uid as usize, 0, 0])
+    }
+
+    [setresgid: Numbers]
+    extern "C" fn setegid(gid: libc::gid_t) -> c_int {
+        change(Change::EffectiveGid, [gid as usize, 0, 0])
+    }
+
+    [setreuid: Numbers]
+    extern "C" fn setreuid(real: libc::uid_t, effective: libc::uid_t) -> c_int {
+        change(Change::BothUids, [real as usize, effective as usize, 0])
+    }
+
+    [setregid: Numbers]
+    extern "C" fn setregid(real: libc::gid_t, effective: libc::gid_t) -> c_int {
+        change(Change::BothGids, [real as usize, effective as usize, 0])
+    }
+
+    [setresuid: Numbers]
+    extern "C" fn setresuid(
+        real: libc::uid_t,
+        effective: libc::uid_t,
+        saved: libc::uid_t,
+    ) -> c_int {
+        change(
+            Change::AllUids,
+            [real, effective, saved].map(|id| id as usize),
+        )
+    }
+
+    [setresgid: Numbers]
+    extern "C" fn setresgid(
+        real: libc::gid_t,
+        effective: libc::gid_t,
+        saved: libc::gid_t,
+    ) -> c_int {
+        change(
+            Change::AllGids,
+            [real, effective, saved].map(|id| id as usize),
+        )
+    }
+
+    [setgroups: Thread]
+    unsafe extern "C" fn setgroups(count: usize, list: *const libc::gid_t) -> c_int {
+        // A list that is too long is refused without being read. A bad pointer is SIGSEGV here, and EFAULT in the C
+        // library.
+        if space::get().is_none() || count > MAX_GROUPS {
+            return change(Change::Groups, [count, list as usize, 0]);
         }
-        room = (count as usize).clamp(room * 2, MAX_GROUPS);
+        with_list(count, |copy| {
+            if count > 0 {
+                // SAFETY: the caller guarantees so many ids, and the copy has room for them.
+                unsafe { core::ptr::copy_nonoverlapping(list, copy, count) };
+            }
+            change(Change::Groups, [count, copy as usize, 0])
+        })
+    }
+
+    /// The C library's function calls a `setgroups` of its own.
+    [setgroups: Thread]
+    unsafe extern "C" fn initgroups(user: *const c_char, group: libc::gid_t) -> c_int {
+        let mut room = 64;
+        loop {
+            let mut count = room as c_int;
+            let mut fits = false;
+            let result = with_list(room, |list| {
+                // SAFETY: the caller guarantees a name, and there is room for so many ids.
+                fits = unsafe { libc::getgrouplist(user, group, list, &mut count) } >= 0;
+                match fits || room == MAX_GROUPS {
+                    true => change(
+                        Change::Groups,
+                        [(count as usize).min(room), list as usize, 0],
+                    ),
+                    false => 0,
+                }
+            });
+            if fits || room == MAX_GROUPS || result != 0 {
+                return result;
+            }
+            room = (count as usize).clamp(room * 2, MAX_GROUPS);
+        }
     }
 }

@@ -67,29 +67,23 @@ impl Vmas {
     }
 }
 
-/// Replaces the C library's `shmat`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> *mut c_void {
-    crate::c_answer(attach(id, addr as usize, flags)) as *mut c_void
-}
+exports! {
+    [shmat: Mappings]
+    unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> *mut c_void {
+        crate::c_answer(attach(id, addr as usize, flags)) as *mut c_void
+    }
 
-/// Replaces the C library's `shmdt`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn shmdt(addr: *const c_void) -> c_int {
-    let at = addr as usize;
-    let in_space = space::contains(at)
-        .then(|| vma::locked(move |vmas| vmas.detach(at)))
-        .flatten();
-    let result = match in_space {
-        Some(detached) => detached.unwrap_or(Err(Errno::INVAL)),
-        // SAFETY: the address is not in the space; the program says that it does not need the segment.
-        None => unsafe { raw::syscall(libc::SYS_shmdt, [at, 0, 0, 0, 0, 0]) }.map(drop),
-    };
-    crate::c_result(result)
+    [shmdt: Mappings]
+    unsafe extern "C" fn shmdt(addr: *const c_void) -> c_int {
+        let at = addr as usize;
+        let in_space = space::contains(at)
+            .then(|| vma::locked(move |vmas| vmas.detach(at)))
+            .flatten();
+        let result = match in_space {
+            Some(detached) => detached.unwrap_or(Err(Errno::INVAL)),
+            // SAFETY: the address is not in the space; the program says that it does not need the segment.
+            None => unsafe { raw::syscall(libc::SYS_shmdt, [at, 0, 0, 0, 0, 0]) }.map(drop),
+        };
+        crate::c_result(result)
+    }
 }

@@ -48,38 +48,11 @@ const CHILDREN: &[i64] = &[libc::SYS_fork, libc::SYS_clone, libc::SYS_clone3];
 #[cfg(not(target_arch = "x86_64"))]
 const CHILDREN: &[i64] = &[];
 
-const SERVED: &[i64] = &[
-    libc::SYS_mmap,
-    libc::SYS_munmap,
-    libc::SYS_mprotect,
-    libc::SYS_pkey_mprotect,
-    libc::SYS_mremap,
-    libc::SYS_mseal,
-    libc::SYS_madvise,
-    libc::SYS_process_madvise,
-    libc::SYS_brk,
-    libc::SYS_mlock,
-    libc::SYS_mlock2,
-    libc::SYS_munlock,
-    libc::SYS_mlockall,
-    libc::SYS_munlockall,
-    libc::SYS_msync,
-    libc::SYS_sysinfo,
-    libc::SYS_mincore,
-    libc::SYS_shmat,
-    libc::SYS_shmdt,
-    libc::SYS_mbind,
-    libc::SYS_set_mempolicy_home_node,
-    libc::SYS_vmsplice,
-    libc::SYS_setsockopt,
-    libc::SYS_futex,
-    libc::SYS_set_robust_list,
-    libc::SYS_set_tid_address,
+/// Calls that are served elsewhere, or by what holds their memory.
+const SERVED_ELSEWHERE: &[i64] = &[
     libc::SYS_close,
     libc::SYS_close_range,
     libc::SYS_dup3,
-    libc::SYS_prctl,
-    libc::SYS_seccomp,
     libc::SYS_io_uring_setup,
     libc::SYS_io_setup,
     libc::SYS_process_vm_readv,
@@ -111,7 +84,10 @@ const WORDS: usize = NUMBERS / 64;
 
 /// One bit for each number that is served.
 static IS_SERVED: [u64; WORDS] = with(
-    with(with(with([0; WORDS], SERVED), DUP2), CHILDREN),
+    with(
+        with(with(with([0; WORDS], SERVED), SERVED_ELSEWHERE), DUP2),
+        CHILDREN,
+    ),
     signals::SERVED,
 );
 
@@ -137,73 +113,72 @@ pub fn find() -> Result<(), String> {
     Ok(())
 }
 
-/// Replaces the C library's `syscall`.
-///
-/// # Safety
-/// The conditions are those of the system call.
-#[unsafe(naked)]
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn syscall(_number: c_long) -> c_long {
-    #[cfg(target_arch = "x86_64")]
-    naked_asm!(
-        "cmp rdi, {numbers}",
-        "jae 2f",
-        "bt qword ptr [rip + {is_served}], rdi",
-        "jnc 2f",
-        // For calls that make a child, its flags go to rax and its stack to r11. The kernel refuses a structure that
-        // is shorter than that of the first `clone3`.
-        "cmp edi, {clone}",
-        "je 3f",
-        "cmp edi, {clone3}",
-        "jne {serve}",
-        "cmp rdx, 64",
-        "jb 2f",
-        "mov rax, qword ptr [rsi]",
-        "mov r11, qword ptr [rsi + 40]",
-        "jmp 4f",
-        "3:",
-        "mov rax, rsi",
-        "mov r11, rdx",
-        "4:",
-        "test r11, r11",
-        "jnz 2f",
-        "test eax, {sharing}",
-        "jz {serve}",
-        "2:",
-        "mov r11, qword ptr [rip + {real}]",
-        "test r11, r11",
-        "jz {serve}",
-        "jmp r11",
-        clone = const libc::SYS_clone,
-        clone3 = const libc::SYS_clone3,
-        sharing = const clone::SHARING,
-        numbers = const NUMBERS,
-        is_served = sym IS_SERVED,
-        real = sym REAL,
-        serve = sym serve,
-    );
-    #[cfg(target_arch = "aarch64")]
-    naked_asm!(
-        "cmp x0, #{numbers}",
-        "b.hs 2f",
-        "adrp x16, {is_served}",
-        "add x16, x16, :lo12:{is_served}",
-        "lsr x17, x0, #6",
-        "ldr x16, [x16, x17, lsl #3]",
-        "lsr x16, x16, x0",
-        "tbnz x16, #0, 3f",
-        "2:",
-        "adrp x16, {real}",
-        "ldr x16, [x16, :lo12:{real}]",
-        "cbz x16, 3f",
-        "br x16",
-        "3:",
-        "b {serve}",
-        numbers = const NUMBERS,
-        is_served = sym IS_SERVED,
-        real = sym REAL,
-        serve = sym serve,
-    );
+exports! {
+    /// The conditions are those of the system call.
+    #[unsafe(naked)]
+    [none: Held]
+    unsafe extern "C" fn syscall(_number: c_long) -> c_long {
+        #[cfg(target_arch = "x86_64")]
+        naked_asm!(
+            "cmp rdi, {numbers}",
+            "jae 2f",
+            "bt qword ptr [rip + {is_served}], rdi",
+            "jnc 2f",
+            // For calls that make a child, its flags go to rax and its stack to r11. The kernel refuses a structure
+            // that is shorter than that of the first `clone3`.
+            "cmp edi, {clone}",
+            "je 3f",
+            "cmp edi, {clone3}",
+            "jne {serve}",
+            "cmp rdx, 64",
+            "jb 2f",
+            "mov rax, qword ptr [rsi]",
+            "mov r11, qword ptr [rsi + 40]",
+            "jmp 4f",
+            "3:",
+            "mov rax, rsi",
+            "mov r11, rdx",
+            "4:",
+            "test r11, r11",
+            "jnz 2f",
+            "test eax, {sharing}",
+            "jz {serve}",
+            "2:",
+            "mov r11, qword ptr [rip + {real}]",
+            "test r11, r11",
+            "jz {serve}",
+            "jmp r11",
+            clone = const libc::SYS_clone,
+            clone3 = const libc::SYS_clone3,
+            sharing = const clone::SHARING,
+            numbers = const NUMBERS,
+            is_served = sym IS_SERVED,
+            real = sym REAL,
+            serve = sym serve,
+        );
+        #[cfg(target_arch = "aarch64")]
+        naked_asm!(
+            "cmp x0, #{numbers}",
+            "b.hs 2f",
+            "adrp x16, {is_served}",
+            "add x16, x16, :lo12:{is_served}",
+            "lsr x17, x0, #6",
+            "ldr x16, [x16, x17, lsl #3]",
+            "lsr x16, x16, x0",
+            "tbnz x16, #0, 3f",
+            "2:",
+            "adrp x16, {real}",
+            "ldr x16, [x16, :lo12:{real}]",
+            "cbz x16, 3f",
+            "br x16",
+            "3:",
+            "b {serve}",
+            numbers = const NUMBERS,
+            is_served = sym IS_SERVED,
+            real = sym REAL,
+            serve = sym serve,
+        );
+    }
 }
 
 /// Serves a call. Six arguments are passed, whether or not the call has them; those that it does not have are
@@ -258,66 +233,85 @@ pub unsafe fn serve_stopped(number: c_long, args: [usize; 6]) -> c_long {
     }
 }
 
-/// Serves calls about memory, and those that would have the kernel refer to it.
-unsafe fn served(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long> {
-    let word = |result: c_int| c_long::from(result);
-    // SAFETY: the caller guarantees it, for the same call by its function.
-    Some(unsafe {
-        match number {
-            libc::SYS_mbind | libc::SYS_set_mempolicy_home_node => {
-                let result = guard::call::held(number, [a, b, c, d, e, f]);
-                if result.is_ok() {
-                    vma::marked(a, b);
+/// Defines from one list `SERVED`, the numbers of calls that are served here, and `served`, which serves them. The
+/// names in brackets are the call's arguments. An arm has the conditions of the call, as its function has.
+macro_rules! served {
+    ($number:ident($($argument:ident),*): $($($call:ident)|+ => $answer:expr,)* _ => $other:expr) => {
+        const SERVED: &[i64] = &[$($(libc::$call),+),*];
+
+        /// Serves calls about memory, and those that would have the kernel refer to it.
+        unsafe fn served($number: c_long, [$($argument),*]: [usize; 6]) -> Option<c_long> {
+            // SAFETY: the caller guarantees it, for the same call by its function.
+            unsafe {
+                match $number {
+                    $($(libc::$call)|+ => Some($answer),)*
+                    _ => $other,
                 }
-                answer(result)
             }
-            libc::SYS_seccomp => {
-                let result = guard::call::held(number, [a, b, c, d, e, f]);
-                if result.is_ok() {
-                    filters::set_with(b);
-                }
-                answer(result)
-            }
-            libc::SYS_mmap => {
-                mmap::map_for(a as _, b, c as i32, d as i32, e as i32, f as i64, 0) as c_long
-            }
-            libc::SYS_munmap => word(munmap::munmap(a as _, b)),
-            libc::SYS_mprotect => word(mprotect::mprotect(a as _, b, c as c_int)),
-            libc::SYS_pkey_mprotect => {
-                word(mprotect::pkey_mprotect(a as _, b, c as c_int, d as c_int))
-            }
-            libc::SYS_mremap => mremap::mremap(a as _, b, c, d as c_int, e as _) as c_long,
-            libc::SYS_mseal => word(mseal::mseal(a as _, b, c as _)),
-            libc::SYS_madvise => word(madvise::madvise(a as _, b, c as c_int)),
-            libc::SYS_process_madvise => {
-                process_madvise::process_madvise(a as c_int, b as _, c, d as c_int, e as _)
-                    as c_long
-            }
-            libc::SYS_brk => brk::system_call(a) as c_long,
-            libc::SYS_mlock => word(mlock::mlock(a as _, b)),
-            libc::SYS_mlock2 => word(mlock::mlock2(a as _, b, c as _)),
-            libc::SYS_munlock => word(mlock::munlock(a as _, b)),
-            libc::SYS_mlockall => word(mlock::mlockall(a as c_int)),
-            libc::SYS_munlockall => word(mlock::munlockall()),
-            libc::SYS_msync => word(ask::msync(a as _, b, c as c_int)),
-            libc::SYS_mincore => word(ask::mincore(a as _, b, c as _)),
-            libc::SYS_sysinfo => word(tell::by_number(a)),
-            libc::SYS_shmat => shm::shmat(a as c_int, b as _, c as c_int) as c_long,
-            libc::SYS_shmdt => word(shm::shmdt(a as _)),
-            libc::SYS_futex => answer(futexes::by_number([a, b, c, d, e, f])?),
-            libc::SYS_set_robust_list | libc::SYS_set_tid_address => {
-                answer(last_words::by_number(number, [a, b, c, d, e, f]))
-            }
-            libc::SYS_vmsplice => references::vmsplice(a as c_int, b as _, c, d as _) as c_long,
-            libc::SYS_setsockopt => word(references::setsockopt(
-                a as c_int, b as c_int, c as c_int, d as _, e as _,
-            )),
-            _ if guard::calls::refuse(number, c) => answer(Err(rustix::io::Errno::NOSYS)),
-            libc::SYS_prctl => word(prctl::by_number([a, b, c, d, e])),
-            _ if guard::is_on() => answer(signals::by_number(number, [a, b, c, d, e, f], None)?),
-            _ => return None,
         }
-    })
+    };
+}
+
+served! {
+    number(a, b, c, d, e, f):
+    SYS_mbind | SYS_set_mempolicy_home_node => {
+        let result = guard::call::held(number, [a, b, c, d, e, f]);
+        if result.is_ok() {
+            vma::marked(a, b);
+        }
+        answer(result)
+    },
+    SYS_seccomp => {
+        let result = guard::call::held(number, [a, b, c, d, e, f]);
+        if result.is_ok() {
+            filters::set_with(b);
+        }
+        answer(result)
+    },
+    SYS_mmap => mmap::map_for(a as _, b, c as i32, d as i32, e as i32, f as i64, 0) as c_long,
+    SYS_munmap => word(munmap::munmap(a as _, b)),
+    SYS_mprotect => word(mprotect::mprotect(a as _, b, c as c_int)),
+    SYS_pkey_mprotect => word(mprotect::pkey_mprotect(a as _, b, c as c_int, d as c_int)),
+    SYS_mremap => mremap::mremap(a as _, b, c, d as c_int, e as _) as c_long,
+    SYS_mseal => word(mseal::mseal(a as _, b, c as _)),
+    SYS_madvise => word(madvise::madvise(a as _, b, c as c_int)),
+    SYS_process_madvise => {
+        process_madvise::process_madvise(a as c_int, b as _, c, d as c_int, e as _) as c_long
+    },
+    SYS_brk => brk::system_call(a) as c_long,
+    SYS_mlock => word(mlock::mlock(a as _, b)),
+    SYS_mlock2 => word(mlock::mlock2(a as _, b, c as _)),
+    SYS_munlock => word(mlock::munlock(a as _, b)),
+    SYS_mlockall => word(mlock::mlockall(a as c_int)),
+    SYS_munlockall => word(mlock::munlockall()),
+    SYS_msync => word(ask::msync(a as _, b, c as c_int)),
+    SYS_mincore => word(ask::mincore(a as _, b, c as _)),
+    SYS_sysinfo => word(tell::by_number(a)),
+    SYS_shmat => shm::shmat(a as c_int, b as _, c as c_int) as c_long,
+    SYS_shmdt => word(shm::shmdt(a as _)),
+    SYS_futex => answer(futexes::by_number([a, b, c, d, e, f])?),
+    SYS_set_robust_list | SYS_set_tid_address => {
+        answer(last_words::by_number(number, [a, b, c, d, e, f]))
+    },
+    SYS_vmsplice => references::vmsplice(a as c_int, b as _, c, d as _) as c_long,
+    SYS_setsockopt => word(references::setsockopt(
+        a as c_int, b as c_int, c as c_int, d as _, e as _,
+    )),
+    SYS_prctl => word(prctl::by_number([a, b, c, d, e])),
+    _ => {
+        if guard::calls::refuse(number, c) {
+            return Some(answer(Err(rustix::io::Errno::NOSYS)));
+        }
+        if !guard::is_on() {
+            return None;
+        }
+        signals::by_number(number, [a, b, c, d, e, f], None).map(answer)
+    }
+}
+
+/// The answer of a function that answers with an `int`.
+fn word(result: c_int) -> c_long {
+    c_long::from(result)
 }
 
 /// Serves calls that could close a descriptor of ours.
@@ -329,7 +323,7 @@ fn about_descriptors(number: c_long, [a, b, c, ..]: [usize; 6]) -> Option<c_long
         number if DUP2.contains(&number) => descriptors::dup2(a as c_int, b as c_int),
         _ => return None,
     };
-    Some(c_long::from(result))
+    Some(word(result))
 }
 
 #[cfg(test)]
@@ -338,7 +332,8 @@ mod tests {
 
     #[test]
     fn what_is_served_has_its_bit_and_nothing_else_has() {
-        let ours = SERVED.iter().chain(DUP2).chain(CHILDREN);
+        let ours = SERVED.iter().chain(SERVED_ELSEWHERE).chain(DUP2);
+        let ours = ours.chain(CHILDREN);
         let all: Vec<i64> = ours.chain(signals::SERVED).copied().collect();
         for number in 0..NUMBERS {
             let bit = IS_SERVED[number / 64] >> (number % 64) & 1 == 1;

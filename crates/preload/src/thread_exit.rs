@@ -14,28 +14,27 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 type Destructor = unsafe extern "C" fn(*mut c_void);
 type Register = unsafe extern "C" fn(Destructor, *mut c_void, *mut c_void) -> c_int;
 
-/// Replaces the C library's `__cxa_thread_atexit_impl`, and serves threads of the program only.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn __cxa_thread_atexit_impl(
-    destructor: Destructor,
-    object: *mut c_void,
-    library: *mut c_void,
-) -> c_int {
-    static REAL: AtomicUsize = AtomicUsize::new(0);
-    if threads::is_service() {
-        return 0;
+exports! {
+    /// It serves threads of the program only.
+    [none: Thread]
+    unsafe extern "C" fn __cxa_thread_atexit_impl(
+        destructor: Destructor,
+        object: *mut c_void,
+        library: *mut c_void,
+    ) -> c_int {
+        static REAL: AtomicUsize = AtomicUsize::new(0);
+        if threads::is_service() {
+            return 0;
+        }
+        let mut real = REAL.load(Relaxed);
+        if real == 0 {
+            let Some(found) = find_next(c"__cxa_thread_atexit_impl") else {
+                return libc::ENOSYS;
+            };
+            real = found;
+            REAL.store(real, Relaxed);
+        }
+        // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
+        unsafe { core::mem::transmute::<usize, Register>(real)(destructor, object, library) }
     }
-    let mut real = REAL.load(Relaxed);
-    if real == 0 {
-        let Some(found) = find_next(c"__cxa_thread_atexit_impl") else {
-            return libc::ENOSYS;
-        };
-        real = found;
-        REAL.store(real, Relaxed);
-    }
-    // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
-    unsafe { core::mem::transmute::<usize, Register>(real)(destructor, object, library) }
 }

@@ -143,45 +143,43 @@ fn real() -> PthreadCreate {
     unsafe { core::mem::transmute::<usize, PthreadCreate>(found) }
 }
 
-/// Replaces the C library's `pthread_create`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn pthread_create(
-    thread: *mut libc::pthread_t,
-    attributes: *const libc::pthread_attr_t,
-    start: Start,
-    argument: *mut c_void,
-) -> c_int {
-    if makes_ours() {
-        let beginning = Box::into_raw(Box::new(Beginning { start, argument }));
-        // The program's signal handlers must not run on our threads.
-        let _blocked = signals::Blocked::new();
-        // SAFETY: the caller guarantees it; the box belongs to the new thread.
-        let result = unsafe { real()(thread, attributes, begin, beginning.cast()) };
-        if result != 0 {
-            // SAFETY: no thread was made that could have taken the box.
-            drop(unsafe { Box::from_raw(beginning) });
+exports! {
+    [clone3: Child]
+    unsafe extern "C" fn pthread_create(
+        thread: *mut libc::pthread_t,
+        attributes: *const libc::pthread_attr_t,
+        start: Start,
+        argument: *mut c_void,
+    ) -> c_int {
+        if makes_ours() {
+            let beginning = Box::into_raw(Box::new(Beginning { start, argument }));
+            // The program's signal handlers must not run on our threads.
+            let _blocked = signals::Blocked::new();
+            // SAFETY: the caller guarantees it; the box belongs to the new thread.
+            let result = unsafe { real()(thread, attributes, begin, beginning.cast()) };
+            if result != 0 {
+                // SAFETY: no thread was made that could have taken the box.
+                drop(unsafe { Box::from_raw(beginning) });
+            }
+            return result;
         }
-        return result;
-    }
-    fork::finish_child();
-    jemalloc::before_thread();
-    // SAFETY: the caller promises valid attributes, if any.
-    let attributes = unsafe { guard::children::attributes::fit(attributes) };
-    if guard::is_on() {
+        fork::finish_child();
+        jemalloc::before_thread();
+        // SAFETY: the caller promises valid attributes, if any.
+        let attributes = unsafe { guard::children::attributes::fit(attributes) };
+        if guard::is_on() {
+            // SAFETY: the caller guarantees what this call needs.
+            return unsafe {
+                guard::signals::create_thread(real(), thread, attributes.get(), start, argument)
+            };
+        }
+        if !attributes.get().is_null() {
+            // SAFETY: the caller promises valid attributes.
+            unsafe { pin_stack(attributes.get()) };
+        }
         // SAFETY: the caller guarantees what this call needs.
-        return unsafe {
-            guard::signals::create_thread(real(), thread, attributes.get(), start, argument)
-        };
+        unsafe { real()(thread, attributes.get(), start, argument) }
     }
-    if !attributes.get().is_null() {
-        // SAFETY: the caller promises valid attributes.
-        unsafe { pin_stack(attributes.get()) };
-    }
-    // SAFETY: the caller guarantees what this call needs.
-    unsafe { real()(thread, attributes.get(), start, argument) }
 }
 
 /// The most bytes that the C library takes off a stack's top, for control block and static thread-local storage.

@@ -11,7 +11,6 @@
 //! So the unwinder is told of that page, when the first thread is cancelled: a registered page makes every look-up of
 //! the older unwinders slower, and most programs cancel nobody.
 
-use super::real::{Find, Real};
 use super::{gate, is_on};
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
@@ -65,26 +64,19 @@ pub fn put_back(before: c_int) {
     }
 }
 
-type Cancel = unsafe extern "C" fn(libc::pthread_t) -> c_int;
+exports! {
+    real CANCEL: unsafe extern "C" fn(libc::pthread_t) -> c_int = c"pthread_cancel";
 
-// SAFETY: the C library's function has this type.
-static CANCEL: Real<Cancel> = unsafe { Real::named(c"pthread_cancel") };
-
-pub const FUNCTIONS: &[&dyn Find] = &[&CANCEL];
-
-/// Replaces the C library's `pthread_cancel`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn pthread_cancel(thread: libc::pthread_t) -> c_int {
-    if is_on() {
-        describe_gate();
-    }
-    match CANCEL.get() {
-        // SAFETY: the caller guarantees it.
-        Some(real) => unsafe { real(thread) },
-        None => libc::ENOSYS,
+    [tgkill: Numbers]
+    unsafe extern "C" fn pthread_cancel(thread: libc::pthread_t) -> c_int {
+        if is_on() {
+            describe_gate();
+        }
+        match CANCEL.get() {
+            // SAFETY: the caller guarantees it.
+            Some(real) => unsafe { real(thread) },
+            None => libc::ENOSYS,
+        }
     }
 }
 

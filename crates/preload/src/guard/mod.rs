@@ -70,9 +70,7 @@ pub fn find() {
     calls::find();
     children::find();
     helpers::find();
-    real::find(signals::FUNCTIONS);
-    #[cfg(target_arch = "x86_64")]
-    real::find(signals::OF_CONTEXTS);
+    signals::find();
 }
 
 /// Whether nothing is mapped where the space is to lie.

@@ -67,11 +67,28 @@ impl<F: Copy> Real<F> {
 pub trait Find: Sync {
     /// Looks the function up. What an older C library lacks stays unknown: no program that runs there calls it.
     fn find(&self);
+
+    /// The name by which it is looked up, and whether it has been found.
+    #[cfg(test)]
+    fn found(&self) -> (&'static CStr, bool);
 }
 
 impl<F: Copy> Find for Real<F> {
     fn find(&self) {
         self.at.store(find_next(self.name).unwrap_or(0), Relaxed);
+    }
+
+    #[cfg(test)]
+    fn found(&self) -> (&'static CStr, bool) {
+        (self.name, self.get().is_some())
+    }
+}
+
+/// A text that ends with a zero, as the name of a function.
+pub const fn c_name(text: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(name) => name,
+        Err(_) => panic!("a name ends with its only zero"),
     }
 }
 

@@ -282,36 +282,46 @@ pub unsafe extern "C" fn map_for(
     crate::c_answer(result) as *mut c_void
 }
 
-/// Defines a function that maps memory and tells [`map_for`] where it was called, as its last argument.
-macro_rules! mapping {
-    ($name:ident) => {
-        /// Replaces the C library's function of this name.
-        ///
-        /// # Safety
-        /// The conditions are those of the function that this one replaces.
-        #[unsafe(naked)]
-        #[cfg_attr(not(test), unsafe(no_mangle))]
-        pub unsafe extern "C" fn $name(
-            _addr: *mut c_void,
-            _len: usize,
-            _prot: i32,
-            _flags: i32,
-            _fd: i32,
-            _offset: i64,
-        ) -> *mut c_void {
-            #[cfg(target_arch = "x86_64")]
-            core::arch::naked_asm!(
-                "push qword ptr [rsp]",
-                "call {map_for}",
-                "pop rcx",
-                "ret",
-                map_for = sym map_for,
-            );
-            #[cfg(target_arch = "aarch64")]
-            core::arch::naked_asm!("mov x6, x30", "b {map_for}", map_for = sym map_for);
-        }
+/// Goes on in [`map_for`], whose last argument is where this function was called.
+macro_rules! mapped {
+    () => {
+        #[cfg(target_arch = "x86_64")]
+        core::arch::naked_asm!(
+            "push qword ptr [rsp]",
+            "call {map_for}",
+            "pop rcx",
+            "ret",
+            map_for = sym map_for,
+        );
+        #[cfg(target_arch = "aarch64")]
+        core::arch::naked_asm!("mov x6, x30", "b {map_for}", map_for = sym map_for);
     };
 }
 
-mapping!(mmap);
-mapping!(mmap64);
+exports! {
+    #[unsafe(naked)]
+    [mmap: Mappings]
+    unsafe extern "C" fn mmap(
+        _addr: *mut c_void,
+        _len: usize,
+        _prot: i32,
+        _flags: i32,
+        _fd: i32,
+        _offset: i64,
+    ) -> *mut c_void {
+        mapped!();
+    }
+
+    #[unsafe(naked)]
+    [mmap: Mappings]
+    unsafe extern "C" fn mmap64(
+        _addr: *mut c_void,
+        _len: usize,
+        _prot: i32,
+        _flags: i32,
+        _fd: i32,
+        _offset: i64,
+    ) -> *mut c_void {
+        mapped!();
+    }
+}

@@ -414,28 +414,27 @@ impl Vmas {
     }
 }
 
-/// Replaces the C library's `mremap`, where the last argument is optional.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn mremap(
-    old: *mut c_void,
-    old_len: usize,
-    new_len: usize,
-    flags: c_int,
-    new: *mut c_void,
-) -> *mut c_void {
-    let new = if flags & MREMAP_FIXED == 0 {
-        0
-    } else {
-        new as usize
-    };
-    crate::c_answer(remap(Request {
-        old: old as usize,
-        old_len,
-        new_len,
-        flags,
-        new,
-    })) as *mut c_void
+exports! {
+    /// The last argument is there when the flags ask for it.
+    [mremap: Mappings]
+    unsafe extern "C" fn mremap(
+        old: *mut c_void,
+        old_len: usize,
+        new_len: usize,
+        flags: c_int,
+        new: *mut c_void,
+    ) -> *mut c_void {
+        let new = if flags & MREMAP_FIXED == 0 {
+            0
+        } else {
+            new as usize
+        };
+        crate::c_answer(remap(Request {
+            old: old as usize,
+            old_len,
+            new_len,
+            flags,
+            new,
+        })) as *mut c_void
+    }
 }

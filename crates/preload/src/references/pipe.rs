@@ -174,22 +174,20 @@ fn splice(request: Request) -> Result<usize, Errno> {
     .to_kernel()
 }
 
-/// Replaces the C library's `vmsplice`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn vmsplice(
-    fd: c_int,
-    vector: *const c_void,
-    count: usize,
-    flags: c_uint,
-) -> isize {
-    let request = Request {
-        fd,
-        vector: vector as usize,
-        count,
-        flags,
-    };
-    crate::c_answer(splice(request))
+exports! {
+    [vmsplice: Held]
+    unsafe extern "C" fn vmsplice(
+        fd: c_int,
+        vector: *const c_void,
+        count: usize,
+        flags: c_uint,
+    ) -> isize {
+        let request = Request {
+            fd,
+            vector: vector as usize,
+            count,
+            flags,
+        };
+        crate::c_answer(splice(request))
+    }
 }

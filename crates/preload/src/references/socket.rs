@@ -88,23 +88,21 @@ fn set(request: Request) -> Result<(), Errno> {
     request.to_kernel()
 }
 
-/// Replaces the C library's `setsockopt`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn setsockopt(
-    fd: c_int,
-    level: c_int,
-    name: c_int,
-    value: *const c_void,
-    len: libc::socklen_t,
-) -> c_int {
-    crate::c_result(set(Request {
-        fd,
-        level,
-        name,
-        value: value as usize,
-        len,
-    }))
+exports! {
+    [setsockopt: Held]
+    unsafe extern "C" fn setsockopt(
+        fd: c_int,
+        level: c_int,
+        name: c_int,
+        value: *const c_void,
+        len: libc::socklen_t,
+    ) -> c_int {
+        crate::c_result(set(Request {
+            fd,
+            level,
+            name,
+            value: value as usize,
+            len,
+        }))
+    }
 }

@@ -16,37 +16,31 @@ fn at_most(machine: c_long, bytes: u64) -> c_long {
     machine.min((bytes / PAGE as u64) as c_long)
 }
 
-/// Replaces the C library's `sysconf`.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub extern "C" fn sysconf(name: c_int) -> c_long {
-    let machine = || __sysconf(name);
-    match (name, budget()) {
-        (libc::_SC_PHYS_PAGES, Some(budget)) => at_most(machine(), budget),
-        (libc::_SC_AVPHYS_PAGES, Some(budget)) => at_most(machine(), left(budget)),
-        _ => machine(),
+exports! {
+    [none: Numbers]
+    extern "C" fn sysconf(name: c_int) -> c_long {
+        let machine = || __sysconf(name);
+        match (name, budget()) {
+            (libc::_SC_PHYS_PAGES, Some(budget)) => at_most(machine(), budget),
+            (libc::_SC_AVPHYS_PAGES, Some(budget)) => at_most(machine(), left(budget)),
+            _ => machine(),
+        }
     }
-}
 
-/// Replaces the C library's `get_phys_pages`.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub extern "C" fn get_phys_pages() -> c_long {
-    sysconf(libc::_SC_PHYS_PAGES)
-}
+    [none: Numbers]
+    extern "C" fn get_phys_pages() -> c_long {
+        sysconf(libc::_SC_PHYS_PAGES)
+    }
 
-/// Replaces the C library's `get_avphys_pages`.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub extern "C" fn get_avphys_pages() -> c_long {
-    sysconf(libc::_SC_AVPHYS_PAGES)
-}
+    [none: Numbers]
+    extern "C" fn get_avphys_pages() -> c_long {
+        sysconf(libc::_SC_AVPHYS_PAGES)
+    }
 
-/// Replaces the C library's `sysinfo`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn sysinfo(into: *mut libc::sysinfo) -> c_int {
-    // SAFETY: the caller guarantees what these need.
-    unsafe { by_number(into as usize) }
+    [sysinfo: Held]
+    unsafe extern "C-unwind" fn sysinfo(into: *mut libc::sysinfo) -> c_int = unsafe {
+        by_number(into as usize)
+    }
 }
 
 /// The system call `sysinfo`, with the budget in what it says. The answer is that of the C library's function.

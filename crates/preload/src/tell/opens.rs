@@ -6,7 +6,6 @@
 use super::files::exchange;
 use crate::guard::call::point;
 use crate::guard::concerns;
-use crate::guard::real::{Find, Real};
 use core::ffi::{c_char, c_int, c_uint};
 
 type Open = unsafe extern "C-unwind" fn(*const c_char, c_int, c_uint) -> c_int;
@@ -15,60 +14,112 @@ type OpenChecked = unsafe extern "C-unwind" fn(*const c_char, c_int) -> c_int;
 type OpenAtChecked = unsafe extern "C-unwind" fn(c_int, *const c_char, c_int) -> c_int;
 type OpenStream = unsafe extern "C-unwind" fn(*const c_char, *const c_char) -> *mut libc::FILE;
 
-// SAFETY: the C library's function has this type; the last argument is one of a variable number.
-static OPEN: Real<Open> = unsafe { Real::named(c"open64") };
-// SAFETY: the C library's function has this type; the last argument is one of a variable number.
-static OPEN_AT: Real<OpenAt> = unsafe { Real::named(c"openat64") };
-// SAFETY: the C library's function has this type.
-static OPEN_CHECKED: Real<OpenChecked> = unsafe { Real::named(c"__open64_2") };
-// SAFETY: the C library's function has this type.
-static OPEN_AT_CHECKED: Real<OpenAtChecked> = unsafe { Real::named(c"__openat64_2") };
-// SAFETY: the C library's function has this type.
-static OPEN_STREAM: Real<OpenStream> = unsafe { Real::named(c"fopen64") };
+exports! {
+    /// The last argument of its type is one of a variable number.
+    real OPEN: Open = c"open64";
+    /// The last argument of its type is one of a variable number.
+    real OPEN_AT: OpenAt = c"openat64";
+    real OPEN_CHECKED: OpenChecked = c"__open64_2";
+    real OPEN_AT_CHECKED: OpenAtChecked = c"__openat64_2";
+    real OPEN_STREAM: OpenStream = c"fopen64";
 
-pub const FUNCTIONS: &[&dyn Find] = &[
-    &OPEN,
-    &OPEN_AT,
-    &OPEN_CHECKED,
-    &OPEN_AT_CHECKED,
-    &OPEN_STREAM,
-];
-
-/// Replaces the C library's `open`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
-    // SAFETY: the caller guarantees what these need.
-    unsafe {
+    [openat: Held]
+    unsafe extern "C-unwind" fn open(
+        path: *const c_char,
+        flags: c_int,
+        mode: c_uint,
+    ) -> c_int = unsafe {
         let fd = match OPEN.get() {
             Some(real) if !concerns(path.cast()) => real(path, flags, mode),
             _ => by_call(libc::AT_FDCWD, path, flags, mode),
         };
         exchange(fd, path)
     }
-}
 
-/// Replaces the C library's `openat`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn openat(
-    at: c_int,
-    path: *const c_char,
-    flags: c_int,
-    mode: c_uint,
-) -> c_int {
-    // SAFETY: the caller guarantees what these need.
-    unsafe {
+    [openat: Held]
+    unsafe extern "C-unwind" fn openat(
+        at: c_int,
+        path: *const c_char,
+        flags: c_int,
+        mode: c_uint,
+    ) -> c_int = unsafe {
         let fd = match OPEN_AT.get() {
             Some(real) if !concerns(path.cast()) => real(at, path, flags, mode),
             _ => by_call(at, path, flags, mode),
         };
         exchange(fd, path)
     }
+
+    [openat: Held]
+    unsafe extern "C-unwind" fn fopen(
+        path: *const c_char,
+        mode: *const c_char,
+    ) -> *mut libc::FILE = unsafe {
+        // A stream that was opened just now has read nothing.
+        let stream = OPEN_STREAM.must()(path, mode);
+        if !stream.is_null() {
+            exchange(libc::fileno(stream), path);
+        }
+        stream
+    }
+
+    [openat: Held]
+    unsafe extern "C-unwind" fn open64(
+        path: *const c_char,
+        flags: c_int,
+        mode: c_uint,
+    ) -> c_int = open;
+
+    [openat: Held]
+    unsafe extern "C-unwind" fn __open(
+        path: *const c_char,
+        flags: c_int,
+        mode: c_uint,
+    ) -> c_int = open;
+
+    [openat: Held]
+    unsafe extern "C-unwind" fn __open64(
+        path: *const c_char,
+        flags: c_int,
+        mode: c_uint,
+    ) -> c_int = open;
+
+    [openat: Held]
+    unsafe extern "C-unwind" fn openat64(
+        at: c_int,
+        path: *const c_char,
+        flags: c_int,
+        mode: c_uint,
+    ) -> c_int = openat;
+
+    [openat: Held]
+    unsafe extern "C-unwind" fn fopen64(
+        path: *const c_char,
+        mode: *const c_char,
+    ) -> *mut libc::FILE = fopen;
+
+    [openat: Held]
+    unsafe extern "C-unwind" fn __open_2(path: *const c_char, flags: c_int) -> c_int = open_checked;
+
+    [openat: Held]
+    unsafe extern "C-unwind" fn __open64_2(
+        path: *const c_char,
+        flags: c_int,
+    ) -> c_int = open_checked;
+
+    [openat: Held]
+    unsafe extern "C-unwind" fn __openat_2(
+        at: c_int,
+        path: *const c_char,
+        flags: c_int,
+    ) -> c_int = openat_checked;
+
+    [openat: Held]
+    unsafe extern "C-unwind" fn __openat64_2(
+        at: c_int,
+        path: *const c_char,
+        flags: c_int,
+    ) -> c_int = openat_checked;
 }
 
 /// # Safety
@@ -84,51 +135,6 @@ unsafe fn by_call(at: c_int, path: *const c_char, flags: c_int, mode: c_uint) ->
     ];
     // SAFETY: the caller guarantees what this call needs.
     unsafe { point(libc::SYS_openat, args) as c_int }
-}
-
-/// Replaces the C library's `fopen`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE {
-    // SAFETY: the caller guarantees what these need. A stream that was opened just now has read nothing.
-    unsafe {
-        let stream = OPEN_STREAM.must()(path, mode);
-        if !stream.is_null() {
-            exchange(libc::fileno(stream), path);
-        }
-        stream
-    }
-}
-
-/// Makes a function of the C library's another name of one of these.
-macro_rules! same {
-    ($($name:ident is $of:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {
-        $(
-            #[doc = concat!("Replaces the C library's `", stringify!($name), "`.")]
-            ///
-            /// # Safety
-            /// The conditions are those of the function that this one replaces.
-            #[cfg_attr(not(test), unsafe(no_mangle))]
-            pub unsafe extern "C-unwind" fn $name($($argument: $type),*) -> $answer {
-                // SAFETY: the caller guarantees what this call needs.
-                unsafe { $of($($argument),*) }
-            }
-        )*
-    };
-}
-
-same! {
-    open64 is open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int;
-    __open is open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int;
-    __open64 is open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int;
-    openat64 is openat(at: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int;
-    fopen64 is fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE;
-    __open_2 is open_checked(path: *const c_char, flags: c_int) -> c_int;
-    __open64_2 is open_checked(path: *const c_char, flags: c_int) -> c_int;
-    __openat_2 is openat_checked(at: c_int, path: *const c_char, flags: c_int) -> c_int;
-    __openat64_2 is openat_checked(at: c_int, path: *const c_char, flags: c_int) -> c_int;
 }
 
 /// `open` in a program that is compiled with checks: the function ends a program that makes a file and gives no mode.

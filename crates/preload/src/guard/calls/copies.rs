@@ -142,56 +142,48 @@ pub unsafe fn by_number(number: i64, args: [usize; 6]) -> Result<usize, Errno> {
     unsafe { in_pieces(number, process, local, remote) }
 }
 
-/// Replaces the C library's `process_vm_readv`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn process_vm_readv(
-    process: pid_t,
-    local: *const iovec,
-    local_count: c_ulong,
-    remote: *const iovec,
-    remote_count: c_ulong,
-    flags: c_ulong,
-) -> isize {
-    let [local, remote] = [local, remote].map(|vector| vector as usize);
-    let counts = [local_count, remote_count].map(|count| count as usize);
-    let args = [
-        process as usize,
-        local,
-        counts[0],
-        remote,
-        counts[1],
-        flags as usize,
-    ];
-    // SAFETY: the caller guarantees what this call needs.
-    crate::c_answer(unsafe { by_number(libc::SYS_process_vm_readv, args) })
-}
+exports! {
+    [process_vm_readv: Held]
+    unsafe extern "C" fn process_vm_readv(
+        process: pid_t,
+        local: *const iovec,
+        local_count: c_ulong,
+        remote: *const iovec,
+        remote_count: c_ulong,
+        flags: c_ulong,
+    ) -> isize = unsafe {
+        let [local, remote] = [local, remote].map(|vector| vector as usize);
+        let counts = [local_count, remote_count].map(|count| count as usize);
+        let args = [
+            process as usize,
+            local,
+            counts[0],
+            remote,
+            counts[1],
+            flags as usize,
+        ];
+        crate::c_answer(by_number(libc::SYS_process_vm_readv, args))
+    }
 
-/// Replaces the C library's `process_vm_writev`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn process_vm_writev(
-    process: pid_t,
-    local: *const iovec,
-    local_count: c_ulong,
-    remote: *const iovec,
-    remote_count: c_ulong,
-    flags: c_ulong,
-) -> isize {
-    let [local, remote] = [local, remote].map(|vector| vector as usize);
-    let counts = [local_count, remote_count].map(|count| count as usize);
-    let args = [
-        process as usize,
-        local,
-        counts[0],
-        remote,
-        counts[1],
-        flags as usize,
-    ];
-    // SAFETY: the caller guarantees what this call needs.
-    crate::c_answer(unsafe { by_number(libc::SYS_process_vm_writev, args) })
+    [process_vm_writev: Held]
+    unsafe extern "C" fn process_vm_writev(
+        process: pid_t,
+        local: *const iovec,
+        local_count: c_ulong,
+        remote: *const iovec,
+        remote_count: c_ulong,
+        flags: c_ulong,
+    ) -> isize = unsafe {
+        let [local, remote] = [local, remote].map(|vector| vector as usize);
+        let counts = [local_count, remote_count].map(|count| count as usize);
+        let args = [
+            process as usize,
+            local,
+            counts[0],
+            remote,
+            counts[1],
+            flags as usize,
+        ];
+        crate::c_answer(by_number(libc::SYS_process_vm_writev, args))
+    }
 }

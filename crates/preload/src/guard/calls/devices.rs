@@ -10,18 +10,10 @@
 
 use crate::guard::call::held;
 use crate::guard::is_on;
-use crate::guard::real::{Find, Real};
 use crate::space;
 use core::ffi::{c_int, c_ulong};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use rustix::io::Errno;
-
-type Ioctl = unsafe extern "C" fn(c_int, c_ulong, usize) -> c_int;
-
-// SAFETY: the C library's function has this type, for a call with three arguments.
-static IOCTL: Real<Ioctl> = unsafe { Real::named(c"ioctl") };
-
-pub const FUNCTIONS: &[&dyn Find] = &[&IOCTL];
 
 const SIOCGIFCONF: c_ulong = 0x8912;
 const SIOCETHTOOL: c_ulong = 0x8946;
@@ -33,30 +25,32 @@ const PROCMAP_QUERY: c_ulong = 0xc068_6611;
 const KVM_MEMORY: [c_ulong; 2] = [0x4020_ae46, 0x40a0_ae49];
 const NAME_MORE: [c_ulong; 5] = [SIOCGIFCONF, SIOCETHTOOL, SG_IO, PAGEMAP_SCAN, PROCMAP_QUERY];
 
-/// Replaces the C library's `ioctl`. The third argument is in its place whether or not the caller has passed one.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn ioctl(fd: c_int, command: c_ulong, argument: usize) -> c_int {
-    if is_on() && KVM_MEMORY.contains(&command) {
-        // SAFETY: the caller passes the command's structure.
-        let memory = unsafe { (argument as *const u64).add(3).read_unaligned() };
-        if space::contains(memory as usize) {
-            say_kvm();
-            return crate::c_answer(Err(Errno::INVAL)) as c_int;
+exports! {
+    /// Its type is that of a call with three arguments. The function takes these as one that is not variadic does,
+    /// since none of them is a floating-point number.
+    real IOCTL: unsafe extern "C" fn(c_int, c_ulong, usize) -> c_int = c"ioctl";
+
+    /// The third argument is in its place whether or not the caller has passed one.
+    [ioctl: Held]
+    unsafe extern "C" fn ioctl(fd: c_int, command: c_ulong, argument: usize) -> c_int {
+        if is_on() && KVM_MEMORY.contains(&command) {
+            // SAFETY: the caller passes the command's structure.
+            let memory = unsafe { (argument as *const u64).add(3).read_unaligned() };
+            if space::contains(memory as usize) {
+                say_kvm();
+                return crate::c_answer(Err(Errno::INVAL)) as c_int;
+            }
         }
-    }
-    match IOCTL.get() {
-        // SAFETY: the caller guarantees it. The function takes its arguments as one that is not variadic does, since
-        // none of them is a floating-point number.
-        Some(real) if !is_on() || !NAME_MORE.contains(&command) => unsafe {
-            real(fd, command, argument)
-        },
-        _ => {
-            let args = [fd as usize, command as usize, argument, 0, 0, 0];
-            // SAFETY: the caller guarantees what this call needs.
-            crate::c_answer(unsafe { held(libc::SYS_ioctl, args) }) as c_int
+        match IOCTL.get() {
+            // SAFETY: the caller guarantees it.
+            Some(real) if !is_on() || !NAME_MORE.contains(&command) => unsafe {
+                real(fd, command, argument)
+            },
+            _ => {
+                let args = [fd as usize, command as usize, argument, 0, 0, 0];
+                // SAFETY: the caller guarantees what this call needs.
+                crate::c_answer(unsafe { held(libc::SYS_ioctl, args) }) as c_int
+            }
         }
     }
 }

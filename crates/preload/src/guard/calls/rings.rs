@@ -55,78 +55,72 @@ fn refused() -> c_int {
     -libc::ENOSYS
 }
 
-/// Replaces `io_setup`, and refuses under direct delivery.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn io_setup(count: c_int, context: *mut c_void) -> c_int {
-    type Setup = unsafe extern "C" fn(c_int, *mut c_void) -> c_int;
-    if is_on() {
-        return refused();
+exports! {
+    /// It refuses under direct delivery.
+    [io_setup: Held]
+    unsafe extern "C" fn io_setup(count: c_int, context: *mut c_void) -> c_int {
+        type Setup = unsafe extern "C" fn(c_int, *mut c_void) -> c_int;
+        if is_on() {
+            return refused();
+        }
+        match find_next(c"io_setup") {
+            // SAFETY: the library's function of this name has this type; the caller guarantees the rest.
+            Some(real) => unsafe { core::mem::transmute::<usize, Setup>(real)(count, context) },
+            None => -libc::ENOSYS,
+        }
     }
-    match find_next(c"io_setup") {
-        // SAFETY: the library's function of this name has this type; the caller guarantees the rest.
-        Some(real) => unsafe { core::mem::transmute::<usize, Setup>(real)(count, context) },
-        None => -libc::ENOSYS,
-    }
-}
 
-/// Replaces `io_queue_init`, and refuses under direct delivery.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn io_queue_init(count: c_int, context: *mut c_void) -> c_int {
-    type Setup = unsafe extern "C" fn(c_int, *mut c_void) -> c_int;
-    if is_on() {
-        return refused();
+    /// It refuses under direct delivery.
+    [io_setup: Held]
+    unsafe extern "C" fn io_queue_init(count: c_int, context: *mut c_void) -> c_int {
+        type Setup = unsafe extern "C" fn(c_int, *mut c_void) -> c_int;
+        if is_on() {
+            return refused();
+        }
+        match find_next(c"io_queue_init") {
+            // SAFETY: the library's function of this name has this type; the caller guarantees the rest.
+            Some(real) => unsafe { core::mem::transmute::<usize, Setup>(real)(count, context) },
+            None => -libc::ENOSYS,
+        }
     }
-    match find_next(c"io_queue_init") {
-        // SAFETY: the library's function of this name has this type; the caller guarantees the rest.
-        Some(real) => unsafe { core::mem::transmute::<usize, Setup>(real)(count, context) },
-        None => -libc::ENOSYS,
-    }
-}
 
-/// Replaces `io_uring_queue_init`, and refuses under direct delivery.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn io_uring_queue_init(
-    entries: c_uint,
-    ring: *mut c_void,
-    flags: c_uint,
-) -> c_int {
-    type Setup = unsafe extern "C" fn(c_uint, *mut c_void, c_uint) -> c_int;
-    if is_on() {
-        return refused();
+    /// It refuses under direct delivery.
+    [io_uring_setup: Held]
+    unsafe extern "C" fn io_uring_queue_init(
+        entries: c_uint,
+        ring: *mut c_void,
+        flags: c_uint,
+    ) -> c_int {
+        type Setup = unsafe extern "C" fn(c_uint, *mut c_void, c_uint) -> c_int;
+        if is_on() {
+            return refused();
+        }
+        match find_next(c"io_uring_queue_init") {
+            // SAFETY: the library's function of this name has this type; the caller guarantees the rest.
+            Some(real) => unsafe {
+                core::mem::transmute::<usize, Setup>(real)(entries, ring, flags)
+            },
+            None => -libc::ENOSYS,
+        }
     }
-    match find_next(c"io_uring_queue_init") {
-        // SAFETY: the library's function of this name has this type; the caller guarantees the rest.
-        Some(real) => unsafe { core::mem::transmute::<usize, Setup>(real)(entries, ring, flags) },
-        None => -libc::ENOSYS,
-    }
-}
 
-/// Replaces `io_uring_queue_init_params`, and refuses under direct delivery.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn io_uring_queue_init_params(
-    entries: c_uint,
-    ring: *mut c_void,
-    params: *mut c_void,
-) -> c_int {
-    type Setup = unsafe extern "C" fn(c_uint, *mut c_void, *mut c_void) -> c_int;
-    if is_on() {
-        return refused();
-    }
-    match find_next(c"io_uring_queue_init_params") {
-        // SAFETY: the library's function of this name has this type; the caller guarantees the rest.
-        Some(real) => unsafe { core::mem::transmute::<usize, Setup>(real)(entries, ring, params) },
-        None => -libc::ENOSYS,
+    /// It refuses under direct delivery.
+    [io_uring_setup: Held]
+    unsafe extern "C" fn io_uring_queue_init_params(
+        entries: c_uint,
+        ring: *mut c_void,
+        params: *mut c_void,
+    ) -> c_int {
+        type Setup = unsafe extern "C" fn(c_uint, *mut c_void, *mut c_void) -> c_int;
+        if is_on() {
+            return refused();
+        }
+        match find_next(c"io_uring_queue_init_params") {
+            // SAFETY: the library's function of this name has this type; the caller guarantees the rest.
+            Some(real) => unsafe {
+                core::mem::transmute::<usize, Setup>(real)(entries, ring, params)
+            },
+            None => -libc::ENOSYS,
+        }
     }
 }

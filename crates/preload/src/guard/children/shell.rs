@@ -8,7 +8,6 @@ use super::apart::Apart;
 use super::environment;
 use crate::guard::holds::Holds;
 use crate::guard::is_on;
-use crate::guard::real::{Find, Real};
 use crate::stack_switch::on_safe_stack;
 use core::ffi::{c_char, c_int, c_void};
 use rustix::io::Errno;
@@ -16,15 +15,6 @@ use rustix::io::Errno;
 type System = unsafe extern "C-unwind" fn(*const c_char) -> c_int;
 type Popen = unsafe extern "C-unwind" fn(*const c_char, *const c_char) -> *mut libc::FILE;
 type Wordexp = unsafe extern "C-unwind" fn(*const c_char, *mut c_void, c_int) -> c_int;
-
-// SAFETY: the C library's function has this type.
-static SYSTEM: Real<System> = unsafe { Real::named(c"system") };
-// SAFETY: the C library's function has this type.
-static POPEN: Real<Popen> = unsafe { Real::named(c"popen") };
-// SAFETY: the C library's function has this type.
-static WORDEXP: Real<Wordexp> = unsafe { Real::named(c"wordexp") };
-
-pub const FUNCTIONS: &[&dyn Find] = &[&SYSTEM, &POPEN, &WORDEXP];
 
 /// `WRDE_NOSPACE`.
 const NO_SPACE: c_int = 1;
@@ -37,73 +27,67 @@ fn hold(command: *const c_char) -> Option<Holds> {
     holds.are_complete().then_some(holds)
 }
 
-/// Replaces the C library's `system`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn system(command: *const c_char) -> c_int {
-    let Some(real) = SYSTEM.get() else {
-        return crate::c_answer(Err(Errno::NOSYS)) as c_int;
-    };
-    if !is_on() {
-        // SAFETY: the caller guarantees it.
-        return unsafe { real(command) };
-    }
-    let Some(_holds) = hold(command) else {
-        return crate::c_answer(Err(Errno::NOMEM)) as c_int;
-    };
-    // SAFETY: the caller guarantees it.
-    on_safe_stack(move || unsafe { real(command) })
-}
+exports! {
+    real SYSTEM: System = c"system";
+    real POPEN: Popen = c"popen";
+    real WORDEXP: Wordexp = c"wordexp";
 
-/// Replaces the C library's `popen`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn popen(
-    command: *const c_char,
-    mode: *const c_char,
-) -> *mut libc::FILE {
-    let Some(real) = POPEN.get() else {
-        crate::raw::set_errno(Errno::NOSYS);
-        return core::ptr::null_mut();
-    };
-    if !is_on() {
+    [clone3: Child]
+    unsafe extern "C-unwind" fn system(command: *const c_char) -> c_int {
+        let Some(real) = SYSTEM.get() else {
+            return crate::c_answer(Err(Errno::NOSYS)) as c_int;
+        };
+        if !is_on() {
+            // SAFETY: the caller guarantees it.
+            return unsafe { real(command) };
+        }
+        let Some(_holds) = hold(command) else {
+            return crate::c_answer(Err(Errno::NOMEM)) as c_int;
+        };
         // SAFETY: the caller guarantees it.
-        return unsafe { real(command, mode) };
+        on_safe_stack(move || unsafe { real(command) })
     }
-    let Some(_holds) = hold(command) else {
-        crate::raw::set_errno(Errno::NOMEM);
-        return core::ptr::null_mut();
-    };
-    let _apart = Apart::begin();
-    // SAFETY: the caller guarantees it.
-    on_safe_stack(move || unsafe { real(command, mode) })
-}
 
-/// Replaces the C library's `wordexp`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn wordexp(
-    words: *const c_char,
-    result: *mut c_void,
-    flags: c_int,
-) -> c_int {
-    let Some(real) = WORDEXP.get() else {
-        return NO_SPACE;
-    };
-    if !is_on() {
+    [clone3: Child]
+    unsafe extern "C-unwind" fn popen(
+        command: *const c_char,
+        mode: *const c_char,
+    ) -> *mut libc::FILE {
+        let Some(real) = POPEN.get() else {
+            crate::raw::set_errno(Errno::NOSYS);
+            return core::ptr::null_mut();
+        };
+        if !is_on() {
+            // SAFETY: the caller guarantees it.
+            return unsafe { real(command, mode) };
+        }
+        let Some(_holds) = hold(command) else {
+            crate::raw::set_errno(Errno::NOMEM);
+            return core::ptr::null_mut();
+        };
+        let _apart = Apart::begin();
         // SAFETY: the caller guarantees it.
-        return unsafe { real(words, result, flags) };
+        on_safe_stack(move || unsafe { real(command, mode) })
     }
-    let Some(_holds) = hold(words) else {
-        return NO_SPACE;
-    };
-    let _apart = Apart::begin();
-    // SAFETY: the caller guarantees it.
-    on_safe_stack(move || unsafe { real(words, result, flags) })
+
+    [clone3: Child]
+    unsafe extern "C-unwind" fn wordexp(
+        words: *const c_char,
+        result: *mut c_void,
+        flags: c_int,
+    ) -> c_int {
+        let Some(real) = WORDEXP.get() else {
+            return NO_SPACE;
+        };
+        if !is_on() {
+            // SAFETY: the caller guarantees it.
+            return unsafe { real(words, result, flags) };
+        }
+        let Some(_holds) = hold(words) else {
+            return NO_SPACE;
+        };
+        let _apart = Apart::begin();
+        // SAFETY: the caller guarantees it.
+        on_safe_stack(move || unsafe { real(words, result, flags) })
+    }
 }

@@ -14,7 +14,7 @@
 use super::environment::{self, copied};
 use crate::guard::holds::Holds;
 use crate::guard::is_on;
-use crate::guard::real::{Find, Real};
+use crate::guard::real::Real;
 use crate::space;
 use crate::stack_switch::on_safe_stack;
 use core::ffi::{CStr, c_char, c_int};
@@ -29,13 +29,6 @@ type Spawn = unsafe extern "C" fn(
     *const Text,
     *const Text,
 ) -> c_int;
-
-// SAFETY: the C library's function has this type.
-static SPAWN: Real<Spawn> = unsafe { Real::named(c"posix_spawn") };
-// SAFETY: the C library's function has this type.
-static SPAWNP: Real<Spawn> = unsafe { Real::named(c"posix_spawnp") };
-
-pub const FUNCTIONS: &[&dyn Find] = &[&SPAWN, &SPAWNP];
 
 /// The C library's list of file actions: how many there are, and where. The rest is not used.
 #[derive(Clone, Copy)]
@@ -202,52 +195,47 @@ unsafe fn make(real: Spawn, call: Arguments) -> c_int {
     unsafe { real(pid, file, actions, attributes, argv, envp) }
 }
 
-/// Replaces the C library's `posix_spawn`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn posix_spawn(
-    pid: *mut pid_t,
-    file: Text,
-    actions: *const posix_spawn_file_actions_t,
-    attributes: *const posix_spawnattr_t,
-    argv: *const Text,
-    envp: *const Text,
-) -> c_int {
-    let call = Arguments {
-        pid,
-        file,
-        actions,
-        attributes,
-        argv,
-        envp,
-    };
-    // SAFETY: the caller guarantees what this call needs.
-    unsafe { spawn(&SPAWN, false, call) }
-}
+exports! {
+    real SPAWN: Spawn = c"posix_spawn";
+    real SPAWNP: Spawn = c"posix_spawnp";
 
-/// Replaces the C library's `posix_spawnp`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn posix_spawnp(
-    pid: *mut pid_t,
-    file: Text,
-    actions: *const posix_spawn_file_actions_t,
-    attributes: *const posix_spawnattr_t,
-    argv: *const Text,
-    envp: *const Text,
-) -> c_int {
-    let call = Arguments {
-        pid,
-        file,
-        actions,
-        attributes,
-        argv,
-        envp,
-    };
-    // SAFETY: the caller guarantees what this call needs.
-    unsafe { spawn(&SPAWNP, true, call) }
+    [clone3: Child]
+    unsafe extern "C" fn posix_spawn(
+        pid: *mut pid_t,
+        file: Text,
+        actions: *const posix_spawn_file_actions_t,
+        attributes: *const posix_spawnattr_t,
+        argv: *const Text,
+        envp: *const Text,
+    ) -> c_int = unsafe {
+        let call = Arguments {
+            pid,
+            file,
+            actions,
+            attributes,
+            argv,
+            envp,
+        };
+        spawn(&SPAWN, false, call)
+    }
+
+    [clone3: Child]
+    unsafe extern "C" fn posix_spawnp(
+        pid: *mut pid_t,
+        file: Text,
+        actions: *const posix_spawn_file_actions_t,
+        attributes: *const posix_spawnattr_t,
+        argv: *const Text,
+        envp: *const Text,
+    ) -> c_int = unsafe {
+        let call = Arguments {
+            pid,
+            file,
+            actions,
+            attributes,
+            argv,
+            envp,
+        };
+        spawn(&SPAWNP, true, call)
+    }
 }

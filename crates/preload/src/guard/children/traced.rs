@@ -10,38 +10,30 @@
 //! The child of a `fork` has a parent that runs, and is traced at once.
 
 use crate::guard::is_on;
-use crate::guard::real::{Find, Real};
 use crate::guard::signals::{is_borrowed, process, this};
 use crate::raw;
 use core::ffi::{c_int, c_long, c_void};
 use core::sync::atomic::Ordering::Relaxed;
 use rustix::io::Errno;
 
-type Ptrace = unsafe extern "C" fn(c_int, ...) -> c_long;
+exports! {
+    real PTRACE: unsafe extern "C" fn(c_int, ...) -> c_long = c"ptrace";
 
-// SAFETY: the C library's function has this type.
-static PTRACE: Real<Ptrace> = unsafe { Real::named(c"ptrace") };
-
-pub const FUNCTIONS: &[&dyn Find] = &[&PTRACE];
-
-/// Replaces the C library's `ptrace`, whose arguments lie in registers although their number may vary.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn ptrace(
-    request: c_int,
-    pid: libc::pid_t,
-    addr: *mut c_void,
-    data: *mut c_void,
-) -> c_long {
-    if is_on() && request == libc::PTRACE_TRACEME as c_int && is_borrowed() {
-        let asked = &this().asked_to_be_traced;
-        asked.store(process() as usize, Relaxed);
-        return 0;
+    /// The arguments lie in registers, although their number may vary.
+    [ptrace: Held]
+    unsafe extern "C" fn ptrace(
+        request: c_int,
+        pid: libc::pid_t,
+        addr: *mut c_void,
+        data: *mut c_void,
+    ) -> c_long = unsafe {
+        if is_on() && request == libc::PTRACE_TRACEME as c_int && is_borrowed() {
+            let asked = &this().asked_to_be_traced;
+            asked.store(process() as usize, Relaxed);
+            return 0;
+        }
+        PTRACE.must()(request, pid, addr, data)
     }
-    // SAFETY: the caller guarantees what this call needs.
-    unsafe { PTRACE.must()(request, pid, addr, data) }
 }
 
 /// Makes this process traced if it has asked for that. The call that follows, whose memory is held, makes it another

@@ -8,7 +8,7 @@
 use super::notice::{self, Event};
 use crate::guard::call;
 use crate::guard::is_on;
-use crate::guard::real::{Find, Real};
+use crate::guard::real::Real;
 use crate::raw;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicI32, Ordering::Release};
@@ -34,19 +34,6 @@ pub struct Control {
 const _: () = assert!(size_of::<Control>() == size_of::<libc::aiocb>());
 
 type One = unsafe extern "C" fn(*mut Control) -> c_int;
-type Sync = unsafe extern "C" fn(c_int, *mut Control) -> c_int;
-type List = unsafe extern "C" fn(c_int, *const *mut Control, c_int, *const Event) -> c_int;
-
-// SAFETY: the C library's function has this type.
-static READ: Real<One> = unsafe { Real::named(c"aio_read64") };
-// SAFETY: the C library's function has this type.
-static WRITE: Real<One> = unsafe { Real::named(c"aio_write64") };
-// SAFETY: the C library's function has this type.
-static SYNC: Real<Sync> = unsafe { Real::named(c"aio_fsync64") };
-// SAFETY: the C library's function has this type.
-static LIST: Real<List> = unsafe { Real::named(c"lio_listio64") };
-
-pub const FUNCTIONS: &[&dyn Find] = &[&READ, &WRITE, &SYNC, &LIST];
 
 /// Does what a control block asks for. `operation` is that of the block, or `LIO_READ` or `LIO_WRITE`.
 ///
@@ -134,48 +121,56 @@ unsafe fn one(real: &Real<One>, control: *mut Control, operation: c_int) -> c_in
     }
 }
 
-/// Defines a function and its name with 64 bits, which are the same.
-macro_rules! both {
-    ($name:ident, $other:ident, ($($argument:ident: $type:ty),*), $body:expr) => {
-        /// Replaces the C library's function of this name.
-        ///
-        /// # Safety
-        /// The conditions are those of the function that this one replaces.
-        #[cfg_attr(not(test), unsafe(no_mangle))]
-        pub unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
-            // SAFETY: the caller guarantees what this call needs.
-            unsafe { $body }
+exports! {
+    real READ: One = c"aio_read64";
+    real WRITE: One = c"aio_write64";
+
+    [pread64: Held]
+    unsafe extern "C" fn aio_read64(control: *mut Control) -> c_int = unsafe {
+        one(&READ, control, libc::LIO_READ)
+    }
+
+    [pread64: Held]
+    unsafe extern "C" fn aio_read(control: *mut Control) -> c_int = aio_read64;
+
+    [pwrite64: Held]
+    unsafe extern "C" fn aio_write64(control: *mut Control) -> c_int = unsafe {
+        one(&WRITE, control, libc::LIO_WRITE)
+    }
+
+    [pwrite64: Held]
+    unsafe extern "C" fn aio_write(control: *mut Control) -> c_int = aio_write64;
+
+    [fsync: Numbers]
+    unsafe extern "C" fn aio_fsync64(how: c_int, control: *mut Control) -> c_int
+        = SYNC if !is_on(), else unsafe {
+            sync(how, control)
         }
 
-        /// Replaces the C library's function of this name.
-        ///
-        /// # Safety
-        /// The conditions are those of the function that this one replaces.
-        #[cfg_attr(not(test), unsafe(no_mangle))]
-        pub unsafe extern "C" fn $other($($argument: $type),*) -> c_int {
-            // SAFETY: the caller guarantees what this call needs.
-            unsafe { $body }
+    [fsync: Numbers]
+    unsafe extern "C" fn aio_fsync(how: c_int, control: *mut Control) -> c_int = aio_fsync64;
+
+    [pread64: Held]
+    unsafe extern "C" fn lio_listio64(
+        mode: c_int,
+        list: *const *mut Control,
+        count: c_int,
+        event: *const Event,
+    ) -> c_int
+        = LIST if !is_on(), else unsafe {
+            all(mode, list, count, event)
         }
-    };
+
+    [pread64: Held]
+    unsafe extern "C" fn lio_listio(
+        mode: c_int,
+        list: *const *mut Control,
+        count: c_int,
+        event: *const Event,
+    ) -> c_int = lio_listio64;
 }
 
-both!(aio_read, aio_read64, (control: *mut Control), one(&READ, control, libc::LIO_READ));
-both!(aio_write, aio_write64, (control: *mut Control), one(&WRITE, control, libc::LIO_WRITE));
-both!(aio_fsync, aio_fsync64, (how: c_int, control: *mut Control), sync(how, control));
-both!(
-    lio_listio,
-    lio_listio64,
-    (mode: c_int, list: *const *mut Control, count: c_int, event: *const Event),
-    all(mode, list, count, event)
-);
-
 unsafe fn sync(how: c_int, control: *mut Control) -> c_int {
-    if !is_on()
-        && let Some(real) = SYNC.get()
-    {
-        // SAFETY: the caller guarantees it.
-        return unsafe { real(how, control) };
-    }
     let number = match how {
         libc::O_SYNC => libc::SYS_fsync,
         libc::O_DSYNC => libc::SYS_fdatasync,
@@ -190,12 +185,6 @@ unsafe fn sync(how: c_int, control: *mut Control) -> c_int {
 }
 
 unsafe fn all(mode: c_int, list: *const *mut Control, count: c_int, event: *const Event) -> c_int {
-    if !is_on()
-        && let Some(real) = LIST.get()
-    {
-        // SAFETY: the caller guarantees it.
-        return unsafe { real(mode, list, count, event) };
-    }
     let mut is_well = true;
     for index in 0..count.max(0) as usize {
         // SAFETY: the caller guarantees that many blocks, of which some may be null.

@@ -5,7 +5,6 @@
 
 use super::notice::{self, Event};
 use crate::guard::is_on;
-use crate::guard::real::{Find, Real};
 use core::ffi::{c_char, c_int};
 
 /// `struct gaicb`.
@@ -19,59 +18,53 @@ pub struct Request {
     rest: [c_int; 5],
 }
 
-type Lookup = unsafe extern "C" fn(c_int, *const *mut Request, c_int, *const Event) -> c_int;
+exports! {
+    real LOOKUP: unsafe extern "C" fn(c_int, *const *mut Request, c_int, *const Event) -> c_int =
+        c"getaddrinfo_a";
 
-// SAFETY: the C library's function has this type.
-static LOOKUP: Real<Lookup> = unsafe { Real::named(c"getaddrinfo_a") };
-
-pub const FUNCTIONS: &[&dyn Find] = &[&LOOKUP];
-
-/// Replaces the C library's `getaddrinfo_a`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn getaddrinfo_a(
-    mode: c_int,
-    list: *const *mut Request,
-    count: c_int,
-    event: *const Event,
-) -> c_int {
-    const WAIT: c_int = 0;
-    const NO_WAIT: c_int = 1;
-    if !is_on() {
-        return match LOOKUP.get() {
-            // SAFETY: the caller guarantees it.
-            Some(real) => unsafe { real(mode, list, count, event) },
-            None => libc::EAI_SYSTEM,
-        };
-    }
-    if mode != WAIT && mode != NO_WAIT {
-        crate::raw::set_errno(rustix::io::Errno::INVAL);
-        return libc::EAI_SYSTEM;
-    }
-    for index in 0..count.max(0) as usize {
-        // SAFETY: the caller guarantees that many requests, of which some may be null.
-        unsafe {
-            let request = *list.add(index);
-            if let Some(request) = request.as_mut() {
-                let Request {
-                    name,
-                    service,
-                    wanted,
-                    ..
-                } = *request;
-                request.answer = libc::getaddrinfo(name, service, wanted, &mut request.result);
+    [none: Thread]
+    unsafe extern "C" fn getaddrinfo_a(
+        mode: c_int,
+        list: *const *mut Request,
+        count: c_int,
+        event: *const Event,
+    ) -> c_int {
+        const WAIT: c_int = 0;
+        const NO_WAIT: c_int = 1;
+        if !is_on() {
+            return match LOOKUP.get() {
+                // SAFETY: the caller guarantees it.
+                Some(real) => unsafe { real(mode, list, count, event) },
+                None => libc::EAI_SYSTEM,
+            };
+        }
+        if mode != WAIT && mode != NO_WAIT {
+            crate::raw::set_errno(rustix::io::Errno::INVAL);
+            return libc::EAI_SYSTEM;
+        }
+        for index in 0..count.max(0) as usize {
+            // SAFETY: the caller guarantees that many requests, of which some may be null.
+            unsafe {
+                let request = *list.add(index);
+                if let Some(request) = request.as_mut() {
+                    let Request {
+                        name,
+                        service,
+                        wanted,
+                        ..
+                    } = *request;
+                    request.answer = libc::getaddrinfo(name, service, wanted, &mut request.result);
+                }
             }
         }
-    }
-    // SAFETY: the caller guarantees a valid event, or none.
-    unsafe {
-        if mode == NO_WAIT
-            && let Some(event) = event.as_ref()
-        {
-            notice::tell(event);
+        // SAFETY: the caller guarantees a valid event, or none.
+        unsafe {
+            if mode == NO_WAIT
+                && let Some(event) = event.as_ref()
+            {
+                notice::tell(event);
+            }
         }
+        0
     }
-    0
 }

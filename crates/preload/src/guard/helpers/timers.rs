@@ -10,7 +10,6 @@
 use super::notice::{self, Event};
 use crate::guard::children::attributes;
 use crate::guard::is_on;
-use crate::guard::real::{Find, Real};
 use crate::guard::signals::RAISED;
 use crate::raw;
 use crate::signals::Blocked;
@@ -30,19 +29,6 @@ type Create = unsafe extern "C" fn(clockid_t, *mut Event, *mut timer_t) -> c_int
 type Delete = unsafe extern "C" fn(timer_t) -> c_int;
 type Set = unsafe extern "C" fn(timer_t, c_int, *const itimerspec, *mut itimerspec) -> c_int;
 type Get = unsafe extern "C" fn(timer_t, *mut itimerspec) -> c_int;
-
-// SAFETY: the C library's function has this type.
-static CREATE: Real<Create> = unsafe { Real::named(c"timer_create") };
-// SAFETY: the C library's function has this type.
-static DELETE: Real<Delete> = unsafe { Real::named(c"timer_delete") };
-// SAFETY: the C library's function has this type.
-static SET: Real<Set> = unsafe { Real::named(c"timer_settime") };
-// SAFETY: the C library's function has this type.
-static GET: Real<Get> = unsafe { Real::named(c"timer_gettime") };
-// SAFETY: the C library's function has this type.
-static OVERRUN: Real<Delete> = unsafe { Real::named(c"timer_getoverrun") };
-
-pub const FUNCTIONS: &[&dyn Find] = &[&CREATE, &DELETE, &SET, &GET, &OVERRUN];
 
 struct Timer {
     /// The kernel's number.
@@ -222,118 +208,107 @@ impl Table {
     }
 }
 
-/// Replaces the C library's `timer_create`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn timer_create(
-    clock: clockid_t,
-    event: *mut Event,
-    timer: *mut timer_t,
-) -> c_int {
-    // SAFETY: the caller guarantees a valid event, or none.
-    let asked =
-        unsafe { event.as_ref() }.filter(|event| is_on() && event.how == libc::SIGEV_THREAD);
-    let Some(asked) = asked else {
-        return match CREATE.get() {
-            // SAFETY: the caller guarantees it.
-            Some(real) => unsafe { real(clock, event, timer) },
-            None => crate::c_answer(Err(Errno::NOSYS)) as c_int,
-        };
-    };
-    let asked = *asked;
-    // SAFETY: the caller guarantees valid attributes, or none.
-    let attributes = unsafe { attributes::copy(asked.attributes) };
-    EVER.fetch_add(1, Relaxed);
-    let made = locked(|table| table.add(clock, asked, attributes));
-    if let Ok(id) = made {
-        // SAFETY: the caller guarantees room for a handle.
-        unsafe { *timer = id as timer_t };
-    }
-    crate::c_result(made.map(drop))
-}
+exports! {
+    real CREATE: Create = c"timer_create";
+    real DELETE: Delete = c"timer_delete";
+    real SET: Set = c"timer_settime";
+    real GET: Get = c"timer_gettime";
+    real OVERRUN: Delete = c"timer_getoverrun";
 
-/// Replaces the C library's `timer_delete`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn timer_delete(timer: timer_t) -> c_int {
-    let Some(id) = ours(timer) else {
-        return match DELETE.get() {
-            // SAFETY: the caller guarantees it.
-            Some(real) => unsafe { real(timer) },
-            None => crate::c_answer(Err(Errno::NOSYS)) as c_int,
+    [timer_create: Held]
+    unsafe extern "C" fn timer_create(
+        clock: clockid_t,
+        event: *mut Event,
+        timer: *mut timer_t,
+    ) -> c_int {
+        // SAFETY: the caller guarantees a valid event, or none.
+        let asked =
+            unsafe { event.as_ref() }.filter(|event| is_on() && event.how == libc::SIGEV_THREAD);
+        let Some(asked) = asked else {
+            return match CREATE.get() {
+                // SAFETY: the caller guarantees it.
+                Some(real) => unsafe { real(clock, event, timer) },
+                None => crate::c_answer(Err(Errno::NOSYS)) as c_int,
+            };
         };
-    };
-    let removed = locked(|table| {
-        let at = table.timers.iter().position(|timer| timer.id == id);
-        at.map(|at| table.timers.swap_remove(at))
-    });
-    if let Some(mut attributes) = removed.and_then(|timer| timer.attributes) {
-        // SAFETY: the copy is valid, and nobody else has it.
-        unsafe { libc::pthread_attr_destroy(attributes.as_mut()) };
+        let asked = *asked;
+        // SAFETY: the caller guarantees valid attributes, or none.
+        let attributes = unsafe { attributes::copy(asked.attributes) };
+        EVER.fetch_add(1, Relaxed);
+        let made = locked(|table| table.add(clock, asked, attributes));
+        if let Ok(id) = made {
+            // SAFETY: the caller guarantees room for a handle.
+            unsafe { *timer = id as timer_t };
+        }
+        crate::c_result(made.map(drop))
     }
-    // SAFETY: the call names a timer and no memory.
-    crate::c_answer(unsafe { raw::syscall(libc::SYS_timer_delete, [id, 0, 0, 0, 0, 0]) }) as c_int
-}
 
-/// Replaces the C library's `timer_settime`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn timer_settime(
-    timer: timer_t,
-    flags: c_int,
-    new: *const itimerspec,
-    old: *mut itimerspec,
-) -> c_int {
-    match (ours(timer), SET.get()) {
-        // SAFETY: the caller guarantees it.
-        (None, Some(real)) => unsafe { real(timer, flags, new, old) },
-        (id, _) => {
-            let id = id.unwrap_or(timer as usize);
-            let args = [id, flags as usize, new as usize, old as usize, 0, 0];
-            // SAFETY: the caller guarantees what this call needs.
-            crate::c_answer(unsafe { crate::guard::call::held(libc::SYS_timer_settime, args) })
-                as c_int
+    [timer_delete: Numbers]
+    unsafe extern "C" fn timer_delete(timer: timer_t) -> c_int {
+        let Some(id) = ours(timer) else {
+            return match DELETE.get() {
+                // SAFETY: the caller guarantees it.
+                Some(real) => unsafe { real(timer) },
+                None => crate::c_answer(Err(Errno::NOSYS)) as c_int,
+            };
+        };
+        let removed = locked(|table| {
+            let at = table.timers.iter().position(|timer| timer.id == id);
+            at.map(|at| table.timers.swap_remove(at))
+        });
+        if let Some(mut attributes) = removed.and_then(|timer| timer.attributes) {
+            // SAFETY: the copy is valid, and nobody else has it.
+            unsafe { libc::pthread_attr_destroy(attributes.as_mut()) };
+        }
+        // SAFETY: the call names a timer and no memory.
+        let result = unsafe { raw::syscall(libc::SYS_timer_delete, [id, 0, 0, 0, 0, 0]) };
+        crate::c_answer(result) as c_int
+    }
+
+    [timer_settime: Held]
+    unsafe extern "C" fn timer_settime(
+        timer: timer_t,
+        flags: c_int,
+        new: *const itimerspec,
+        old: *mut itimerspec,
+    ) -> c_int {
+        match (ours(timer), SET.get()) {
+            // SAFETY: the caller guarantees it.
+            (None, Some(real)) => unsafe { real(timer, flags, new, old) },
+            (id, _) => {
+                let id = id.unwrap_or(timer as usize);
+                let args = [id, flags as usize, new as usize, old as usize, 0, 0];
+                // SAFETY: the caller guarantees what this call needs.
+                crate::c_answer(unsafe { crate::guard::call::held(libc::SYS_timer_settime, args) })
+                    as c_int
+            }
         }
     }
-}
 
-/// Replaces the C library's `timer_gettime`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn timer_gettime(timer: timer_t, at: *mut itimerspec) -> c_int {
-    match (ours(timer), GET.get()) {
-        // SAFETY: the caller guarantees it.
-        (None, Some(real)) => unsafe { real(timer, at) },
-        (id, _) => {
-            let args = [id.unwrap_or(timer as usize), at as usize, 0, 0, 0, 0];
-            // SAFETY: the caller guarantees what this call needs.
-            crate::c_answer(unsafe { crate::guard::call::held(libc::SYS_timer_gettime, args) })
-                as c_int
+    [timer_gettime: Held]
+    unsafe extern "C" fn timer_gettime(timer: timer_t, at: *mut itimerspec) -> c_int {
+        match (ours(timer), GET.get()) {
+            // SAFETY: the caller guarantees it.
+            (None, Some(real)) => unsafe { real(timer, at) },
+            (id, _) => {
+                let args = [id.unwrap_or(timer as usize), at as usize, 0, 0, 0, 0];
+                // SAFETY: the caller guarantees what this call needs.
+                crate::c_answer(unsafe { crate::guard::call::held(libc::SYS_timer_gettime, args) })
+                    as c_int
+            }
         }
     }
-}
 
-/// Replaces the C library's `timer_getoverrun`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn timer_getoverrun(timer: timer_t) -> c_int {
-    match (ours(timer), OVERRUN.get()) {
-        // SAFETY: the caller guarantees it.
-        (None, Some(real)) => unsafe { real(timer) },
-        (id, _) => {
-            let args = [id.unwrap_or(timer as usize), 0, 0, 0, 0, 0];
-            // SAFETY: the call names a timer and no memory.
-            crate::c_answer(unsafe { raw::syscall(libc::SYS_timer_getoverrun, args) }) as c_int
+    [timer_getoverrun: Numbers]
+    unsafe extern "C" fn timer_getoverrun(timer: timer_t) -> c_int {
+        match (ours(timer), OVERRUN.get()) {
+            // SAFETY: the caller guarantees it.
+            (None, Some(real)) => unsafe { real(timer) },
+            (id, _) => {
+                let args = [id.unwrap_or(timer as usize), 0, 0, 0, 0, 0];
+                // SAFETY: the call names a timer and no memory.
+                crate::c_answer(unsafe { raw::syscall(libc::SYS_timer_getoverrun, args) }) as c_int
+            }
         }
     }
 }

@@ -14,7 +14,7 @@
 //! and it keeps our handlers until its `execve`, which resets them.
 
 use super::table::{self, Action, Record, Writer};
-use super::{bit, frames, handlers, masks, never_blocked, put, real};
+use super::{bit, frames, handlers, masks, never_blocked, put};
 use crate::{guard, raw};
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};
@@ -36,9 +36,6 @@ const KNOWN: usize = TAGS
         | libc::SA_RESTART
         | libc::SA_NODEFER) as usize
     | libc::SA_RESETHAND as u32 as usize;
-
-pub type Sigaction =
-    unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
 
 /// How the C library's handlers return: the flag, and the address of its code.
 static RESTORER_FLAG: AtomicUsize = AtomicUsize::new(0);
@@ -96,7 +93,7 @@ fn find_restorer() -> Result<(), Errno> {
     // SAFETY: zeros are the default action, for which the process has this moment no use.
     let default: libc::sigaction = unsafe { core::mem::zeroed() };
     // SAFETY: the C library's function of this name has this type, and the action is valid.
-    unsafe { real::SIGACTION.must()(libc::SIGBUS, &default, core::ptr::null_mut()) };
+    unsafe { SIGACTION.must()(libc::SIGBUS, &default, core::ptr::null_mut()) };
     let action = kernels(libc::SIGBUS, None)?;
     RESTORER_FLAG.store(action.flags & RESTORER, Relaxed);
     RESTORER_AT.store(action.restorer, Relaxed);
@@ -317,34 +314,21 @@ pub fn by_number(args: [usize; 6]) -> Result<usize, Errno> {
     Ok(0)
 }
 
-/// Replaces the C library's `sigaction`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sigaction(
-    signal: c_int,
-    new: *const libc::sigaction,
-    old: *mut libc::sigaction,
-) -> c_int {
-    if !guard::is_on() {
-        // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
-        return unsafe { real::SIGACTION.must()(signal, new, old) };
-    }
-    // SAFETY: the caller guarantees what this call needs.
-    crate::c_result(unsafe { act(signal, new, old) })
-}
+exports! {
+    [rt_sigaction: Held]
+    unsafe extern "C" fn sigaction(
+        signal: c_int,
+        new: *const libc::sigaction,
+        old: *mut libc::sigaction,
+    ) -> c_int
+        = SIGACTION.must() if !guard::is_on(), else unsafe {
+            crate::c_result(act(signal, new, old))
+        }
 
-/// Replaces the C library's `__sigaction`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn __sigaction(
-    signal: c_int,
-    new: *const libc::sigaction,
-    old: *mut libc::sigaction,
-) -> c_int {
-    // SAFETY: the caller guarantees what this call needs.
-    unsafe { sigaction(signal, new, old) }
+    [rt_sigaction: Held]
+    unsafe extern "C" fn __sigaction(
+        signal: c_int,
+        new: *const libc::sigaction,
+        old: *mut libc::sigaction,
+    ) -> c_int = sigaction;
 }

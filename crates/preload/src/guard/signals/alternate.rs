@@ -21,7 +21,7 @@
 //! The child of a fork has copies of all stacks, and of the words about them. Those of the parent's other threads are
 //! lost to it.
 
-use super::{put, real, thread};
+use super::{put, thread};
 use crate::guard::holds::keep;
 use crate::{guard, raw};
 use core::ffi::{c_int, c_void};
@@ -39,8 +39,6 @@ const LEAST: usize = 2048;
 const DISARMS: c_int = 1 << 31;
 /// The most stacks that are kept for later threads.
 const KEPT: usize = 32;
-
-pub type Sigaltstack = unsafe extern "C" fn(*const libc::stack_t, *mut libc::stack_t) -> c_int;
 
 /// Stacks of threads that have ended.
 static FREE: [AtomicUsize; KEPT] = [const { AtomicUsize::new(0) }; KEPT];
@@ -300,16 +298,11 @@ pub fn by_number(args: [usize; 6], context: Option<&mut libc::ucontext_t>) -> Re
     Ok(0)
 }
 
-/// Replaces the C library's `sigaltstack`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sigaltstack(new: *const libc::stack_t, old: *mut libc::stack_t) -> c_int {
-    if !guard::is_on() {
-        // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
-        return unsafe { real::SIGALTSTACK.must()(new, old) };
-    }
-    let args = [new as usize, old as usize, 0, 0, 0, 0];
-    crate::c_result(by_number(args, None).map(drop))
+exports! {
+    [sigaltstack: Held]
+    unsafe extern "C" fn sigaltstack(new: *const libc::stack_t, old: *mut libc::stack_t) -> c_int
+        = SIGALTSTACK.must() if !guard::is_on(), else {
+            let args = [new as usize, old as usize, 0, 0, 0, 0];
+            crate::c_result(by_number(args, None).map(drop))
+        }
 }

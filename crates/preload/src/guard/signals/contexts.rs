@@ -9,20 +9,9 @@
 use super::actions::{set_word, word};
 use super::{never_blocked, thread};
 use crate::guard::is_on;
-use crate::guard::real::{Find, Real};
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
 use libc::ucontext_t;
-
-type Set = unsafe extern "C" fn(*const ucontext_t) -> c_int;
-type Swap = unsafe extern "C" fn(*mut ucontext_t, *const ucontext_t) -> c_int;
-
-// SAFETY: the C library's function has this type.
-static SET: Real<Set> = unsafe { Real::named(c"setcontext") };
-// SAFETY: the C library's function has this type.
-static SWAP: Real<Swap> = unsafe { Real::named(c"swapcontext") };
-
-pub const FUNCTIONS: &[&dyn Find] = &[&SET, &SWAP];
 
 /// Makes a context one that a thread can go on with, and answers the function to go on in.
 unsafe extern "C" fn fit(context: *mut ucontext_t, swaps: bool) -> usize {
@@ -42,41 +31,38 @@ unsafe extern "C" fn fit(context: *mut ucontext_t, swaps: bool) -> usize {
     }
 }
 
-/// Replaces the C library's `setcontext`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[unsafe(naked)]
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn setcontext(_to: *const ucontext_t) -> c_int {
-    core::arch::naked_asm!(
-        "push rdi",
-        "xor esi, esi",
-        "call {fit}",
-        "pop rdi",
-        "jmp rax",
-        fit = sym fit,
-    )
-}
+exports! {
+    real SET: unsafe extern "C" fn(*const ucontext_t) -> c_int = c"setcontext";
+    real SWAP: unsafe extern "C" fn(*mut ucontext_t, *const ucontext_t) -> c_int = c"swapcontext";
 
-/// Replaces the C library's `swapcontext`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[unsafe(naked)]
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn swapcontext(_from: *mut ucontext_t, _to: *const ucontext_t) -> c_int {
-    core::arch::naked_asm!(
-        "push rdi",
-        "push rsi",
-        "sub rsp, 8",
-        "mov rdi, rsi",
-        "mov esi, 1",
-        "call {fit}",
-        "add rsp, 8",
-        "pop rsi",
-        "pop rdi",
-        "jmp rax",
-        fit = sym fit,
-    )
+    #[unsafe(naked)]
+    [none: Thread]
+    unsafe extern "C" fn setcontext(_to: *const ucontext_t) -> c_int {
+        core::arch::naked_asm!(
+            "push rdi",
+            "xor esi, esi",
+            "call {fit}",
+            "pop rdi",
+            "jmp rax",
+            fit = sym fit,
+        )
+    }
+
+    #[unsafe(naked)]
+    [none: Thread]
+    unsafe extern "C" fn swapcontext(_from: *mut ucontext_t, _to: *const ucontext_t) -> c_int {
+        core::arch::naked_asm!(
+            "push rdi",
+            "push rsi",
+            "sub rsp, 8",
+            "mov rdi, rsi",
+            "mov esi, 1",
+            "call {fit}",
+            "add rsp, 8",
+            "pop rsi",
+            "pop rdi",
+            "jmp rax",
+            fit = sym fit,
+        )
+    }
 }

@@ -11,16 +11,15 @@
 //! unwinds; managed memory lies below its own mappings, so the frames are in the order that it expects. A thread that
 //! asks for its own attributes is told of the given stack.
 
-use super::{real, thread};
+use super::thread;
 use crate::guard::children::apart::Apart;
 use crate::space;
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::Relaxed;
 
-pub type GetAttributes = unsafe extern "C" fn(libc::pthread_t, *mut libc::pthread_attr_t) -> c_int;
-pub type GetMask = unsafe extern "C" fn(*const libc::pthread_attr_t, *mut libc::sigset_t) -> c_int;
-pub type SetMask = unsafe extern "C" fn(*mut libc::pthread_attr_t, *const libc::sigset_t) -> c_int;
+type GetMask = unsafe extern "C" fn(*const libc::pthread_attr_t, *mut libc::sigset_t) -> c_int;
+type SetMask = unsafe extern "C" fn(*mut libc::pthread_attr_t, *const libc::sigset_t) -> c_int;
 
 /// What our own frames need below the C library's.
 const MORE: usize = 64 << 10;
@@ -129,7 +128,7 @@ unsafe fn copy_processors(
 pub unsafe fn copy_mask(from: *const libc::pthread_attr_t, to: *mut libc::pthread_attr_t) -> bool {
     /// `PTHREAD_ATTR_NO_SIGMASK_NP`.
     const NONE: c_int = -1;
-    let (Some(get), Some(set)) = (real::ATTR_GETSIGMASK.get(), real::ATTR_SETSIGMASK.get()) else {
+    let (Some(get), Some(set)) = (ATTR_GETSIGMASK.get(), ATTR_SETSIGMASK.get()) else {
         return true;
     };
     let mut mask = MaybeUninit::uninit();
@@ -210,31 +209,35 @@ pub fn run(given: Given, start: Unwound, argument: *mut c_void) -> *mut c_void {
     unsafe { millpond_on_given(argument, start, top) }
 }
 
-/// Replaces the C library's `pthread_getattr_np`. Go's runtime calls it with all signals blocked by an instruction of
-/// its own, to learn the bounds of the stack that C calls it on. The C library reads the kernel's list of mappings for
-/// the answer, so what it allocates comes from outside of the space.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn pthread_getattr_np(
-    of: libc::pthread_t,
-    attributes: *mut libc::pthread_attr_t,
-) -> c_int {
-    let is_on = crate::guard::is_on();
-    let apart = is_on.then(Apart::begin);
-    // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
-    let result = unsafe { real::GETATTR.must()(of, attributes) };
-    drop(apart);
-    if result != 0 || !is_on {
-        return result;
+exports! {
+    real GETATTR: unsafe extern "C" fn(libc::pthread_t, *mut libc::pthread_attr_t) -> c_int =
+        c"pthread_getattr_np";
+    real ATTR_GETSIGMASK: GetMask = c"pthread_attr_getsigmask_np";
+    real ATTR_SETSIGMASK: SetMask = c"pthread_attr_setsigmask_np";
+
+    /// Go's runtime calls it with all signals blocked by an instruction of its own, to learn the bounds of the stack
+    /// that C calls it on. The C library reads the kernel's list of mappings for the answer, so what it allocates comes
+    /// from outside of the space.
+    [none: Thread]
+    unsafe extern "C" fn pthread_getattr_np(
+        of: libc::pthread_t,
+        attributes: *mut libc::pthread_attr_t,
+    ) -> c_int {
+        let is_on = crate::guard::is_on();
+        let apart = is_on.then(Apart::begin);
+        // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
+        let result = unsafe { GETATTR.must()(of, attributes) };
+        drop(apart);
+        if result != 0 || !is_on {
+            return result;
+        }
+        let words = thread::this();
+        let (base, len) = (words.given.load(Relaxed), words.given_len.load(Relaxed));
+        // SAFETY: the call only asks who the caller is.
+        if base == 0 || unsafe { libc::pthread_self() } != of {
+            return 0;
+        }
+        // SAFETY: the attributes were made just now.
+        unsafe { libc::pthread_attr_setstack(attributes, base as *mut c_void, len) }
     }
-    let words = thread::this();
-    let (base, len) = (words.given.load(Relaxed), words.given_len.load(Relaxed));
-    // SAFETY: the call only asks who the caller is.
-    if base == 0 || unsafe { libc::pthread_self() } != of {
-        return 0;
-    }
-    // SAFETY: the attributes were made just now.
-    unsafe { libc::pthread_attr_setstack(attributes, base as *mut c_void, len) }
 }

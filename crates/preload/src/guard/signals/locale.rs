@@ -4,36 +4,30 @@
 //! thread looks at. The data are loaded once, into memory from `malloc`, and stay. A program that had set its locale
 //! and pushed that memory out was killed by the first thread that it made afterwards.
 
-use super::real;
 use crate::guard;
 use crate::guard::children::apart::Apart;
 use core::ffi::{c_char, c_int};
 
-pub type SetLocale = unsafe extern "C" fn(c_int, *const c_char) -> *mut c_char;
-pub type NewLocale = unsafe extern "C" fn(c_int, *const c_char, libc::locale_t) -> libc::locale_t;
+exports! {
+    real SETLOCALE: unsafe extern "C" fn(c_int, *const c_char) -> *mut c_char = c"setlocale";
+    real NEWLOCALE: unsafe extern "C" fn(c_int, *const c_char, libc::locale_t) -> libc::locale_t =
+        c"newlocale";
 
-/// Replaces the C library's `setlocale`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn setlocale(category: c_int, name: *const c_char) -> *mut c_char {
-    let _apart = (guard::is_on() && !name.is_null()).then(Apart::begin);
-    // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
-    unsafe { real::SETLOCALE.must()(category, name) }
-}
+    [none: Thread]
+    unsafe extern "C" fn setlocale(category: c_int, name: *const c_char) -> *mut c_char {
+        let _apart = (guard::is_on() && !name.is_null()).then(Apart::begin);
+        // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
+        unsafe { SETLOCALE.must()(category, name) }
+    }
 
-/// Replaces the C library's `newlocale`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn newlocale(
-    mask: c_int,
-    name: *const c_char,
-    base: libc::locale_t,
-) -> libc::locale_t {
-    let _apart = guard::is_on().then(Apart::begin);
-    // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
-    unsafe { real::NEWLOCALE.must()(mask, name, base) }
+    [none: Thread]
+    unsafe extern "C" fn newlocale(
+        mask: c_int,
+        name: *const c_char,
+        base: libc::locale_t,
+    ) -> libc::locale_t {
+        let _apart = guard::is_on().then(Apart::begin);
+        // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
+        unsafe { NEWLOCALE.must()(mask, name, base) }
+    }
 }

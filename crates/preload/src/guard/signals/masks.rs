@@ -17,7 +17,7 @@
 
 use super::actions::{SET, set_word, word};
 use super::thread;
-use super::{bit, never_blocked, put, real};
+use super::{bit, never_blocked, put};
 use crate::{guard, raw};
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
@@ -25,8 +25,6 @@ use rustix::io::Errno;
 
 /// The signals that the C library keeps for itself, and takes out of the masks that a program sets by its functions.
 pub const OF_C_LIBRARY: u64 = bit(32) | bit(33);
-
-pub type Change = unsafe extern "C" fn(c_int, *const libc::sigset_t, *mut libc::sigset_t) -> c_int;
 
 /// Unblocks SIGBUS and SIGSYS in the first thread, which may have inherited a mask with them.
 ///
@@ -174,41 +172,28 @@ pub fn read(at: usize) -> Result<u64, Errno> {
     }
 }
 
-/// Replaces the C library's `pthread_sigmask`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn pthread_sigmask(
-    how: c_int,
-    set: *const libc::sigset_t,
-    old: *mut libc::sigset_t,
-) -> c_int {
-    if !guard::is_on() {
-        // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
-        return unsafe { real::PTHREAD_SIGMASK.must()(how, set, old) };
-    }
-    // SAFETY: the caller guarantees what this call needs.
-    match unsafe { change_by_function(how, set, old) } {
-        Ok(()) => 0,
-        Err(error) => error.raw_os_error(),
-    }
-}
+exports! {
+    [rt_sigprocmask: Held]
+    unsafe extern "C" fn pthread_sigmask(
+        how: c_int,
+        set: *const libc::sigset_t,
+        old: *mut libc::sigset_t,
+    ) -> c_int
+        = PTHREAD_SIGMASK.must() if !guard::is_on(), else {
+            // SAFETY: the caller guarantees what this call needs.
+            match unsafe { change_by_function(how, set, old) } {
+                Ok(()) => 0,
+                Err(error) => error.raw_os_error(),
+            }
+        }
 
-/// Replaces the C library's `sigprocmask`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sigprocmask(
-    how: c_int,
-    set: *const libc::sigset_t,
-    old: *mut libc::sigset_t,
-) -> c_int {
-    if !guard::is_on() {
-        // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
-        return unsafe { real::SIGPROCMASK.must()(how, set, old) };
-    }
-    // SAFETY: the caller guarantees what this call needs.
-    crate::c_result(unsafe { change_by_function(how, set, old) })
+    [rt_sigprocmask: Held]
+    unsafe extern "C" fn sigprocmask(
+        how: c_int,
+        set: *const libc::sigset_t,
+        old: *mut libc::sigset_t,
+    ) -> c_int
+        = SIGPROCMASK.must() if !guard::is_on(), else unsafe {
+            crate::c_result(change_by_function(how, set, old))
+        }
 }

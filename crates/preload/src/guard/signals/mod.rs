@@ -13,7 +13,6 @@
 //! | alternate stacks; a thread's beginning, its own stack | `alternate`; `begin`, `given` |
 //! | what is kept of each thread | `thread` |
 //! | what a new thread looks at before its signals are unblocked | `locale` |
-//! | the C library's own functions | `real` |
 //!
 //! *Without userfaultfd* a page that is out is closed, and its fault is SIGSEGV. Then SIGSEGV is treated as SIGBUS is:
 //! never blocked, and served before the program hears of it ([`serve_sigsegv`]). One thing shows: a handler of the
@@ -42,20 +41,17 @@ mod handlers;
 mod locale;
 mod masks;
 mod older;
-mod real;
 mod table;
 mod thread;
 mod waits;
 
 pub use actions::{is_borrowed, process};
 pub use begin::create as create_thread;
-#[cfg(target_arch = "x86_64")]
-pub use contexts::FUNCTIONS as OF_CONTEXTS;
 pub use given::copy_mask;
-pub use real::FUNCTIONS;
 pub use thread::this;
 
 use super::holds::Holds;
+use super::real;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use rustix::io::Errno;
@@ -82,6 +78,23 @@ pub const SERVED: &[i64] = &[
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,
 ];
+
+/// Looks the C library's functions up. The program must not run yet.
+pub fn find() {
+    for functions in [
+        actions::FUNCTIONS,
+        alternate::FUNCTIONS,
+        given::FUNCTIONS,
+        locale::FUNCTIONS,
+        masks::FUNCTIONS,
+        older::FUNCTIONS,
+        waits::FUNCTIONS,
+    ] {
+        real::find(functions);
+    }
+    #[cfg(target_arch = "x86_64")]
+    real::find(contexts::FUNCTIONS);
+}
 
 /// A signal's place in a mask.
 const fn bit(signal: c_int) -> u64 {

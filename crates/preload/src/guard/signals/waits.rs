@@ -5,44 +5,13 @@
 //! cancelled at once while they wait, and so do these. A thread that is cancelled there leaves its holds to its end.
 
 use super::actions::{self, SET};
-use super::{masks, never_blocked, real};
+use super::{masks, never_blocked};
 use crate::guard::call;
 use crate::{c_answer, guard};
 use core::ffi::c_int;
 use rustix::io::Errno;
 
-pub type Suspend = unsafe extern "C-unwind" fn(*const libc::sigset_t) -> c_int;
 pub type Mask = *const libc::sigset_t;
-pub type Ppoll = unsafe extern "C-unwind" fn(
-    *mut libc::pollfd,
-    libc::nfds_t,
-    *const libc::timespec,
-    Mask,
-) -> c_int;
-pub type PpollChk = unsafe extern "C-unwind" fn(
-    *mut libc::pollfd,
-    libc::nfds_t,
-    *const libc::timespec,
-    Mask,
-    usize,
-) -> c_int;
-pub type Pselect = unsafe extern "C-unwind" fn(
-    c_int,
-    *mut libc::fd_set,
-    *mut libc::fd_set,
-    *mut libc::fd_set,
-    *const libc::timespec,
-    Mask,
-) -> c_int;
-pub type EpollPwait =
-    unsafe extern "C-unwind" fn(c_int, *mut libc::epoll_event, c_int, c_int, Mask) -> c_int;
-pub type EpollPwait2 = unsafe extern "C-unwind" fn(
-    c_int,
-    *mut libc::epoll_event,
-    c_int,
-    *const libc::timespec,
-    Mask,
-) -> c_int;
 
 /// Makes one of these calls for the program. The answer is `None` for any other call.
 ///
@@ -131,171 +100,125 @@ unsafe fn waited(number: i64, args: [usize; 6]) -> c_int {
     c_answer(answer) as c_int
 }
 
-/// Replaces the C library's `sigsuspend`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn sigsuspend(mask: *const libc::sigset_t) -> c_int {
-    let real = real::SIGSUSPEND.must();
-    if !guard::is_on() {
-        // SAFETY: the caller guarantees what this call needs.
-        return unsafe { real(mask) };
+exports! {
+    real SIGSUSPEND: unsafe extern "C-unwind" fn(Mask) -> c_int = c"sigsuspend";
+
+    [rt_sigsuspend: Held]
+    unsafe extern "C-unwind" fn sigsuspend(mask: Mask) -> c_int {
+        let real = SIGSUSPEND.must();
+        if !guard::is_on() {
+            // SAFETY: the caller guarantees what this call needs.
+            return unsafe { real(mask) };
+        }
+        // SAFETY: the caller guarantees a set.
+        let mask = actions::set_of(unsafe { actions::word(mask) } & !never_blocked());
+        // SAFETY: the set lives here.
+        unsafe { real(&mask) }
     }
-    // SAFETY: the caller guarantees a set.
-    let mask = actions::set_of(unsafe { actions::word(mask) } & !never_blocked());
-    // SAFETY: the set lives here.
-    unsafe { real(&mask) }
+
+    [rt_sigsuspend: Held]
+    unsafe extern "C-unwind" fn __sigsuspend(mask: Mask) -> c_int = sigsuspend;
+
+    [ppoll: Held]
+    unsafe extern "C-unwind" fn ppoll(
+        fds: *mut libc::pollfd,
+        count: libc::nfds_t,
+        timeout: *const libc::timespec,
+        mask: Mask,
+    ) -> c_int
+        = PPOLL.must() if !guard::is_on(), else unsafe {
+            // The kernel writes the time that is left, and the program does not expect that.
+            let left = timeout.as_ref().copied();
+            let left = left
+                .as_ref()
+                .map_or(0, |left| core::ptr::from_ref(left) as usize);
+            let args = [fds as usize, count as usize, left, mask as usize, SET, 0];
+            waited(libc::SYS_ppoll, args)
+        }
+
+    /// The caller says how long the array is. The C library's function ends a process whose array is too short.
+    [ppoll: Held]
+    unsafe extern "C-unwind" fn __ppoll_chk(
+        fds: *mut libc::pollfd,
+        count: libc::nfds_t,
+        timeout: *const libc::timespec,
+        mask: Mask,
+        len: usize,
+    ) -> c_int
+        = PPOLL_CHK.must() if is_too_short(len, count) || !guard::is_on(), else unsafe {
+            ppoll(fds, count, timeout, mask)
+        }
+
+    [pselect6: Held]
+    unsafe extern "C-unwind" fn pselect(
+        count: c_int,
+        reads: *mut libc::fd_set,
+        writes: *mut libc::fd_set,
+        exceptions: *mut libc::fd_set,
+        timeout: *const libc::timespec,
+        mask: Mask,
+    ) -> c_int
+        = PSELECT.must() if !guard::is_on(), else unsafe {
+            // The kernel writes the time that is left, and the program does not expect that.
+            let left = timeout.as_ref().copied();
+            let left = left
+                .as_ref()
+                .map_or(0, |left| core::ptr::from_ref(left) as usize);
+            let named = [mask as usize, SET];
+            let sets = [reads, writes, exceptions].map(|set| set as usize);
+            let args = [
+                count as usize,
+                sets[0],
+                sets[1],
+                sets[2],
+                left,
+                named.as_ptr() as usize,
+            ];
+            waited(libc::SYS_pselect6, args)
+        }
+
+    [epoll_pwait: Held]
+    unsafe extern "C-unwind" fn epoll_pwait(
+        epoll: c_int,
+        events: *mut libc::epoll_event,
+        count: c_int,
+        timeout: c_int,
+        mask: Mask,
+    ) -> c_int
+        = EPOLL_PWAIT.must() if !guard::is_on(), else unsafe {
+            let args = [
+                epoll as usize,
+                events as usize,
+                count as usize,
+                timeout as usize,
+                mask as usize,
+                SET,
+            ];
+            waited(libc::SYS_epoll_pwait, args)
+        }
+
+    [epoll_pwait2: Held]
+    unsafe extern "C-unwind" fn epoll_pwait2(
+        epoll: c_int,
+        events: *mut libc::epoll_event,
+        count: c_int,
+        timeout: *const libc::timespec,
+        mask: Mask,
+    ) -> c_int
+        = EPOLL_PWAIT2.must() if !guard::is_on(), else unsafe {
+            let args = [
+                epoll as usize,
+                events as usize,
+                count as usize,
+                timeout as usize,
+                mask as usize,
+                SET,
+            ];
+            waited(libc::SYS_epoll_pwait2, args)
+        }
 }
 
-/// Replaces the C library's `__sigsuspend`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn __sigsuspend(mask: *const libc::sigset_t) -> c_int {
-    // SAFETY: the caller guarantees what this call needs.
-    unsafe { sigsuspend(mask) }
-}
-
-/// Replaces the C library's `ppoll`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn ppoll(
-    fds: *mut libc::pollfd,
-    count: libc::nfds_t,
-    timeout: *const libc::timespec,
-    mask: Mask,
-) -> c_int {
-    if !guard::is_on() {
-        // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
-        return unsafe { real::PPOLL.must()(fds, count, timeout, mask) };
-    }
-    // The kernel writes the time that is left, and the program does not expect that.
-    // SAFETY: the caller guarantees a null pointer or a time.
-    let left = unsafe { timeout.as_ref() }.copied();
-    let left = left
-        .as_ref()
-        .map_or(0, |left| core::ptr::from_ref(left) as usize);
-    let args = [fds as usize, count as usize, left, mask as usize, SET, 0];
-    // SAFETY: the caller guarantees what this call needs.
-    unsafe { waited(libc::SYS_ppoll, args) }
-}
-
-/// Replaces the C library's `__ppoll_chk`, which knows how long the array is.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn __ppoll_chk(
-    fds: *mut libc::pollfd,
-    count: libc::nfds_t,
-    timeout: *const libc::timespec,
-    mask: Mask,
-    len: usize,
-) -> c_int {
-    let is_too_short = ((len / size_of::<libc::pollfd>()) as u64) < count;
-    if is_too_short || !guard::is_on() {
-        // The C library's function ends a process whose array is too short.
-        // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
-        return unsafe { real::PPOLL_CHK.must()(fds, count, timeout, mask, len) };
-    }
-    // SAFETY: the caller guarantees what this call needs.
-    unsafe { ppoll(fds, count, timeout, mask) }
-}
-
-/// Replaces the C library's `pselect`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn pselect(
-    count: c_int,
-    reads: *mut libc::fd_set,
-    writes: *mut libc::fd_set,
-    exceptions: *mut libc::fd_set,
-    timeout: *const libc::timespec,
-    mask: Mask,
-) -> c_int {
-    if !guard::is_on() {
-        let real = real::PSELECT.must();
-        // SAFETY: the caller guarantees what this call needs.
-        return unsafe { real(count, reads, writes, exceptions, timeout, mask) };
-    }
-    // The kernel writes the time that is left, and the program does not expect that.
-    // SAFETY: the caller guarantees a null pointer or a time.
-    let left = unsafe { timeout.as_ref() }.copied();
-    let left = left
-        .as_ref()
-        .map_or(0, |left| core::ptr::from_ref(left) as usize);
-    let named = [mask as usize, SET];
-    let sets = [reads, writes, exceptions].map(|set| set as usize);
-    let args = [
-        count as usize,
-        sets[0],
-        sets[1],
-        sets[2],
-        left,
-        named.as_ptr() as usize,
-    ];
-    // SAFETY: the caller guarantees what this call needs.
-    unsafe { waited(libc::SYS_pselect6, args) }
-}
-
-/// Replaces the C library's `epoll_pwait`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn epoll_pwait(
-    epoll: c_int,
-    events: *mut libc::epoll_event,
-    count: c_int,
-    timeout: c_int,
-    mask: Mask,
-) -> c_int {
-    if !guard::is_on() {
-        // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
-        return unsafe { real::EPOLL_PWAIT.must()(epoll, events, count, timeout, mask) };
-    }
-    let args = [
-        epoll as usize,
-        events as usize,
-        count as usize,
-        timeout as usize,
-        mask as usize,
-        SET,
-    ];
-    // SAFETY: the caller guarantees what this call needs.
-    unsafe { waited(libc::SYS_epoll_pwait, args) }
-}
-
-/// Replaces the C library's `epoll_pwait2`.
-///
-/// # Safety
-/// The conditions are those of the function that this one replaces.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn epoll_pwait2(
-    epoll: c_int,
-    events: *mut libc::epoll_event,
-    count: c_int,
-    timeout: *const libc::timespec,
-    mask: Mask,
-) -> c_int {
-    if !guard::is_on() {
-        // SAFETY: the C library's function of this name has this type; the caller guarantees the rest.
-        return unsafe { real::EPOLL_PWAIT2.must()(epoll, events, count, timeout, mask) };
-    }
-    let args = [
-        epoll as usize,
-        events as usize,
-        count as usize,
-        timeout as usize,
-        mask as usize,
-        SET,
-    ];
-    // SAFETY: the caller guarantees what this call needs.
-    unsafe { waited(libc::SYS_epoll_pwait2, args) }
+/// Whether an array of `len` bytes has no room for `count` descriptors.
+fn is_too_short(len: usize, count: libc::nfds_t) -> bool {
+    ((len / size_of::<libc::pollfd>()) as u64) < count
 }

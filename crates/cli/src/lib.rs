@@ -1,6 +1,7 @@
 //! The parts of `millpond`: `run`, `record`, `replay`, `stat`, `top`, `metrics`, `remote`, `doctor`, `help`, and what
 //! they share with `millpond-bench`.
 
+mod arch;
 pub mod bench;
 pub mod command;
 pub mod curve;

@@ -15,6 +15,7 @@
 //! A range may be named that the kernel does not touch after all; a range that it touches must be named. All of this is
 //! plain arithmetic: nothing here makes a system call, touches memory that it is not handed, or allocates.
 
+mod arch;
 pub mod call;
 pub mod filter;
 mod futex;

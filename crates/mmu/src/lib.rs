@@ -16,6 +16,7 @@
 //! and without a lock, because it may run inside the program's own allocator.
 
 mod affinity;
+mod arch;
 mod bounce;
 pub mod capabilities;
 pub mod delivery;

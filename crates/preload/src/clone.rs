@@ -13,7 +13,7 @@
 use crate::dlopen::find_next;
 use crate::guard::children::lent_stack;
 use crate::stack_switch::on_safe_stack;
-use crate::{exit, fork, last_words, raw, space, threads};
+use crate::{arch, exit, fork, last_words, raw, space, threads};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use rustix::io::Errno;
@@ -136,8 +136,7 @@ pub unsafe fn by_number(number: i64, args: [usize; 6]) -> Option<Result<usize, E
             // sixth.
             unsafe { (words.read_unaligned(), words.add(5).read_unaligned()) }
         }
-        #[cfg(target_arch = "x86_64")]
-        libc::SYS_fork => (0, 0),
+        _ if Some(number) == arch::FORK => (0, 0),
         _ => return None,
     };
     if stack != 0 || !is_served(flags) {

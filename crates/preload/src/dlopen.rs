@@ -16,7 +16,7 @@
 //! In a namespace of its own (`dlmopen`) a library gets a C library of its own as well, whose memory is the kernel's.
 //! Nothing of that memory may be freed outside, with or without us.
 
-use core::arch::naked_asm;
+use crate::arch;
 use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -61,22 +61,7 @@ exports! {
     #[unsafe(naked)]
     [none: Thread]
     unsafe extern "C" fn dlopen(_file: *const c_char, _flags: c_int) -> *mut c_void {
-        #[cfg(target_arch = "x86_64")]
-        naked_asm!(
-            "and esi, {keep}",
-            "jmp qword ptr [rip + {real}]",
-            keep = const !DEEPBIND,
-            real = sym REAL_DLOPEN,
-        );
-        #[cfg(target_arch = "aarch64")]
-        naked_asm!(
-            "and w1, w1, {keep}",
-            "adrp x16, {real}",
-            "ldr x16, [x16, :lo12:{real}]",
-            "br x16",
-            keep = const !DEEPBIND,
-            real = sym REAL_DLOPEN,
-        );
+        arch::without_flags_in_second!(DEEPBIND, REAL_DLOPEN)
     }
 
     /// `RTLD_DEEPBIND` is taken out of the flags.
@@ -87,21 +72,6 @@ exports! {
         _file: *const c_char,
         _flags: c_int,
     ) -> *mut c_void {
-        #[cfg(target_arch = "x86_64")]
-        naked_asm!(
-            "and edx, {keep}",
-            "jmp qword ptr [rip + {real}]",
-            keep = const !DEEPBIND,
-            real = sym REAL_DLMOPEN,
-        );
-        #[cfg(target_arch = "aarch64")]
-        naked_asm!(
-            "and w2, w2, {keep}",
-            "adrp x16, {real}",
-            "ldr x16, [x16, :lo12:{real}]",
-            "br x16",
-            keep = const !DEEPBIND,
-            real = sym REAL_DLMOPEN,
-        );
+        arch::without_flags_in_third!(DEEPBIND, REAL_DLMOPEN)
     }
 }

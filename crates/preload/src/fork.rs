@@ -22,6 +22,7 @@
 //! code here is called for it, and if it inherited memory so that a line could be written, it would also inherit its
 //! parent's copies of pages.
 
+use crate::arch;
 use crate::dlopen::find_next;
 use crate::signals::Blocked;
 use crate::stack_switch::on_safe_stack;
@@ -226,20 +227,6 @@ fn add_pointers(needed: &mut Needed, segments: &[(usize, usize)]) {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-fn tls_table() -> usize {
-    let table: usize;
-    // SAFETY: the second word of the thread control block is the table's address.
-    unsafe { core::arch::asm!("mov {}, fs:8", out(reg) table, options(nostack, readonly)) };
-    table
-}
-
-#[cfg(target_arch = "aarch64")]
-fn tls_table() -> usize {
-    // SAFETY: the thread pointer points to the table's address.
-    unsafe { *(raw::thread_pointer() as *const usize) }
-}
-
 extern "C" fn prepare() {
     prepare_with(None);
 }
@@ -281,7 +268,10 @@ fn prepare_on_safe_stack(stack: usize, child_stack: Option<usize>) {
     if let Some(top) = child_stack {
         needed.add(top.saturating_sub(STACK_REACH), STACK_REACH);
     }
-    needed.add(tls_table().saturating_sub(PAGE / 2), TLS_TABLE + PAGE / 2);
+    needed.add(
+        arch::tls_table().saturating_sub(PAGE / 2),
+        TLS_TABLE + PAGE / 2,
+    );
     // SAFETY: the VMA lock is held.
     let ranges = unsafe { vma::held_for_fork(|vmas| needed.mapped(&vmas.map)) };
     descriptors::lend_reserve();

@@ -7,6 +7,7 @@
 //! | concern | file |
 //! | --- | --- |
 //! | the exported functions: how each is defined, and what is said of it | `exports` |
+//! | what depends on the processor | `arch` |
 //! | start, phases; programs that may not have their memory managed | `init`, `settings`, `unmanaged` |
 //! | allocation: the owner of a block, the exports, jemalloc's hooks and the memory that it keeps, our own allocator | `owner`, `malloc`, `libc_names`, `realloc`, `mallocx`, `jemalloc`, `decay`, `internal_alloc`, `linker`, `mallinfo` |
 //! | mappings: the account, and each call | `vma`, `mmap`, `munmap`, `mprotect`, `mremap`, `mseal`, `madvise`, `process_madvise`, `brk`, `mlock`, `ask`, `shm` |
@@ -31,6 +32,7 @@
 #[macro_use]
 mod exports;
 
+mod arch;
 mod ask;
 mod atfork;
 mod brk;

@@ -12,8 +12,7 @@
 
 use crate::owner::{Owner, of};
 use crate::threads::{internal_block, wants_internal};
-use crate::{decay, filters, internal_alloc, jemalloc, linker, raw, realloc};
-use core::arch::naked_asm;
+use crate::{arch, decay, filters, internal_alloc, jemalloc, linker, raw, realloc};
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use rustix::io::Errno;
@@ -40,19 +39,13 @@ exports! {
     #[unsafe(naked)]
     [none: Blocks]
     unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
-        #[cfg(target_arch = "x86_64")]
-        naked_asm!("mov rsi, [rsp]", "jmp {}", sym malloc_for);
-        #[cfg(target_arch = "aarch64")]
-        naked_asm!("mov x1, x30", "b {}", sym malloc_for);
+        arch::caller_as_second!(malloc_for)
     }
 
     #[unsafe(naked)]
     [none: Blocks]
     unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
-        #[cfg(target_arch = "x86_64")]
-        naked_asm!("mov rdx, [rsp]", "jmp {}", sym calloc_for);
-        #[cfg(target_arch = "aarch64")]
-        naked_asm!("mov x2, x30", "b {}", sym calloc_for);
+        arch::caller_as_third!(calloc_for)
     }
 
     [none: Blocks]
@@ -77,10 +70,7 @@ exports! {
     #[unsafe(naked)]
     [none: Blocks]
     unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void {
-        #[cfg(target_arch = "x86_64")]
-        naked_asm!("mov rdx, [rsp]", "jmp {}", sym realloc_for);
-        #[cfg(target_arch = "aarch64")]
-        naked_asm!("mov x2, x30", "b {}", sym realloc_for);
+        arch::caller_as_third!(realloc_for)
     }
 
     [none: Blocks]

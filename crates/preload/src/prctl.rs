@@ -9,8 +9,7 @@
 //! | `PR_SET_SECCOMP` | passed on, and remembered | `filters` |
 //! | `PR_SET_SYSCALL_USER_DISPATCH` | refused under direct delivery: SIGSYS is ours, and so are calls in handlers | here |
 
-use crate::{dlopen, filters, guard, ksm};
-use core::arch::naked_asm;
+use crate::{arch, dlopen, filters, guard, ksm};
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use rustix::io::Errno;
@@ -41,44 +40,15 @@ exports! {
     #[unsafe(naked)]
     [prctl: Held]
     unsafe extern "C" fn prctl(_option: c_int) -> c_int {
-        #[cfg(target_arch = "x86_64")]
-        naked_asm!(
-            "cmp edi, {merge}",
-            "je {serve}",
-            "cmp edi, {filter}",
-            "je {serve}",
-            "cmp edi, {dispatch}",
-            "je {serve}",
-            "mov r11, qword ptr [rip + {real}]",
-            "test r11, r11",
-            "jz {serve}",
-            "jmp r11",
-            merge = const ksm::PR_SET_MEMORY_MERGE,
-            filter = const libc::PR_SET_SECCOMP,
-            dispatch = const PR_SET_SYSCALL_USER_DISPATCH,
-            real = sym REAL,
-            serve = sym serve,
-        );
-        #[cfg(target_arch = "aarch64")]
-        naked_asm!(
-            "cmp w0, #{merge}",
-            "b.eq 3f",
-            "cmp w0, #{filter}",
-            "b.eq 3f",
-            "cmp w0, #{dispatch}",
-            "b.eq 3f",
-            "adrp x16, {real}",
-            "ldr x16, [x16, :lo12:{real}]",
-            "cbz x16, 3f",
-            "br x16",
-            "3:",
-            "b {serve}",
-            merge = const ksm::PR_SET_MEMORY_MERGE,
-            filter = const libc::PR_SET_SECCOMP,
-            dispatch = const PR_SET_SYSCALL_USER_DISPATCH,
-            real = sym REAL,
-            serve = sym serve,
-        );
+        arch::by_option!(
+            [
+                ksm::PR_SET_MEMORY_MERGE,
+                libc::PR_SET_SECCOMP,
+                PR_SET_SYSCALL_USER_DISPATCH
+            ],
+            REAL,
+            serve
+        )
     }
 }
 

@@ -5,7 +5,6 @@
 //! set `errno` and use thread-local storage in threads that have none of their own yet. Flags are passed on as the
 //! program gave them, also those that no Rust crate has a name for.
 
-use core::arch::asm;
 pub use millpond_mmu::gate::check;
 use rustix::io::Errno;
 
@@ -40,18 +39,7 @@ pub unsafe fn unguarded(number: i64, args: [usize; 6]) -> Result<usize, Errno> {
 }
 
 /// The thread pointer: different for each thread of the process, and cheaper to read than a thread's number.
-#[inline]
-pub fn thread_pointer() -> usize {
-    let pointer: usize;
-    // SAFETY: this reads a register (the first word that fs points to is its own address, by the ABI).
-    unsafe {
-        #[cfg(target_arch = "x86_64")]
-        asm!("mov {}, fs:0", out(reg) pointer, options(nostack, readonly, preserves_flags));
-        #[cfg(target_arch = "aarch64")]
-        asm!("mrs {}, tpidr_el0", out(reg) pointer, options(nostack, nomem, preserves_flags));
-    }
-    pointer
-}
+pub use crate::arch::thread_pointer;
 
 /// Makes the system call `mmap`, with any arguments.
 ///

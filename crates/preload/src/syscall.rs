@@ -24,6 +24,7 @@
 //! The manager's own threads are not served: they close and map for themselves. Calls by an instruction of the
 //! program's own are seen by the kernel alone, and [`crate::madvise`] describes the consequences.
 
+use crate::arch::{self, CHILDREN, DUP2};
 use crate::dlopen;
 use crate::guard::{self, signals};
 use crate::{
@@ -31,22 +32,8 @@ use crate::{
     mremap, mseal, munmap, prctl,
 };
 use crate::{process_madvise, raw, references, shm, stack_switch, tell, threads, vma};
-use core::arch::naked_asm;
 use core::ffi::{c_int, c_long};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-
-#[cfg(target_arch = "x86_64")]
-const DUP2: &[i64] = &[libc::SYS_dup2];
-// Newer architectures never had this system call.
-#[cfg(not(target_arch = "x86_64"))]
-const DUP2: &[i64] = &[];
-
-/// The numbers of the calls that make children. The stub itself has to know which children are served: one that
-/// shares the memory, or begins on a stack of its own, would return into a function of ours that is not there.
-#[cfg(target_arch = "x86_64")]
-const CHILDREN: &[i64] = &[libc::SYS_fork, libc::SYS_clone, libc::SYS_clone3];
-#[cfg(not(target_arch = "x86_64"))]
-const CHILDREN: &[i64] = &[];
 
 /// Calls that are served elsewhere, or by what holds their memory.
 const SERVED_ELSEWHERE: &[i64] = &[
@@ -118,66 +105,7 @@ exports! {
     #[unsafe(naked)]
     [none: Held]
     unsafe extern "C" fn syscall(_number: c_long) -> c_long {
-        #[cfg(target_arch = "x86_64")]
-        naked_asm!(
-            "cmp rdi, {numbers}",
-            "jae 2f",
-            "bt qword ptr [rip + {is_served}], rdi",
-            "jnc 2f",
-            // For calls that make a child, its flags go to rax and its stack to r11. The kernel refuses a structure
-            // that is shorter than that of the first `clone3`.
-            "cmp edi, {clone}",
-            "je 3f",
-            "cmp edi, {clone3}",
-            "jne {serve}",
-            "cmp rdx, 64",
-            "jb 2f",
-            "mov rax, qword ptr [rsi]",
-            "mov r11, qword ptr [rsi + 40]",
-            "jmp 4f",
-            "3:",
-            "mov rax, rsi",
-            "mov r11, rdx",
-            "4:",
-            "test r11, r11",
-            "jnz 2f",
-            "test eax, {sharing}",
-            "jz {serve}",
-            "2:",
-            "mov r11, qword ptr [rip + {real}]",
-            "test r11, r11",
-            "jz {serve}",
-            "jmp r11",
-            clone = const libc::SYS_clone,
-            clone3 = const libc::SYS_clone3,
-            sharing = const clone::SHARING,
-            numbers = const NUMBERS,
-            is_served = sym IS_SERVED,
-            real = sym REAL,
-            serve = sym serve,
-        );
-        #[cfg(target_arch = "aarch64")]
-        naked_asm!(
-            "cmp x0, #{numbers}",
-            "b.hs 2f",
-            "adrp x16, {is_served}",
-            "add x16, x16, :lo12:{is_served}",
-            "lsr x17, x0, #6",
-            "ldr x16, [x16, x17, lsl #3]",
-            "lsr x16, x16, x0",
-            "tbnz x16, #0, 3f",
-            "2:",
-            "adrp x16, {real}",
-            "ldr x16, [x16, :lo12:{real}]",
-            "cbz x16, 3f",
-            "br x16",
-            "3:",
-            "b {serve}",
-            numbers = const NUMBERS,
-            is_served = sym IS_SERVED,
-            real = sym REAL,
-            serve = sym serve,
-        );
+        arch::by_number!(NUMBERS, IS_SERVED, clone::SHARING, REAL, serve)
     }
 }
 

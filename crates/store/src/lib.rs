@@ -29,6 +29,7 @@
 //! # Ok::<(), millpond_store::OpenError>(())
 //! ```
 
+mod arch;
 mod arena;
 mod checksum;
 mod codec;

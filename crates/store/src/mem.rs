@@ -14,17 +14,7 @@ pub(crate) const PAGE: usize = 4096;
 /// Bytes in a line of the processor's caches.
 pub(crate) const LINE: usize = 64;
 
-/// Prefetches the cache line at `at`. The address need not be mapped.
-#[inline]
-pub(crate) fn prefetch(at: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch is a hint: it never faults and changes nothing.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
-}
+pub(crate) use crate::arch::prefetch;
 
 /// A private anonymous mapping, zeroed, page-aligned, unmapped when dropped. A forked child has its
 /// own copy.

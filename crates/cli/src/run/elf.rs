@@ -6,6 +6,7 @@
 //! the loader ignores the variable; a `su` that root starts gains none. In each of these cases the program would run
 //! *without its budget and without a word*. Hence its file is read before it is started.
 
+use crate::arch::MACHINE;
 use object::read::ReadCache;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use object::{Endianness, elf};
@@ -14,11 +15,6 @@ use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-
-#[cfg(target_arch = "x86_64")]
-const OWN_MACHINE: u16 = elf::EM_X86_64;
-#[cfg(target_arch = "aarch64")]
-const OWN_MACHINE: u16 = elf::EM_AARCH64;
 
 /// The kind of file that the kernel would take a file for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -159,7 +155,7 @@ fn header(head: &[u8], file: File) -> Result<(), Unfit> {
     let header = elf::FileHeader64::<Endianness>::parse(data).map_err(damaged)?;
     let endian = header.endian().map_err(damaged)?;
     let machine = header.e_machine(endian);
-    if machine != OWN_MACHINE {
+    if machine != MACHINE {
         return Err(Unfit::ForeignMachine(machine));
     }
     let kind = header.e_type(endian);

@@ -56,12 +56,7 @@ pub static AARCH64: Machine = Machine {
     by_number: on_aarch64(),
 };
 
-/// The architecture that this is compiled for.
-#[cfg(not(target_arch = "aarch64"))]
-pub static HERE: &Machine = &X86_64;
-/// The architecture that this is compiled for.
-#[cfg(target_arch = "aarch64")]
-pub static HERE: &Machine = &AARCH64;
+pub use crate::arch::HERE;
 
 impl Machine {
     /// The call of this number, if the table has it.

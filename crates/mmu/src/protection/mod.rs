@@ -68,6 +68,7 @@ use rustix::io::Errno;
 
 use millpond_core::{PAGE_SHIFT, PageRange};
 
+use crate::arch;
 use crate::sys::{FdCell, advise, own_memory};
 use crate::zeroed::zeroed;
 use alone::Alone;
@@ -115,7 +116,7 @@ impl Protection {
     /// # Errors
     /// Closed memory cannot be written here.
     pub(crate) fn new(base: usize, len: usize, marks: bool) -> Result<Self, Errno> {
-        if cfg!(not(target_arch = "x86_64")) {
+        if !arch::TELLS_ACCESSES {
             // Nothing says here whether a fault was a read or a write, so none could be told from the program's own.
             return Err(Errno::NOSYS);
         }
@@ -147,7 +148,7 @@ impl Protection {
 
     /// Whether memory can be watched by protections here.
     pub(crate) fn is_possible() -> Result<(), Errno> {
-        if cfg!(not(target_arch = "x86_64")) {
+        if !arch::TELLS_ACCESSES {
             return Err(Errno::NOSYS);
         }
         own_memory::open_if_it_overrides().map(drop)

@@ -26,16 +26,17 @@ use millpond_core::{PAGE_SIZE, PageCount, PageRange};
 use rustix::io::Errno;
 
 use super::Uffd;
+use crate::arch;
 use crate::error::MmuError;
 use crate::sys::{ioctl, remap};
 
 impl Uffd {
-    /// Whether [`Uffd::hand_over`] moves a pointer for each 2 MiB. The kernel does so on x86-64 and AArch64. Where
+    /// Whether [`Uffd::hand_over`] moves a pointer for each 2 MiB, as the kernel does on most processors. Where
     /// pages are taken out by copying, unregistering the range would visit each page of it, as it is watched for
     /// writes.
     #[must_use]
     pub fn hands_over_by_tables(&self) -> bool {
-        self.can_move && cfg!(any(target_arch = "x86_64", target_arch = "aarch64"))
+        self.can_move && arch::MOVES_TABLES
     }
 
     /// Moves the pages that are mapped in `from` to `to`: two open or reserved ranges of the same length that begin

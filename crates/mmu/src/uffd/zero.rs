@@ -9,6 +9,7 @@
 //! before, or they fault.
 
 use super::Uffd;
+use crate::arch;
 use millpond_core::PageRange;
 
 impl Uffd {
@@ -22,78 +23,8 @@ impl Uffd {
         // SAFETY: the caller guarantees it; with in-thread delivery the SIGBUS handler is in place, or there is no
         // fault yet.
         self.can_skip()
-            && unsafe { zero_if_mapped(self.at(at.start) as *mut u8, at.len.bytes() as usize) }
+            && unsafe {
+                arch::zero_if_mapped(self.at(at.start) as *mut u8, at.len.bytes() as usize)
+            }
     }
 }
-
-#[cfg(target_arch = "x86_64")]
-mod sys {
-    use super::super::skip::Line;
-
-    core::arch::global_asm!(
-        ".pushsection .text.millpond_zero, \"ax\", @progbits",
-        ".hidden millpond_zero, millpond_zero_fault, millpond_zero_skip",
-        ".globl millpond_zero, millpond_zero_fault, millpond_zero_skip",
-        ".type millpond_zero, @function",
-        ".balign 64",
-        "millpond_zero:",
-        "    pxor %xmm0, %xmm0",
-        "    addq %rdi, %rsi",
-        // From here to `millpond_zero_fault` a thread that faults goes on at `millpond_zero_skip`. The stores go past
-        // the caches, as in `zero_in_place.rs`.
-        "2:  movntdq %xmm0, (%rdi)",
-        "    movntdq %xmm0, 16(%rdi)",
-        "    movntdq %xmm0, 32(%rdi)",
-        "    movntdq %xmm0, 48(%rdi)",
-        "    addq $64, %rdi",
-        "    cmpq %rsi, %rdi",
-        "    jb 2b",
-        "millpond_zero_fault:",
-        "    sfence",
-        "    movl $1, %eax",
-        "    ret",
-        "millpond_zero_skip:",
-        "    sfence",
-        "    xorl %eax, %eax",
-        "    ret",
-        ".size millpond_zero, . - millpond_zero",
-        ".popsection",
-        options(att_syntax)
-    );
-
-    unsafe extern "C" {
-        fn millpond_zero(at: *mut u8, len: usize) -> bool;
-        safe fn millpond_zero_fault();
-        safe fn millpond_zero_skip();
-    }
-
-    /// # Safety
-    /// The conditions are those of [`Uffd::zero_if_mapped`](super::Uffd::zero_if_mapped). Also, `at` is aligned to a
-    /// page, and `len` is a multiple of pages and not 0.
-    pub(super) unsafe fn zero_if_mapped(at: *mut u8, len: usize) -> bool {
-        // SAFETY: the code above stores to `len` bytes from `at` and touches only registers that a C function may
-        // change.
-        unsafe { millpond_zero(at, len) }
-    }
-
-    pub(in super::super) fn line() -> Line {
-        Line {
-            stores: millpond_zero as *const () as usize..millpond_zero_fault as *const () as usize,
-            end: millpond_zero_skip as *const () as usize,
-        }
-    }
-}
-
-/// On other processors the core is always asked first: zeroing without asking is a matter of speed.
-#[cfg(not(target_arch = "x86_64"))]
-mod sys {
-    /// # Safety
-    /// There are no conditions; the function is never called.
-    pub(super) unsafe fn zero_if_mapped(_at: *mut u8, _len: usize) -> bool {
-        false
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-pub(super) use sys::line;
-use sys::zero_if_mapped;

@@ -11,6 +11,7 @@
 use millpond_core::{PAGE_SIZE, PageRange};
 
 use super::Uffd;
+use crate::arch;
 
 /// The bytes of each page that a glance sees: those that programs write first, and one cache line.
 const GLANCE: usize = 64;
@@ -23,7 +24,7 @@ impl Uffd {
         }
         // SAFETY: the pages are mapped and stay so; the caller guarantees that they are writable and that no
         // reference to them is in use.
-        unsafe { zero(self.at(at.start) as *mut u8, at.len.bytes() as usize) }
+        unsafe { arch::zero(self.at(at.start) as *mut u8, at.len.bytes() as usize) }
     }
 
     /// Implements [`Mmu::is_blank`](millpond_core::Mmu::is_blank).
@@ -43,38 +44,6 @@ impl Uffd {
             unsafe { is_blank(words_at, words) }
         })
     }
-}
-
-/// # Safety
-/// `at` is aligned to a page, `len` a multiple of pages, the range is mapped writable, and no reference to it is in
-/// use.
-#[cfg(target_arch = "x86_64")]
-unsafe fn zero(at: *mut u8, len: usize) {
-    use core::arch::x86_64::{__m128i, _mm_setzero_si128, _mm_sfence, _mm_stream_si128};
-    // SAFETY: the stores stay within the range, which is aligned; the fence orders them before the store that tells
-    // other threads that the memory is free.
-    unsafe {
-        let zero = _mm_setzero_si128();
-        let mut to = at.cast::<__m128i>();
-        let end = at.add(len).cast::<__m128i>();
-        while to < end {
-            _mm_stream_si128(to, zero);
-            _mm_stream_si128(to.add(1), zero);
-            _mm_stream_si128(to.add(2), zero);
-            _mm_stream_si128(to.add(3), zero);
-            to = to.add(4);
-        }
-        _mm_sfence();
-    }
-}
-
-/// # Safety
-/// `at` is aligned to a page, `len` a multiple of pages, the range is mapped writable, and no reference to it is in
-/// use.
-#[cfg(not(target_arch = "x86_64"))]
-unsafe fn zero(at: *mut u8, len: usize) {
-    // SAFETY: the caller guarantees it.
-    unsafe { core::ptr::write_bytes(at, 0, len) }
 }
 
 /// Whether `words` words from `at` are zero, each of them read once: the program may write there meanwhile.

@@ -12,6 +12,7 @@
 //! the older unwinders slower, and most programs cancel nobody.
 
 use super::{gate, is_on};
+use crate::arch;
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::*};
@@ -84,8 +85,7 @@ exports! {
 /// `.eh_frame`. Behind it is room for the unwinder's own record.
 #[repr(C, align(8))]
 struct Frames {
-    /// The part that frames have in common: the frame's address is that of the stack pointer plus 8, and the return
-    /// address lies directly below it.
+    /// The part that frames have in common.
     common: [u8; 24],
     own: u32,
     to_common: u32,
@@ -103,17 +103,7 @@ struct Description(UnsafeCell<Frames>);
 unsafe impl Sync for Description {}
 
 static GATE: Description = Description(UnsafeCell::new(Frames {
-    common: [
-        20, 0, 0, 0, // The length behind this field.
-        0, 0, 0, 0, // This is the common part.
-        1, b'z', b'R', 0, // The version, and what is said in addition.
-        1, 0x78,
-        16, // Units of code (1) and data (-8), and the register of the return address.
-        1, 0, // One more byte: addresses are absolute.
-        0x0c, 7, 8, // DW_CFA_def_cfa: register 7 (the stack pointer) plus 8.
-        0x90, 1, // DW_CFA_offset: register 16 lies one unit below.
-        0, 0,
-    ],
+    common: arch::gate::FRAME,
     own: 28,
     to_common: 28,
     start: gate::START,

@@ -41,7 +41,7 @@ pub mod runtime;
 pub mod signals;
 mod trap;
 
-use crate::raw;
+use crate::{arch, raw};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use rustix::io::Errno;
@@ -91,7 +91,7 @@ fn is_free(len: usize) -> bool {
 /// # Errors
 /// A line that says what the kernel refuses. Nothing has changed then that handler delivery would mind.
 pub fn start(budget: u64, len: usize) -> Result<(), String> {
-    if cfg!(not(target_arch = "x86_64")) {
+    if !arch::HAS_GATE {
         return Err("the gate's code is for x86-64; use --delivery handler".into());
     }
     if crate::dlopen::find_next(c"__lsan_do_leak_check").is_some() {

@@ -16,7 +16,7 @@
 mod unfixed;
 
 use crate::vma::{self, Kind, PAGE, Range, Vmas};
-use crate::{code, guard, init, jemalloc, raw, space};
+use crate::{arch, code, guard, init, jemalloc, raw, space};
 use core::ffi::c_void;
 use libc::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_GROWSDOWN, MAP_HUGETLB, MAP_LOCKED,
@@ -282,22 +282,6 @@ pub unsafe extern "C" fn map_for(
     crate::c_answer(result) as *mut c_void
 }
 
-/// Goes on in [`map_for`], whose last argument is where this function was called.
-macro_rules! mapped {
-    () => {
-        #[cfg(target_arch = "x86_64")]
-        core::arch::naked_asm!(
-            "push qword ptr [rsp]",
-            "call {map_for}",
-            "pop rcx",
-            "ret",
-            map_for = sym map_for,
-        );
-        #[cfg(target_arch = "aarch64")]
-        core::arch::naked_asm!("mov x6, x30", "b {map_for}", map_for = sym map_for);
-    };
-}
-
 exports! {
     #[unsafe(naked)]
     [mmap: Mappings]
@@ -309,7 +293,7 @@ exports! {
         _fd: i32,
         _offset: i64,
     ) -> *mut c_void {
-        mapped!();
+        arch::caller_as_seventh!(map_for)
     }
 
     #[unsafe(naked)]
@@ -322,6 +306,6 @@ exports! {
         _fd: i32,
         _offset: i64,
     ) -> *mut c_void {
-        mapped!();
+        arch::caller_as_seventh!(map_for)
     }
 }

@@ -19,12 +19,7 @@ use crate::vma::{self, PAGE, Range, Vmas};
 use libc::{MAP_GROWSDOWN, MAP_HUGETLB};
 use rustix::io::Errno;
 
-/// The flag that asks for an address of 31 bits. Only x86-64 has it.
-#[cfg(target_arch = "x86_64")]
-pub const MAP_32BIT: Option<i32> = Some(libc::MAP_32BIT);
-/// The flag that asks for an address of 31 bits. Only x86-64 has it.
-#[cfg(not(target_arch = "x86_64"))]
-pub const MAP_32BIT: Option<i32> = None;
+pub use crate::arch::MAP_32BIT;
 
 /// The end of the addresses for `MAP_32BIT`, by the kernel's rule.
 const END_OF_32BIT: usize = 2 << 30;

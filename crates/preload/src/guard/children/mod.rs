@@ -23,7 +23,7 @@
 pub mod apart;
 pub mod attributes;
 mod environment;
-mod exec;
+pub mod exec;
 pub mod lent_stack;
 mod search;
 mod shell;

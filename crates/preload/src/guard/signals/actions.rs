@@ -7,14 +7,15 @@
 //! *SIGBUS, SIGSEGV, SIGSYS.* The kernel always has our handlers.
 //!
 //! *All other signals.* The kernel has the program's action while that is the default, or to ignore. In place of a
-//! handler of the program's it has our [entry](super::frames), with the program's flags, and with the program's mask
+//! handler of the program's it has our [entry](frames), with the program's flags, and with the program's mask
 //! but for SIGBUS and SIGSYS, because the handler may touch memory that is out.
 //!
 //! *The child of `vfork`* has actions of its own but shares this memory with its parent. Its changes are not noted,
 //! and it keeps our handlers until its `execve`, which resets them.
 
 use super::table::{self, Action, Record, Writer};
-use super::{bit, frames, handlers, masks, never_blocked, put};
+use super::{bit, handlers, masks, never_blocked, put};
+use crate::arch::frames;
 use crate::{guard, raw};
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};

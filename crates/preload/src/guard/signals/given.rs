@@ -12,6 +12,7 @@
 //! asks for its own attributes is told of the given stack.
 
 use super::thread;
+use crate::arch;
 use crate::guard::children::apart::Apart;
 use crate::space;
 use core::ffi::{c_int, c_void};
@@ -141,63 +142,7 @@ pub unsafe fn copy_mask(from: *const libc::pthread_attr_t, to: *mut libc::pthrea
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-core::arch::global_asm!(
-    ".pushsection .text.millpond_on_given, \"ax\", @progbits",
-    ".hidden millpond_on_given",
-    ".globl millpond_on_given",
-    ".type millpond_on_given, @function",
-    "millpond_on_given:",
-    "    .cfi_startproc",
-    "    pushq %rbp",
-    "    .cfi_def_cfa_offset 16",
-    "    .cfi_offset %rbp, -16",
-    "    movq %rsp, %rbp",
-    "    .cfi_def_cfa_register %rbp",
-    "    movq %rdx, %rsp",
-    "    callq *%rsi",
-    "    movq %rbp, %rsp",
-    "    popq %rbp",
-    "    .cfi_def_cfa %rsp, 8",
-    "    ret",
-    "    .cfi_endproc",
-    ".size millpond_on_given, . - millpond_on_given",
-    ".popsection",
-    options(att_syntax)
-);
-
-#[cfg(target_arch = "aarch64")]
-core::arch::global_asm!(
-    ".pushsection .text.millpond_on_given, \"ax\", @progbits",
-    ".hidden millpond_on_given",
-    ".globl millpond_on_given",
-    ".type millpond_on_given, @function",
-    "millpond_on_given:",
-    "    .cfi_startproc",
-    "    stp x29, x30, [sp, #-16]!",
-    "    .cfi_def_cfa_offset 16",
-    "    .cfi_offset x29, -16",
-    "    .cfi_offset x30, -8",
-    "    mov x29, sp",
-    "    .cfi_def_cfa x29, 16",
-    "    mov sp, x2",
-    "    blr x1",
-    "    mov sp, x29",
-    "    ldp x29, x30, [sp], #16",
-    "    .cfi_def_cfa sp, 0",
-    "    ret",
-    "    .cfi_endproc",
-    ".size millpond_on_given, . - millpond_on_given",
-    ".popsection",
-);
-
-/// A thread's function, which may be unwound.
-pub type Unwound = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
-
-unsafe extern "C-unwind" {
-    /// Calls `start` with `argument` on the stack that ends at `top`.
-    fn millpond_on_given(argument: *mut c_void, start: Unwound, top: usize) -> *mut c_void;
-}
+pub use crate::arch::Unwound;
 
 /// Runs a thread's function on the stack that the program has given.
 pub fn run(given: Given, start: Unwound, argument: *mut c_void) -> *mut c_void {
@@ -206,7 +151,7 @@ pub fn run(given: Given, start: Unwound, argument: *mut c_void) -> *mut c_void {
     words.given.store(given.base, Relaxed);
     let top = (given.base + given.len) & !63;
     // SAFETY: the program has given this memory for the thread's stack, which nobody else uses then.
-    unsafe { millpond_on_given(argument, start, top) }
+    unsafe { arch::on_given(argument, start, top) }
 }
 
 exports! {

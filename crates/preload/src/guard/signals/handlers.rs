@@ -20,7 +20,8 @@
 
 use super::actions::{install_default, word};
 use super::table::{Action, Record};
-use super::{bit, frames, never_blocked, thread};
+use super::{bit, never_blocked, thread};
+use crate::arch::frames;
 use crate::guard::runtime;
 use crate::guard::trap;
 use crate::{raw, space, stack_switch};
@@ -67,10 +68,7 @@ pub unsafe extern "C-unwind" fn on_sigsys(
 /// What is done with a signal: a handler, and whether it runs on the stack where the signal came.
 pub struct Chosen {
     pub handler: usize,
-    #[cfg_attr(
-        not(target_arch = "x86_64"),
-        expect(dead_code, reason = "all frames stay there")
-    )]
+    #[allow(dead_code, reason = "on some processors all frames stay there")]
     pub stays: bool,
 }
 

@@ -7,7 +7,7 @@
 //!
 //! | concern | file |
 //! | --- | --- |
-//! | our handlers, and the way to the program's; the stacks that these run on | `handlers`, `frames` |
+//! | our handlers, and the way to the program's; the stacks that these run on | `handlers`; `frames` of `arch` |
 //! | what the program does about a signal | `actions`, `table`; `older` for the functions of System V and BSD |
 //! | masks of threads; calls that wait under a mask | `masks`, `waits` |
 //! | alternate stacks; a thread's beginning, its own stack | `alternate`; `begin`, `given` |
@@ -26,18 +26,11 @@
 //! context. What the program passes is read so that a bad address is an error; what it gets back is written after the
 //! kernel has written to the same place, which finds out whether it may be written.
 
-mod actions;
+pub mod actions;
 mod alternate;
 mod begin;
-#[cfg(target_arch = "x86_64")]
-mod contexts;
-#[cfg(target_arch = "x86_64")]
-mod frames;
-#[cfg(not(target_arch = "x86_64"))]
-#[path = "frames_in_place.rs"]
-mod frames;
 mod given;
-mod handlers;
+pub mod handlers;
 mod locale;
 mod masks;
 mod older;
@@ -52,6 +45,7 @@ pub use thread::this;
 
 use super::holds::Holds;
 use super::real;
+use crate::arch;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use rustix::io::Errno;
@@ -89,11 +83,10 @@ pub fn find() {
         masks::FUNCTIONS,
         older::FUNCTIONS,
         waits::FUNCTIONS,
+        arch::FUNCTIONS,
     ] {
         real::find(functions);
     }
-    #[cfg(target_arch = "x86_64")]
-    real::find(contexts::FUNCTIONS);
 }
 
 /// A signal's place in a mask.

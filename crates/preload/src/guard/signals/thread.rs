@@ -4,10 +4,11 @@
 //! without an allocation. The usual way to thread-local storage of a library asks the dynamic linker, which may
 //! allocate when libraries have been loaded meanwhile. This library is loaded when the process starts, so its storage
 //! lies at a distance from the thread pointer that the linker knows then (the model "initial exec"). Rust has no stable
-//! name for that model, hence the few lines of assembler.
+//! name for that model, hence the few lines of assembler (and of `arch`).
 //!
 //! A child of `vfork` shares the words with the thread that waits for it.
 
+use crate::arch;
 use core::sync::atomic::{AtomicU64, AtomicUsize};
 
 /// The words of one thread. All begin as zeros. The thread's signal handlers change them too.
@@ -46,47 +47,12 @@ core::arch::global_asm!(
     ".popsection",
 );
 
-#[cfg(target_arch = "x86_64")]
-core::arch::global_asm!(
-    ".pushsection .text.millpond_this_thread, \"ax\", @progbits",
-    ".hidden millpond_this_thread",
-    ".globl millpond_this_thread",
-    ".type millpond_this_thread, @function",
-    "millpond_this_thread:",
-    "    movq %fs:0, %rax",
-    "    addq millpond_thread@gottpoff(%rip), %rax",
-    "    ret",
-    ".size millpond_this_thread, . - millpond_this_thread",
-    ".popsection",
-    options(att_syntax)
-);
-
-#[cfg(target_arch = "aarch64")]
-core::arch::global_asm!(
-    ".pushsection .text.millpond_this_thread, \"ax\", @progbits",
-    ".hidden millpond_this_thread",
-    ".globl millpond_this_thread",
-    ".type millpond_this_thread, @function",
-    "millpond_this_thread:",
-    "    mrs x0, tpidr_el0",
-    "    adrp x1, :gottprel:millpond_thread",
-    "    ldr x1, [x1, :gottprel_lo12:millpond_thread]",
-    "    add x0, x0, x1",
-    "    ret",
-    ".size millpond_this_thread, . - millpond_this_thread",
-    ".popsection",
-);
-
-unsafe extern "C" {
-    safe fn millpond_this_thread() -> *const Thread;
-}
-
 /// The words of the calling thread.
 #[inline]
 pub fn this() -> &'static Thread {
     // SAFETY: the address is that of 80 aligned bytes which belong to the calling thread and live as long as it runs.
     // No caller keeps the reference beyond its own frame, and all words are atomic.
-    unsafe { &*millpond_this_thread() }
+    unsafe { &*arch::this_thread().cast::<Thread>() }
 }
 
 #[cfg(test)]

@@ -15,10 +15,9 @@
 //! before that, by a few instructions in place of the C library's. The hold cannot be given back by a thread that is
 //! elsewhere then; the thread's next hold does it, or its end.
 
-use super::RAISED;
-use super::handlers::{Chosen, choose};
-use super::thread;
 use crate::guard::holds::pages;
+use crate::guard::signals::handlers::{Chosen, choose};
+use crate::guard::signals::{RAISED, this};
 use crate::{raw, space};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::Relaxed;
@@ -150,7 +149,7 @@ unsafe fn state(context: &libc::ucontext_t) -> Option<(usize, usize)> {
 /// `None` where the frame stays.
 unsafe fn moved(context: &libc::ucontext_t, frame: usize) -> Option<usize> {
     let interrupted = stack_pointer(context);
-    let words = thread::this();
+    let words = this();
     let (stack, len) = (words.stack.load(Relaxed), words.stack_len.load(Relaxed));
     let is_on = |at: usize| at.wrapping_sub(stack) <= len;
     if stack == 0 || !is_on(frame) || is_on(interrupted) {

@@ -1,7 +1,7 @@
 //! The frames of the program's handlers where nothing is known of how to move one: they stay on the stack that the
-//! kernel chose. (`frames.rs` is for x86-64.)
+//! kernel chose.
 
-use super::handlers::{Chosen, choose};
+use crate::guard::signals::handlers::{Chosen, choose};
 use core::ffi::{c_int, c_void};
 
 type Handler = unsafe extern "C-unwind" fn(c_int, *mut libc::siginfo_t, *mut c_void);

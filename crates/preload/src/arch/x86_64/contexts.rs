@@ -2,13 +2,13 @@
 //!
 //! Coroutines are often made with all signals blocked, and the C library sets such a mask by an instruction of its own.
 //! The next touch of a page that is out would end the process. So SIGBUS and SIGSYS are taken out of the context's mask
-//! first, and are blocked in the program's eyes only, as everywhere ([`masks`](super::masks)).
+//! first, and are blocked in the program's eyes only, as everywhere (`guard/signals/masks.rs`).
 //!
 //! The C library's functions save the registers and the stack of their caller, so these jump to them.
 
-use super::actions::{set_word, word};
-use super::{never_blocked, thread};
 use crate::guard::is_on;
+use crate::guard::signals::actions::{set_word, word};
+use crate::guard::signals::{never_blocked, this};
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
 use libc::ucontext_t;
@@ -21,7 +21,7 @@ unsafe extern "C" fn fit(context: *mut ucontext_t, swaps: bool) -> usize {
         unsafe {
             let set = &mut (*context).uc_sigmask;
             let mask = word(set);
-            thread::this().masked.store(mask & never_blocked(), Relaxed);
+            this().masked.store(mask & never_blocked(), Relaxed);
             set_word(set, mask & !never_blocked());
         }
     }

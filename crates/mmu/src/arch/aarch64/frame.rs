@@ -1,0 +1,41 @@
+//! The frame of a signal. Behind the registers lie records, each with a mark and a length. One of them holds the
+//! exception syndrome ([`syndrome`]).
+
+use crate::arch::syndrome;
+use crate::interrupted::Access;
+use libc::ucontext_t;
+
+/// The bytes of the records behind the registers (`__reserved` of `struct sigcontext`).
+const RECORDS: usize = 4096;
+
+pub(crate) fn stack_pointer(context: &ucontext_t) -> usize {
+    context.uc_mcontext.sp as usize
+}
+
+pub(crate) fn instruction(context: &ucontext_t) -> usize {
+    context.uc_mcontext.pc as usize
+}
+
+pub(crate) fn go_on_at(context: &mut ucontext_t, instruction: usize) {
+    context.uc_mcontext.pc = instruction as u64;
+}
+
+pub(crate) fn access(context: &ucontext_t) -> Option<Access> {
+    // The records begin at the first multiple of 16 bytes behind the last register, and are the structure's last
+    // bytes.
+    let start =
+        (&raw const context.uc_mcontext).addr() + size_of_val(&context.uc_mcontext) - RECORDS;
+    // SAFETY: the bytes are part of the context, and the kernel has written its records there.
+    let records = unsafe { core::slice::from_raw_parts(start as *const u8, RECORDS) };
+    syndrome::find(records).map(syndrome::access)
+}
+
+pub(crate) fn stopped_call(context: &ucontext_t) -> (i64, [usize; 6]) {
+    let registers = &context.uc_mcontext.regs;
+    let arguments = core::array::from_fn(|at| registers[at] as usize);
+    (registers[8] as i64, arguments)
+}
+
+pub(crate) fn answer(context: &mut ucontext_t, answer: i64) {
+    context.uc_mcontext.regs[0] = answer as u64;
+}

@@ -65,12 +65,12 @@ class MessageTests(unittest.TestCase):
 
 class WordTests(unittest.TestCase):
     def test_a_variable_and_an_option_that_no_text_names(self) -> None:
-        settings = '            b"RAM" => match x {\n            b"TELL" => y,\n'
+        variables = '        name: "MILLPOND_RAM",\n        name: "MILLPOND_TELL",\n'
         args = "#[arg(long, value_name = \"SIZE\")]\n    pub(crate) ram: u64,\n#[arg(long)]\n    pub(crate) lazy_purge: Switch,\n"
         texts = "MILLPOND_RAM --ram"
-        wrong = list(pages.missing_words(settings, args, texts))
+        wrong = list(pages.missing_words(variables, args, texts))
         self.assertEqual(len(wrong), 2, wrong)
-        self.assertEqual(list(pages.missing_words(settings, args, texts + " MILLPOND_TELL --lazy-purge")), [])
+        self.assertEqual(list(pages.missing_words(variables, args, texts + " MILLPOND_TELL --lazy-purge")), [])
 
 
 class BookTests(unittest.TestCase):

@@ -255,6 +255,20 @@ pub use millpond_driver::stats::RecompressStats;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub use millpond_driver::stats::Stats;
+/// Why a text is no [`Delivery`].
+///
+/// ```
+/// let refused: millpond::BadDelivery = "by hand".parse::<millpond::Delivery>().unwrap_err();
+/// assert!(refused.to_string().contains("choose in-thread or handler"));
+/// ```
+pub use millpond_mmu::BadDelivery;
+/// Why a text is no [`Mask`].
+///
+/// ```
+/// let refused: millpond::BadMask = "mvoe".parse::<millpond::Mask>().unwrap_err();
+/// assert!(refused.to_string().starts_with("mvoe is no capability"));
+/// ```
+pub use millpond_mmu::BadMask;
 /// What [`ManagerBuilder::delivery`] takes.
 ///
 /// ```
@@ -286,6 +300,13 @@ pub use millpond_mmu::Mask;
 pub use millpond_mmu::TakeOutMethod;
 #[cfg(feature = "remote")]
 pub use millpond_remote::{ObjectError, RemoteUrl, UrlError};
+/// Why a text is no [`OnStoreFull`].
+///
+/// ```
+/// let refused: millpond::BadWord = "wait".parse::<millpond::OnStoreFull>().unwrap_err();
+/// assert!(refused.to_string().contains("choose exceed or abort"));
+/// ```
+pub use millpond_settings::BadWord;
 pub use millpond_store::IO_OF_STORE;
 #[cfg(feature = "remote")]
 pub use object::MapObjectError;

@@ -44,13 +44,13 @@ mod zeroed;
 pub use affinity::Affinity;
 pub use capabilities::{Capabilities, Capability, capabilities, serves_user_mode};
 pub use delivery::{
-    Delivery, FaultSink, Faulters, Resolution, forget_deliveries_in_child, serve_sigbus,
-    serve_sigsegv, sigbus_is_served, sigsegv_is_served,
+    BadDelivery, Delivery, FaultSink, Faulters, Resolution, forget_deliveries_in_child,
+    serve_sigbus, serve_sigsegv, sigbus_is_served, sigsegv_is_served,
 };
 pub use error::MmuError;
 pub use held::{Held, look_for_holds};
 pub use isolate::{has_own_descriptors, isolate_descriptors};
-pub use mask::Mask;
+pub use mask::{BadMask, Mask};
 pub use overcommit::is_counted_strictly;
 pub use protection::shares_memory;
 pub use small_pages::decline_huge_pages;

@@ -4,6 +4,9 @@
 //! made, and never afterwards: the fault path reads no environment. A preloaded library, which may not ask the
 //! environment at all, passes its own mask on.
 
+use std::fmt;
+use std::str::FromStr;
+
 /// The capabilities that a [`Uffd`](crate::Uffd) is to do without, although the kernel may have them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Mask {
@@ -23,7 +26,35 @@ pub struct Mask {
     pub scan: bool,
 }
 
+/// Why a text is no [`Mask`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BadMask(String);
+
+impl fmt::Display for BadMask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(word) = self;
+        write!(
+            f,
+            "{word} is no capability; give some of uffd,move,wp,poison,vectors,guards,scan"
+        )
+    }
+}
+
+impl std::error::Error for BadMask {}
+
+impl FromStr for Mask {
+    type Err = BadMask;
+
+    /// As [`Mask::parse`].
+    fn from_str(text: &str) -> Result<Self, BadMask> {
+        Self::parse(text).map_err(|word| BadMask(word.to_owned()))
+    }
+}
+
 impl Mask {
+    /// The environment variable that names the capabilities.
+    pub const VARIABLE: &str = "MILLPOND_MASK";
+
     /// Reads the names, separated by commas: `uffd`, `move`, `wp`, `poison`, `vectors`, `guards`, `scan`.
     ///
     /// ```
@@ -59,14 +90,12 @@ impl Mask {
     /// The mask that `MILLPOND_MASK` names. Where it names something else, a line says so, and nothing is masked.
     #[must_use]
     pub fn from_environment() -> Self {
-        let Some(text) = std::env::var_os("MILLPOND_MASK") else {
+        let Some(text) = std::env::var_os(Self::VARIABLE) else {
             return Self::default();
         };
         let text = text.to_string_lossy();
-        Self::parse(&text).unwrap_or_else(|word| {
-            crate::report::line(format_args!(
-                "MILLPOND_MASK: {word} is no capability; give some of uffd,move,wp,poison,vectors,guards,scan"
-            ));
+        text.parse().unwrap_or_else(|error: BadMask| {
+            crate::report::line(format_args!("{}: {error}", Self::VARIABLE));
             Self::default()
         })
     }

@@ -1,6 +1,7 @@
 //! `cargo xtask`: what is done with the checkout that cargo has no command for.
 
 mod dist;
+mod docs;
 mod package;
 mod scripts;
 mod tool;
@@ -23,6 +24,8 @@ enum Task {
     Dist(dist::DistArgs),
     /// Make the packages of all crates that are published, and try them
     Package(package::PackageArgs),
+    /// Write the pages that are made from tables in the sources
+    Docs,
     /// Run what every change must pass
     Ci,
     /// Replay a seed of the simulator
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
     let done: Result<(), Box<dyn Error>> = match task {
         Task::Dist(args) => dist::dist(&args).map_err(Into::into),
         Task::Package(args) => package::package(&args).map_err(Into::into),
+        Task::Docs => docs::docs().map_err(Into::into),
         Task::Ci => scripts::ci().map_err(Into::into),
         Task::Sim(args) => scripts::sim(&args).map_err(Into::into),
         Task::Bench(args) => scripts::bench(&args).map_err(Into::into),

@@ -5,16 +5,7 @@ use crate::publish::Publisher;
 use crate::state::record::Recording;
 use millpond_core::{PageCount, Store};
 use millpond_mmu::{Delivery, Uffd};
-
-/// Behaviour when the store is full or fails.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnStoreFull {
-    /// The budget is exceeded, so nothing is lost, and one line says so on standard error.
-    #[default]
-    Exceed,
-    /// The process aborts.
-    Abort,
-}
+pub use millpond_settings::OnStoreFull;
 
 /// The parts that a driver is made of, besides the core.
 pub struct Parts<M: Memory = Uffd> {

@@ -26,6 +26,8 @@ pub(crate) use in_thread::handle_orphans;
 pub use in_thread::{serve_sigbus, sigbus_is_served};
 pub use segv::{serve_sigsegv, sigsegv_is_served};
 
+use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use millpond_core::PageIndex;
@@ -58,6 +60,52 @@ impl Delivery {
     #[must_use]
     pub fn is_for_any_program(self) -> bool {
         matches!(self, Self::Direct | Self::Handler)
+    }
+}
+
+/// Why a text is no [`Delivery`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BadDelivery(String);
+
+impl fmt::Display for BadDelivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(text) = self;
+        write!(
+            f,
+            "`{text}` is no delivery of faults; choose in-thread or handler"
+        )
+    }
+}
+
+impl std::error::Error for BadDelivery {}
+
+/// `in-thread` or `handler`. [`Delivery::Direct`] is no choice of a program that knows of Millpond.
+///
+/// ```
+/// use millpond_mmu::Delivery;
+/// assert_eq!("handler".parse(), Ok(Delivery::Handler));
+/// assert_eq!(Delivery::InThread.to_string().parse(), Ok(Delivery::InThread));
+/// assert!("direct".parse::<Delivery>().is_err());
+/// ```
+impl FromStr for Delivery {
+    type Err = BadDelivery;
+
+    fn from_str(text: &str) -> Result<Self, BadDelivery> {
+        match text {
+            "in-thread" => Ok(Self::InThread),
+            "handler" => Ok(Self::Handler),
+            _ => Err(BadDelivery(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Delivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::InThread => "in-thread",
+            Self::Direct => "direct",
+            Self::Handler => "handler",
+        })
     }
 }
 

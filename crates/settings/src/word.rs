@@ -1,0 +1,191 @@
+//! Settings whose values are words.
+//!
+//! [`words!`] makes an enum and its text form from one list. A variant's comment is what `millpond run --help` says of
+//! the word, so it is one line, without a full stop.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A setting whose values are words.
+pub trait Word: Copy + Eq + 'static {
+    /// What a message calls the setting.
+    const WHAT: &'static str;
+
+    /// The values, each with its word, and with what the word means.
+    const ALL: &'static [(Self, &'static str, &'static str)];
+
+    /// The word of this value.
+    fn word(self) -> &'static str {
+        let found = Self::ALL.iter().find(|(value, ..)| *value == self);
+        found.map_or("", |(_, word, _)| word)
+    }
+
+    /// The value of a word, if there is one.
+    #[must_use]
+    fn of_word(text: &str) -> Option<Self> {
+        let found = Self::ALL.iter().find(|(_, word, _)| *word == text);
+        found.map(|(value, ..)| *value)
+    }
+}
+
+/// Why a text is no value of a setting whose values are words.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BadWord {
+    text: String,
+    what: &'static str,
+    choices: String,
+}
+
+impl BadWord {
+    fn of<W: Word>(text: &str) -> Self {
+        Self {
+            text: text.to_owned(),
+            what: W::WHAT,
+            choices: choices::<W>(),
+        }
+    }
+}
+
+impl fmt::Display for BadWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            text,
+            what,
+            choices,
+        } = self;
+        write!(f, "`{text}` is no {what}; choose {choices}")
+    }
+}
+
+impl std::error::Error for BadWord {}
+
+/// The words of a setting, as a sentence lists them: `auto, direct or handler`.
+#[must_use]
+pub fn choices<W: Word>() -> String {
+    let words: Vec<_> = W::ALL.iter().map(|(_, word, _)| *word).collect();
+    match words.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+        _ => words.concat(),
+    }
+}
+
+macro_rules! words {
+    ($(
+        $(#[$outer:meta])*
+        enum $name:ident: $what:literal {
+            $(#[doc = $about:literal] $(#[$inner:meta])* $variant:ident = $word:literal,)+
+        }
+    )+) => {$(
+        $(#[$outer])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+        pub enum $name {
+            $(#[doc = $about] $(#[$inner])* $variant,)+
+        }
+
+        impl Word for $name {
+            const WHAT: &'static str = $what;
+            const ALL: &'static [(Self, &'static str, &'static str)] =
+                &[$((Self::$variant, $word, $about.trim_ascii()),)+];
+        }
+
+        impl FromStr for $name {
+            type Err = BadWord;
+
+            fn from_str(text: &str) -> Result<Self, BadWord> {
+                Self::of_word(text).ok_or_else(|| BadWord::of::<Self>(text))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.word())
+            }
+        }
+    )+};
+}
+
+words! {
+    /// Which thread serves a fault of a program under a budget.
+    enum DeliveryChoice: "delivery of faults" {
+        /// The faulting thread, but for programs that are linked with what it refuses
+        #[default]
+        Auto = "auto",
+        /// The faulting thread
+        Direct = "direct",
+        /// A thread of Millpond's
+        Handler = "handler",
+    }
+
+    /// Behaviour when the store is full or fails. A program that exceeds its budget loses nothing, and one line on
+    /// standard error says so.
+    enum OnStoreFull: "behaviour at a full store" {
+        /// Exceed the budget and print a warning
+        #[default]
+        Exceed = "exceed",
+        /// Stop the program
+        Abort = "abort",
+    }
+
+    /// The memory that a program is told of when it asks how much there is.
+    enum Tell: "memory to tell of" {
+        /// The budget, and what is left of it
+        #[default]
+        Budget = "budget",
+        /// The machine's memory
+        Machine = "machine",
+    }
+
+    /// Whether something is done.
+    enum Switch: "switch" {
+        /// It is done
+        #[default]
+        On = "on",
+        /// It is not done
+        Off = "off",
+    }
+}
+
+impl Switch {
+    /// Whether it is done.
+    #[must_use]
+    pub fn is_on(self) -> bool {
+        self == Self::On
+    }
+}
+
+impl From<bool> for Switch {
+    fn from(is_on: bool) -> Self {
+        if is_on { Self::On } else { Self::Off }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn goes_both_ways<W: Word + fmt::Display + fmt::Debug + FromStr<Err = BadWord>>() {
+        for &(value, word, about) in W::ALL {
+            assert_eq!(
+                (value.to_string().as_str(), word.parse()),
+                (word, Ok(value))
+            );
+            assert!(about == about.trim() && !about.ends_with('.'), "{about}");
+        }
+    }
+
+    #[test]
+    fn each_word_is_read_as_it_is_written() {
+        goes_both_ways::<DeliveryChoice>();
+        goes_both_ways::<OnStoreFull>();
+        goes_both_ways::<Tell>();
+        goes_both_ways::<Switch>();
+    }
+
+    #[test]
+    fn a_word_that_is_none_is_named_with_its_alternatives() {
+        let error = "thread".parse::<DeliveryChoice>().unwrap_err();
+        let wanted = "`thread` is no delivery of faults; choose auto, direct or handler";
+        assert_eq!(error.to_string(), wanted);
+        assert!("On".parse::<Switch>().is_err() && "".parse::<Switch>().is_err());
+    }
+}

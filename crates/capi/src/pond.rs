@@ -5,6 +5,8 @@ use crate::status::{Failure, Status, answer, text};
 use crate::store::Wanted;
 use millpond::{Delivery, Manager, ManagerBuilder, OnStoreFull, OrderPolicy};
 use std::ffi::{c_char, c_int};
+use std::fmt::Display;
+use std::str::FromStr;
 
 /// The type behind `millpond`.
 pub struct Pond {
@@ -69,15 +71,8 @@ impl Options {
                 text(self.store_directory, "the store's directory")?,
             ]
         };
-        let mut builder = Manager::builder().ram(self.ram).delivery(match delivery {
-            None | Some("in-thread") => Delivery::InThread,
-            Some("handler") => Delivery::Handler,
-            Some(other) => {
-                return Err(Failure::invalid(format!(
-                    "`{other}` is no delivery of faults; choose in-thread or handler"
-                )));
-            }
-        });
+        let delivery = delivery.map_or(Ok(Delivery::InThread), setting)?;
+        let mut builder = Manager::builder().ram(self.ram).delivery(delivery);
         let wanted = Wanted {
             name: store,
             max_bytes: (self.store_max > 0).then_some(self.store_max),
@@ -88,7 +83,7 @@ impl Options {
             builder = builder.store(kind);
         }
         if let Some(order) = order {
-            builder = builder.order(order_policy(order)?);
+            builder = builder.order(setting::<OrderPolicy>(order)?);
         }
         if self.address_space > 0 {
             builder = builder.address_space(self.address_space);
@@ -131,9 +126,10 @@ impl Options {
     }
 }
 
-pub(crate) fn order_policy(text: &str) -> Result<OrderPolicy, Failure> {
+/// Reads the text of a setting.
+pub(crate) fn setting<T: FromStr<Err: Display>>(text: &str) -> Result<T, Failure> {
     text.parse()
-        .map_err(|error: millpond::BadOrderPolicy| Failure::invalid(error.to_string()))
+        .map_err(|error: T::Err| Failure::invalid(error.to_string()))
 }
 
 /// Refuses calls that a forked child makes to its parent's pond.

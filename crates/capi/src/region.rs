@@ -1,10 +1,10 @@
 //! Regions: their memory, pins, lazy free, moves, snapshots.
 
 use crate::group::{Group, group_or_root};
-use crate::pond::{Pond, check_process, manager, order_policy, place};
+use crate::pond::{Pond, check_process, manager, place, setting};
 use crate::sized::{self, Structure};
 use crate::status::{Failure, answer, text};
-use millpond::{Advice, Contents, Manager, PinGuard, Pinned};
+use millpond::{Advice, Contents, Manager, OrderPolicy, PinGuard, Pinned};
 use millpond_sync::{HeldRw, Rank, RankedRw, RwLockReadGuard, RwLockWriteGuard};
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::ManuallyDrop;
@@ -178,7 +178,7 @@ pub unsafe extern "C" fn millpond_region_new(
         };
         let made = match order {
             None => manager.region(len)?,
-            Some(order) => manager.region_with(len, order_policy(order)?)?,
+            Some(order) => manager.region_with(len, setting::<OrderPolicy>(order)?)?,
         };
         *place = handle(manager.clone(), made);
         Ok(())

@@ -8,6 +8,7 @@ use crate::status::Failure;
 #[cfg(not(feature = "remote"))]
 use crate::status::Status;
 use millpond::StoreKind;
+use millpond_settings::StoreChoice;
 use std::path::{Path, PathBuf};
 
 /// The least that a file may be given.
@@ -109,25 +110,22 @@ impl Wanted<'_> {
 
 /// A store by its name: a name that `millpond run --store` takes, or none.
 fn named(name: &str, max_bytes: Option<u64>) -> Result<StoreKind, Failure> {
-    let path = name.strip_prefix("file:").map(PathBuf::from);
-    let kind = match name {
-        "zram" => StoreKind::CompressedRam { max_bytes },
-        _ if name == "file" || path.is_some() => StoreKind::File {
-            path,
-            max_bytes,
-            force_tmpfs: false,
-        },
-        "auto" | "none" if max_bytes.is_some() => {
-            return Err(Failure::invalid(format!(
-                "the store `{name}` takes no .store_max: leave it 0, or choose zram or file"
-            )));
-        }
-        "none" => StoreKind::None,
-        _ => {
-            return Err(Failure::invalid(format!(
-                "`{name}` is no store; choose zram, auto, file, file:PATH, none, or auto,URL"
-            )));
-        }
+    let file = |path| StoreKind::File {
+        path,
+        max_bytes,
+        force_tmpfs: false,
     };
-    Ok(kind)
+    match (name.parse(), name) {
+        (Ok(StoreChoice::Zram), _) => Ok(StoreKind::CompressedRam { max_bytes }),
+        (Ok(StoreChoice::File(path)), _) => Ok(file(path)),
+        // The system refuses a file without a name when it is to be made.
+        (_, "file:") => Ok(file(Some(PathBuf::new()))),
+        (Ok(StoreChoice::Auto), _) | (_, "none") if max_bytes.is_some() => Err(Failure::invalid(
+            format!("the store `{name}` takes no .store_max: leave it 0, or choose zram or file"),
+        )),
+        (_, "none") => Ok(StoreKind::None),
+        _ => Err(Failure::invalid(format!(
+            "`{name}` is no store; choose zram, auto, file, file:PATH, none, or auto,URL"
+        ))),
+    }
 }

@@ -3,17 +3,17 @@
 //! This is the first constructor of the process (see `build.rs`), and the first of this library (by its section's
 //! number), before jemalloc's own. Until it has ended, allocations come from the internal allocator.
 
-use crate::settings::{self, Settings, Store, strings};
 use crate::{
     clone, code, descriptors, dlopen, exit, fork, guard, jemalloc, ksm, last_words, malloc, prctl,
-    raw, record, report, rights, space, syscall, tell, threads, unmanaged, vma,
+    raw, record, report, rights, settings, space, syscall, tell, threads, unmanaged, vma,
 };
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicU8, Ordering::*};
 use millpond::space::SpaceOptions;
-use millpond::{BuildError, OnStoreFull, Order, OrderPolicy, StoreKind};
+use millpond::{BuildError, StoreKind};
 use millpond_mmu::{Delivery, MmuError, is_counted_strictly, serves_user_mode};
-use std::path::{Path, PathBuf};
+use millpond_settings::{DeliveryChoice, Settings, StoreChoice, Tell};
+use std::path::Path;
 
 /// Length of the address space to manage. Addresses cost nothing until used. With the addresses that lie behind them
 /// they are few enough for 29 bits of a page's entry.
@@ -31,11 +31,6 @@ const MIN_SPACE: usize = 64 << 20;
 /// number (`vma/zones.rs`). Below 1 GiB is the executable of a program that is not position-independent, and the
 /// kernel's heap behind it.
 const BASES: [usize; 4] = [1 << 30, 2 << 30, 4 << 30, 8 << 30];
-
-/// The default order policy: folios are as large as the program's own accesses ask for, as the help of `millpond run`
-/// says. Programs fill and read long stretches, and look at single pages: with 16 KiB for all, six programs over four
-/// times their memory took 1.2 to 2.2 times as long.
-const ORDER: OrderPolicy = OrderPolicy::Adaptive { max: Order::MAX };
 
 /// The phase before anything is up.
 const EARLY: u8 = 0;
@@ -81,7 +76,7 @@ extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *
     // This library has a standard library to itself, so every panic in it is ours.
     millpond_mmu::panics::hook_all();
     // SAFETY: the dynamic linker passes the environment block to constructors.
-    let settings = Settings::parse(unsafe { strings(environment) });
+    let settings = unsafe { settings::read(environment) };
     rights::find();
     threads::find();
     last_words::find();
@@ -153,7 +148,7 @@ fn start(settings: &Settings, ram: u64, environment: *const *const c_char) -> Re
     last_words::allow(ram);
     fork::register()?;
     exit::register();
-    space::set_lazy(settings.lazy_purge);
+    space::set_lazy(settings.lazy_purge.is_on());
     jemalloc::start(processors(), Some(ram))?;
     if let Some(record) = &settings.record {
         record::begin(&record.tapes, &program_name())?;
@@ -161,7 +156,7 @@ fn start(settings: &Settings, ram: u64, environment: *const *const c_char) -> Re
     if let Some(board) = &settings.board {
         report::begin(board, &program_name());
     }
-    if settings.tell_budget {
+    if settings.tell == Tell::Budget {
         tell::begin(ram);
     }
     PHASE.store(READY, Release);
@@ -240,7 +235,7 @@ fn promised() -> Option<usize> {
 /// Makes the space with the delivery that is asked for. By itself that is direct delivery, which is the faster one, and
 /// needs no right; and a handler for the programs of [`is_for_a_handler`]. Where one is refused, the other serves.
 fn create_delivering(settings: &Settings, ram: u64) -> Result<&'static space::Space, BuildError> {
-    use settings::Delivery::{Auto, Direct, Handler};
+    use DeliveryChoice::{Auto, Direct, Handler};
     let sizes = Sizes::of(ram);
     let by_handler = || create(settings, sizes, Delivery::Handler);
     let refusal = match settings.delivery {
@@ -297,7 +292,7 @@ fn create(
     };
     match created {
         // A container without a disk to write to is no reason not to start: compressed RAM needs none.
-        Err(BuildError::Store(error)) if settings.store == Store::Auto => {
+        Err(BuildError::Store(error)) if settings.store == StoreChoice::Auto => {
             raw::complain(&format!(
                 "millpond: no file for what compressed RAM does not hold: {error}\n"
             ));
@@ -318,12 +313,9 @@ fn options(
     SpaceOptions {
         ram: sizes.ram,
         store: store(settings, usual),
-        on_store_full: match settings.on_store_full {
-            settings::OnStoreFull::Exceed => OnStoreFull::Exceed,
-            settings::OnStoreFull::Abort => OnStoreFull::Abort,
-        },
-        encrypt: settings.encrypt,
-        order: settings.order.unwrap_or(ORDER),
+        on_store_full: settings.on_store_full,
+        encrypt: settings.encrypt.is_on(),
+        order: settings.order,
         delivery,
         address_space: sizes.space as u64,
         bases: match delivery {
@@ -344,11 +336,11 @@ fn options(
 fn store(settings: &Settings, usual: Option<&Path>) -> StoreKind {
     let usual = usual.map(Path::to_owned);
     let store = match &settings.store {
-        Store::Auto => StoreKind::Auto { directory: usual },
-        Store::CompressedRam => StoreKind::compressed_ram(),
-        Store::File(path) => StoreKind::File {
-            path: path.as_deref().map(directory_of).or(usual),
-            max_bytes: settings.file_bytes,
+        StoreChoice::Auto => StoreKind::Auto { directory: usual },
+        StoreChoice::Zram => StoreKind::compressed_ram(),
+        StoreChoice::File(_) => StoreKind::File {
+            path: settings.store.directory().map(Path::to_owned).or(usual),
+            max_bytes: settings.file_max,
             force_tmpfs: settings.force_tmpfs,
         },
     };
@@ -360,7 +352,7 @@ fn of_run(settings: &Settings, front: StoreKind) -> StoreKind {
     StoreKind::OfRun {
         front: Box::new(front),
         relay: settings.relay.clone(),
-        file_bytes: settings.file_bytes,
+        file_bytes: settings.file_max,
     }
 }
 
@@ -372,20 +364,6 @@ fn is_of_the_machine(error: &BuildError) -> bool {
         error,
         BuildError::Memory(NoUserfaultfd { .. } | MissingFeature { .. } | Direct { .. })
     )
-}
-
-/// The directory for a store's file. Each process of a tree needs a file of its own, so a path that is no directory
-/// only names the directory that it is in.
-fn directory_of(path: &Path) -> PathBuf {
-    let parent = || {
-        path.parent()
-            .filter(|parent| !parent.as_os_str().is_empty())
-    };
-    if path.is_dir() {
-        path.into()
-    } else {
-        parent().unwrap_or(Path::new(".")).into()
-    }
 }
 
 #[cfg(test)]

@@ -10,11 +10,11 @@
 //! Handing the device on to them would work, and is not done: a program that was to have fewer rights would get one
 //! that the administrator keeps from its user.
 
-use crate::settings::Settings;
 use core::ffi::{CStr, c_char};
 use millpond::BuildError;
 use millpond_board::{Board, BoardError};
 use millpond_mmu::MmuError;
+use millpond_settings::Settings;
 use rustix::io::Errno;
 
 const VARIABLE: &[u8] = b"LD_PRELOAD=";

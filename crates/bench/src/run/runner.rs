@@ -12,7 +12,7 @@ use crate::run::report::Expected;
 use crate::run::side::{SIDES, Side};
 use crate::under_run;
 use crate::worker::Workers;
-use millpond_cli::run::StoreChoice;
+use millpond_cli::run::{StoreChoice, parse_store};
 use millpond_cli::size;
 use std::ffi::OsString;
 use std::fs;
@@ -31,7 +31,7 @@ const WARM_TIMES: u64 = 2;
 #[derive(clap::Args, Clone, Debug)]
 pub struct How {
     /// Millpond's store, as `millpond run` takes it
-    #[arg(long, value_name = "auto|zram|file[:PATH]", default_value = "auto", value_parser = StoreChoice::parse)]
+    #[arg(long, value_name = "auto|zram|file[:PATH]", default_value = "auto", value_parser = parse_store)]
     store: StoreChoice,
     /// The order of Millpond's folios
     #[arg(long, default_value = "adaptive")]
@@ -44,7 +44,7 @@ pub struct How {
 impl How {
     /// Millpond's store, as a report names it.
     pub fn store_name(&self) -> String {
-        self.store.to_variable().to_string_lossy().into_owned()
+        self.store.to_string()
     }
 }
 
@@ -180,7 +180,7 @@ impl Runner {
         let mut command = Command::new("/proc/self/exe");
         command.args(["worker", "program", &side.to_string()]);
         command.args(["--ram", &limits.ram.to_string()]);
-        command.arg("--store").arg(self.how.store.to_variable());
+        command.arg("--store").arg(self.how.store.to_os_string());
         command.args(["--order", &self.how.order.to_string()]);
         if let Some(group) = &setting.group {
             command.arg("--group").arg(group);

@@ -23,6 +23,7 @@ use clap::Args;
 pub use error::RecordError;
 use millpond::space::Recording;
 use millpond_board::{TAPES, Tapes, path_of};
+use millpond_settings::{Record, Settings};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -80,18 +81,19 @@ pub fn record(args: &RecordArgs) -> Result<u8, RecordError> {
     let board = SharedBoard::create(&args.command[0]).map_err(RunError::from)?;
     let (tapes, file) = Tapes::create()?;
     let mut streams = Streams::begin(&args.output)?;
-    let mut variable = OsString::from(format!("{}:", args.window));
-    variable.push(path_of(&file));
+    let settings = Settings {
+        board: Some(board.path()),
+        record: Some(Record {
+            window: args.window,
+            tapes: path_of(&file),
+        }),
+        ..run_args.settings()
+    };
     let ended = AtomicBool::new(false);
     let outcome = thread::scope(|scope| {
         // The thread that waits for the program fetches signals and hands them on; this one must not get any.
         let taking = run::without_signals(|| scope.spawn(|| take_all(tapes, &mut streams, &ended)));
-        let outcome = program.supervise(
-            &run_args,
-            &board.path(),
-            vec![("MILLPOND_RECORD", variable)],
-            &mut || {},
-        );
+        let outcome = program.supervise(&args.command, &settings, &mut || {});
         ended.store(true, Ordering::Release);
         taking
             .join()

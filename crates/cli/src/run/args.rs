@@ -1,10 +1,20 @@
 //! The arguments of `millpond run`.
 
+use crate::run::words::words;
 use crate::size;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use millpond::{Order, OrderPolicy};
+use millpond_settings::{
+    BadStore, DeliveryChoice, OnStoreFull, Settings, StoreChoice, Switch, Tell,
+};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+
+/// What the help says of the words of `--lazy-purge`.
+const LAZY_PURGE: [&str; 2] = [
+    "Keep freed memory until the budget needs it",
+    "Give freed memory back at once",
+];
 
 /// `millpond run`'s arguments.
 #[derive(Args, Debug)]
@@ -36,7 +46,7 @@ pub struct RunArgs {
     /// are looked at by a seccomp filter, so that set-user-ID programs which the program starts get no rights
     /// (no_new_privs), and io_uring is refused. `auto` is `direct`, and `handler` for programs that are linked with
     /// liburing or libaio, where the kernel allows that.
-    #[arg(long, value_name = "WHO", default_value = "auto")]
+    #[arg(long, value_name = "WHO", default_value = "auto", value_parser = words::<DeliveryChoice>([]))]
     pub(crate) delivery: DeliveryChoice,
     /// The report at the end of the program
     ///
@@ -46,7 +56,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "text|json|none|FILE", default_value = "text", value_parser = ReportChoice::parse)]
     pub(crate) report: Vec<ReportChoice>,
     /// What to do when the store is full
-    #[arg(long, value_name = "WHAT", default_value = "exceed")]
+    #[arg(long, value_name = "WHAT", default_value = "exceed", value_parser = words::<OnStoreFull>([]))]
     pub(crate) on_store_full: OnStoreFull,
     /// Allow the store's file to lie on a tmpfs, which is RAM itself
     #[arg(long)]
@@ -61,13 +71,13 @@ pub struct RunArgs {
     #[arg(long, value_name = "N|adaptive|adaptive:N", default_value = "adaptive")]
     pub(crate) order: OrderPolicy,
     /// Whether to keep memory that the program frees until the budget needs it, so that it can be used again at no cost
-    #[arg(long, value_name = "WHEN", default_value = "on")]
+    #[arg(long, value_name = "WHEN", default_value = "on", value_parser = words::<Switch>(LAZY_PURGE))]
     pub(crate) lazy_purge: Switch,
     /// The memory that the program is told of when it asks how much there is
     ///
     /// Programs choose the size of caches, heaps and sorts by that. `budget` tells them of the budget, by `sysconf`,
     /// `sysinfo`, /proc/meminfo and the files of their control group; `machine` lets the kernel answer.
-    #[arg(long, value_name = "WHAT", default_value = "budget")]
+    #[arg(long, value_name = "WHAT", default_value = "budget", value_parser = words::<Tell>([]))]
     pub(crate) tell: Tell,
     /// The program and its arguments
     #[arg(
@@ -97,6 +107,24 @@ impl RunArgs {
             lazy_purge: Switch::Off,
             tell: Tell::Machine,
             command,
+        }
+    }
+
+    /// The settings of each process of the run, but for the paths that are known when it starts.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        Settings {
+            ram: Some(self.ram),
+            store: self.store.local.clone(),
+            delivery: self.delivery,
+            order: self.order,
+            on_store_full: self.on_store_full,
+            lazy_purge: self.lazy_purge,
+            tell: self.tell,
+            encrypt: self.encrypt.into(),
+            force_tmpfs: self.force_tmpfs,
+            file_max: self.file_max,
+            ..Settings::default()
         }
     }
 }
@@ -130,7 +158,7 @@ impl Stores {
         }
         let here = text.len() - beyond.map_or(0, |url| url.len() + 1);
         Ok(Self {
-            local: StoreChoice::parse(&text[..here])?,
+            local: parse_store(&text[..here])?,
             beyond: beyond.map(str::to_owned),
             is_alone: false,
         })
@@ -145,134 +173,13 @@ fn is_url(text: &str) -> bool {
     })
 }
 
-/// The place on this machine for memory that does not fit.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum StoreChoice {
-    /// The store that suits the machine.
-    #[default]
-    Auto,
-    /// Compressed RAM.
-    Zram,
-    /// A file, in the given place or in the temporary directory.
-    File(Option<PathBuf>),
-}
-
-impl StoreChoice {
-    /// Parses the name of a store.
-    ///
-    /// # Errors
-    /// When no store has that name, or the path has no absolute form.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        match text.split_once(':') {
-            None if text == "auto" => Ok(Self::Auto),
-            None if text == "zram" => Ok(Self::Zram),
-            None if text == "file" => Ok(Self::File(None)),
-            Some(("file", path)) if !path.is_empty() => {
-                // The program may change its directory before the library opens the file.
-                std::path::absolute(path)
-                    .map(|path| Self::File(Some(path)))
-                    .map_err(|error| error.to_string())
-            }
-            _ => Err(format!(
-                "`{text}` is no store; choose auto, zram, file or file:PATH, and a URL behind a comma if memory may leave \
-                 the machine"
-            )),
-        }
-    }
-
-    pub(crate) fn word(&self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Zram => "zram",
-            Self::File(_) => "file",
-        }
-    }
-
-    /// The store in the form that [`StoreChoice::parse`] takes.
-    #[must_use]
-    pub fn to_variable(&self) -> OsString {
-        let mut variable = OsString::from(self.word());
-        if let Self::File(Some(path)) = self {
-            variable.push(":");
-            variable.push(path);
-        }
-        variable
-    }
-}
-
-/// Which thread serves a fault.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum DeliveryChoice {
-    /// The faulting thread, but for programs that are linked with what it refuses
-    Auto,
-    /// The faulting thread
-    Direct,
-    /// A thread of Millpond's
-    Handler,
-}
-
-impl DeliveryChoice {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Direct => "direct",
-            Self::Handler => "handler",
-        }
-    }
-}
-
-/// The memory that a program is told of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum Tell {
-    /// The budget, and what is left of it
-    Budget,
-    /// The machine's memory
-    Machine,
-}
-
-impl Tell {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Budget => "budget",
-            Self::Machine => "machine",
-        }
-    }
-}
-
-/// What to do when the store can take nothing more.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum OnStoreFull {
-    /// Exceed the budget and print a warning
-    Exceed,
-    /// Stop the program
-    Abort,
-}
-
-impl OnStoreFull {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Exceed => "exceed",
-            Self::Abort => "abort",
-        }
-    }
-}
-
-/// Whether something is done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum Switch {
-    /// Keep freed memory until the budget needs it
-    On,
-    /// Give freed memory back at once
-    Off,
-}
-
-impl Switch {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::On => "on",
-            Self::Off => "off",
-        }
-    }
+/// Parses the name of a store on this machine.
+///
+/// # Errors
+/// When no store has that name, or the path has no absolute form.
+pub fn parse_store(text: &str) -> Result<StoreChoice, String> {
+    let store: StoreChoice = text.parse().map_err(|error: BadStore| error.to_string())?;
+    store.absolute().map_err(|error| error.to_string())
 }
 
 /// The place where the report goes.
@@ -315,6 +222,62 @@ impl ReportChoice {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::Cli;
+    use clap::{CommandFactory, FromArgMatches};
+
+    /// The arguments of `millpond run --ram 64M OPTIONS -- true`.
+    fn parsed(options: &[&str]) -> Result<RunArgs, clap::Error> {
+        let begin = ["millpond", "run", "--ram", "64M"];
+        let words = begin.iter().chain(options).chain(&["--", "true"]);
+        let matches = Cli::command().try_get_matches_from(words)?;
+        let run = matches
+            .subcommand_matches("run")
+            .expect("it is this command");
+        RunArgs::from_arg_matches(run)
+    }
+
+    /// What an option leaves to its default is what a process takes where its variable is not set.
+    #[test]
+    fn the_defaults_of_options_are_those_of_settings() {
+        let usual = Settings {
+            ram: Some(64 << 20),
+            ..Settings::default()
+        };
+        assert_eq!(parsed(&[]).unwrap().settings(), usual);
+    }
+
+    #[test]
+    fn each_option_is_a_setting() {
+        let options = "--store=file:/x --file-max=1M --delivery=handler --on-store-full=abort --force-tmpfs --encrypt \
+                       --order=4 --lazy-purge=off --tell=machine";
+        let options: Vec<_> = options.split_whitespace().collect();
+        let wanted = Settings {
+            ram: Some(64 << 20),
+            store: StoreChoice::File(Some("/x".into())),
+            delivery: DeliveryChoice::Handler,
+            order: "4".parse().unwrap(),
+            on_store_full: OnStoreFull::Abort,
+            lazy_purge: Switch::Off,
+            tell: Tell::Machine,
+            encrypt: Switch::On,
+            force_tmpfs: true,
+            file_max: Some(1 << 20),
+            ..Settings::default()
+        };
+        assert_eq!(parsed(&options).unwrap().settings(), wanted);
+    }
+
+    #[test]
+    fn a_word_that_is_none_is_refused_with_those_that_are() {
+        let error = parsed(&["--lazy-purge=often"]).unwrap_err().to_string();
+        for part in [
+            "'often'",
+            "--lazy-purge <WHEN>",
+            "[possible values: on, off]",
+        ] {
+            assert!(error.contains(part), "{error}");
+        }
+    }
 
     #[test]
     fn a_store_and_a_url_behind_it() {

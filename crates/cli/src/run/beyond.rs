@@ -8,7 +8,7 @@
 //! tree has memory here, also when the program itself has ended, and says so.
 
 use super::RunArgs;
-use std::ffi::OsString;
+use millpond_settings::Settings;
 
 #[cfg(feature = "remote")]
 use {
@@ -105,13 +105,10 @@ impl Beyond {
         }))
     }
 
-    /// What the programs are told.
-    pub(super) fn variables(&self) -> Vec<(&'static str, OsString)> {
-        let mut variables = vec![("MILLPOND_RELAY", self.server.path().into())];
-        if let Some(bytes) = self.file_max {
-            variables.push(("MILLPOND_FILE_MAX", bytes.to_string().into()));
-        }
-        variables
+    /// Adds what the programs are told.
+    pub(super) fn complete(&self, settings: &mut Settings) {
+        settings.relay = Some(self.server.path());
+        settings.file_max = settings.file_max.or(self.file_max);
     }
 
     /// Waits for processes that have memory here, until a signal asks for the end, and deletes the objects.
@@ -173,12 +170,7 @@ fn usual_file_max(args: &RunArgs) -> Option<u64> {
     if args.file_max.is_some() || args.store.local == StoreChoice::Zram {
         return None;
     }
-    let directory = match &args.store.local {
-        StoreChoice::File(Some(path)) if path.is_dir() => Some(path.as_path()),
-        StoreChoice::File(Some(path)) => Some(path.parent().unwrap_or(path)),
-        _ => None,
-    };
-    let half = millpond::half_of_free(directory)?;
+    let half = millpond::half_of_free(args.store.local.directory())?;
     Some(if half < LEAST_FILE { 0 } else { half })
 }
 
@@ -195,7 +187,7 @@ impl Beyond {
         }
     }
 
-    pub(super) fn variables(&self) -> Vec<(&'static str, OsString)> {
+    pub(super) fn complete(&self, _: &mut Settings) {
         match *self {}
     }
 

@@ -5,8 +5,8 @@
 //! own descriptor: `/proc/PID/fd/N` can be opened as long as the supervisor lives, also by programs that have closed
 //! all their descriptors, and by `millpond stat`.
 
-use crate::run::args::RunArgs;
 use millpond_board::{Board, BoardError};
+use millpond_settings::Settings;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -44,31 +44,13 @@ impl SharedBoard {
 }
 
 /// The variables that the program gets beside its own.
-pub fn variables(args: &RunArgs, library: &Path, board: &Path) -> Vec<(&'static str, OsString)> {
-    let mut variables = vec![
-        (
-            "LD_PRELOAD",
-            preload_list(library, std::env::var_os("LD_PRELOAD")),
-        ),
-        ("MILLPOND_RAM", args.ram.to_string().into()),
-        ("MILLPOND_STORE", args.store.local.to_variable()),
-        ("MILLPOND_DELIVERY", args.delivery.word().into()),
-        ("MILLPOND_ORDER", args.order.to_string().into()),
-        ("MILLPOND_ON_STORE_FULL", args.on_store_full.word().into()),
-        ("MILLPOND_LAZY_PURGE", args.lazy_purge.word().into()),
-        ("MILLPOND_TELL", args.tell.word().into()),
-        ("MILLPOND_BOARD", board.into()),
-        ("GODEBUG", go_settings(std::env::var_os("GODEBUG"))),
-    ];
-    if args.encrypt {
-        variables.push(("MILLPOND_ENCRYPT", "on".into()));
-    }
-    if let Some(bytes) = args.file_max {
-        variables.push(("MILLPOND_FILE_MAX", bytes.to_string().into()));
-    }
-    if args.force_tmpfs {
-        variables.push(("MILLPOND_FORCE_TMPFS", "1".into()));
-    }
+pub fn variables(settings: &Settings, library: &Path) -> Vec<(&'static str, OsString)> {
+    let mut variables = settings.variables();
+    variables.push((
+        "LD_PRELOAD",
+        preload_list(library, std::env::var_os("LD_PRELOAD")),
+    ));
+    variables.push(("GODEBUG", go_settings(std::env::var_os("GODEBUG"))));
     variables
 }
 

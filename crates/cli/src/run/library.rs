@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 /// The library's file name.
 pub const NAME: &str = "libmillpond_preload.so";
 /// The variable that names a library in another place.
-pub const VARIABLE: &str = "MILLPOND_PRELOAD";
+pub const VARIABLE: &str = millpond_settings::variables::PRELOAD;
 
 /// The library that is part of this command.
 #[cfg(feature = "embed")]

@@ -25,18 +25,21 @@ mod signals;
 mod status;
 mod supervise;
 mod unmanaged;
+mod words;
 
 pub use signals::{die_by, without_signals};
 pub use supervise::{Outcome, cpu_time, reap};
 
 use crate::{doctor, page, print};
 use args::ReportChoice;
-pub use args::{DeliveryChoice, OnStoreFull, RunArgs, StoreChoice, Stores, Switch};
+pub use args::{RunArgs, Stores, parse_store};
 use beyond::{Beyond, BeyondError};
 use env::{EnvError, SharedBoard};
 use history::Recorder;
 use library::{Library, LibraryError};
 use millpond_board::{SlotReading, now_ns};
+use millpond_settings::Settings;
+pub use millpond_settings::{DeliveryChoice, StoreChoice};
 use report::{Asked, Report};
 use resolve::ResolveError;
 use std::ffi::OsString;
@@ -185,8 +188,14 @@ pub fn run(args: &RunArgs) -> Result<u8, RunError> {
     // Only a report in a file shows what there was over time.
     let mut recorder = (!files.is_empty()).then(|| Recorder::new(now_ns()));
     let beyond = Beyond::open(args)?;
-    let more = beyond.as_ref().map_or_else(Vec::new, Beyond::variables);
-    let outcome = program.supervise(args, &shared.path(), more, &mut || {
+    let mut settings = Settings {
+        board: Some(shared.path()),
+        ..args.settings()
+    };
+    if let Some(beyond) = &beyond {
+        beyond.complete(&mut settings);
+    }
+    let outcome = program.supervise(&args.command, &settings, &mut || {
         if let Some(recorder) = &mut recorder {
             recorder.look(shared.board.slots());
         }
@@ -236,27 +245,26 @@ impl Program {
         let file = resolve::resolve(&args.command[0], std::env::var_os("PATH").as_deref())?;
         let library = library::find()?;
         doctor::require_for_run(args.delivery)?;
-        if let StoreChoice::File(Some(path)) = &args.store.local {
-            check_store(path)?;
+        if let Some(directory) = args.store.local.directory()
+            && !directory.is_dir()
+        {
+            return Err(RunError::NoStoreDirectory(directory.to_owned()));
         }
         Ok(Self { file, library })
     }
 
-    /// Runs the program to its end, with `board` to report on and `more` variables in its environment. `look` is called
-    /// ten times a second meanwhile.
+    /// Runs the program to its end, with `settings` in its environment. `look` is called ten times a second meanwhile.
     ///
     /// # Errors
     /// When the program cannot be started.
     pub fn supervise(
         &self,
-        args: &RunArgs,
-        board: &Path,
-        more: Vec<(&'static str, OsString)>,
+        command: &[OsString],
+        settings: &Settings,
         look: &mut dyn FnMut(),
     ) -> Result<Outcome, RunError> {
-        let mut variables = env::variables(args, self.library.path(), board);
-        variables.extend(more);
-        supervise::supervise(&self.file, &args.command, &variables, look).map_err(|error| {
+        let variables = env::variables(settings, self.library.path());
+        supervise::supervise(&self.file, command, &variables, look).map_err(|error| {
             RunError::Exec {
                 path: self.file.clone(),
                 error,
@@ -271,19 +279,6 @@ pub fn end_like(outcome: &Outcome) -> u8 {
         (Some(code), _) => code as u8,
         (None, Some(signal)) => die_by(signal),
         (None, None) => 125,
-    }
-}
-
-fn check_store(path: &Path) -> Result<(), RunError> {
-    let directory = if path.is_dir() {
-        path
-    } else {
-        path.parent().unwrap_or(path)
-    };
-    if directory.is_dir() {
-        Ok(())
-    } else {
-        Err(RunError::NoStoreDirectory(directory.to_owned()))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Settings whose values are words.
 //!
-//! [`words!`] makes an enum and its text form from one list. A variant's comment is what `millpond run --help` says of
-//! the word, so it is one line, without a full stop.
+//! The macro `words` makes an enum and its text form from one list. A variant's comment is what `millpond run --help`
+//! says of the word, so it is one line, without a full stop.
 
 use std::fmt;
 use std::str::FromStr;

@@ -17,7 +17,7 @@ use crate::state::reclaim_cpu::ReclaimCpu;
 use crate::state::recompress::Pace;
 use crate::state::refault_cost::RefaultCost;
 use crate::state::store_share::StoreShare;
-use millpond_core::port::Store;
+use millpond_core::port::Upkeep;
 use millpond_core::{Commands, Event, GroupId, PageCount};
 use millpond_mmu::{Delivery, report};
 use millpond_sync::atomic::Ordering;
@@ -282,7 +282,7 @@ impl<M: Memory> Driver<M> {
 
     /// Has the store do a piece of work after the other, until there is no more or the thread has other things to do.
     /// A fork need not wait for more than one piece.
-    fn for_a_while(&self, piece: impl Fn(&dyn Store) -> bool) {
+    fn for_a_while(&self, piece: impl Fn(&dyn Upkeep) -> bool) {
         let since = Instant::now();
         let work = || {
             let _inside = self.gate.enter();

@@ -4,7 +4,7 @@ use crate::error::StoreError;
 use millpond_core::Store;
 use millpond_driver::Charge;
 use millpond_mmu::report;
-use millpond_relay::{Relay, Relayed};
+use millpond_relay::{Relay, Supervisor};
 use millpond_store::{
     CompressedRam, CompressedRamConfig, FileArea, FileStore, FileStoreConfig, Location, Null,
     OpenError, Spill,
@@ -244,7 +244,7 @@ impl StoreKind {
                     max_bytes: *max_bytes,
                     ..millpond_remote::RemoteConfig::for_budget(url.clone(), room, ram)
                 };
-                Box::new(millpond_remote::RemoteStore::open(front, config)?)
+                Box::new(millpond_remote::Remote::behind(front, config)?)
             }
             Self::OfRun {
                 front,
@@ -328,7 +328,7 @@ impl Opening {
             (front, _) => (front.open(self)?, u64::MAX),
         };
         let Some(relay) = relay else { return Ok(front) };
-        let relayed = Relayed::new(front, relay, room);
+        let relayed = Supervisor::behind(front, relay, room);
         let relayed = relayed.map_err(|errno| OpenError::Memory { errno })?;
         Ok(Box::new(relayed))
     }

@@ -2,7 +2,8 @@
 
 use crate::pages::{pages_of, write_bytes};
 use millpond_core::{
-    LoadError, Outcome, PAGE_SIZE, SaveError, Saved, SlotId, SlotPart, Store, StoreUsage,
+    Forks, LoadError, Outcome, PAGE_SIZE, SaveError, Saved, SlotId, SlotPart, Slots, StoreUsage,
+    Upkeep,
 };
 use millpond_sim::report::Check;
 use millpond_sim::rng::Rng;
@@ -56,7 +57,7 @@ impl Simulated {
     }
 }
 
-impl Store for Simulated {
+impl Slots for Simulated {
     fn save(
         &self,
         slot: SlotId,
@@ -99,7 +100,9 @@ impl Store for Simulated {
     fn release(&self, slot: SlotId) {
         self.at_once(|store, _| store.release(slot));
     }
+}
 
+impl Upkeep for Simulated {
     fn usage(&self) -> StoreUsage {
         let state = self.state();
         StoreUsage {
@@ -108,7 +111,9 @@ impl Store for Simulated {
             ..StoreUsage::default()
         }
     }
+}
 
+impl Forks for Simulated {
     fn after_fork_in_child(&self) -> Result<(), i32> {
         unreachable!("no process is forked under the scheduler")
     }

@@ -16,8 +16,9 @@
 //!          Relay ── takes a desk, asks, sleeps ──▶ desk ── a thread for each desk
 //! ```
 //!
-//! - [`Relayed`] is the store of a process: it puts what the supervisor keeps behind another store (`store.rs`), and
-//!   moves the slots that were saved first when that one has no room left (`mover.rs`).
+//! - [`Relayed`] is the store of a process: another store, and behind it what the [`Supervisor`] keeps
+//!   (`supervisor.rs`). The slots that were saved first move there when the store in front has no room left
+//!   (`mover.rs`).
 //! - [`Relay`] is the way there: a *desk* in shared memory, at which a thread asks one thing at a time (`desk.rs`).
 //! - [`Server`] answers in the supervisor (`server.rs`), and knows which process may still need which slot
 //!   (`accounts.rs`): processes fork, become other programs, and are killed.
@@ -29,9 +30,9 @@ mod desk;
 mod layout;
 mod mover;
 mod server;
-mod store;
+mod supervisor;
 
 pub use desk::{Refusal, Relay};
 pub use layout::{DESKS, RelayError};
 pub use server::Server;
-pub use store::Relayed;
+pub use supervisor::{Relayed, Supervisor};

@@ -12,10 +12,9 @@
 
 use crate::desk::{Act, Ask};
 use crate::layout::FOR_SAVES;
-use crate::store::Relayed;
-use millpond_core::{PAGE_SIZE, SlotId};
-use millpond_store::{SlotState, SlotWord};
-use std::sync::atomic::Ordering::Relaxed;
+use crate::supervisor::Supervisor;
+use millpond_core::PAGE_SIZE;
+use millpond_store::Front;
 use std::time::{Duration, Instant};
 
 /// So long the server may take to accept a slot: it waits for the network itself, until for ten seconds nothing went.
@@ -25,12 +24,12 @@ const LEFT_ALONE: Duration = Duration::from_millis(200);
 /// Bytes that one call of the thread that keeps house moves.
 const AT_ONCE: usize = 2 << 20;
 
-impl Relayed {
+impl Supervisor {
     /// Moves at least `wanted` bytes of slots. The answer is whether anything was moved.
-    pub(crate) fn make_room(&self, wanted: usize) -> bool {
+    pub(crate) fn move_bytes(&self, front: &Front, wanted: usize) -> bool {
         let mut moved = 0;
         while moved < wanted {
-            match self.move_oldest() {
+            match self.move_oldest(front) {
                 Some(bytes) => moved += bytes,
                 None => break,
             }
@@ -39,23 +38,16 @@ impl Relayed {
     }
 
     /// Moves some slots if the store in front is nearly full. The answer is whether there is more to move now.
-    pub(crate) fn move_some(&self) -> bool {
+    pub(crate) fn move_some(&self, front: &Front) -> bool {
+        // Whether more than so many eighths of the room in front are used.
+        let is_nearly_full = |eighths| front.stored_bytes() > front.room() / 8 * eighths;
         self.let_go_of_pending();
-        self.is_nearly_full(7) && self.make_room(AT_ONCE) && self.is_nearly_full(6)
-    }
-
-    /// Whether so many eighths of the room in front are used.
-    fn is_nearly_full(&self, eighths: u64) -> bool {
-        let tiers = self.local.tiers();
-        let room = self
-            .room
-            .saturating_add(tiers.map_or(0, |tiers| tiers.ram_most));
-        self.local.usage().stored_bytes > room / 8 * eighths
+        is_nearly_full(7) && self.move_bytes(front, AT_ONCE) && is_nearly_full(6)
     }
 
     /// Moves the slot that was saved first. The answer is its length, or `None` if there is none, or it cannot be moved
     /// now.
-    pub(crate) fn move_oldest(&self) -> Option<usize> {
+    pub(crate) fn move_oldest(&self, front: &Front) -> Option<usize> {
         let now = Instant::now();
         if self.is_left_alone(now) {
             return None;
@@ -64,16 +56,12 @@ impl Relayed {
         let until = now + PATIENCE;
         let mut desk = self.relay.sit(FOR_SAVES, until).ok()?;
         loop {
-            let (slot, word) = self.places.take_oldest()?;
+            let (slot, word) = front.slots().take_oldest()?;
             let len = usize::from(word.pages()) * PAGE_SIZE;
-            let loaded = desk.fill(len, |window| self.local.load(slot, 0, window));
-            if !self.places.word(slot).is_like(word) {
-                // It was released meanwhile, and what was read may be anything.
-                continue;
-            }
-            if loaded.is_err() {
-                // It stays there for its owner to find out why it cannot be read.
-                self.places.change(slot, word, SlotState::Local);
+            let is_read = front.read_taken(slot, word, |store| {
+                desk.fill(len, |window| store.load(slot, 0, window))
+            });
+            if !is_read {
                 continue;
             }
             let ask = Ask {
@@ -83,30 +71,16 @@ impl Relayed {
                 first_page: 0,
                 len,
             };
-            match desk.ask(ask, until) {
-                Ok(place) => {
-                    self.settle(slot, word, place);
-                    return Some(len);
-                }
-                Err(_) => {
-                    self.places.put_back(slot, word);
-                    self.leave_alone(Instant::now() + LEFT_ALONE);
-                    return None;
-                }
+            let Ok(place) = desk.ask(ask, until) else {
+                front.slots().put_back(slot, word);
+                self.leave_alone(Instant::now() + LEFT_ALONE);
+                return None;
+            };
+            match front.let_go(slot, word) {
+                Some(settling) => front.arrived(slot, settling, place),
+                None => self.let_go(place),
             }
+            return Some(len);
         }
-    }
-
-    /// Lets a slot go in front that the server has as `place`, unless it was released since it was read.
-    fn settle(&self, slot: SlotId, word: SlotWord, place: u64) {
-        let Some(settling) = self.places.change(slot, word, SlotState::Settling) else {
-            return self.let_go(place);
-        };
-        self.local.release(slot);
-        self.places.set_place(slot, place);
-        self.counters.slots.fetch_add(1, Relaxed);
-        let bytes = u64::from(word.pages()) * PAGE_SIZE as u64;
-        self.counters.bytes.fetch_add(bytes, Relaxed);
-        self.places.change(slot, settling, SlotState::Remote);
     }
 }

@@ -33,8 +33,8 @@ struct Inner {
 /// Keeps slots of other processes in a store of this one, until it is dropped. See the [crate](crate).
 ///
 /// ```
-/// use millpond_core::{SlotId, port::Store};
-/// use millpond_relay::{Relay, Relayed, Server};
+/// use millpond_core::{SlotId, port::Slots};
+/// use millpond_relay::{Relay, Server, Supervisor};
 /// use millpond_store::{CompressedRam, CompressedRamConfig};
 /// use std::sync::Arc;
 ///
@@ -45,7 +45,7 @@ struct Inner {
 /// // A process that finds the path in its environment. Here nothing fits in front.
 /// let relay = Relay::open(&server.path())?;
 /// let near = CompressedRam::new(CompressedRamConfig { max_bytes: Some(2 << 20) })?;
-/// let store = Relayed::new(Box::new(near), relay, 2 << 20)?;
+/// let store = Supervisor::behind(Box::new(near), relay, 2 << 20)?;
 /// let page: Vec<u8> = (0..4096).map(|i| (i / 50) as u8).collect();
 /// store.save(SlotId(7), None, &page).unwrap();
 /// let mut back = vec![0; 4096];

@@ -1,9 +1,9 @@
 //! The store of a process with a server behind it: byte for byte, by several threads, across forks, beside processes
 //! that are killed, and with a server that refuses or ends.
 
-use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
+use millpond_core::port::{Forks, LoadError, SaveError, Saved, Slots, StoreUsage, Upkeep};
 use millpond_core::{SlotId, SlotPart};
-use millpond_relay::{Relay, Relayed, Server};
+use millpond_relay::{Relay, Relayed, Server, Supervisor};
 use millpond_store::{CompressedRam, CompressedRamConfig};
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -72,7 +72,7 @@ impl Far {
     }
 }
 
-impl Store for Far {
+impl Slots for Far {
     fn save(
         &self,
         slot: SlotId,
@@ -97,11 +97,15 @@ impl Store for Far {
     fn release(&self, slot: SlotId) {
         self.0.inner.release(slot);
     }
+}
 
+impl Upkeep for Far {
     fn usage(&self) -> StoreUsage {
         self.0.inner.usage()
     }
+}
 
+impl Forks for Far {
     fn after_fork_in_child(&self) -> Result<(), i32> {
         Ok(())
     }
@@ -115,7 +119,7 @@ impl Store for Far {
 fn relayed(server: &Server) -> Relayed {
     const ROOM: u64 = 4 << 20;
     let relay = Relay::open(&server.path()).unwrap();
-    Relayed::new(Box::new(ram(ROOM)), relay, ROOM).unwrap()
+    Supervisor::behind(Box::new(ram(ROOM)), relay, ROOM).unwrap()
 }
 
 /// Bytes that do not compress and belong to this slot and this use of it.

@@ -1,7 +1,7 @@
 //! The last place for cold pages: objects in a store that other people run.
 //!
-//! [`RemoteStore`] is a [`Store`](millpond_core::port::Store) that puts a remote one behind another store. What does
-//! not fit there any more is packed into objects ([`mod@format`]), sealed, and sent by a thread of its own through
+//! [`RemoteStore`] is another [`Store`](millpond_core::port::Store) with a [`Remote`] one behind it. What the store in
+//! front has no room for is packed into objects ([`mod@format`]), sealed, and sent by a thread of its own through
 //! OpenDAL: to S3 and what speaks it, to Redis and what speaks it, to a directory. [`clean()`] removes what runs have
 //! left that were killed.
 //!
@@ -12,6 +12,7 @@
 mod ahead;
 mod clean;
 mod client;
+mod config;
 pub mod format;
 mod health;
 mod lease;
@@ -28,7 +29,8 @@ mod tier;
 mod url;
 
 pub use clean::{CleanError, Cleaned, LeftRun, RemovedRun, clean, clean_dry_run};
+pub use config::{RemoteConfig, RemoteOpenError};
 pub use object::{MappedObject, ObjectConfig, ObjectError, ObjectReader};
 pub use requests::{RemoteError, TimeLimits};
-pub use tier::{PATIENCE, RemoteConfig, RemoteOpenError, RemoteStats, RemoteStore};
+pub use tier::{PATIENCE, Remote, RemoteStats, RemoteStore};
 pub use url::{RemoteUrl, UrlError};

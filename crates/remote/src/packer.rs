@@ -14,8 +14,9 @@ use crate::lease;
 use crate::objects::{Fate, Spot};
 use crate::requests::RemoteError;
 use crate::tier::Inner;
+use millpond_core::port::Slots;
 use millpond_core::{PAGE_SIZE, SlotId};
-use millpond_store::{SlotState, SlotWord};
+use millpond_store::{Front, SlotState, SlotWord};
 use millpond_sync::OwnThread;
 use opendal::Buffer;
 use std::sync::Arc;
@@ -74,6 +75,7 @@ struct Sending {
 }
 
 struct Packer {
+    front: Arc<Front>,
     inner: Arc<Inner>,
     encoder: Encoder,
     buffer: Vec<u8>,
@@ -92,8 +94,9 @@ struct Packer {
 }
 
 /// Starts the thread.
-pub(crate) fn start(inner: Arc<Inner>) -> std::io::Result<OwnThread> {
+pub(crate) fn start(front: Arc<Front>, inner: Arc<Inner>) -> std::io::Result<OwnThread> {
     let mut packer = Packer {
+        front,
         inner,
         encoder: Encoder::new()?,
         buffer: vec![0; SLOT],
@@ -162,26 +165,25 @@ impl Packer {
 
     /// Moves slots out of the store in front while that holds more than it should, or a save has found no room.
     fn make_room(&mut self, wanted: bool) {
-        let tiers = self.inner.local.tiers();
-        let room = self.inner.config.local_room + tiers.map_or(0, |tiers| tiers.ram_most);
+        let room = self.front.room();
         let (begin, end) = (room / 8 * 7, room / 4 * 3);
         let mut due = if wanted {
             self.inner.config.object_bytes as u64
         } else {
             0
         };
-        let mut moves = self.on_the_way() < due
-            || self.inner.local.usage().stored_bytes > begin + self.on_the_way();
+        let mut moves =
+            self.on_the_way() < due || self.front.stored_bytes() > begin + self.on_the_way();
         due = due.saturating_sub(self.on_the_way());
         while moves && self.may_send() {
-            let Some((slot, word)) = self.inner.table.take_oldest() else {
+            let Some((slot, word)) = self.front.slots().take_oldest() else {
                 self.flush = wanted;
                 break;
             };
             let before = self.on_the_way();
             self.take(slot, word);
             due = due.saturating_sub(self.on_the_way().saturating_sub(before));
-            moves = due > 0 || self.inner.local.usage().stored_bytes > end + self.on_the_way();
+            moves = due > 0 || self.front.stored_bytes() > end + self.on_the_way();
         }
         if self.flush && self.may_send() {
             self.send();
@@ -220,14 +222,9 @@ impl Packer {
     /// Puts a slot that is in front into the open object.
     fn take(&mut self, slot: SlotId, word: SlotWord) {
         let len = usize::from(word.pages()) * PAGE_SIZE;
-        let loaded = self.inner.local.load(slot, 0, &mut self.buffer[..len]);
-        if !self.inner.table.word(slot).is_like(word) {
-            // It was released meanwhile, and what was read may be anything.
-            return;
-        }
-        if loaded.is_err() {
-            // It stays there for its owner to find out why it cannot be read.
-            self.inner.table.change(slot, word, SlotState::Local);
+        let buffer = &mut self.buffer[..len];
+        let read = |store: &dyn Slots| store.load(slot, 0, buffer);
+        if !self.front.read_taken(slot, word, read) {
             return;
         }
         self.open_for(chunks_of(usize::from(word.pages())));
@@ -368,32 +365,23 @@ impl Packer {
 
     /// Lets a slot go in front, unless it was released since it was packed.
     fn settle(&self, slot: SlotId, word: SlotWord, spot: Spot) {
-        let inner = &self.inner;
-        let Some(settling) = inner.table.change(slot, word, SlotState::Settling) else {
+        let Some(settling) = self.front.let_go(slot, word) else {
             return;
         };
-        inner.local.release(slot);
-        let pages = usize::from(word.pages());
-        let mut objects = inner.objects.lock();
-        inner.table.set_place(slot, spot.into());
-        objects.born(spot, chunks_of(pages));
-        inner.counters.slots.fetch_add(1, Relaxed);
-        inner
-            .counters
-            .logical
-            .fetch_add((pages * PAGE_SIZE) as u64, Relaxed);
-        inner.table.change(slot, settling, SlotState::Remote);
+        let mut objects = self.inner.objects.lock();
+        objects.born(spot, chunks_of(usize::from(word.pages())));
+        self.front.arrived(slot, settling, spot.into());
     }
 
     /// Notes the new place of a slot, unless it was released since it was packed.
     fn rewrite(&self, slot: SlotId, word: SlotWord, from: Spot, spot: Spot) {
-        let inner = &self.inner;
-        let mut objects = inner.objects.lock();
-        if inner.table.word(slot).is_like(word) && inner.table.place(slot) == u64::from(from) {
+        let slots = self.front.slots();
+        let mut objects = self.inner.objects.lock();
+        if slots.word(slot).is_like(word) && slots.place(slot) == u64::from(from) {
             let chunks = chunks_of(usize::from(word.pages()));
             objects.died(from, chunks);
             objects.born(spot, chunks);
-            inner.table.set_place(slot, spot.into());
+            slots.set_place(slot, spot.into());
         }
     }
 
@@ -495,10 +483,10 @@ impl Packer {
     ) -> bool {
         let name = entries[0].name;
         let slot = SlotId(name.slot);
-        let word = self.inner.table.word(slot);
+        let word = self.front.slots().word(slot);
         let lives = word.state() == SlotState::Remote && word.generation() == name.generation && {
             let _objects = self.inner.objects.lock();
-            self.inner.table.place(slot) == u64::from(spot)
+            self.front.slots().place(slot) == u64::from(spot)
         };
         if !lives {
             return true;

@@ -9,8 +9,8 @@ mod server;
 
 use common::{check, open, save, settings, wait_until};
 use millpond_core::SlotId;
-use millpond_core::port::Store;
-use millpond_remote::RemoteConfig;
+use millpond_core::port::Slots;
+use millpond_remote::{RemoteConfig, RemoteStats};
 use redis_cluster::Cluster;
 use std::time::Duration;
 
@@ -49,10 +49,17 @@ fn a_node_is_restarted_and_another_stopped() {
         cluster.nodes[2].thaw();
     });
     check(&store, 0..3 * SLOTS);
-    assert_eq!(store.stats().lost_loads, 0, "{:?}", store.stats());
+    assert_eq!(
+        RemoteStats::of(&store).lost_loads,
+        0,
+        "{:?}",
+        RemoteStats::of(&store)
+    );
     // What is not wanted any more is deleted on all nodes, and a run that ends leaves nothing.
     (0..3 * SLOTS).for_each(|slot| store.release(SlotId(slot)));
-    wait_until("all objects are deleted", || store.stats().objects == 0);
+    wait_until("all objects are deleted", || {
+        RemoteStats::of(&store).objects == 0
+    });
     drop(store);
     assert_eq!(cluster.keys(), [0; 3]);
 }

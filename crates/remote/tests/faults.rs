@@ -11,8 +11,10 @@ mod server;
 
 use common::{check, data, open, save, settings, wait_until};
 use millpond_core::SlotId;
-use millpond_core::port::{LoadError, Store};
-use millpond_remote::{RemoteConfig, RemoteOpenError, RemoteStore, TimeLimits, clean};
+use millpond_core::port::{LoadError, Slots};
+use millpond_remote::{
+    Remote, RemoteConfig, RemoteOpenError, RemoteStats, RemoteStore, TimeLimits, clean,
+};
 use proxy::{Disturbance, Proxy};
 use rustix::io::Errno;
 use server::{Server, set_credentials};
@@ -46,7 +48,12 @@ fn under_each(store: &RemoteStore, proxy: &Proxy, disturbances: &[Disturbance]) 
         proxy.disturb(Disturbance::None, 0);
     }
     check(store, 0..SLOTS);
-    assert_eq!(store.stats().lost_loads, 0, "{:?}", store.stats());
+    assert_eq!(
+        RemoteStats::of(store).lost_loads,
+        0,
+        "{:?}",
+        RemoteStats::of(store)
+    );
 }
 
 #[test]
@@ -64,9 +71,9 @@ fn redis_is_disturbed_restarted_and_stopped() {
     save(&store, 0..SLOTS);
     check(&store, 0..SLOTS);
     assert!(
-        store.stats().slots > u64::from(SLOTS) / 2,
+        RemoteStats::of(&store).slots > u64::from(SLOTS) / 2,
         "{:?}",
-        store.stats()
+        RemoteStats::of(&store)
     );
     under_each(
         &store,
@@ -94,7 +101,12 @@ fn redis_is_disturbed_restarted_and_stopped() {
         std::thread::sleep(Duration::from_secs(1));
         redis.thaw();
     });
-    assert_eq!(store.stats().lost_loads, 0, "{:?}", store.stats());
+    assert_eq!(
+        RemoteStats::of(&store).lost_loads,
+        0,
+        "{:?}",
+        RemoteStats::of(&store)
+    );
     // It is known that Redis cannot be asked what it has.
     let url = format!("redis://127.0.0.1:{}/0", redis.port)
         .parse()
@@ -125,7 +137,7 @@ fn what_is_away_is_an_error_after_its_deadline_and_then_comes_back() {
         .collect();
     let timed_out = LoadError::Io(Errno::TIMEDOUT.raw_os_error());
     assert!(errors.contains(&Err(timed_out)), "{errors:?}");
-    assert!(store.stats().away_for.is_some());
+    assert!(RemoteStats::of(&store).away_for.is_some());
     // The store in front is filled up, and then says so at once.
     let full =
         (SLOTS..SLOTS + 100).find(|&slot| store.save(SlotId(slot), None, &data(slot, 16)).is_err());
@@ -143,7 +155,7 @@ fn what_is_away_is_an_error_after_its_deadline_and_then_comes_back() {
 #[test]
 fn a_store_that_is_not_there_is_refused_at_once() {
     let config = settings("redis://127.0.0.1:1/0", 1 << 20);
-    let refused = RemoteStore::open(common::local(1 << 20), config).err();
+    let refused = Remote::behind(common::local(1 << 20), config).err();
     let refused = refused.expect("nobody listens at port 1");
     assert!(
         matches!(refused, RemoteOpenError::Refused { .. }),
@@ -199,7 +211,7 @@ fn s3_answers_with_errors_and_is_stopped() {
     );
     let cleaned = clean(&url.parse().unwrap(), Duration::ZERO).unwrap();
     let removed = &cleaned.removed[0];
-    assert_eq!(removed.name, store.prefix());
+    assert_eq!(removed.name, store.back().prefix());
     assert!(
         removed.objects > 5 && removed.bytes > 5 << 20,
         "{cleaned:?}"

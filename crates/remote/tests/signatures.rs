@@ -10,11 +10,11 @@ mod common;
 mod server;
 
 use common::{check, open, save, settings, wait_until};
-use millpond_core::port::{LoadError, Store};
+use millpond_core::port::{LoadError, Slots};
 use millpond_core::{Backing, Descriptors, FileFault, PAGE_SIZE, SlotId};
 use millpond_remote::{
-    Cleaned, ObjectConfig, ObjectError, ObjectReader, RemoteConfig, RemoteError, RemoteOpenError,
-    RemoteStore, RemoteUrl, TimeLimits, clean,
+    Cleaned, ObjectConfig, ObjectError, ObjectReader, Remote, RemoteConfig, RemoteError,
+    RemoteOpenError, RemoteStats, RemoteUrl, TimeLimits, clean,
 };
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use rustix::io::Errno;
@@ -146,7 +146,7 @@ fn the_right_key_works_and_others_are_refused_with_a_way_out() {
 fn refused(moto: &Server, why: &str) {
     let way_out = "the credentials in the environment";
     let begun = Instant::now();
-    let tier = RemoteStore::open(
+    let tier = Remote::behind(
         common::local(1 << 20),
         settings(&url(moto, "team"), 1 << 20),
     );
@@ -174,9 +174,15 @@ fn works(moto: &Server) {
     let store = open(settings(&url(moto, "team"), 2 << 20));
     save(&store, 0..SLOTS);
     check(&store, 0..SLOTS);
-    assert!(store.stats().slots > 0, "{:?}", store.stats());
+    assert!(
+        RemoteStats::of(&store).slots > 0,
+        "{:?}",
+        RemoteStats::of(&store)
+    );
     (0..SLOTS).for_each(|slot| store.release(SlotId(slot)));
-    wait_until("all objects are deleted", || store.stats().objects == 0);
+    wait_until("all objects are deleted", || {
+        RemoteStats::of(&store).objects == 0
+    });
     drop(store);
     let cleaned = unchecked(moto, || {
         clean(&url(moto, "team").parse().unwrap(), Duration::ZERO).unwrap()
@@ -220,7 +226,11 @@ fn comes_back_with_its_rights(user: &User<'_>) {
     let read = object.read(0, &mut out, Descriptors::OfProgram);
     assert_eq!(read, Err(FileFault::Io(timed_out)));
     assert!(begun.elapsed() < 2 * AT_ONCE, "{:?}", begun.elapsed());
-    assert!(store.stats().away_for.is_some(), "{:?}", store.stats());
+    assert!(
+        RemoteStats::of(&store).away_for.is_some(),
+        "{:?}",
+        RemoteStats::of(&store)
+    );
     check(&store, SLOTS - 1..SLOTS);
     user.allow();
     wait_until("the store answers", || {

@@ -4,10 +4,12 @@ mod common;
 
 use common::{data, files_in, local, open, settings, wait_until};
 use millpond_core::port::{
-    LoadError, Recompress, Recompressed, SaveError, Saved, Store, StoreUsage,
+    Forks, LoadError, Recompress, Recompressed, SaveError, Saved, Slots, StoreUsage, Upkeep,
 };
 use millpond_core::{Order, SlotId, SlotPart};
-use millpond_remote::{RemoteConfig, RemoteStore, RemovedRun, clean, clean_dry_run};
+use millpond_remote::{
+    Remote, RemoteConfig, RemoteStats, RemoteStore, RemovedRun, clean, clean_dry_run,
+};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -38,7 +40,11 @@ fn all_comes_back_and_nothing_is_left() {
     let url = format!("fs://{}", directory.path().display());
     let store = open(settings(&url, 2 << 20));
     fill(&store, 256);
-    assert!(store.stats().slots > 150, "{:?}", store.stats());
+    assert!(
+        RemoteStats::of(&store).slots > 150,
+        "{:?}",
+        RemoteStats::of(&store)
+    );
     for slot in (0..256).rev() {
         load(&store, slot).unwrap();
     }
@@ -60,7 +66,9 @@ fn all_comes_back_and_nothing_is_left() {
         store.load(SlotId(3), 0, &mut [0; 4096]),
         Err(LoadError::Missing)
     );
-    wait_until("all objects are deleted", || store.stats().objects == 0);
+    wait_until("all objects are deleted", || {
+        RemoteStats::of(&store).objects == 0
+    });
     drop(store);
     // Empty directories were left once.
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
@@ -74,13 +82,13 @@ fn the_pages_of_a_chunk_are_fetched_once() {
     let url = format!("fs://{}", directory.path().display());
     let store = open(settings(&url, 1 << 20));
     fill(&store, 100);
-    let before = store.stats();
+    let before = RemoteStats::of(&store);
     for first in (0..16).step_by(2) {
         let mut page = vec![0; 4096];
         store.load(SlotId(0), first as u16, &mut page).unwrap();
         assert!(page == data(0, 16)[first * 4096..][..4096], "page {first}");
     }
-    let after = store.stats();
+    let after = RemoteStats::of(&store);
     assert_eq!(after.loads - before.loads, 8, "the first slot is far");
     let bytes = after.fetched_bytes - before.fetched_bytes;
     assert!((1..70_000).contains(&bytes), "{bytes} bytes were fetched");
@@ -117,7 +125,11 @@ fn far_slots(url: &str, memory_bytes: u64) -> RemoteStore {
         ..settings(url, 1 << 20)
     });
     fill(&store, 160);
-    assert!(store.stats().slots > 110, "{:?}", store.stats());
+    assert!(
+        RemoteStats::of(&store).slots > 110,
+        "{:?}",
+        RemoteStats::of(&store)
+    );
     store
 }
 
@@ -127,14 +139,14 @@ fn what_a_stream_brings_and_nobody_changes_stays_where_it_is() {
     let directory = tempfile::tempdir().unwrap();
     let url = format!("fs://{}", directory.path().display());
     let store = far_slots(&url, 16 << 20);
-    let before = store.stats();
+    let before = RemoteStats::of(&store);
     let mut stay = 0;
     for slot in 0..100 {
         load(&store, slot).unwrap();
         stay += u32::from(leaves(&store, slot, &data(slot, 16)) == Saved::Unchanged);
     }
     assert!(stay > 90, "{stay} of 100");
-    assert_eq!(store.stats().slots, before.slots);
+    assert_eq!(RemoteStats::of(&store).slots, before.slots);
     // They come again, and what has changed is saved, once and for all.
     for slot in 0..100 {
         load(&store, slot).unwrap();
@@ -180,7 +192,7 @@ fn what_came_of_a_slot_is_forgotten_with_it() {
                 .unwrap();
             store.release(SlotId(2000 + more));
         });
-        store.stats().slots > 140
+        RemoteStats::of(&store).slots > 140
     });
     (0..50).for_each(|slot| is_saved(&store, slot));
 }
@@ -214,7 +226,7 @@ fn the_longest_slots_come_back_by_any_part() {
             Ok(Saved::Stored)
         );
     }
-    wait_until("most are remote", || store.stats().slots >= 8);
+    wait_until("most are remote", || RemoteStats::of(&store).slots >= 8);
     for slot in 0..16 {
         let whole = data(slot, 512);
         for (first, pages) in [(0, 512), (511, 1), (15, 2), (16, 16), (100, 300)] {
@@ -297,10 +309,12 @@ fn at_random_all_is_as_it_was_saved() {
             });
         }
     });
-    let stats = store.stats();
+    let stats = RemoteStats::of(&store);
     assert!(stats.loads > 500 && stats.lost_loads == 0, "{stats:?}");
     assert_eq!(store.usage().slots, 0);
-    wait_until("all objects are deleted", || store.stats().objects == 0);
+    wait_until("all objects are deleted", || {
+        RemoteStats::of(&store).objects == 0
+    });
 }
 
 /// Of each object three quarters die: what lives is put together, and the room is given back.
@@ -312,13 +326,13 @@ fn objects_that_are_mostly_dead_are_rewritten() {
     };
     let store = open(config);
     fill(&store, 400);
-    let before = store.stats().object_bytes;
+    let before = RemoteStats::of(&store).object_bytes;
     (0..400)
         .filter(|slot| slot % 4 != 0)
         .for_each(|slot| store.release(SlotId(slot)));
     // What is in the object that is still open is not counted.
     wait_until("the room is given back", || {
-        store.stats().object_bytes < before * 6 / 10
+        RemoteStats::of(&store).object_bytes < before * 6 / 10
     });
     for slot in (0..400).filter(|slot| slot % 4 == 0) {
         load(&store, slot).unwrap();
@@ -339,7 +353,7 @@ fn no_more_room_is_taken_than_there_may_be() {
             Ok(_) => slot += 1,
             Err(error) => break error,
         }
-        assert!(store.stats().object_bytes <= most);
+        assert!(RemoteStats::of(&store).object_bytes <= most);
         assert!(slot < 1000, "the store never was full");
     };
     assert_eq!(refused, SaveError::Full);
@@ -360,7 +374,7 @@ fn a_lost_object_is_the_loss_of_its_pages_alone() {
         1 << 20,
     ));
     fill(&store, 200);
-    let objects = files_in(&directory.path().join(store.prefix()).join("o"));
+    let objects = files_in(&directory.path().join(store.back().prefix()).join("o"));
     assert!(objects.len() > 3, "{objects:?}");
     std::fs::remove_file(&objects[1]).unwrap();
     let results: Vec<_> = (0..200).map(|slot| load(&store, slot)).collect();
@@ -373,7 +387,7 @@ fn a_lost_object_is_the_loss_of_its_pages_alone() {
             .all(|result| matches!(result, Ok(())) || *result == Err(nodata)),
         "{results:?}"
     );
-    assert_eq!(store.stats().lost_loads, lost as u64);
+    assert_eq!(RemoteStats::of(&store).lost_loads, lost as u64);
 }
 
 /// Objects are exchanged for each other, cut off, and changed by one bit. None of the pages that this hits is accepted.
@@ -385,7 +399,7 @@ fn no_wrong_object_is_accepted() {
         1 << 20,
     ));
     fill(&store, 300);
-    let objects = files_in(&directory.path().join(store.prefix()).join("o"));
+    let objects = files_in(&directory.path().join(store.back().prefix()).join("o"));
     assert!(objects.len() > 8, "{objects:?}");
     let (first, second) = (
         std::fs::read(&objects[1]).unwrap(),
@@ -422,7 +436,7 @@ fn an_object_that_cannot_be_rewritten_is_read_once() {
     };
     let store = open(config);
     fill(&store, 200);
-    for object in files_in(&directory.path().join(store.prefix()).join("o")) {
+    for object in files_in(&directory.path().join(store.back().prefix()).join("o")) {
         let mut bytes = std::fs::read(&object).unwrap();
         // In each object, the first slot of it.
         bytes[20_000] ^= 1;
@@ -447,9 +461,9 @@ fn an_object_that_cannot_be_rewritten_is_read_once() {
         wait_until("an object is sent", || store.stats().sent_bytes > sent);
     };
     (0..3).for_each(|_| send_some());
-    let read = store.stats().fetched_bytes;
+    let read = RemoteStats::of(&store).fetched_bytes;
     (0..3).for_each(|_| send_some());
-    assert_eq!(store.stats().fetched_bytes, read);
+    assert_eq!(RemoteStats::of(&store).fetched_bytes, read);
     let still = corrupt
         .iter()
         .filter(|&&slot| load(&store, slot) == Err(LoadError::Corrupt))
@@ -482,7 +496,7 @@ fn only_what_dead_runs_left_is_cleaned() {
     assert_eq!(cleaned.removed, [removed]);
     assert_eq!(planned.removed, cleaned.removed);
     assert_eq!(cleaned.left.len(), 1);
-    assert_eq!(cleaned.left[0].name, store.prefix());
+    assert_eq!(cleaned.left[0].name, store.back().prefix());
     assert!(!dead.exists() && directory.path().join("of somebody else").exists());
     (0..100).for_each(|slot| load(&store, slot).unwrap());
 }
@@ -527,7 +541,7 @@ fn a_directory_that_is_not_there_is_not_made_for_cleaning() {
 
 #[test]
 fn the_store_in_front_can_be_a_small_one() {
-    let store = RemoteStore::open(local(256 << 10), settings("memory://", 256 << 10)).unwrap();
+    let store = Remote::behind(local(256 << 10), settings("memory://", 256 << 10)).unwrap();
     fill(&store, 50);
     (0..50).for_each(|slot| load(&store, slot).unwrap());
 }
@@ -543,7 +557,7 @@ impl Busy {
     };
 }
 
-impl Store for Busy {
+impl Slots for Busy {
     fn save(&self, _: SlotId, _: Option<SlotPart>, _: &[u8]) -> Result<Saved, SaveError> {
         Err(SaveError::Full)
     }
@@ -553,7 +567,9 @@ impl Store for Busy {
     }
 
     fn release(&self, _: SlotId) {}
+}
 
+impl Upkeep for Busy {
     fn usage(&self) -> StoreUsage {
         StoreUsage::default()
     }
@@ -569,7 +585,9 @@ impl Store for Busy {
     fn recompressed(&self) -> Recompressed {
         Self::DONE
     }
+}
 
+impl Forks for Busy {
     fn after_fork_in_child(&self) -> Result<(), i32> {
         Ok(())
     }
@@ -583,7 +601,7 @@ impl Store for Busy {
 /// made denser, and the file gave no room back.
 #[test]
 fn the_store_in_front_goes_on_with_its_own_work() {
-    let store = RemoteStore::open(Box::new(Busy), settings("memory://", 8 << 20)).unwrap();
+    let store = Remote::behind(Box::new(Busy), settings("memory://", 8 << 20)).unwrap();
     assert!(store.give_room_back());
     assert_eq!(store.recompress(false), Recompress::More);
     assert_eq!(store.recompressed(), Busy::DONE);

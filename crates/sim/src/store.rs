@@ -60,7 +60,7 @@ impl SimStore {
         }
     }
 
-    /// Keeps `data` as `slot`, as [`millpond_core::Store::save`] says.
+    /// Keeps `data` as `slot`, as [`millpond_core::Slots::save`] says.
     ///
     /// # Errors
     /// `slot` holds something already, or `previous` holds nothing.
@@ -161,7 +161,7 @@ impl SimStore {
         Ok(Some(kept[first..end].to_vec()))
     }
 
-    /// Forgets the pages of `part`, as [`millpond_core::Store::forget`] says.
+    /// Forgets the pages of `part`, as [`millpond_core::Slots::forget`] says.
     ///
     /// # Errors
     /// The slot does not hold them, was told so before, or has no other page that is needed.

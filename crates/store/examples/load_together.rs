@@ -5,7 +5,7 @@
 //! medians of the rounds.
 
 use millpond_core::SlotId;
-use millpond_core::port::{Load, Saved, Store};
+use millpond_core::port::{Load, Saved, Slots, Upkeep};
 use millpond_store::{FileStore, FileStoreConfig};
 use std::time::Instant;
 

@@ -5,7 +5,7 @@
 //! median of the rounds and the fastest.
 
 use millpond_core::SlotId;
-use millpond_core::port::{Saved, Store};
+use millpond_core::port::{Forks, Saved, Slots, Upkeep};
 use millpond_store::{FileStore, FileStoreConfig};
 use std::time::Instant;
 

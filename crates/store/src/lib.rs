@@ -7,6 +7,8 @@
 //! - [`FileStore`]: an unlinked temporary file, or a file with a given name, with direct I/O where the file system
 //!   supports it; or several files with priorities.
 //! - [`Spill`]: compressed RAM until that is full, the file afterwards.
+//! - [`Tiered`]: any store, and behind it a slow [`Place`] for what was saved first: what stores beyond the machine are
+//!   made of.
 //! - [`Null`]: no store; every save of anything but zeros answers `Full`.
 //!
 //! [`MappedFile`] is not a store: its bytes are a program's file, from which a region's pages are read.
@@ -16,7 +18,7 @@
 //! so that a store works in a signal handler of a program whose `malloc` is being replaced.
 //!
 //! ```
-//! use millpond_core::{SlotId, port::{Saved, Store}};
+//! use millpond_core::{SlotId, port::{Saved, Slots}};
 //! use millpond_store::{CompressedRam, CompressedRamConfig};
 //!
 //! let store = CompressedRam::new(CompressedRamConfig { max_bytes: Some(64 << 20) })?;
@@ -49,6 +51,7 @@ mod slot_places;
 mod slot_table;
 mod spill;
 mod sums;
+mod tiered;
 mod zstd;
 
 pub use compressed_ram::{CompressedRam, CompressedRamConfig};
@@ -60,3 +63,4 @@ pub use pieces::{Entry, Pieces};
 pub use slot_places::{SlotPlaces, SlotState, SlotWord};
 pub use spill::Spill;
 pub use sums::Sums;
+pub use tiered::{Front, Place, Refused, Tiered};

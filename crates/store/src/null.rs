@@ -2,7 +2,7 @@
 
 use millpond_core::SlotId;
 use millpond_core::SlotPart;
-use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
+use millpond_core::port::{Forks, LoadError, SaveError, Saved, Slots, StoreUsage, Upkeep};
 
 /// The store of a manager without one: it accepts only zeros, which need no store.
 #[derive(Clone, Copy, Debug, Default)]
@@ -16,7 +16,7 @@ impl Null {
     }
 }
 
-impl Store for Null {
+impl Slots for Null {
     fn save(&self, _: SlotId, _: Option<SlotPart>, data: &[u8]) -> Result<Saved, SaveError> {
         if data.iter().all(|byte| *byte == 0) {
             Ok(Saved::AllZero)
@@ -30,11 +30,15 @@ impl Store for Null {
     }
 
     fn release(&self, _: SlotId) {}
+}
 
+impl Upkeep for Null {
     fn usage(&self) -> StoreUsage {
         StoreUsage::default()
     }
+}
 
+impl Forks for Null {
     fn after_fork_in_child(&self) -> Result<(), i32> {
         Ok(())
     }

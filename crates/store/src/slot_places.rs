@@ -33,7 +33,7 @@
 
 use crate::pieces::Pieces;
 use millpond_core::SlotId;
-use millpond_core::port::{LoadError, Store};
+use millpond_core::port::{LoadError, Slots};
 use millpond_sync::{Rank, Ranked};
 use rustix::io::Errno;
 use rustix::thread::{NanosleepRelativeResult, Timespec, nanosleep};
@@ -267,7 +267,7 @@ impl SlotPlaces {
     /// The load fails there.
     pub fn load(
         &self,
-        front: &dyn Store,
+        front: &dyn Slots,
         slot: SlotId,
         first_page: u16,
         out: &mut [u8],
@@ -292,7 +292,7 @@ impl SlotPlaces {
 
     /// Ends the slot's use and releases it in `front`, the store in front, unless the slot is remote: then returns its
     /// word, and the caller ends its use.
-    pub fn release(&self, front: &dyn Store, slot: SlotId) -> Option<SlotWord> {
+    pub fn release(&self, front: &dyn Slots, slot: SlotId) -> Option<SlotWord> {
         let mut tries = 0;
         loop {
             let word = self.word(slot);

@@ -3,6 +3,8 @@
 //! A folio that does not compress goes to the file at once. In RAM it would take as much as its eviction frees, and a
 //! budget that covers both would gain nothing.
 //!
+//! `tiered.rs` compares this store with the others that put one place before another.
+//!
 //! A slot is in one of the two, and stays there until it is released or the front has more than it may have. A small
 //! folio that was loaded from the back and leaves unchanged goes to the front all the same, as long as that has room.
 //! Otherwise a program that only reads would go on reading from the file pages for which RAM has room by now. (A
@@ -13,10 +15,10 @@
 //! front is passed by until as many bytes have been freed there as the refused folio has, or its limit rises. The two
 //! share one key for checksums, so that checksums are made once for both.
 //!
-//! How much RAM the front may have changes while it runs ([`Store::limit_ram`]). A program that needs more for memory
+//! How much RAM the front may have changes while it runs ([`Upkeep::limit_ram`]). A program that needs more for memory
 //! that cannot be managed, its code above all, leaves less for everything else, and whether RAM is worth more here or
 //! to the program itself depends on what the program does. The part of the front that is beyond its limit moves to
-//! the back ([`Store::trim_ram`]). Without that the limit held only for new slots, and cold pages and copies of pages
+//! the back ([`Upkeep::trim_ram`]). Without that the limit held only for new slots, and cold pages and copies of pages
 //! that had come back unchanged kept 45 MiB of a front that should have had 2. Slots are moved by chunks of the
 //! front's memory, so that each slot that moves gives memory back.
 
@@ -29,7 +31,8 @@ use arrayvec::ArrayVec;
 use millpond_core::SlotId;
 use millpond_core::SlotPart;
 use millpond_core::port::{
-    Load, LoadError, Recompress, Recompressed, SaveError, Saved, Store, StoreUsage, Tier, Tiers,
+    Forks, Load, LoadError, Recompress, Recompressed, SaveError, Saved, Slots, StoreUsage, Tier,
+    Tiers, Upkeep,
 };
 use rustix::io::Errno;
 use std::cell::Cell;
@@ -175,7 +178,7 @@ impl Spill {
     }
 }
 
-impl Store for Spill {
+impl Slots for Spill {
     fn save(
         &self,
         slot: SlotId,
@@ -275,17 +278,12 @@ impl Store for Spill {
         self.front.release(slot);
         self.back.release(slot);
     }
+}
 
+impl Upkeep for Spill {
     fn usage(&self) -> StoreUsage {
         let (front, back) = self.usages();
-        StoreUsage {
-            slots: front.slots + back.slots,
-            logical_bytes: front.logical_bytes + back.logical_bytes,
-            stored_bytes: front.stored_bytes + back.stored_bytes,
-            ram_bytes: front.ram_bytes + back.ram_bytes,
-            same_filled: front.same_filled + back.same_filled,
-            incompressible: front.incompressible + back.incompressible,
-        }
+        front + back
     }
 
     fn limit_ram(&self, bytes: u64) {
@@ -371,10 +369,6 @@ impl Store for Spill {
         })
     }
 
-    fn descriptors(&self, keep: &mut dyn FnMut(i32)) {
-        self.back.descriptors(keep);
-    }
-
     fn stay_awake(&self, on: bool) {
         self.back.stay_awake(on);
     }
@@ -385,6 +379,12 @@ impl Store for Spill {
 
     fn give_room_back(&self) -> bool {
         self.back.give_room_back()
+    }
+}
+
+impl Forks for Spill {
+    fn descriptors(&self, keep: &mut dyn FnMut(i32)) {
+        self.back.descriptors(keep);
     }
 
     fn after_fork_in_child(&self) -> Result<(), i32> {

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Fill, contents};
 use millpond_core::SlotId;
-use millpond_core::port::{LoadError, Saved, Store};
+use millpond_core::port::{Forks, LoadError, Saved, Slots};
 use millpond_store::{FileStore, FileStoreConfig, Location};
 use std::collections::HashSet;
 use std::fs;

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Fill, Random, contents, limit, part, recompress, stores};
 use millpond_core::SlotId;
-use millpond_core::port::{Saved, Store};
+use millpond_core::port::{Saved, Slots, Store, Upkeep};
 use millpond_store::{CompressedRam, CompressedRamConfig};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

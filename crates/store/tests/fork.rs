@@ -5,7 +5,7 @@ mod common;
 
 use common::{Fill, behind, contents, encrypted, file, limit, ram, two_files};
 use millpond_core::SlotId;
-use millpond_core::port::{Saved, Store};
+use millpond_core::port::{Forks, Saved, Slots, Store, Upkeep};
 use millpond_store::Spill;
 
 fn data(slot: u32, version: u64) -> Vec<u8> {

@@ -6,7 +6,7 @@ mod common;
 
 use common::{Fill, contents, file, part, ram};
 use millpond_core::SlotId;
-use millpond_core::port::{Saved, Store};
+use millpond_core::port::{Saved, Slots, Upkeep};
 use millpond_store::Spill;
 use tempfile::TempDir;
 

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Fill, contents, file, ram};
 use millpond_core::SlotId;
-use millpond_core::port::{SaveError, Store};
+use millpond_core::port::{SaveError, Slots};
 use millpond_store::*;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

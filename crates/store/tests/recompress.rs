@@ -5,7 +5,7 @@ mod common;
 
 use common::{Random, file, part, ram, recompress};
 use millpond_core::SlotId;
-use millpond_core::port::{Recompress, SaveError, Saved, Store};
+use millpond_core::port::{Recompress, SaveError, Saved, Slots, Store, Upkeep};
 use millpond_store::Spill;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};

@@ -16,7 +16,7 @@ use {
     super::{StoreChoice, without_signals},
     crate::print,
     millpond_relay::{RelayError, Server},
-    millpond_remote::{RemoteConfig, RemoteOpenError, RemoteStore},
+    millpond_remote::{Remote, RemoteConfig, RemoteOpenError},
     millpond_store::{CompressedRam, CompressedRamConfig, OpenError},
     std::sync::Arc,
     std::time::Duration,
@@ -96,7 +96,7 @@ impl Beyond {
         })?;
         // The threads that are started here must not take a signal that is to be handed on.
         let server = without_signals(|| {
-            let store = RemoteStore::open(Box::new(waiting), config)?;
+            let store = Remote::behind(Box::new(waiting), config)?;
             Server::start(Arc::new(store)).map_err(BeyondError::from)
         })?;
         Ok(Some(Self {

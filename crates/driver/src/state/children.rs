@@ -1,6 +1,6 @@
 //! The children that this process has forked, as long as they still need something of it (`fork.rs`).
 
-use millpond_core::Store;
+use millpond_core::Forks;
 use millpond_sync::atomic::{AtomicU64, Ordering};
 use millpond_sync::{Rank, Ranked};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -39,7 +39,7 @@ impl Children {
 
     /// Tells the store of children that are gone and that the service thread does not know yet, so that a program that
     /// forks one child after the other finds a seat for the next.
-    pub(crate) fn collect_young(&self, store: &dyn Store) {
+    pub(crate) fn collect_young(&self, store: &dyn Forks) {
         self.tell_gone(store, |seat| {
             let is_gone = |child: &&mut Child| {
                 child.service.is_none() && child.ours.as_ref().is_some_and(hung_up)
@@ -54,7 +54,7 @@ impl Children {
     /// The number zero stands for a child that the store was told of before.
     pub(crate) fn tell_gone(
         &self,
-        store: &dyn Store,
+        store: &dyn Forks,
         mut gone: impl FnMut(&mut Option<Child>) -> Option<u64>,
     ) {
         let mut numbers = [0; MAX_CHILDREN];
@@ -90,7 +90,7 @@ impl Children {
     }
 
     /// Tells the store of children that are gone. Called by the service thread, which sees its own descriptors only.
-    pub fn collect(&self, store: &dyn Store) {
+    pub fn collect(&self, store: &dyn Forks) {
         self.tell_gone(store, |seat| {
             let child = seat.as_mut()?;
             if child.service.is_none() {

@@ -1,4 +1,4 @@
-//! How much of a processor compressing again may take ([`Store::recompress`](millpond_core::Store::recompress)).
+//! How much of a processor compressing again may take ([`Upkeep::recompress`](millpond_core::Upkeep::recompress)).
 //!
 //! The thread that does it has other work, which comes first, and the program's threads come before both. So it works
 //! in pieces of half a millisecond, and has an allowance of processor time that grows by an eighth of the time that

@@ -1,6 +1,6 @@
 //! Compressed RAM of which a test sees, or holds up, some calls.
 
-use millpond_core::port::{LoadError, SaveError, Saved, Store, StoreUsage};
+use millpond_core::port::{Forks, LoadError, SaveError, Saved, Slots, Store, StoreUsage, Upkeep};
 use millpond_core::{SlotId, SlotPart};
 use millpond_store::{CompressedRam, CompressedRamConfig};
 
@@ -23,7 +23,7 @@ impl Observed {
     }
 }
 
-impl Store for Observed {
+impl Slots for Observed {
     fn save(
         &self,
         slot: SlotId,
@@ -41,13 +41,17 @@ impl Store for Observed {
     fn release(&self, slot: SlotId) {
         self.inner.release(slot);
     }
+}
 
+impl Upkeep for Observed {
     fn usage(&self) -> StoreUsage {
         let mut usage = self.inner.usage();
         (self.after_look)(&mut usage);
         usage
     }
+}
 
+impl Forks for Observed {
     fn after_fork_in_child(&self) -> Result<(), i32> {
         self.inner.after_fork_in_child()
     }

@@ -27,12 +27,13 @@ mod faults;
 mod service;
 mod work;
 
+use crate::config::{RemoteConfig, RemoteOpenError};
 use crate::format::{RunKey, Weakness};
 use crate::lease;
 use crate::requests::{RemoteError, TimeLimits};
-use crate::tier::{RemoteConfig, RemoteOpenError, RemoteStore};
+use crate::tier::{Remote, RemoteStats, RemoteStore};
 use faults::{ALL, Fault, Plan};
-use millpond_core::port::{LoadError, Store};
+use millpond_core::port::{LoadError, Slots, Upkeep};
 use millpond_store::{CompressedRam, CompressedRamConfig};
 use service::SimService;
 use std::collections::BTreeMap;
@@ -100,7 +101,7 @@ fn open(
     run[..8].copy_from_slice(&seed.to_le_bytes());
     let key = RunKey::of(&[5; 32], run).weakened(weakness);
     let (operator, prefix) = (service.operator(), lease::prefix(&run));
-    RemoteStore::open_at(operator, &prefix, key, Box::new(local.unwrap()), config)
+    Remote::open_at(operator, &prefix, key, Box::new(local.unwrap()), config)
 }
 
 /// How long tests with seeds go on: MILLPOND_STRESS_SECS, or 3 seconds.
@@ -168,7 +169,9 @@ fn with_every_fourth_request_failing_all_comes_back_and_nothing_is_left() {
         // In every other seed the run ends while requests fail.
         if seed % 4 < 2 {
             held.iter().for_each(|held| store.release(held.slot()));
-            wait_until("all objects are deleted", || store.stats().objects == 0);
+            wait_until("all objects are deleted", || {
+                RemoteStats::of(&store).objects == 0
+            });
         } else {
             service.follow(Plan::quarter(ALL));
         }
@@ -204,9 +207,9 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 /// The slots that are only in the service: those whose loads ask it.
 fn far(store: &RemoteStore, held: &[Held]) -> Vec<Held> {
     let is_far = |held: &&Held| {
-        let before = store.stats().loads;
+        let before = RemoteStats::of(store).loads;
         assert_eq!(held.load(store), Ok(true), "{held:?}");
-        store.stats().loads > before
+        RemoteStats::of(store).loads > before
     };
     held.iter().filter(is_far).copied().collect()
 }
@@ -236,7 +239,7 @@ fn each_fault_that_stays_is_an_error() {
         for held in &far[..3] {
             assert_eq!(held.load(&store), Err(error), "{kind:?}: {held:?}");
         }
-        assert_eq!(store.stats().lost_loads, 3, "{kind:?}");
+        assert_eq!(RemoteStats::of(&store).lost_loads, 3, "{kind:?}");
         service.follow(Plan::NONE);
         let expected = if passes { Ok(true) } else { Err(error) };
         assert_eq!(far[0].load(&store), expected, "{kind:?}");

@@ -5,7 +5,7 @@
 
 use super::faults::Dice;
 use crate::tier::RemoteStore;
-use millpond_core::port::{LoadError, SaveError, Saved, Store};
+use millpond_core::port::{LoadError, SaveError, Saved, Slots};
 use millpond_core::{Order, PAGE_SIZE, SlotId, SlotPart};
 use rustix::io::Errno;
 

@@ -4,8 +4,8 @@
 mod wait;
 
 use millpond_core::SlotId;
-use millpond_core::port::{SaveError, Store};
-use millpond_remote::{RemoteConfig, RemoteStore, TimeLimits};
+use millpond_core::port::{SaveError, Slots, Store};
+use millpond_remote::{Remote, RemoteConfig, RemoteStore, TimeLimits};
 use millpond_store::{CompressedRam, CompressedRamConfig};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -53,7 +53,7 @@ pub fn settings(url: &str, room: u64) -> RemoteConfig {
 }
 
 pub fn open(config: RemoteConfig) -> RemoteStore {
-    RemoteStore::open(local(config.local_room), config).unwrap()
+    Remote::behind(local(config.local_room), config).unwrap()
 }
 
 /// Saves some slots, again and again where the store in front is full for now.

@@ -182,7 +182,7 @@ impl CompressedRam {
 mod tests {
     use super::*;
     use crate::compressed_ram::CompressedRamConfig;
-    use millpond_core::port::{Saved, Store};
+    use millpond_core::port::{Saved, Slots};
 
     /// A page of which `noise` bytes do not compress.
     fn page(noise: usize, seed: u32) -> Vec<u8> {

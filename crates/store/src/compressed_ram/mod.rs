@@ -28,7 +28,7 @@ use gather::Gathering;
 use millpond_core::SlotId;
 use millpond_core::SlotPart;
 use millpond_core::port::{
-    LoadError, Recompress, Recompressed, SaveError, Saved, Store, StoreUsage,
+    Forks, LoadError, Recompress, Recompressed, SaveError, Saved, Slots, StoreUsage, Upkeep,
 };
 use packing::Packing;
 use recompress::Recompression;
@@ -494,7 +494,7 @@ impl CompressedRam {
     }
 }
 
-impl Store for CompressedRam {
+impl Slots for CompressedRam {
     fn save(
         &self,
         slot: SlotId,
@@ -557,18 +557,20 @@ impl Store for CompressedRam {
         self.forget_pages(part);
     }
 
+    fn release(&self, slot: SlotId) {
+        if let Some(slot) = self.table.take(slot) {
+            self.free(&slot);
+        }
+    }
+}
+
+impl Upkeep for CompressedRam {
     fn recompress(&self, worth_it: bool) -> Recompress {
         self.recompress_some(worth_it)
     }
 
     fn recompressed(&self) -> Recompressed {
         self.recompression.so_far()
-    }
-
-    fn release(&self, slot: SlotId) {
-        if let Some(slot) = self.table.take(slot) {
-            self.free(&slot);
-        }
     }
 
     /// Tables and buffers are part of these bytes.
@@ -588,7 +590,9 @@ impl Store for CompressedRam {
             ..table
         }
     }
+}
 
+impl Forks for CompressedRam {
     fn after_fork_in_child(&self) -> Result<(), i32> {
         Ok(())
     }

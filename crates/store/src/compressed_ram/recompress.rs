@@ -157,7 +157,7 @@ impl Recompression {
 
 impl CompressedRam {
     /// Compresses some blocks again, if RAM is short or `worth_it`
-    /// ([`Store::recompress`](millpond_core::port::Store::recompress)).
+    /// ([`Upkeep::recompress`](millpond_core::port::Upkeep::recompress)).
     pub(super) fn recompress_some(&self, worth_it: bool) -> Recompress {
         if !(worth_it || self.is_short()) || self.arena.is_draining() {
             return Recompress::Idle;

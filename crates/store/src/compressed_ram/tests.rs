@@ -110,7 +110,7 @@ fn a_store_without_another_place_has_what_the_budget_leaves() {
     let store = CompressedRam::new(CompressedRamConfig::default()).unwrap();
     // Tables and buffers grow with what comes, and the budget is looked at again and again.
     let save = |slot: u32, most| {
-        Store::limit_ram(&store, most);
+        Upkeep::limit_ram(&store, most);
         store.save(SlotId(slot), None, &noise(16 << 10, slot.into()))
     };
     let full = (0..).find(|&slot| save(slot, 4 << 20).is_err()).unwrap();

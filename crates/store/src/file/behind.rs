@@ -1,7 +1,7 @@
 //! Writes behind the saver's back: the background thread encodes the next folio while the device writes the last one.
 //!
 //! Reclaim that waits for each write leaves the device idle while it compresses, and the processor idle while the
-//! device writes. So the thread that saves in the background, and says so (`Store::write_behind`), hands its writes
+//! device writes. So the thread that saves in the background, and says so (`Upkeep::write_behind`), hands its writes
 //! over to the kernel by a [`Ring`]. What is under way is in a [batch](super::pending), which is read until the write
 //! is done, and written again if it fails: a slot that was taken is never lost.
 //!

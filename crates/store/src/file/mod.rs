@@ -48,7 +48,7 @@ use clusters::Clusters;
 pub(crate) use io::out_of_the_way;
 use millpond_core::SlotId;
 use millpond_core::SlotPart;
-use millpond_core::port::{Load, LoadError, SaveError, Saved, Store, StoreUsage};
+use millpond_core::port::{Forks, Load, LoadError, SaveError, Saved, Slots, StoreUsage, Upkeep};
 use page_sums::PageSums;
 use pending::Pending;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd};
@@ -116,7 +116,7 @@ pub struct FileStoreConfig {
     pub force_tmpfs: bool,
     /// Whether everything that is written is encrypted (AES-256-XTS), by a key that is nowhere but in this store.
     pub encrypt: bool,
-    /// Whether what a background thread saves may be written behind its back ([`Store::write_behind`]), where the
+    /// Whether what a background thread saves may be written behind its back ([`Upkeep::write_behind`]), where the
     /// kernel allows that.
     pub write_behind: bool,
     /// The priority of this file among `more`.
@@ -150,7 +150,7 @@ impl FileStoreConfig {
 ///
 /// ```
 /// # use millpond_store::*;
-/// # use millpond_core::{SlotId, port::{Saved, Store}};
+/// # use millpond_core::{SlotId, port::{Saved, Slots}};
 /// # let dir = tempfile::tempdir()?;
 /// let config = FileStoreConfig { force_tmpfs: true, ..FileStoreConfig::in_directory(dir.path()) };
 /// let store = FileStore::create(&config)?;
@@ -343,7 +343,7 @@ fn index_of(block: &Block) -> Option<Index> {
     index.filter(|_| block.kind == Kind::Packed)
 }
 
-impl Store for FileStore {
+impl Slots for FileStore {
     fn save(
         &self,
         slot: SlotId,
@@ -391,7 +391,9 @@ impl Store for FileStore {
         self.stored.fetch_sub(blocks.end - blocks.start, Relaxed);
         self.free(file, blocks);
     }
+}
 
+impl Upkeep for FileStore {
     fn usage(&self) -> StoreUsage {
         let table = self.table.usage();
         let blocks = self.areas.iter().map(|area| area.blocks().ram_bytes());
@@ -408,18 +410,6 @@ impl Store for FileStore {
         }
     }
 
-    fn descriptors(&self, keep: &mut dyn FnMut(i32)) {
-        for fd in &self.files {
-            let fd = fd.load(Acquire);
-            if fd >= 0 {
-                keep(fd);
-            }
-        }
-        for area in &self.areas {
-            keep(area.directory.as_raw_fd());
-        }
-    }
-
     fn stay_awake(&self, on: bool) {
         self.awake.want(on);
     }
@@ -431,6 +421,20 @@ impl Store for FileStore {
     fn give_room_back(&self) -> bool {
         self.pending.look(&self.media());
         self.punch()
+    }
+}
+
+impl Forks for FileStore {
+    fn descriptors(&self, keep: &mut dyn FnMut(i32)) {
+        for fd in &self.files {
+            let fd = fd.load(Acquire);
+            if fd >= 0 {
+                keep(fd);
+            }
+        }
+        for area in &self.areas {
+            keep(area.directory.as_raw_fd());
+        }
     }
 
     fn after_fork_in_child(&self) -> Result<(), i32> {

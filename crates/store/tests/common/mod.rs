@@ -2,7 +2,7 @@
 #![allow(dead_code)]
 
 use millpond_core::SlotId;
-use millpond_core::port::{Recompress, Store};
+use millpond_core::port::{Recompress, Store, Upkeep};
 use millpond_core::{Order, SlotPart};
 use millpond_store::{
     CompressedRam, CompressedRamConfig, FileArea, FileStore, FileStoreConfig, Location, Spill,

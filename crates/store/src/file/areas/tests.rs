@@ -3,7 +3,7 @@ use crate::file::locate;
 use crate::file::noise::noise;
 use crate::slot_table::Kind;
 use millpond_core::SlotId;
-use millpond_core::port::{SaveError, Saved, Store};
+use millpond_core::port::{Forks, SaveError, Saved, Slots, Upkeep};
 use rustix::fd::AsRawFd;
 use rustix::fs::{Mode, OFlags};
 use std::path::Path;

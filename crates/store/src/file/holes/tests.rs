@@ -2,7 +2,7 @@ use super::*;
 use crate::file::noise::noise;
 use crate::file::{FileStoreConfig, Location};
 use millpond_core::SlotId;
-use millpond_core::port::{Saved, Store};
+use millpond_core::port::{Saved, Slots, Upkeep};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

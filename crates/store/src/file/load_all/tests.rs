@@ -2,7 +2,7 @@ use super::*;
 use crate::FileStoreConfig;
 use crate::file::noise::noise;
 use millpond_core::SlotId;
-use millpond_core::port::{Saved, Store};
+use millpond_core::port::{Saved, Slots, Upkeep};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 const PAGE: usize = 4096;

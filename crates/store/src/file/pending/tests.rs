@@ -4,7 +4,7 @@ use crate::file::noise::noise;
 use crate::ring::Ring;
 use crate::{FileStore, FileStoreConfig, Location, OpenError};
 use millpond_core::SlotId;
-use millpond_core::port::{SaveError, Saved, Store};
+use millpond_core::port::{Forks, SaveError, Saved, Slots, Upkeep};
 use rustix::fd::AsRawFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;

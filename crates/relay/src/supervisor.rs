@@ -1,25 +1,19 @@
-//! The store of a process: another store in front, and behind it what the server keeps for the run.
+//! The place behind the store of a process: what the supervisor keeps for it.
 //!
 //! Everything is saved in front. Slots go to the server when the store in front is nearly full (`mover.rs`), those
-//! first that were saved first, and stay there when they are read: what is used again is saved anew in front when it
-//! leaves memory again, and its old slot dies.
+//! first that were saved first; `tiered.rs` of `millpond-store` has the rules by which the two places work together.
 //!
 //! Slots that die at the server are collected, and told to it by the hundred.
 //!
 //! Before a fork the server opens an account for the child, so that what the parent lets go of later is still there for
 //! it; the child takes the account over before it does anything else. A process that has nothing at the server never
 //! speaks to it.
-//!
-//! Pages of a slot that nobody will read again ([`Store::forget`]) keep their room in front until the slot is released:
-//! a slot with holes could not be moved as a whole.
 
 use crate::desk::{Act, Ask, Refusal, Relay};
 use crate::layout::{FOR_LOADS, FOR_NOTES};
-use millpond_core::port::{
-    Beyond, LoadError, Recompress, Recompressed, SaveError, Saved, Store, StoreUsage, Tiers,
-};
-use millpond_core::{PAGE_SIZE, SlotId, SlotPart};
-use millpond_store::{SlotPlaces, SlotWord};
+use millpond_core::SlotId;
+use millpond_core::port::{Forks, LoadError, Store, StoreUsage};
+use millpond_store::{Front, Place, Refused, SlotWord, Tiered};
 use millpond_sync::{Rank, Ranked};
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -45,23 +39,12 @@ struct Notes {
     children: [(u64, u64); CHILDREN],
 }
 
-/// What was done beyond the machine, in numbers.
-#[derive(Default)]
-pub(crate) struct Counters {
-    pub(crate) slots: AtomicU64,
-    pub(crate) bytes: AtomicU64,
-    loads: AtomicU64,
-    lost_loads: AtomicU64,
-}
+/// The store of a process under `millpond run`: another store, and behind it what the supervisor keeps.
+pub type Relayed = Tiered<Supervisor>;
 
-/// Another store with what the server keeps behind it. The file of this type opens with how the two work together.
-pub struct Relayed {
-    pub(crate) local: Box<dyn Store>,
+/// What the supervisor of a run keeps for this process, as the process sees it. The file of this type opens with how.
+pub struct Supervisor {
     pub(crate) relay: Relay,
-    pub(crate) places: SlotPlaces,
-    /// Bytes that the store in front has room for, beside RAM of which it says itself how much that may be.
-    pub(crate) room: u64,
-    pub(crate) counters: Counters,
     /// This process's account; zero before it has one.
     account: AtomicU64,
     /// The account of the child that the next fork makes; zero if it could not be had.
@@ -73,31 +56,28 @@ pub struct Relayed {
     alone_until: AtomicU64,
 }
 
-impl Relayed {
-    /// Puts what the server keeps behind `local`, which must be empty and has room for `room` bytes, beside RAM of
-    /// which it says itself how much that may be ([`Tiers::ram_most`]). Slots leave it from seven eighths of all of
-    /// that on.
+impl Supervisor {
+    /// Puts what the supervisor keeps behind `front`, which must be empty and has room for `room` bytes, beside RAM of
+    /// which it says itself how much that may be ([`Tiers::ram_most`](millpond_core::port::Tiers::ram_most)). Slots
+    /// leave it from seven eighths of all of that on.
     ///
     /// # Errors
     /// The kernel gives no address space for a table.
-    pub fn new(local: Box<dyn Store>, relay: Relay, room: u64) -> Result<Self, Errno> {
+    pub fn behind(front: Box<dyn Store>, relay: Relay, room: u64) -> Result<Relayed, Errno> {
         let notes = Notes {
             dead: [0; TOGETHER],
             count: 0,
             children: [(0, 0); CHILDREN],
         };
-        Ok(Self {
-            local,
+        let supervisor = Self {
             relay,
-            places: SlotPlaces::new()?,
-            room,
-            counters: Counters::default(),
             account: AtomicU64::new(0),
             of_next_child: AtomicU64::new(0),
             notes: Ranked::new(Rank::RelayNotes, notes),
             since: Instant::now(),
             alone_until: AtomicU64::new(0),
-        })
+        };
+        Ok(Tiered::new(Front::new(front, room)?, supervisor))
     }
 
     fn nanos(&self, at: Instant) -> u64 {
@@ -175,37 +155,6 @@ impl Relayed {
         let _ = self.note(Act::Release, self.account.load(Acquire), 0, &bytes[..len]);
     }
 
-    fn load_far(
-        &self,
-        slot: SlotId,
-        word: SlotWord,
-        first_page: u16,
-        out: &mut [u8],
-    ) -> Result<(), LoadError> {
-        let end = usize::from(first_page) + out.len() / PAGE_SIZE;
-        if out.is_empty() || end > usize::from(word.pages()) {
-            return Err(LoadError::Missing);
-        }
-        self.counters.loads.fetch_add(1, Relaxed);
-        let until = Instant::now() + LOAD_PATIENCE;
-        let loaded = self.relay.sit(FOR_LOADS, until).and_then(|mut desk| {
-            let ask = Ask {
-                act: Act::Load,
-                account: self.account.load(Relaxed),
-                number: self.places.place(slot),
-                first_page,
-                len: out.len(),
-            };
-            desk.ask(ask, until)?;
-            desk.take(out);
-            Ok(())
-        });
-        loaded.map_err(|refusal| {
-            self.counters.lost_loads.fetch_add(1, Relaxed);
-            refusal.into()
-        })
-    }
-
     /// Takes over the account that the parent has had opened.
     fn adopt(&self) -> Result<(), Errno> {
         self.relay.note_process();
@@ -224,126 +173,64 @@ impl Relayed {
     }
 }
 
-impl Store for Relayed {
-    fn save(
+impl Place for Supervisor {
+    fn make_room(&self, front: &Front, refused: &Refused) -> bool {
+        refused.tries < TRIES && self.move_bytes(front, refused.len)
+    }
+
+    fn load(
         &self,
+        front: &Front,
         slot: SlotId,
-        previous: Option<SlotPart>,
-        data: &[u8],
-    ) -> Result<Saved, SaveError> {
-        if !self.places.make_room(slot) {
-            return Err(SaveError::Full);
-        }
-        let mut tries = 0;
-        loop {
-            match self.local.save(slot, previous, data) {
-                Err(SaveError::Full) if tries < TRIES && self.make_room(data.len()) => tries += 1,
-                Ok(Saved::Stored) => {
-                    self.places.saved(slot, (data.len() / PAGE_SIZE) as u16);
-                    return Ok(Saved::Stored);
-                }
-                other => return other,
-            }
-        }
+        _: SlotWord,
+        first_page: u16,
+        out: &mut [u8],
+    ) -> Result<(), LoadError> {
+        let until = Instant::now() + LOAD_PATIENCE;
+        let loaded = self.relay.sit(FOR_LOADS, until).and_then(|mut desk| {
+            let ask = Ask {
+                act: Act::Load,
+                account: self.account.load(Relaxed),
+                number: front.slots().place(slot),
+                first_page,
+                len: out.len(),
+            };
+            desk.ask(ask, until)?;
+            desk.take(out);
+            Ok(())
+        });
+        loaded.map_err(|refusal| {
+            front.note_lost();
+            refusal.into()
+        })
     }
 
-    fn load(&self, slot: SlotId, first_page: u16, out: &mut [u8]) -> Result<(), LoadError> {
-        match self.places.load(&*self.local, slot, first_page, out)? {
-            Some(word) => self.load_far(slot, word, first_page, out),
-            None => Ok(()),
-        }
+    /// A slot that is there stays there until it is released, which nobody else does.
+    fn free(&self, front: &Front, slot: SlotId, word: SlotWord) -> bool {
+        let ended = front.end(slot, word);
+        ended.map(|place| self.let_go(place)).is_some()
     }
 
-    fn expect(&self, page: SlotPart) {
-        self.local.expect(page);
-    }
-
-    fn expect_bytes(&self, page: SlotPart) {
-        self.local.expect_bytes(page);
-    }
-
-    fn release(&self, slot: SlotId) {
-        let Some(word) = self.places.release(&*self.local, slot) else {
-            return;
-        };
-        // A slot that is there stays there until it is released, which nobody else does.
-        let place = self.places.place(slot);
-        if self.places.end(slot, word) {
-            let bytes = u64::from(word.pages()) * PAGE_SIZE as u64;
-            self.counters.slots.fetch_sub(1, Relaxed);
-            self.counters.bytes.fetch_sub(bytes, Relaxed);
-            self.let_go(place);
-        }
-    }
-
+    /// What the supervisor stores is its own, and not this process's.
     fn usage(&self) -> StoreUsage {
-        let local = self.local.usage();
-        StoreUsage {
-            slots: local.slots + self.counters.slots.load(Relaxed),
-            logical_bytes: local.logical_bytes + self.counters.bytes.load(Relaxed),
-            ram_bytes: local.ram_bytes + self.places.ram_bytes(),
-            ..local
-        }
+        StoreUsage::default()
     }
 
-    fn beyond(&self) -> Beyond {
-        Beyond {
-            bytes: self.counters.bytes.load(Relaxed),
-            loads: self.counters.loads.load(Relaxed),
-            lost_loads: self.counters.lost_loads.load(Relaxed),
-            away_ms: self.relay.away_ms(),
-        }
+    fn away_ms(&self) -> u64 {
+        self.relay.away_ms()
     }
 
-    fn move_away(&self) -> bool {
-        self.move_some()
+    fn relieve(&self, front: &Front) -> bool {
+        self.move_oldest(front).is_some()
     }
 
-    fn limit_ram(&self, bytes: u64) {
-        self.local.limit_ram(bytes);
+    fn move_away(&self, front: &Front) -> bool {
+        self.move_some(front)
     }
+}
 
-    fn trim_ram(&self) -> bool {
-        // Where what is behind RAM in front has no room either, a slot less there makes some.
-        let is_stuck = || self.local.tiers().is_some_and(|tiers| tiers.moves);
-        self.local.trim_ram() || (is_stuck() && self.move_oldest().is_some())
-    }
-
-    fn give_room_back(&self) -> bool {
-        self.local.give_room_back()
-    }
-
-    fn recompress(&self, worth_it: bool) -> Recompress {
-        self.local.recompress(worth_it)
-    }
-
-    fn recompressed(&self) -> Recompressed {
-        self.local.recompressed()
-    }
-
-    fn tiers(&self) -> Option<Tiers> {
-        self.local.tiers()
-    }
-
-    fn stay_awake(&self, on: bool) {
-        self.local.stay_awake(on);
-    }
-
-    fn write_behind(&self) {
-        self.local.write_behind();
-    }
-
-    fn descriptors(&self, keep: &mut dyn FnMut(i32)) {
-        self.local.descriptors(keep);
-    }
-
-    fn after_fork_in_child(&self) -> Result<(), i32> {
-        self.local.after_fork_in_child()?;
-        self.adopt().map_err(Errno::raw_os_error)
-    }
-
+impl Forks for Supervisor {
     fn expect_child(&self) {
-        self.local.expect_child();
         self.let_go_of_pending();
         let account = self.account.load(Acquire);
         let of_child = match account {
@@ -354,7 +241,6 @@ impl Store for Relayed {
     }
 
     fn before_fork(&self, child: u64) {
-        self.local.before_fork(child);
         let of_child = self.of_next_child.load(Acquire);
         let mut notes = self.notes.lock();
         if of_child != 0
@@ -364,8 +250,11 @@ impl Store for Relayed {
         }
     }
 
+    fn after_fork_in_child(&self) -> Result<(), i32> {
+        self.adopt().map_err(Errno::raw_os_error)
+    }
+
     fn child_gone(&self, child: u64) {
-        self.local.child_gone(child);
         let account = {
             let mut notes = self.notes.lock();
             let mut children = notes.children.iter_mut();

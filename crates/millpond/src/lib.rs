@@ -36,6 +36,7 @@ mod no_wait;
 mod object;
 mod region;
 mod region_builder;
+mod relay;
 mod remap;
 mod shrinker;
 mod snapshot;

@@ -1,10 +1,9 @@
 //! The kinds of stores, and how each is opened for a budget.
 
 use crate::error::StoreError;
+use crate::relay;
 use millpond_core::Store;
 use millpond_driver::Charge;
-use millpond_mmu::report;
-use millpond_relay::{Relay, Supervisor};
 use millpond_store::{
     CompressedRam, CompressedRamConfig, FileArea, FileStore, FileStoreConfig, Location, Null,
     OpenError, Spill,
@@ -310,12 +309,7 @@ impl Opening {
         relay: Option<&Path>,
         file_bytes: Option<u64>,
     ) -> Result<Box<dyn Store>, StoreError> {
-        let said = |error: &_| {
-            report::line(format_args!(
-                "{error}: this process's memory stays on this machine"
-            ));
-        };
-        let relay = relay.and_then(|path| Relay::open(path).inspect_err(said).ok());
+        let relay = relay.and_then(relay::open);
         let (front, room) = match (front, &relay) {
             (StoreKind::Auto { .. }, None) if file_bytes == Some(0) => {
                 return StoreKind::compressed_ram().open(self);
@@ -327,10 +321,10 @@ impl Opening {
             }
             (front, _) => (front.open(self)?, u64::MAX),
         };
-        let Some(relay) = relay else { return Ok(front) };
-        let relayed = Supervisor::behind(front, relay, room);
-        let relayed = relayed.map_err(|errno| OpenError::Memory { errno })?;
-        Ok(Box::new(relayed))
+        match relay {
+            None => Ok(front),
+            Some(relay) => relay::behind(front, relay, room),
+        }
     }
 }
 

@@ -24,14 +24,14 @@ use crate::state::writer::Writer;
 use crate::stats::{RecompressStats, Stats};
 use millpond_core::tables::volatile::VolatileBook;
 use millpond_core::{Core, Recompressed, Store, VmStat};
-use millpond_mmu::{Delivery, Uffd};
+use millpond_mmu::{Delivery, RealMemory};
 use millpond_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use millpond_sync::{Condvar, Gate, Held, Rank, Ranked, Word, end_by};
 use std::time::Duration;
 
 /// Hands events to the core and carries out its commands; see the [crate](crate). The memory is real unless another
 /// one is named ([`Memory`]).
-pub struct Driver<M: Memory = Uffd> {
+pub struct Driver<M: Memory = RealMemory> {
     /// The gate, which every thread that works on memory enters; see [`fork`].
     pub(crate) gate: Gate,
     /// Whether a fault was left to the thread that opens the gate; see [`closed_gate`].

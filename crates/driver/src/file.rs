@@ -52,7 +52,7 @@ use millpond_core::{
     Backing, Commands, Descriptors, Event, FileFault, Frame, Kind, LoadError, OrderPolicy, Outcome,
     PAGE_SIZE, PageCount, PageIndex, PageRange, PageState, Refusal, Reply, SaveError, Saved,
 };
-use millpond_mmu::Uffd;
+use millpond_mmu::RealMemory;
 use millpond_sync::atomic::Ordering;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -95,7 +95,7 @@ impl Copied {
     }
 }
 
-impl Driver<Uffd> {
+impl Driver<RealMemory> {
     /// Writes what has changed in `range` to the file, and waits until the device has it. Pages that are not in memory
     /// have not changed. Two calls for one region exclude each other, and so do a call and the thread that writes back:
     /// of two copies of one page the older must not be written last.

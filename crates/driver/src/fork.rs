@@ -29,7 +29,7 @@ use crate::recent::Witnessed;
 use crate::signals::SignalsBlocked;
 use crate::state::queue::AtRest;
 use millpond_core::{Core, PageCount, PageIndex, PageRange, PageState};
-use millpond_mmu::{Uffd, report};
+use millpond_mmu::{RealMemory, report};
 use millpond_sync::atomic::Ordering;
 use millpond_sync::time::Instant;
 use millpond_sync::{Held, LocksOf, thread};
@@ -43,7 +43,7 @@ const TRIES: usize = 3;
 const MAKING: Duration = Duration::from_millis(100);
 
 /// Nothing is under way, and nothing begins, while the value lives.
-pub struct Still<'a, M: Memory = Uffd> {
+pub struct Still<'a, M: Memory = RealMemory> {
     core: Held<'a, Witnessed>,
     frees: AtRest<'a>,
     _gate: ClosedGate<'a, M>,

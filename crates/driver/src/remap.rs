@@ -84,7 +84,7 @@ impl<M: Memory> Driver<M> {
 
     /// Moves the contents of `from` to `to` while threads may touch both. A touch finds the page before the move. After
     /// the move it is a fault, which is SIGSEGV at `from` unless that is to be kept. For an MMU that can do this
-    /// ([`Uffd::can_hand_over_watched`](millpond_mmu::Uffd::can_hand_over_watched)).
+    /// ([`RealMemory::can_hand_over_watched`](millpond_mmu::RealMemory::can_hand_over_watched)).
     pub fn remap_watched(
         &self,
         from: PageRange,

@@ -28,7 +28,7 @@ use crate::panics::Ours;
 use crate::signals::SignalsBlocked;
 use crate::state::files::Shared;
 use millpond_core::{LEAF_PAGES, PageCount, PageIndex, PageRange, PageState};
-use millpond_mmu::Uffd;
+use millpond_mmu::RealMemory;
 use millpond_sync::OwnThread;
 use millpond_sync::time::Instant;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ const ROUND: Duration = Duration::from_secs(5);
 
 /// Starts the thread that writes back for `driver`, if there is none yet. Where the system has no thread to give,
 /// changes are written when they leave and by a sync.
-pub fn start(driver: &Arc<Driver<Uffd>>) {
+pub fn start(driver: &Arc<Driver<RealMemory>>) {
     let _quiet = SignalsBlocked::new();
     if driver.writer.start() {
         return;
@@ -70,7 +70,7 @@ pub fn start(driver: &Arc<Driver<Uffd>>) {
     driver.writer.keep(thread.ok());
 }
 
-impl Driver<Uffd> {
+impl Driver<RealMemory> {
     /// Writes what has changed of all shared regions, as far as it is mapped, without a wait for the device.
     pub fn write_back_now(&self) {
         let mut copy = Box::new(Copied::new());

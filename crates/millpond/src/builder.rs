@@ -13,7 +13,8 @@ use millpond_driver::publish::Publisher;
 use millpond_driver::state::record::Recording;
 use millpond_driver::{Background, Charge, Driver, OnStoreFull, Parts};
 use millpond_mmu::{
-    Delivery, HUGE_WITHIN, Mask, TakeOutMethod, Uffd, UffdConfig, is_counted_strictly, online_nodes,
+    Delivery, HUGE_WITHIN, Mask, MemoryConfig, RealMemory, TakeOutMethod, is_counted_strictly,
+    online_nodes,
 };
 use std::sync::Arc;
 
@@ -332,7 +333,7 @@ impl ManagerBuilder {
         if self.charge != Charge::Process {
             core.fill_tables();
         }
-        let mmu = Uffd::new(UffdConfig {
+        let mmu = RealMemory::new(MemoryConfig {
             arena,
             bases: self.bases,
             pool: config.pool.on_nodes(config.nodes),

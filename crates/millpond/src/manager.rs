@@ -12,6 +12,7 @@ use millpond_driver::housekeeping::Others;
 use millpond_driver::state::named::Named;
 use millpond_driver::state::queue::FreeTuning;
 use millpond_driver::stats::Stats;
+use millpond_mmu::Memory;
 use millpond_store::StreamReads;
 use millpond_sync::OwnThread;
 use std::fmt;

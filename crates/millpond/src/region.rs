@@ -9,6 +9,7 @@ use millpond_core::{
 };
 use millpond_driver::operate::PinRefusal;
 use millpond_driver::{Driver, FaultError};
+use millpond_mmu::Memory;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;

@@ -24,7 +24,7 @@ use millpond_driver::state::queue::FreedBy;
 pub use millpond_driver::state::record::Recording;
 use millpond_driver::stats::Stats;
 use millpond_driver::{Driver, fork};
-use millpond_mmu::{Delivery, Mask, MmuError};
+use millpond_mmu::{Delivery, Mask, Memory, MmuError};
 use rustix::io::Errno;
 use std::cell::UnsafeCell;
 use std::sync::Arc;
@@ -387,7 +387,7 @@ impl Space {
     pub fn restore(&self, addr: usize, len: usize) -> Result<(), Errno> {
         self.driver()
             .mmu
-            .remap_reserved(self.inside(addr, len)?)
+            .renew(self.inside(addr, len)?)
             .map_err(|_| Errno::NOMEM)
     }
 

@@ -16,7 +16,7 @@ use std::time::Instant;
 use common::huge::{huge_frame, leaf, memory};
 use common::{State, Tiny};
 use millpond_core::{Mmu, PAGE_SIZE, PageCount, PageIndex, PageRange, Placed};
-use millpond_mmu::{Delivery, TakeOutMethod, Uffd};
+use millpond_mmu::{Delivery, RealMemory, TakeOutMethod};
 
 const LEAVES: usize = 512;
 const HUGE: usize = 2 << 20;
@@ -120,7 +120,7 @@ fn in_turns(rounds: usize, warm: bool, work: &mut [(&str, &mut dyn FnMut() -> f6
     }
 }
 
-fn all(uffd: &Uffd, each: impl Fn(u32)) -> f64 {
+fn all(uffd: &RealMemory, each: impl Fn(u32)) -> f64 {
     let leaves = (uffd.len() / HUGE) as u32;
     let since = Instant::now();
     (0..leaves).for_each(each);

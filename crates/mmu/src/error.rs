@@ -2,7 +2,7 @@
 
 use millpond_core::{PageCount, PageRange};
 
-/// The reason why an operation of [`Uffd`](crate::Uffd) failed. Nothing changed unless said otherwise.
+/// The reason why an operation of [`RealMemory`](crate::RealMemory) failed. Nothing changed unless said otherwise.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MmuError {

@@ -1,13 +1,13 @@
 //! Real memory for Millpond: an [`Mmu`](millpond_core::Mmu) by Linux userfaultfd, and the delivery of its faults.
 //!
-//! [`Uffd`] owns two large mappings. The *arena* is the address range that all managed memory lives in: a touch of a
+//! [`RealMemory`] owns two large mappings. The *arena* is the address range that all managed memory lives in: a touch of a
 //! page that is not mapped there stops the touching thread until somebody installs the page. The *frame pool* is a
 //! second range, in which pages are filled and looked at out of the program's sight. Pages travel between the two by
 //! `UFFDIO_MOVE`, which takes the physical page along, or by `UFFDIO_COPY`. Huge pages are made in a third, small
 //! mapping and moved from there.
 //!
-//! Where userfaultfd is refused, absent pages are closed instead (`protection`), and in-thread delivery works all the
-//! same.
+//! Where userfaultfd is refused, absent pages are closed instead, and in-thread delivery works all the same. So there are
+//! two kinds of memory, [`UffdMemory`] and [`ProtectedMemory`]; which one it is, is decided when memory is made.
 //!
 //! A [`FaultSink`] is told of every fault, either in the faulting thread ([`Delivery::InThread`]) or in one
 //! handler thread ([`Delivery::Handler`]). [`fn@capabilities`] says what this kernel and this user may do.
@@ -19,6 +19,8 @@ mod affinity;
 mod arch;
 mod bounce;
 pub mod capabilities;
+mod common;
+mod config;
 pub mod delivery;
 mod error;
 mod held;
@@ -26,11 +28,13 @@ pub mod interrupted;
 mod isolate;
 mod lease;
 mod mask;
+mod memory;
 mod orphans;
 mod overcommit;
 pub mod panics;
 mod pool;
 mod protection;
+mod real;
 pub mod report;
 mod reservation;
 mod small_pages;
@@ -43,6 +47,7 @@ mod zeroed;
 
 pub use affinity::Affinity;
 pub use capabilities::{Capabilities, Capability, capabilities, serves_user_mode};
+pub use config::{HUGE_WITHIN, MemoryConfig, TakeOutMethod};
 pub use delivery::{
     BadDelivery, Delivery, FaultSink, Faulters, Resolution, forget_deliveries_in_child,
     serve_sigbus, serve_sigsegv, sigbus_is_served, sigsegv_is_served,
@@ -51,11 +56,13 @@ pub use error::MmuError;
 pub use held::{Held, look_for_holds};
 pub use isolate::{has_own_descriptors, isolate_descriptors};
 pub use mask::{BadMask, Mask};
+pub use memory::Memory;
 pub use overcommit::is_counted_strictly;
-pub use protection::shares_memory;
+pub use protection::{ProtectedMemory, shares_memory};
+pub use real::RealMemory;
 pub use small_pages::decline_huge_pages;
 pub use staging::processor_time;
 pub use sys::gate;
 pub use sys::mempolicy::online_nodes;
 pub use touch::{give_up, read, touch, write};
-pub use uffd::{HUGE_WITHIN, TakeOutMethod, Uffd, UffdConfig};
+pub use uffd::UffdMemory;

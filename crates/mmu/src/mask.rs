@@ -7,7 +7,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The capabilities that a [`Uffd`](crate::Uffd) is to do without, although the kernel may have them.
+/// The capabilities that a [`RealMemory`](crate::RealMemory) is to do without, although the kernel may have them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Mask {
     /// userfaultfd in all its forms: memory is watched by protections, with in-thread delivery.

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use common::{Random, Tiny, config, in_child, protect, stress_time};
 use millpond_core::{LEAF_PAGES, Mmu, PAGE_SIZE, PageCount, PageIndex, PageRange};
-use millpond_mmu::{Delivery, Mask, TakeOutMethod, UffdConfig, capabilities};
+use millpond_mmu::{Delivery, Mask, Memory, MemoryConfig, TakeOutMethod, capabilities};
 
 /// The configuration of `leaves` leaves without userfaultfd. The answer is `None`, with a line that says why, where
 /// closed memory cannot be written.
-fn closed(leaves: u32) -> Option<UffdConfig> {
+fn closed(leaves: u32) -> Option<MemoryConfig> {
     let name = millpond_mmu::capabilities::PROTECTIONS;
     let found = capabilities()
         .list
@@ -27,7 +27,7 @@ fn closed(leaves: u32) -> Option<UffdConfig> {
         uffd: true,
         ..Mask::from_environment()
     };
-    Some(UffdConfig {
+    Some(MemoryConfig {
         mask,
         ..config(Delivery::InThread, TakeOutMethod::Auto, leaves)
     })
@@ -283,7 +283,7 @@ fn a_process_that_is_refused_userfaultfd_does_without() {
     }
     let work = || {
         refuse_userfaultfd();
-        let config = UffdConfig {
+        let config = MemoryConfig {
             mask: Mask::default(),
             ..config(Delivery::InThread, TakeOutMethod::Auto, 1)
         };

@@ -12,7 +12,7 @@ use millpond_core::{
     Frame, InstallError, LEAF_PAGES, LeafPages, Mmu, Order, PAGE_SIZE, PageCount, PageIndex,
     PageRange, Placed, TakeOutError,
 };
-use millpond_mmu::{Delivery, TakeOutMethod, Uffd};
+use millpond_mmu::{Delivery, Memory, RealMemory, TakeOutMethod};
 
 const HUGE: usize = 2 << 20;
 
@@ -34,7 +34,7 @@ fn named(places: impl IntoIterator<Item = u32>) -> LeafPages {
 }
 
 /// Fills a page. Each byte depends on the page, its place in it, and `seed`.
-fn fill(uffd: &Uffd, at: PageRange, seed: u8) {
+fn fill(uffd: &RealMemory, at: PageRange, seed: u8) {
     for n in 0..PAGE_SIZE {
         // SAFETY: the page is mapped, and only this thread uses it.
         unsafe { uffd.addr_of(at.start).add(n).write(byte(at, n, seed)) };
@@ -50,14 +50,14 @@ fn byte(at: PageRange, n: usize, seed: u8) -> u8 {
 }
 
 #[track_caller]
-fn assert_filled(uffd: &Uffd, at: PageRange, seed: u8) {
+fn assert_filled(uffd: &RealMemory, at: PageRange, seed: u8) {
     // SAFETY: the page is mapped, and only this thread uses it.
     let good = (0..PAGE_SIZE)
         .all(|n| unsafe { uffd.addr_of(at.start).add(n).read() } == byte(at, n, seed));
     assert!(good, "{at} holds something else");
 }
 
-fn map(uffd: &Uffd, leaf: u32, pages: &LeafPages, seed: u8) {
+fn map(uffd: &RealMemory, leaf: u32, pages: &LeafPages, seed: u8) {
     for place in pages.iter() {
         uffd.install_zero(page(leaf, place), None).unwrap();
         fill(uffd, page(leaf, place), seed);
@@ -67,7 +67,7 @@ fn map(uffd: &Uffd, leaf: u32, pages: &LeafPages, seed: u8) {
 /// Asserts that all is where it was: the pages are at the leaf, and the places of the block are holes that can be
 /// used.
 #[track_caller]
-fn assert_untouched(uffd: &Uffd, n: u32, block: u32, pages: &LeafPages, seed: u8) {
+fn assert_untouched(uffd: &RealMemory, n: u32, block: u32, pages: &LeafPages, seed: u8) {
     assert_eq!(present(uffd, leaf(n)), pages.len());
     for place in pages.iter() {
         assert_filled(uffd, page(n, place), seed);
@@ -169,7 +169,7 @@ enum Change {
 const READ_ONLY: Change = Change::Protect(libc::PROT_READ);
 const WRITABLE: Change = Change::Protect(libc::PROT_READ | libc::PROT_WRITE);
 
-fn change(uffd: &Uffd, first: u32, pages: usize, how: Change) {
+fn change(uffd: &RealMemory, first: u32, pages: usize, how: Change) {
     let (at, len) = (uffd.addr_of(PageIndex(first)).cast(), pages * PAGE_SIZE);
     // SAFETY: the range is a part of the test's own arena, and pages of it are written only while that is allowed.
     let done = unsafe {
@@ -372,7 +372,7 @@ fn what_cannot_be_a_block_is_refused() {
         (Delivery::InThread, TakeOutMethod::Copy),
     ] {
         if usable(delivery, method) {
-            let uffd = Uffd::new(config(delivery, method, 1)).unwrap();
+            let uffd = RealMemory::new(config(delivery, method, 1)).unwrap();
             uffd.open(leaf(0)).unwrap();
             map(&uffd, 0, &pages, 6);
             let answer = uffd.take_out_leaf(leaf(0), seat(0, 0), &pages);

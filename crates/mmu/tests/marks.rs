@@ -8,7 +8,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use common::{Random, State, Tiny, config, in_child, stress_time, wait_for};
 use millpond_core::{LEAF_PAGES, Mmu, PAGE_SIZE, PageCount, PageIndex, PageRange};
-use millpond_mmu::{Delivery, Mask, TakeOutMethod, UffdConfig, capabilities, shares_memory};
+use millpond_mmu::{
+    Delivery, Mask, Memory, MemoryConfig, TakeOutMethod, capabilities, shares_memory,
+};
 use millpond_sync::OwnThread;
 
 /// The name of the capability.
@@ -26,7 +28,7 @@ fn in_one_thread(order: u8, work: fn(&Arc<Tiny>) -> i32) {
             ..Mask::default()
         };
         let tiny = Tiny::with(
-            UffdConfig {
+            MemoryConfig {
                 mask,
                 ..config(Delivery::InThread, TakeOutMethod::Auto, 1)
             },

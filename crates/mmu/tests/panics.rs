@@ -10,7 +10,9 @@ mod common;
 use common::config;
 use millpond_core::{PageCount, PageIndex, PageRange};
 use millpond_mmu::panics::{self, Ours, Outside};
-use millpond_mmu::{Delivery, FaultSink, Resolution, TakeOutMethod, Uffd, isolate_descriptors};
+use millpond_mmu::{
+    Delivery, FaultSink, Memory, RealMemory, Resolution, TakeOutMethod, isolate_descriptors,
+};
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::panic::catch_unwind;
@@ -80,7 +82,7 @@ impl FaultSink for Broken {
 /// Raises a fault whose handling panics. The program holds the lock of standard error, which the standard library's
 /// hook waits for.
 fn fault(delivery: Delivery) {
-    let uffd = Uffd::new(config(delivery, TakeOutMethod::Copy, 1)).unwrap();
+    let uffd = RealMemory::new(config(delivery, TakeOutMethod::Copy, 1)).unwrap();
     uffd.open(PageRange::new(PageIndex(0), PageCount(512)))
         .unwrap();
     panics::hook();

@@ -6,7 +6,7 @@ mod common;
 use common::huge::{frame, install, leaf};
 use common::open_leaves;
 use millpond_core::{Frame, LEAF_PAGES, LeafPages, Mmu, PageCount, PageIndex, PageRange};
-use millpond_mmu::Uffd;
+use millpond_mmu::{Memory, RealMemory};
 
 /// Number of leaves of a part.
 const PART: u32 = 8;
@@ -23,18 +23,18 @@ fn seat(place: u32) -> Frame {
     frame(0, place)
 }
 
-fn write(uffd: &Uffd, number: u32, value: u32) {
+fn write(uffd: &RealMemory, number: u32, value: u32) {
     // SAFETY: the page is mapped, and this thread is the only one.
     unsafe { uffd.addr_of(PageIndex(number)).cast::<u32>().write(value) };
 }
 
-fn read(uffd: &Uffd, number: u32) -> u32 {
+fn read(uffd: &RealMemory, number: u32) -> u32 {
     // SAFETY: the page is mapped, and this thread is the only one.
     unsafe { uffd.addr_of(PageIndex(number)).cast::<u32>().read() }
 }
 
 /// The number of mappings that begin in a range of the arena.
-fn mappings(uffd: &Uffd, range: PageRange) -> usize {
+fn mappings(uffd: &RealMemory, range: PageRange) -> usize {
     let start = uffd.addr_of(range.start) as usize;
     let end = start + range.len.bytes() as usize;
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -46,7 +46,7 @@ fn mappings(uffd: &Uffd, range: PageRange) -> usize {
 }
 
 /// Takes the leaf's pages, one in four, out to the first block and brings them back.
-fn goes_out_and_comes_back(uffd: &Uffd, n: u32) {
+fn goes_out_and_comes_back(uffd: &RealMemory, n: u32) {
     let mut pages = LeafPages::default();
     for place in (0..LEAF_PAGES).step_by(4) {
         pages.add(PageIndex(place));
@@ -57,7 +57,7 @@ fn goes_out_and_comes_back(uffd: &Uffd, n: u32) {
     }
 }
 
-fn fill(uffd: &Uffd, leaves: impl Iterator<Item = u32>) {
+fn fill(uffd: &RealMemory, leaves: impl Iterator<Item = u32>) {
     for n in leaves {
         for number in (n * LEAF_PAGES..(n + 1) * LEAF_PAGES).step_by(4) {
             uffd.install_zero(page(number), None).unwrap();

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use common::huge::{frame, huge_frame, install, leaf, memory, part};
 use common::{Random, Tiny, each_kind, stress_time};
 use millpond_core::{Mmu, PAGE_SIZE, PageIndex, TakeOutError};
-use millpond_mmu::{Delivery, FaultSink, Resolution, TakeOutMethod, Uffd};
+use millpond_mmu::{Delivery, FaultSink, RealMemory, Resolution, TakeOutMethod};
 
 const WRITERS: usize = 4;
 
@@ -118,7 +118,7 @@ fn no_increment_is_lost_while_huge_pages_are_broken_up_and_made_again() {
     let stop = AtomicBool::new(false);
     let counter = |n: usize| {
         let at = uffd.addr_of(PageIndex(0)).wrapping_add(n * PAGE_SIZE / 2);
-        // SAFETY: the address is in the arena, aligned, and lives as long as the Uffd; a fault waits until the page
+        // SAFETY: the address is in the arena, aligned, and lives as long as the RealMemory; a fault waits until the page
         // is back.
         unsafe { AtomicU64::from_ptr(at.cast()) }
     };
@@ -182,7 +182,7 @@ fn no_increment_is_lost_while_huge_pages_are_broken_up_and_made_again() {
 
 /// Takes the leaf out in 32 parts and puts it back: as one new huge page when all could go. The answer is how many
 /// could not.
-fn break_up_and_fold(uffd: &Uffd) -> u32 {
+fn break_up_and_fold(uffd: &RealMemory) -> u32 {
     let parts = |n| (part(leaf(0), 4, n), frame(4, n));
     let mut out = [false; 32];
     for n in 0..32 {

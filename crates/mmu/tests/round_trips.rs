@@ -9,9 +9,9 @@ use millpond_core::{
     FillOrInstallError, Frame, InstallError, LoadError, Mmu, Order, PageCount, PageIndex,
     PageRange, Placed, TakeOutError,
 };
-use millpond_mmu::{Delivery, MmuError, TakeOutMethod, Uffd, capabilities};
+use millpond_mmu::{Delivery, Memory, MmuError, RealMemory, TakeOutMethod, capabilities};
 
-fn present(uffd: &Uffd, range: PageRange) -> u32 {
+fn present(uffd: &RealMemory, range: PageRange) -> u32 {
     let mut pages = 0;
     uffd.present_pages(range, &mut |run| pages += run.len.0);
     pages
@@ -119,7 +119,7 @@ fn neighbours_are_zeroed_together() {
 #[test]
 fn a_frame_is_filled_installed_and_read() {
     each_kind(|delivery, method| {
-        let uffd = Uffd::new(config(delivery, method, 1)).unwrap();
+        let uffd = RealMemory::new(config(delivery, method, 1)).unwrap();
         let at = PageRange::new(PageIndex(16), PageCount(16));
         uffd.open(at).unwrap();
         let frame = Frame::new(Order::new(4).unwrap(), 3);
@@ -154,7 +154,7 @@ fn a_frame_is_filled_installed_and_read() {
 
 #[test]
 fn many_ranges_are_dropped_at_once_and_frames_too() {
-    let uffd = Uffd::new(config(Delivery::InThread, TakeOutMethod::Auto, 2)).unwrap();
+    let uffd = RealMemory::new(config(Delivery::InThread, TakeOutMethod::Auto, 2)).unwrap();
     let all = PageRange::new(PageIndex(0), PageCount(1024));
     uffd.open(all).unwrap();
     let ranges: Vec<_> = (0..300)
@@ -188,7 +188,7 @@ fn many_ranges_are_dropped_at_once_and_frames_too() {
 
 #[test]
 fn contents_cross_protections_and_an_unmapped_page_takes_the_folio_back() {
-    let uffd = Uffd::new(config(Delivery::InThread, TakeOutMethod::Auto, 1)).unwrap();
+    let uffd = RealMemory::new(config(Delivery::InThread, TakeOutMethod::Auto, 1)).unwrap();
     let order = Order::new(2).unwrap();
     let at = PageRange::new(PageIndex(4), order.pages());
     uffd.open(PageRange::new(PageIndex(0), PageCount(512)))
@@ -214,7 +214,7 @@ fn contents_cross_protections_and_an_unmapped_page_takes_the_folio_back() {
     assert_eq!(present(&uffd, at), 4);
     uffd.zap(&[at]);
 
-    // SAFETY: the page is in the arena and no one uses it; the hole is filled again by `remap_reserved`.
+    // SAFETY: the page is in the arena and no one uses it; the hole is filled again by `renew`.
     assert_eq!(unsafe { libc::munmap(second, 4096) }, 0);
     assert_eq!(uffd.install_zero(hole, None), Err(InstallError::Gone));
     // Two pages can be mapped before the third is found gone: they are taken back, contents and all.
@@ -223,7 +223,7 @@ fn contents_cross_protections_and_an_unmapped_page_takes_the_folio_back() {
     uffd.read_frame(frame, &mut |bytes| {
         assert!(bytes.iter().all(|&byte| byte == 9));
     });
-    uffd.remap_reserved(hole).unwrap();
+    uffd.renew(hole).unwrap();
     uffd.open(hole).unwrap();
     assert!(uffd.install(frame, at).is_ok());
 }
@@ -421,13 +421,13 @@ fn bad_input_is_answered_with_the_value() {
     for pages in [0, 100, u32::MAX] {
         let mut bad = config(Delivery::InThread, TakeOutMethod::Auto, 1);
         bad.arena = PageCount(pages);
-        let error = Uffd::new(bad).err().unwrap();
+        let error = RealMemory::new(bad).err().unwrap();
         assert!(
             error.to_string().contains(&format!("{pages} pages")),
             "{error}"
         );
     }
-    let uffd = Uffd::new(config(Delivery::InThread, TakeOutMethod::Auto, 1)).unwrap();
+    let uffd = RealMemory::new(config(Delivery::InThread, TakeOutMethod::Auto, 1)).unwrap();
     for range in [
         PageRange::new(PageIndex(500), PageCount(13)),
         PageRange::new(PageIndex(u32::MAX), PageCount(2)),
@@ -441,7 +441,7 @@ fn bad_input_is_answered_with_the_value() {
             Err(MmuError::OutsideArena { .. })
         ));
         assert!(matches!(
-            uffd.remap_reserved(range),
+            uffd.renew(range),
             Err(MmuError::OutsideArena { .. })
         ));
     }
@@ -466,7 +466,7 @@ fn capabilities_say_what_is_missing_and_what_it_costs() {
     }
     assert_eq!(
         found.has("UFFDIO_MOVE"),
-        Uffd::new(config(Delivery::InThread, TakeOutMethod::Move, 1)).is_ok()
+        RealMemory::new(config(Delivery::InThread, TakeOutMethod::Move, 1)).is_ok()
     );
 }
 
@@ -475,7 +475,7 @@ fn capabilities_say_what_is_missing_and_what_it_costs() {
 #[test]
 fn what_is_brought_in_is_mapped_and_its_frame_is_as_was_said() {
     each_kind(|delivery, method| {
-        let uffd = Uffd::new(config(delivery, method, 1)).unwrap();
+        let uffd = RealMemory::new(config(delivery, method, 1)).unwrap();
         uffd.open(PageRange::new(PageIndex(0), PageCount(512)))
             .unwrap();
         for (order, fresh) in [0, 2, 4, 5, 9].map(|o| [(o, true), (o, false)]).concat() {
@@ -519,7 +519,7 @@ fn what_is_brought_in_is_mapped_and_its_frame_is_as_was_said() {
 
 #[test]
 fn what_cannot_be_brought_in_whole_waits_in_its_frame() {
-    let uffd = Uffd::new(config(Delivery::InThread, TakeOutMethod::Auto, 1)).unwrap();
+    let uffd = RealMemory::new(config(Delivery::InThread, TakeOutMethod::Auto, 1)).unwrap();
     let order = Order::new(2).unwrap();
     let at = PageRange::new(PageIndex(4), order.pages());
     uffd.open(PageRange::new(PageIndex(0), PageCount(512)))
@@ -538,7 +538,7 @@ fn what_cannot_be_brought_in_whole_waits_in_its_frame() {
         uffd.free_frames(&[frame]);
     }
     uffd.zap(&[at]);
-    // SAFETY: the page is in the arena and no one uses it; the hole is filled again by `remap_reserved`.
+    // SAFETY: the page is in the arena and no one uses it; the hole is filled again by `renew`.
     assert_eq!(unsafe { libc::munmap(second, 4096) }, 0);
     let brought = uffd.fill_and_install(frame, true, at, nines);
     let split = Err(FillOrInstallError::Install(InstallError::Split));
@@ -548,7 +548,7 @@ fn what_cannot_be_brought_in_whole_waits_in_its_frame() {
         assert!(bytes.iter().all(|&byte| byte == 9));
     });
     let hole = PageRange::new(PageIndex(6), PageCount(1));
-    uffd.remap_reserved(hole).unwrap();
+    uffd.renew(hole).unwrap();
 }
 
 #[test]
@@ -565,7 +565,7 @@ fn what_nobody_touches_any_more_need_not_be_watched() {
             assert_eq!(tiny.counter(3, 0).load(Relaxed), 0);
             assert_eq!(tiny.faults.load(Relaxed), 1, "{delivery:?}: nobody is told");
         }
-        tiny.uffd.remap_reserved(all).unwrap();
+        tiny.uffd.renew(all).unwrap();
         tiny.uffd.open(all).unwrap();
         tiny.counter(5, 0).store(9, Relaxed);
         tiny.settle(5);

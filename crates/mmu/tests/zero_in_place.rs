@@ -5,7 +5,7 @@ mod common;
 
 use common::{Random, Tiny, each_kind, in_child};
 use millpond_core::{Mmu, PAGE_SIZE, PageCount, PageIndex, PageRange};
-use millpond_mmu::Delivery;
+use millpond_mmu::{Delivery, Memory};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 fn bytes(tiny: &Tiny, range: PageRange) -> &'static mut [u8] {

@@ -4,11 +4,11 @@ use crate::memory::Memory;
 use crate::publish::Publisher;
 use crate::state::record::Recording;
 use millpond_core::{PageCount, Store};
-use millpond_mmu::{Delivery, Uffd};
+use millpond_mmu::{Delivery, RealMemory};
 pub use millpond_settings::OnStoreFull;
 
 /// The parts that a driver is made of, besides the core.
-pub struct Parts<M: Memory = Uffd> {
+pub struct Parts<M: Memory = RealMemory> {
     /// The memory that is managed.
     pub mmu: M,
     /// The kernel's number of each memory node. The list is empty where memory is not placed.

@@ -42,8 +42,8 @@ pub(super) struct Handler {
     process: Pid,
 }
 
-/// The facts that the thread needs about the `Uffd` that it serves. They are plain values, so that the `Uffd` may be
-/// moved meanwhile. They hold until the thread is joined, by `detach` or at the latest by the drop of the `Uffd`.
+/// The facts that the thread needs about the memory that it serves. They are plain values, so that the memory may be
+/// moved meanwhile. They hold until the thread is joined, by `detach` or at the latest by the drop of the memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Served {
     /// The userfaultfd.

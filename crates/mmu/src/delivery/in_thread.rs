@@ -34,13 +34,13 @@ use millpond_core::{PAGE_SHIFT, PageIndex};
 
 use super::chain::Chain;
 use super::{FaultSink, Resolution, segv};
+use crate::common::skip;
 use crate::error::MmuError;
 use crate::orphans;
 use crate::panics::Ours;
 use crate::protection::Protection;
 use crate::report;
 use crate::touch;
-use crate::uffd::skip;
 
 /// Arenas with in-thread delivery that one process can have at once.
 const ARENAS: usize = 64;

@@ -32,8 +32,10 @@ use std::sync::Arc;
 
 use millpond_core::PageIndex;
 
+use crate::common::Common;
 use crate::error::MmuError;
-use crate::uffd::Uffd;
+use crate::protection::Protection;
+use handler::{Handler, Served};
 
 /// Which thread runs the sink when an absent page is touched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -156,6 +158,14 @@ pub trait FaultSink: Send + Sync {
     fn fault(&self, page: PageIndex) -> Resolution;
 }
 
+/// What watches an arena, and so says that a thread has touched a page that is not there.
+pub(crate) enum Watch {
+    /// A userfaultfd.
+    Userfaultfd(Served),
+    /// Protections.
+    Protections(Arc<Protection>),
+}
+
 /// A running delivery.
 pub(crate) struct Attached {
     sink: Arc<dyn FaultSink>,
@@ -164,15 +174,15 @@ pub(crate) struct Attached {
 
 enum By {
     InThread(in_thread::Entry),
-    /// The thread that reads events is missing in a new child, until [`Uffd::read_events_in_child`] makes it.
-    Direct(in_thread::Entry, Option<handler::Handler>),
-    Handler(handler::Handler),
+    /// The thread that reads events is missing in a new child, until [`Common::read_events_in_child`] makes it.
+    Direct(in_thread::Entry, Option<Handler>),
+    Handler(Handler),
 }
 
 /// Ends, in a new child, all delivery to sinks of its parent's: the child's addresses may lie where an arena was that
 /// it did not inherit. A touch of memory that it did not inherit ends it with a line. May be called by a handler of
 /// `pthread_atfork`: it stores a few words and makes system calls. A caller that also serves the child
-/// ([`Uffd::after_fork_in_child`]) attaches again after this.
+/// ([`RealMemory::after_fork_in_child`](crate::RealMemory::after_fork_in_child)) attaches again after this.
 pub fn forget_deliveries_in_child() {
     in_thread::forget_all();
     crate::panics::forget_others_in_child();
@@ -180,27 +190,24 @@ pub fn forget_deliveries_in_child() {
     crate::orphans::begin_in_child();
 }
 
-impl Uffd {
-    /// Delivers faults to `sink` from now on.
-    ///
-    /// With handler delivery this starts a thread, which must be able to allocate from a heap that is not managed.
-    ///
-    /// # Errors
-    /// [`MmuError::AlreadyAttached`], or the error that keeps the delivery from starting.
-    pub fn attach(&self, sink: Arc<dyn FaultSink>) -> Result<(), MmuError> {
-        let mut attached = self.attached().lock();
+impl Common {
+    /// Implements [`RealMemory::attach`](crate::RealMemory::attach).
+    pub(crate) fn attach(&self, watch: &Watch, sink: Arc<dyn FaultSink>) -> Result<(), MmuError> {
+        let mut attached = self.attached.lock();
         if attached.is_some() {
             return Err(MmuError::AlreadyAttached);
         }
-        let by = self.start(&sink)?;
+        let mut by = self.begin(watch, &sink)?;
+        if let (By::Direct(_, reader), Watch::Userfaultfd(served)) = (&mut by, watch) {
+            *reader = Some(Handler::start(*served, Arc::clone(&sink))?);
+        }
         *attached = Some(Attached { sink, by });
         Ok(())
     }
 
-    /// Stops the delivery and waits until no fault is being resolved. Threads that fault afterwards wait (handler) or
-    /// get SIGBUS (in-thread). Nothing happens when nothing is attached. A sink must not call this.
-    pub fn detach(&self) {
-        let attached = self.attached().lock().take();
+    /// Implements [`RealMemory::detach`](crate::RealMemory::detach).
+    pub(crate) fn detach(&self) {
+        let attached = self.attached.lock().take();
         match attached.map(|attached| attached.by) {
             None => {}
             Some(By::InThread(entry)) => entry.remove(),
@@ -215,8 +222,9 @@ impl Uffd {
         }
     }
 
-    pub(crate) fn attach_again_in_child(&self) -> Result<(), MmuError> {
-        let mut attached = self.attached().lock();
+    /// Delivers the faults of a new child to the sink that was attached in its parent.
+    pub(crate) fn attach_again_in_child(&self, watch: &Watch) -> Result<(), MmuError> {
+        let mut attached = self.attached.lock();
         let Some(Attached { sink, by }) = attached.take() else {
             return Ok(());
         };
@@ -230,62 +238,52 @@ impl Uffd {
             }
             By::Handler(handler) => handler.forget(),
         }
-        let by = self.begin(&sink)?;
+        let by = self.begin(watch, &sink)?;
         *attached = Some(Attached { sink, by });
         Ok(())
     }
 
-    /// Starts the thread that reads events in a child that is served directly, once faults are served there: for the
-    /// new thread the C library may call an allocator of the program's own, which touches managed memory. The caller
-    /// holds no lock that a fault takes. Nothing happens with other deliveries.
-    ///
-    /// # Errors
-    /// There is no thread.
-    pub fn read_events_in_child(&self) -> Result<(), MmuError> {
-        let sink = match &*self.attached().lock() {
+    /// Implements [`RealMemory::read_events_in_child`](crate::RealMemory::read_events_in_child).
+    pub(crate) fn read_events_in_child(&self, watch: &Watch) -> Result<(), MmuError> {
+        let sink = match &*self.attached.lock() {
             Some(Attached {
                 sink,
                 by: By::Direct(_, None),
             }) => Arc::clone(sink),
             _ => return Ok(()),
         };
-        let made = handler::Handler::start(self.served(), sink)?;
+        let Watch::Userfaultfd(served) = watch else {
+            return Ok(());
+        };
+        let made = Handler::start(*served, sink)?;
         if let Some(Attached {
             by: By::Direct(_, reader),
             ..
-        }) = &mut *self.attached().lock()
+        }) = &mut *self.attached.lock()
         {
             *reader = Some(made);
         }
         Ok(())
     }
 
-    fn start(&self, sink: &Arc<dyn FaultSink>) -> Result<By, MmuError> {
-        let mut by = self.begin(sink)?;
-        if let By::Direct(_, reader) = &mut by {
-            *reader = Some(handler::Handler::start(self.served(), Arc::clone(sink))?);
-        }
-        Ok(by)
-    }
-
     /// Begins to serve, without the thread that only reads events.
-    fn begin(&self, sink: &Arc<dyn FaultSink>) -> Result<By, MmuError> {
-        let add = || {
+    fn begin(&self, watch: &Watch, sink: &Arc<dyn FaultSink>) -> Result<By, MmuError> {
+        let add = |protection| {
             let target = in_thread::Target {
-                base: self.base() as usize,
+                base: self.arena.base(),
                 sink: Arc::clone(sink),
-                protection: self.protection().cloned(),
+                protection,
             };
-            in_thread::Entry::add(target, self.len())
+            in_thread::Entry::add(target, self.arena.len())
         };
-        Ok(match self.delivery() {
-            Delivery::InThread => By::InThread(add()?),
+        Ok(match watch {
             // There are no events of moves to read without userfaultfd.
-            Delivery::Direct if self.protection().is_some() => By::InThread(add()?),
-            Delivery::Direct => By::Direct(add()?, None),
-            Delivery::Handler => {
-                By::Handler(handler::Handler::start(self.served(), Arc::clone(sink))?)
-            }
+            Watch::Protections(protection) => By::InThread(add(Some(Arc::clone(protection)))?),
+            Watch::Userfaultfd(served) => match self.delivery {
+                Delivery::InThread => By::InThread(add(None)?),
+                Delivery::Direct => By::Direct(add(None)?, None),
+                Delivery::Handler => By::Handler(Handler::start(*served, Arc::clone(sink))?),
+            },
         })
     }
 }

@@ -13,13 +13,13 @@ use millpond_core::PAGE_SIZE;
 use super::chain::Chain;
 use super::in_thread::{Target, comes_again, with_target};
 use super::{Resolution, own_stack};
+use crate::common::skip;
 use crate::error::MmuError;
 use crate::interrupted::{Access, access};
 use crate::panics::Ours;
 use crate::protection::Touch;
 use crate::sys::gate;
 use crate::touch;
-use crate::uffd::skip;
 
 /// The code of a touch of memory that is mapped, and whose protection does not allow the touch.
 const SEGV_ACCERR: c_int = 2;

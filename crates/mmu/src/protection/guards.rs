@@ -27,11 +27,11 @@ use core::sync::atomic::Ordering;
 use rustix::io::Errno;
 use rustix::mm::Advice;
 
-use millpond_core::{PAGE_SHIFT, PAGE_SIZE};
+use millpond_core::{PAGE_SHIFT, PAGE_SIZE, PageCount, PageIndex, PageRange};
 
-use super::Protection;
 use super::lock::Locked;
 use super::wishes::Wish;
+use super::{Protection, numbers};
 use crate::sys::advise::{self, Span};
 use crate::sys::mm::madvise;
 
@@ -148,13 +148,14 @@ impl Protection {
 
     /// Calls `visit` for the parts of a range that are not marked: the kernel's page map has an entry for a mark, and
     /// says that there is something.
-    pub(crate) fn unmarked(&self, range: Range<usize>, visit: &mut dyn FnMut(Range<usize>)) {
-        let mut at = range.start;
-        while at < range.end {
-            let start = self.marked.next(at..range.end, false);
-            at = self.marked.next(start..range.end, true);
+    pub(crate) fn unmarked(&self, range: PageRange, visit: &mut dyn FnMut(PageRange)) {
+        let Range { start: mut at, end } = numbers(range);
+        while at < end {
+            let start = self.marked.next(at..end, false);
+            at = self.marked.next(start..end, true);
             if start < at {
-                visit(start..at);
+                let len = PageCount((at - start) as u32);
+                visit(PageRange::new(PageIndex(start as u32), len));
             }
         }
     }

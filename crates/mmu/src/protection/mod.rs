@@ -55,9 +55,12 @@ mod bits;
 mod change;
 mod fault;
 mod guards;
+mod install;
 mod lock;
+mod memory;
 mod pages;
 mod ranges;
+mod take_out;
 mod wishes;
 
 use core::ops::Range;
@@ -74,11 +77,11 @@ use crate::zeroed::zeroed;
 use alone::Alone;
 use bits::Bits;
 use lock::Lock;
-use wishes::{LEAF, Wishes};
+use wishes::{LEAF, Wish, Wishes};
 
 pub use alone::shares_memory;
 pub(crate) use fault::Touch;
-pub(crate) use wishes::Wish;
+pub use memory::ProtectedMemory;
 
 /// The kernel's usual limit for the mappings of a process.
 const USUAL_MAPPINGS: usize = 65_530;

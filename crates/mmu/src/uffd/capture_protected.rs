@@ -27,12 +27,13 @@ use rustix::mm::Advice;
 
 use millpond_core::{PAGE_SIZE, TakeOutError};
 
-use super::Uffd;
+use super::UffdMemory;
+use crate::common::Install;
 use crate::report;
 use crate::sys::mm::madvise;
 use crate::sys::{ioctl, remap};
 
-impl Uffd {
+impl UffdMemory {
     /// Captures `len` bytes at `src`, of which nothing can be moved, into the leased hole `dst`. Either all are
     /// captured or none.
     pub(super) fn capture_protected(
@@ -67,8 +68,8 @@ impl Uffd {
         // of this very thread.
         self.populate(dst, len);
         for offset in (0..len).step_by(PAGE_SIZE) {
-            if self.is_there(src + offset) && !self.read_closed(src + offset, dst + offset) {
-                self.drop_pages(dst, len);
+            if self.common.is_there(src + offset) && !self.read_closed(src + offset, dst + offset) {
+                self.common.drop_pages(dst, len);
                 return Err(TakeOutError::Immovable);
             }
         }
@@ -77,13 +78,13 @@ impl Uffd {
         if unsafe { madvise(src as *mut c_void, len, Advice::LinuxDontNeed) }.is_ok() {
             return Ok(());
         }
-        let back = self.copy_around(src, dst, len);
-        if back.is_err() && !self.is_there(src) {
+        let back = self.copy_to_arena(src, dst, len);
+        if back.is_err() && !self.common.is_there(src) {
             report::line(format_args!(
                 "the pages at {src:#x} were unmapped while they were taken out"
             ));
         }
-        self.drop_pages(dst, len);
+        self.common.drop_pages(dst, len);
         Err(TakeOutError::Immovable)
     }
 
@@ -101,7 +102,7 @@ impl Uffd {
     /// not be behind the arena's last page. So a range that ends there counts as one mapping only if it is a single
     /// page; longer ones are refused, and come page by page.
     fn is_one_mapping(&self, src: usize, len: usize) -> bool {
-        let ends_arena = src + len == self.arena.base() + self.arena.len();
+        let ends_arena = src + len == self.common.arena.base() + self.common.arena.len();
         len == PAGE_SIZE || !ends_arena && remap::one_mapping(src, len) == len
     }
 }

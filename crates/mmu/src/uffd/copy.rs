@@ -7,11 +7,13 @@
 
 use millpond_core::{CopyFrom, Frame, InstallError, PAGE_SIZE, PageRange, Placed};
 
-use super::Uffd;
+use super::UffdMemory;
 use super::cost::Method;
+use super::install::AtBorder;
+use crate::common::refusal;
 use crate::pool::Lease;
 
-impl Uffd {
+impl UffdMemory {
     /// Implements [`Mmu::copy`](millpond_core::Mmu::copy).
     pub(super) fn install_copy(
         &self,
@@ -21,20 +23,17 @@ impl Uffd {
     ) -> Result<Placed, InstallError> {
         let lent: Lease<'_>;
         let src = match from {
-            CopyFrom::Mapped(first) => self.at(first),
+            CopyFrom::Mapped(first) => self.common.at(first),
             CopyFrom::Frame { frame, first } => {
-                lent = self.pool.lease(frame);
+                lent = self.common.pool.lease(frame);
                 lent.addr() + usize::from(first) * PAGE_SIZE
             }
         };
-        let (start, len) = (self.at(at.start), at.len.bytes() as usize);
-        if self.is_watched_by_protections() {
-            return self.install_copy_closed(start, src, len, frame);
-        }
+        let (start, len) = (self.common.at(at.start), at.len.bytes() as usize);
         if let Some(frame) = frame {
-            let choice = self.choose(frame);
+            let choice = self.choose(frame.order());
             if choice.method == Method::Move {
-                let mut lease = self.pool.lease(frame);
+                let mut lease = self.common.pool.lease(frame);
                 // SAFETY: the caller guarantees that the frame is populated, and it is leased to nobody else.
                 let bytes = unsafe { lease.bytes_mut() };
                 // SAFETY: the caller holds the source in flight: `len` bytes are mapped there, and no one writes to
@@ -46,14 +45,14 @@ impl Uffd {
                         len,
                     );
                 }
-                return self.install_chosen(&lease, frame, at, choice);
+                return self.install_by(choice, &lease, frame, at, AtBorder::Cross);
             }
         }
-        match self.copy_around(start, src, len) {
+        match self.copy_to_arena(start, src, len) {
             Ok(()) => Ok(Placed::Copied),
             Err(done) => {
-                self.drop_pages(start, done);
-                Err(super::install::refusal(len))
+                self.common.drop_pages(start, done);
+                Err(refusal(len))
             }
         }
     }

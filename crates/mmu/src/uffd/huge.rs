@@ -37,18 +37,16 @@
 //! back. One kind of page cannot be taken out meanwhile: a part of a page that a pipe or a device holds is busy until
 //! the holder lets go, because the kernel cannot split a page that others refer to.
 
-use millpond_core::{LEAF_PAGES, PageCount};
-
-use super::Uffd;
+use super::UffdMemory;
 use crate::reservation::HUGE;
-use crate::staging::{Slot, Staging};
+use crate::staging::Slot;
 use crate::sys::advise::{self, Span};
 use crate::sys::{ioctl, pagemap};
 
 /// The most leaves of zeros that are put in place together.
 pub(super) const LEAVES: usize = 4;
 
-impl Uffd {
+impl UffdMemory {
     /// Puts new zeros at a leaf of the arena, which is held in flight, as one huge page. The answer is how many bytes
     /// from the start are mapped: all when the kernel has a huge page, a few when it had small ones.
     pub(super) fn place_zeros(&self, leaf: usize) -> usize {
@@ -91,7 +89,7 @@ impl Uffd {
             return 0;
         };
         let (from, to) = (frame as *const u8, slot.addr());
-        if pagemap::huge_bytes(self.pagemap(), to, to + HUGE) != Ok(HUGE) {
+        if pagemap::huge_bytes(self.common.pagemap(), to, to + HUGE) != Ok(HUGE) {
             return 0;
         }
         // SAFETY: the slot is ours and mapped whole, the frame is leased and populated (caller), and the two are
@@ -113,56 +111,13 @@ impl Uffd {
         moved
     }
 
-    /// Whether `bytes` are one huge page. The answer is false where the kernel does not tell (before Linux 6.7).
-    #[must_use]
-    pub fn is_huge_page(&self, bytes: &[u8]) -> bool {
-        let start = bytes.as_ptr().addr();
-        bytes.len() == HUGE
-            && start.is_multiple_of(HUGE)
-            && pagemap::huge_bytes(self.pagemap(), start, start + HUGE) == Ok(HUGE)
-    }
-
-    /// Whether a stream of first touches wants [`make_huge_ready`](Self::make_huge_ready).
-    #[must_use]
-    pub fn wants_huge_ready(&self) -> bool {
-        self.staging.as_ref().is_some_and(Staging::wants_ready)
-    }
-
-    /// Makes one more huge page of zeros ahead of need, for a thread that has nothing better to do. The answer is
-    /// false when none is wanted, or none can be had now.
-    pub fn make_huge_ready(&self) -> bool {
-        self.staging.as_ref().is_some_and(Staging::make_ready)
-    }
-
-    /// The memory that huge pages made ahead of need take.
-    #[must_use]
-    pub fn huge_ready(&self) -> PageCount {
-        let pages = self.staging.as_ref().map_or(0, Staging::ready);
-        PageCount(pages * LEAF_PAGES)
-    }
-
-    /// Gives the huge pages that were made ahead of need back to the kernel.
-    pub fn drop_huge_ready(&self) {
-        if let Some(staging) = &self.staging {
-            staging.drop_ready();
-        }
-    }
-
-    /// Notes that a period is over: the huge pages that were made ahead of need go back to the kernel if nobody has
-    /// asked for one since the last call.
-    pub fn settle_huge_ready(&self) {
-        if let Some(staging) = &self.staging {
-            staging.end_period();
-        }
-    }
-
     /// Frees the page tables of leaves of the arena that are held in flight, where the leaves are empty.
     pub(super) fn make_room(&self, start: usize, len: usize) {
         if len == 0 {
             return;
         }
         let mut empty = true;
-        let looked = pagemap::runs(self.pagemap(), start, start + len, &mut |_, _| {
+        let looked = pagemap::runs(self.common.pagemap(), start, start + len, &mut |_, _| {
             empty = false;
         });
         if looked.is_ok() && empty {

@@ -24,46 +24,50 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
-use millpond_core::{
-    FillOrInstallError, FilledAndInstalled, Frame, InstallError, LoadError, Order, PAGE_SIZE,
-    PageRange, Placed,
-};
+use millpond_core::{Frame, InstallError, Order, PAGE_SIZE, PageRange, Placed};
 
-use super::Uffd;
+use super::UffdMemory;
 use super::cost::{Choice, Method};
-use crate::bounce::Buffer;
+use super::transfer::{Existing, Stopped};
+use crate::common::{Install, refusal};
 use crate::pool::Lease;
 use crate::report;
 use crate::reservation::HUGE;
-use crate::sys::advise::{self, Span};
 
-impl Uffd {
+/// What becomes of a folio that lies across the border of two mappings, if it has to be copied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum AtBorder {
+    /// It is taken back, and the answer is [`Split`](InstallError::Split).
+    Split,
+    /// It is copied page by page.
+    Cross,
+}
+
+impl UffdMemory {
     /// Implements [`Mmu::install_zero`](millpond_core::Mmu::install_zero).
-    pub(super) fn install_zero_pages(
+    pub(super) fn install_zero(
         &self,
         at: PageRange,
         frame: Option<Frame>,
     ) -> Result<Placed, InstallError> {
-        let choice = frame.map(|frame| (frame, self.choose(frame)));
+        let choice = frame.map(|frame| (frame, self.choose(frame.order())));
         if let Some((frame, choice)) = choice
             && choice.method == Method::Move
         {
-            let mut lease = self.pool.lease(frame);
+            let mut lease = self.common.pool.lease(frame);
             // SAFETY: the caller guarantees that the frame is populated.
             unsafe { lease.bytes_mut() }.fill(0);
             // Frames of zeros are never copied page by page. A caller that gets the answer Split for zeros forgets
             // the frame, and the program may have written to the pages before a border by the time that the border is
             // met.
-            return self.install_with(&lease, frame, at, choice, Self::copy_around);
+            return self.install_by(choice, &lease, frame, at, AtBorder::Split);
         }
         // For a copy the zeros at hand do as well as a zeroed frame, so the frame is left as it is.
         let timed = choice.filter(|(_, choice)| choice.timed);
         let since = timed.map(|_| Instant::now());
-        let (start, len) = (self.at(at.start), at.len.bytes() as usize);
-        let huge = if len == HUGE {
-            self.place_zeros(start)
-        } else {
-            0
+        let huge = match at.len.bytes() as usize {
+            HUGE => self.place_zeros(self.common.at(at.start)),
+            _ => 0,
         };
         let copied = self.copy_zeros(at, huge);
         if let (Ok(_), Some((frame, choice)), Some(since)) = (copied, timed, since) {
@@ -74,78 +78,20 @@ impl Uffd {
 
     /// Maps new zeros at `at`, where `done` bytes from the start are mapped already.
     pub(super) fn copy_zeros(&self, at: PageRange, done: usize) -> Result<Placed, InstallError> {
-        let (start, len) = (self.at(at.start), at.len.bytes() as usize);
-        self.copy_around(start + done, self.zeros.of(len - done), len - done)
+        let (start, len) = (self.common.at(at.start), at.len.bytes() as usize);
+        let zeros = self.common.zeros.of(len - done);
+        self.copy_to_arena(start + done, zeros, len - done)
             .map(|()| Placed::Copied)
             .map_err(|copied| {
                 // The pages that were mapped before the mapping changed hold zeros, or bytes that the program wrote
                 // since then to a page that it was unmapping at the same time.
-                self.drop_pages(start, done + copied);
+                self.common.drop_pages(start, done + copied);
                 refusal(len)
             })
     }
 
-    /// Implements [`Mmu::install`](millpond_core::Mmu::install).
-    pub(super) fn install_frame(
-        &self,
-        lease: &Lease<'_>,
-        frame: Frame,
-        at: PageRange,
-    ) -> Result<Placed, InstallError> {
-        self.install_chosen(lease, frame, at, self.choose(frame))
-    }
-
-    /// Implements [`Mmu::fill_and_install`](millpond_core::Mmu::fill_and_install).
-    pub(super) fn fill_and_install(
-        &self,
-        frame: Frame,
-        fresh: bool,
-        at: PageRange,
-        fill: &mut dyn FnMut(&mut [u8]) -> Result<(), LoadError>,
-    ) -> FilledAndInstalled {
-        let mut lease = self.pool.lease(frame);
-        let filled = if !fresh {
-            // SAFETY: the caller guarantees that the frame is populated.
-            fill(unsafe { lease.bytes_mut() })
-        } else if let Some(mut buffer) = self.bounce.buffer(lease.len()) {
-            let filled = fill(buffer.bytes_mut());
-            let outcome = filled.map_err(FillOrInstallError::Fill);
-            return FilledAndInstalled::past_frame(
-                outcome.and_then(|()| self.install_bytes(&mut lease, &mut buffer, at)),
-            );
-        } else {
-            self.populate(lease.addr(), lease.len());
-            // SAFETY: the frame was populated just now.
-            fill(unsafe { lease.bytes_mut() })
-        };
-        FilledAndInstalled::through_frame(filled, || self.install_frame(&lease, frame, at))
-    }
-
-    /// Maps new pages with the buffer's bytes at `at`. On an error nothing is mapped, and the hole has become a
-    /// populated frame with these bytes, or with what the program has made of them since.
-    fn install_bytes(
-        &self,
-        hole: &mut Lease<'_>,
-        buffer: &mut Buffer<'_>,
-        at: PageRange,
-    ) -> Result<(), FillOrInstallError> {
-        let (dst, len) = (self.at(at.start), at.len.bytes() as usize);
-        let Err(copied) = self.copy_across(dst, buffer.addr(), len) else {
-            return Ok(());
-        };
-        self.populate(hole.addr(), len);
-        // SAFETY: the frame was populated just now.
-        unsafe { hole.bytes_mut() }.copy_from_slice(buffer.bytes_mut());
-        self.take_back(dst, hole.addr(), 0, copied);
-        Err(FillOrInstallError::Install(refusal(len)))
-    }
-
-    pub(super) fn choose(&self, frame: Frame) -> Choice {
-        self.choose_for(frame.order())
-    }
-
     /// The way of mapping as many pages as a folio of `order` has.
-    pub(super) fn choose_for(&self, order: Order) -> Choice {
+    pub(super) fn choose(&self, order: Order) -> Choice {
         if self.can_move {
             self.costs.choose(order)
         } else {
@@ -156,26 +102,16 @@ impl Uffd {
         }
     }
 
-    pub(super) fn install_chosen(
+    /// Installs a frame by the chosen method.
+    pub(super) fn install_by(
         &self,
+        choice: Choice,
         lease: &Lease<'_>,
         frame: Frame,
         at: PageRange,
-        choice: Choice,
+        border: AtBorder,
     ) -> Result<Placed, InstallError> {
-        self.install_with(lease, frame, at, choice, Self::copy_across)
-    }
-
-    /// Installs a frame by the chosen method; `copy` is the way to copy pages that cannot be moved.
-    fn install_with(
-        &self,
-        lease: &Lease<'_>,
-        frame: Frame,
-        at: PageRange,
-        choice: Choice,
-        copy: fn(&Self, usize, usize, usize) -> Result<(), usize>,
-    ) -> Result<Placed, InstallError> {
-        let (dst, len) = self.folio(at, frame);
+        let (dst, len) = self.common.folio(at, frame);
         let src = lease.addr();
         let since = choice.timed.then(Instant::now);
 
@@ -192,123 +128,58 @@ impl Uffd {
         if len == HUGE && moved == 0 && error == Some(Errno::BUSY) {
             done = self.place_copy(dst, src);
         }
-        self.finish(dst, src, len, (moved, done), copy)?;
+        let placed = self.complete(lease, dst, (moved, done), border)?;
         if let Some(since) = since
             && (moved == len || choice.method == Method::Copy)
         {
             self.costs.took(frame.order(), choice.method, since);
         }
-        Ok(self.placed(src, len, moved))
+        Ok(placed)
     }
 
-    /// Finishes a frame of zeros of which `moved` bytes were moved by a call for several frames.
-    pub(super) fn finish_zeros(
+    /// Completes the install of a frame of which `done` bytes are mapped; `moved` of them were moved.
+    pub(super) fn complete(
         &self,
-        frame: Frame,
-        at: PageRange,
-        moved: usize,
-    ) -> Result<Placed, InstallError> {
-        let lease = self.pool.lease(frame);
-        let ((dst, len), src) = (self.folio(at, frame), lease.addr());
-        self.finish(dst, src, len, (moved, moved), Self::copy_around)?;
-        Ok(self.placed(src, len, moved))
-    }
-
-    /// Phase 2: the bytes that are not `done` are copied; `moved` of the bytes that are done were moved. If the copy
-    /// fails, all of it is taken back.
-    fn finish(
-        &self,
+        lease: &Lease<'_>,
         dst: usize,
-        src: usize,
-        len: usize,
         (moved, done): (usize, usize),
-        copy: fn(&Self, usize, usize, usize) -> Result<(), usize>,
-    ) -> Result<(), InstallError> {
-        if done < len
-            && let Err(copied) = copy(self, dst + done, src + done, len - done)
-        {
-            self.take_back(dst, src, moved, done - moved + copied);
-            return Err(refusal(len));
+        border: AtBorder,
+    ) -> Result<Placed, InstallError> {
+        let (src, len) = (lease.addr(), lease.len());
+        // Phase 2: the rest is copied. If that fails, all of it is taken back.
+        if done < len {
+            let (to, from, rest) = (dst + done, src + done, len - done);
+            let copied = match border {
+                AtBorder::Split => self.copy_to_arena(to, from, rest),
+                AtBorder::Cross => self.copy_in(to, from, rest),
+            };
+            if let Err(copied) = copied {
+                self.take_back(dst, src, moved, done - moved + copied);
+                return Err(refusal(len));
+            }
         }
-        Ok(())
-    }
-
-    /// Phase 3: the frame becomes a hole or stays populated, never half of each.
-    fn placed(&self, src: usize, len: usize, moved: usize) -> Placed {
+        // Phase 3: the frame becomes a hole or stays populated, never half of each.
         if moved == 0 {
-            return Placed::Copied;
+            return Ok(Placed::Copied);
         }
-        self.drop_pages(src + moved, len - moved);
-        Placed::Moved
-    }
-
-    /// Copies as [`copy_around`](Self::copy_around) does, but page by page where the range crosses mappings: contents
-    /// that exist are mapped whatever the program has made of its protection meanwhile.
-    fn copy_across(&self, dst: usize, src: usize, len: usize) -> Result<(), usize> {
-        let Err(mut done) = self.copy_around(dst, src, len) else {
-            return Ok(());
-        };
-        while done < len {
-            self.copy_around(dst + done, src + done, PAGE_SIZE)
-                .map_err(|_| done)?;
-            done += PAGE_SIZE;
-        }
-        Ok(())
+        self.common.drop_pages(src + moved, len - moved);
+        Ok(Placed::Moved)
     }
 
     /// Copies into the arena and passes over pages that are there already. The error is the number of bytes from the
     /// start that are mapped.
-    pub(super) fn copy_around(&self, dst: usize, src: usize, len: usize) -> Result<(), usize> {
-        // SAFETY: `src` is a leased, populated frame, a buffer or the zeros.
-        if let Some(installed) = unsafe { self.install_closed(dst, src, len) } {
-            return installed;
-        }
-        let mut done = 0;
-        while done < len {
-            // SAFETY: `src` is a leased, populated frame, a buffer or the zeros; the arena is seen through raw
-            // pointers.
-            let (copied, error) = unsafe { self.copy_some(dst + done, src + done, len - done) };
-            done += copied;
-            match error {
-                None => break,
-                Some(Errno::EXIST) => {
-                    self.say_surprise(dst + done);
-                    done += PAGE_SIZE;
-                }
-                Some(Errno::FAULT) => report::stop(format_args!(
-                    "the frame at {:#x} is not readable: stopped",
-                    src + done
-                )),
-                Some(_) => return Err(done),
-            }
-        }
-        Ok(())
-    }
-
-    /// Undoes a partial mapping: `moved` bytes were moved, `copied` more were copied. Afterwards nothing of it is
-    /// mapped and the frame is populated with the bytes that the program last saw.
-    fn take_back(&self, dst: usize, src: usize, moved: usize, copied: usize) {
-        for offset in (0..moved + copied).step_by(PAGE_SIZE) {
-            let (dst, src) = (dst + offset, src + offset);
-            if offset >= moved {
-                self.drop_pages(src, PAGE_SIZE);
-            }
-            if self.capture(dst, src, PAGE_SIZE).is_err() {
-                // The address is now mapped by something else: the bytes that the program had there went with their
-                // mapping.
-                self.populate(src, PAGE_SIZE);
-            }
+    pub(super) fn copy_to_arena(&self, dst: usize, src: usize, len: usize) -> Result<(), usize> {
+        // SAFETY: `src` is a leased, populated frame, a buffer or the zeros; the arena is seen through raw pointers.
+        match unsafe { self.copy(dst, src, len, Existing::Stays) } {
+            Err(Stopped { done, errno }) if errno == Errno::FAULT => report::stop(format_args!(
+                "the frame at {:#x} is not readable: stopped",
+                src + done
+            )),
+            copied => copied.map_err(|stopped| stopped.done),
         }
     }
 
-    /// Drops the pages of one range of the arena or of a leased frame.
-    pub(super) fn drop_pages(&self, start: usize, len: usize) {
-        if len > 0 {
-            // SAFETY: the caller holds the folio or frame in flight, and its contents are no longer wanted.
-            unsafe { advise::discard(None, &[Span { start, len }]) };
-        }
-    }
-
+    /// Says, once, that a page was mapped past us.
     pub(super) fn say_surprise(&self, addr: usize) {
         if !self.surprised.swap(true, Ordering::Relaxed) {
             report::line(format_args!(
@@ -319,10 +190,43 @@ impl Uffd {
     }
 }
 
-pub(super) fn refusal(len: usize) -> InstallError {
-    if len > PAGE_SIZE {
-        InstallError::Split
-    } else {
-        InstallError::Gone
+impl Install for UffdMemory {
+    /// A huge page where that is possible, and else pages that are copied from zeros.
+    fn populate(&self, at: usize, len: usize) {
+        let huge = match len {
+            HUGE => self.place_zeros_in_frame(at),
+            _ => 0,
+        };
+        let (at, len) = (at + huge, len - huge);
+        // SAFETY: `at` is a leased frame that holds nothing, and there are zeros for 2 MiB.
+        let copied = unsafe { self.copy(at, self.common.zeros.of(len), len, Existing::Stops) };
+        if let Err(Stopped { done, errno }) = copied {
+            report::stop(format_args!(
+                "the frame at {:#x} cannot be given pages ({errno}): the frame pool was unmapped or is in use",
+                at + done
+            ));
+        }
+    }
+
+    fn copy_in(&self, dst: usize, src: usize, len: usize) -> Result<(), usize> {
+        let Err(mut done) = self.copy_to_arena(dst, src, len) else {
+            return Ok(());
+        };
+        while done < len {
+            self.copy_to_arena(dst + done, src + done, PAGE_SIZE)
+                .map_err(|_| done)?;
+            done += PAGE_SIZE;
+        }
+        Ok(())
+    }
+
+    fn install_leased(
+        &self,
+        lease: &Lease<'_>,
+        frame: Frame,
+        at: PageRange,
+    ) -> Result<Placed, InstallError> {
+        let choice = self.choose(frame.order());
+        self.install_by(choice, lease, frame, at, AtBorder::Cross)
     }
 }

@@ -15,9 +15,10 @@
 
 use millpond_core::{Frame, InstallError, Order, PAGE_SIZE, PageRange, Placed};
 
-use super::Uffd;
+use super::UffdMemory;
 use super::cost::Method;
 use super::huge::LEAVES;
+use super::install::AtBorder;
 use crate::pool::Pool;
 use crate::reservation::HUGE;
 
@@ -26,9 +27,9 @@ pub(super) fn is_leaf(start: usize, len: usize) -> bool {
     len == HUGE && start.is_multiple_of(HUGE)
 }
 
-impl Uffd {
+impl UffdMemory {
     /// Implements [`Mmu::install_zero_all`](millpond_core::Mmu::install_zero_all).
-    pub(super) fn install_zero_runs(
+    pub(super) fn install_zero_all(
         &self,
         work: &[(PageRange, Option<Frame>)],
         results: &mut [Result<Placed, InstallError>],
@@ -48,9 +49,9 @@ impl Uffd {
 
     /// The number of folios from the start that are neighbouring leaves of new zeros.
     fn leaves(&self, work: &[(PageRange, Option<Frame>)]) -> usize {
-        let from = self.at(work[0].0.start);
+        let from = self.common.at(work[0].0.start);
         let next = |&(n, (at, frame)): &(usize, &(PageRange, Option<Frame>))| {
-            let (start, len) = (self.at(at.start), at.len.bytes() as usize);
+            let (start, len) = (self.common.at(at.start), at.len.bytes() as usize);
             is_leaf(start, len) && frame.is_none() && start == from + n * HUGE
         };
         work.iter()
@@ -67,7 +68,7 @@ impl Uffd {
     ) {
         let mut placed = [0; LEAVES];
         let placed = &mut placed[..run.len()];
-        self.place_zeros_at_all(self.at(run[0].0.start), placed);
+        self.place_zeros_at_all(self.common.at(run[0].0.start), placed);
         for ((&(at, _), &mut huge), result) in run.iter().zip(placed).zip(results) {
             *result = self.copy_zeros(at, huge);
         }
@@ -76,15 +77,18 @@ impl Uffd {
     /// The number of folios from the start that are neighbours, up to 2 MiB and within a block of the pool.
     fn zero_run(&self, work: &[(PageRange, Option<Frame>)]) -> usize {
         let (at, first) = work[0];
-        let end = |at: PageRange| self.at(at.start) + at.len.bytes() as usize;
+        let end = |at: PageRange| self.common.at(at.start) + at.len.bytes() as usize;
         let mut next = (
             end(at),
-            first.map(|frame| self.pool.addr(frame) + frame.order().bytes()),
+            first.map(|frame| self.common.pool.addr(frame) + frame.order().bytes()),
         );
         let mut bytes = at.len.bytes() as usize;
         for (n, &(at, frame)) in work.iter().enumerate().skip(1) {
             bytes += at.len.bytes() as usize;
-            let here = (self.at(at.start), frame.map(|frame| self.pool.addr(frame)));
+            let here = (
+                self.common.at(at.start),
+                frame.map(|frame| self.common.pool.addr(frame)),
+            );
             let apart = first
                 .zip(frame)
                 .is_some_and(|(first, frame)| !Pool::same_mapping(first, frame));
@@ -93,7 +97,7 @@ impl Uffd {
             }
             next = (
                 end(at),
-                frame.map(|frame| self.pool.addr(frame) + frame.order().bytes()),
+                frame.map(|frame| self.common.pool.addr(frame) + frame.order().bytes()),
             );
         }
         work.len()
@@ -104,7 +108,7 @@ impl Uffd {
         run: &[(PageRange, Option<Frame>)],
         results: &mut [Result<Placed, InstallError>],
     ) {
-        let dst = self.at(run[0].0.start);
+        let dst = self.common.at(run[0].0.start);
         let len = run.iter().map(|(at, _)| at.len.bytes() as usize).sum();
         let mapped = match run[0].1 {
             _ if run.len() == 1 => 0,
@@ -114,23 +118,26 @@ impl Uffd {
                 } else {
                     0
                 };
-                self.copy_around(dst + huge, self.zeros.of(len - huge), len - huge)
+                self.copy_to_arena(dst + huge, self.common.zeros.of(len - huge), len - huge)
                     .map_or_else(|done| huge + done, |()| len)
             }
-            Some(first) => self.move_zeros(run, dst, self.pool.addr(first), len),
+            Some(first) => self.move_zeros(run, dst, self.common.pool.addr(first), len),
         };
         let mut before = 0;
         for (&(at, frame), result) in run.iter().zip(results) {
-            let (start, len) = (self.at(at.start), at.len.bytes() as usize);
+            let (start, len) = (self.common.at(at.start), at.len.bytes() as usize);
             let done = mapped.saturating_sub(before).min(len);
             before += len;
             *result = match frame {
-                Some(frame) if done > 0 => self.finish_zeros(frame, at, done),
+                Some(frame) if done > 0 => {
+                    let lease = self.common.pool.lease(frame);
+                    self.complete(&lease, start, (done, done), AtBorder::Split)
+                }
                 None if done == len => Ok(Placed::Copied),
                 _ => {
                     // The program is unmapping memory here at this moment.
-                    self.drop_pages(start, done);
-                    self.install_zero_pages(at, frame)
+                    self.common.drop_pages(start, done);
+                    self.install_zero(at, frame)
                 }
             };
         }
@@ -146,12 +153,12 @@ impl Uffd {
         len: usize,
     ) -> usize {
         let size = (len / PAGE_SIZE).ilog2() as u8;
-        let choice = self.choose_for(Order::new(size).expect("up to 2 MiB"));
+        let choice = self.choose(Order::new(size).expect("up to 2 MiB"));
         if choice.method != Method::Move {
             return 0;
         }
         for frame in run.iter().filter_map(|(_, frame)| *frame) {
-            let mut lease = self.pool.lease(frame);
+            let mut lease = self.common.pool.lease(frame);
             // SAFETY: the caller guarantees that the frame is populated.
             unsafe { lease.bytes_mut() }.fill(0);
         }

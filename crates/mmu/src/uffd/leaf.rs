@@ -64,7 +64,8 @@ use millpond_core::{
     Frame, LEAF_PAGES, LeafPages, PAGE_SHIFT, PAGE_SIZE, PageIndex, PageRange, TakeOutError,
 };
 
-use super::Uffd;
+use super::UffdMemory;
+use crate::common::{Install, watched};
 use crate::delivery::Delivery;
 use crate::error::MmuError;
 use crate::held::Taking;
@@ -72,7 +73,7 @@ use crate::report;
 use crate::reservation::HUGE;
 use crate::sys::{ioctl, pagemap, remap};
 
-impl Uffd {
+impl UffdMemory {
     /// Implements [`Mmu::take_out_leaf`](millpond_core::Mmu::take_out_leaf).
     pub(super) fn capture_leaf(
         &self,
@@ -84,12 +85,12 @@ impl Uffd {
             at.len.0 == LEAF_PAGES && at.start.0.is_multiple_of(LEAF_PAGES),
             "{at} is not a leaf"
         );
-        if !self.can_move || !self.features.protect || self.delivery != Delivery::InThread {
+        if !self.can_move || !self.features.protect || self.common.delivery != Delivery::InThread {
             return Err(TakeOutError::Immovable);
         }
-        let lease = self.pool.lease_block(frame);
+        let lease = self.common.pool.lease_block(frame);
         let lease = lease.ok_or(TakeOutError::Immovable)?;
-        let (leaf, block) = (self.at(at.start), lease.addr());
+        let (leaf, block) = (self.common.at(at.start), lease.addr());
         let taking = Taking::begin();
         if taking.is_held(leaf, HUGE) {
             return Err(TakeOutError::Busy);
@@ -100,7 +101,7 @@ impl Uffd {
         }
         self.may_move(leaf, block)?;
         // Phase 2: the entries change places.
-        self.parts.part_off(&self.arena, leaf);
+        self.parts.part_off(&self.common.arena, leaf);
         self.move_leaf(leaf, block)?;
         // Phase 3: the pages that the block should hold are compared with those that it holds.
         self.compare(leaf, block, pages);
@@ -132,7 +133,7 @@ impl Uffd {
                 TakeOutError::Immovable
             });
         }
-        self.watched(self.adopt(block));
+        watched(self.adopt(block));
         Ok(())
     }
 
@@ -143,7 +144,7 @@ impl Uffd {
         if self.is_registered(block) {
             return Ok(());
         }
-        let adopted = self.pool.memory().adopt(block, HUGE);
+        let adopted = self.common.pool.memory().adopt(block, HUGE);
         adopted.map_err(|errno| MmuError::Reserve {
             what: "frame pool",
             bytes: HUGE,
@@ -159,18 +160,18 @@ impl Uffd {
             bytes: HUGE,
             errno,
         };
-        match self.pool.memory().refill(block, HUGE) {
-            Ok(()) => self.watched(self.register_in_pool(block, HUGE)),
+        match self.common.pool.memory().refill(block, HUGE) {
+            Ok(()) => watched(self.register_in_pool(block, HUGE)),
             // The block was not unmapped at all, or another thread mapped it first.
             Err(Errno::EXIST) if self.is_registered(block) => {}
-            Err(errno) => self.watched(Err(failed(errno))),
+            Err(errno) => watched(Err(failed(errno))),
         }
     }
 
     /// Whether the mapping at the block is the pool's, and like it. The kernel is asked as in
     /// [`may_move`](Self::may_move), by a page of the pool that is never there.
     fn is_registered(&self, block: usize) -> bool {
-        let never = self.pool.bell();
+        let never = self.common.pool.bell();
         // SAFETY: no page is at the source, so nothing moves.
         let answer =
             unsafe { ioctl::move_pages(self.fd(), block, never, PAGE_SIZE, ioctl::DONT_WAKE) };
@@ -183,11 +184,16 @@ impl Uffd {
             return;
         }
         let mut there = LeafPages::default();
-        let looked = pagemap::runs(self.pagemap(), block, block + HUGE, &mut |from, to| {
-            for addr in (from..to).step_by(PAGE_SIZE) {
-                there.add(PageIndex(((addr - block) >> PAGE_SHIFT) as u32));
-            }
-        });
+        let looked = pagemap::runs(
+            self.common.pagemap(),
+            block,
+            block + HUGE,
+            &mut |from, to| {
+                for addr in (from..to).step_by(PAGE_SIZE) {
+                    there.add(PageIndex(((addr - block) >> PAGE_SHIFT) as u32));
+                }
+            },
+        );
         if let Err(errno) = looked {
             report::stop(format_args!(
                 "/proc/self/pagemap cannot be read ({errno}): what became of a leaf is not known, stopped"
@@ -240,7 +246,7 @@ mod tests {
             return;
         };
         let seat = Frame::new(Order::ZERO, LEAF_PAGES + 3);
-        let block = uffd.pool.addr(Frame::new(Order::ZERO, LEAF_PAGES));
+        let block = uffd.common.pool.addr(Frame::new(Order::ZERO, LEAF_PAGES));
         let at = block as *mut core::ffi::c_void;
         for locked in [false, true] {
             // SAFETY: this is a part of the pool that is empty and that no one else uses.
@@ -268,7 +274,7 @@ mod tests {
             return;
         };
         let seat = Frame::new(Order::ZERO, LEAF_PAGES + 3);
-        let block = uffd.pool.addr(Frame::new(Order::ZERO, LEAF_PAGES));
+        let block = uffd.common.pool.addr(Frame::new(Order::ZERO, LEAF_PAGES));
         assert!(uffd.is_registered(block));
         uffd.restore_block(block);
         // SAFETY: this is a part of the pool that is empty and that no one else uses.

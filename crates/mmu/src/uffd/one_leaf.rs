@@ -1,15 +1,15 @@
 //! Memory for tests that see more than a user of the crate does.
 
-use super::{TakeOutMethod, Uffd, UffdConfig};
-use crate::Delivery;
+use super::{Offer, UffdMemory};
+use crate::{Delivery, Memory, MemoryConfig, TakeOutMethod};
 use millpond_core::{LEAF_PAGES, PageCount, PageIndex, PageRange, PoolLayout};
 
 /// One open leaf, and three blocks; `None`, with a line that says why, when this kernel cannot move pages.
-pub(super) fn one_leaf(delivery: Delivery) -> Option<Uffd> {
+pub(super) fn one_leaf(delivery: Delivery) -> Option<UffdMemory> {
     let leaf = PageRange::new(PageIndex(0), PageCount(LEAF_PAGES));
     let mut frames = [4; 10];
     frames[0] = 3 * LEAF_PAGES;
-    let uffd = Uffd::new(UffdConfig {
+    let config = MemoryConfig {
         arena: leaf.len,
         bases: &[],
         pool: PoolLayout { frames },
@@ -17,8 +17,8 @@ pub(super) fn one_leaf(delivery: Delivery) -> Option<Uffd> {
         take_out: TakeOutMethod::Move,
         huge_within: crate::HUGE_WITHIN,
         mask: crate::Mask::from_environment(),
-    });
-    let uffd = uffd
+    };
+    let uffd = UffdMemory::new(&config, Offer::to(&config))
         .inspect_err(|error| eprintln!("skipped: {error}"))
         .ok()?;
     uffd.open(leaf).unwrap();

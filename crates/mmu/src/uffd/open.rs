@@ -1,7 +1,5 @@
-//! The descriptors that a [`Uffd`](super::Uffd) works through: the userfaultfd with the features that its delivery
-//! needs, the page map, and the process's own descriptor for vectored advice. A child of a fork opens its own.
-
-use std::sync::Arc;
+//! The descriptors that a [`UffdMemory`](super::UffdMemory) works through: the userfaultfd with the features that its
+//! delivery needs, and the process's memory. A child of a fork opens its own.
 
 use linux_raw_sys::general::{
     UFFD_FEATURE_EVENT_REMAP, UFFD_FEATURE_EXACT_ADDRESS, UFFD_FEATURE_MOVE,
@@ -11,17 +9,48 @@ use linux_raw_sys::general::{
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
-use super::{TakeOutMethod, UffdConfig};
+use crate::config::MemoryConfig;
 use crate::delivery::Delivery;
 use crate::error::MmuError;
 use crate::mask::Mask;
-use crate::protection::Protection;
-use crate::reservation::Reservation;
-use crate::sys::{advise, descriptor, ioctl, pagemap};
+use crate::sys::{FdCell, descriptor, ioctl};
 use crate::way_out;
 
+/// The userfaultfd that the kernel offers this process.
+pub(crate) struct Offer {
+    /// `/dev/userfaultfd`, if that was opened.
+    pub(super) device: FdCell,
+    /// The features, or what was refused.
+    pub(crate) features: Result<u64, MmuError>,
+}
+
+impl Offer {
+    /// Asks the kernel what a memory of this configuration can have.
+    pub(crate) fn to(config: &MemoryConfig) -> Self {
+        let device = FdCell::new(match config.delivery {
+            Delivery::Handler => descriptor::open_device().ok(),
+            Delivery::InThread | Delivery::Direct => None,
+        });
+        let features = || supported_features(config.delivery, device.get(), config.mask);
+        let mut offered = features();
+        // A filter may refuse the call, which every user may make, where the device is open to this one.
+        if config.delivery == Delivery::Direct
+            && !config.mask.uffd
+            && matches!(offered, Err(MmuError::NoUserfaultfd { .. }))
+            && let Ok(opened) = descriptor::open_device()
+        {
+            device.replace(Some(opened));
+            offered = features();
+        }
+        Self {
+            device,
+            features: offered,
+        }
+    }
+}
+
 /// The features of the kernel's userfaultfd, asked on a separate descriptor: a descriptor can be asked only once.
-pub(super) fn supported_features(
+fn supported_features(
     delivery: Delivery,
     device: Option<BorrowedFd<'_>>,
     mask: Mask,
@@ -44,29 +73,6 @@ pub(super) fn supported_features(
     ];
     let masked = masked.iter().filter(|(is_masked, _)| *is_masked);
     Ok(masked.fold(has, |has, &(_, flag)| has & !u64::from(flag)))
-}
-
-/// The watch over an arena by protections, where userfaultfd was `refused`.
-///
-/// # Errors
-/// What was refused, where the configuration needs userfaultfd, or closed memory cannot be written.
-pub(super) fn watch_by_protections(
-    config: &UffdConfig,
-    arena: &Reservation,
-    refused: MmuError,
-) -> Result<Arc<Protection>, MmuError> {
-    let MmuError::NoUserfaultfd { errno, .. } = refused else {
-        return Err(refused);
-    };
-    if config.delivery == Delivery::Handler || config.take_out == TakeOutMethod::Move {
-        return Err(refused);
-    }
-    Protection::new(arena.base(), arena.len(), !config.mask.guards)
-        .map(Arc::new)
-        .map_err(|_| MmuError::NoUserfaultfd {
-            errno,
-            way_out: way_out::of_refused_userfaultfd(),
-        })
 }
 
 /// The features of a descriptor that not every kernel has.
@@ -170,63 +176,9 @@ fn open_descriptor(
         })
 }
 
-pub(super) fn open_pagemap() -> Result<OwnedFd, MmuError> {
-    pagemap::open().map_err(|errno| MmuError::Open {
-        what: "/proc/self/pagemap",
-        errno,
-        way_out: pagemap_way_out(errno, is_dumpable()),
-    })
-}
-
-/// Whether the process is dumpable. After a change of user, or by its own wish, it is not, and its files in `/proc`
-/// are root's.
-fn is_dumpable() -> bool {
-    use rustix::process::{DumpableBehavior, dumpable_behavior};
-    dumpable_behavior().is_ok_and(|state| state == DumpableBehavior::Dumpable)
-}
-
-fn pagemap_way_out(errno: Errno, is_dumpable: bool) -> &'static str {
-    match errno {
-        Errno::MFILE => "raise `ulimit -n`",
-        Errno::NFILE => "raise the sysctl fs.file-max",
-        Errno::ACCESS | Errno::PERM if !is_dumpable => {
-            "this process is not dumpable, as after a change of user, so that its files in /proc are root's: \
-             call prctl(PR_SET_DUMPABLE, 1) after the change"
-        }
-        Errno::ACCESS | Errno::PERM => "let this process read its own files in /proc",
-        _ => "mount /proc",
-    }
-}
-
 /// Opens this process's memory, to read where the program may not. Without it such memory stays where it is.
 pub(super) fn open_mem() -> Option<OwnedFd> {
     use rustix::fs::{CWD, Mode, OFlags, openat};
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     openat(CWD, c"/proc/self/mem", flags, Mode::empty()).ok()
-}
-
-/// A descriptor of this process for vectored advice, if the kernel takes it.
-pub(super) fn open_pidfd(mask: Mask) -> Option<OwnedFd> {
-    use rustix::process::{PidfdFlags, getpid, pidfd_open};
-    let fd = pidfd_open(getpid(), PidfdFlags::empty()).ok()?;
-    (!mask.vectors && advise::has_vectors(fd.as_fd())).then_some(fd)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_closed_page_map_is_told_of_with_its_cause() {
-        for (errno, is_dumpable, part) in [
-            (Errno::ACCESS, false, "not dumpable"),
-            (Errno::PERM, false, "PR_SET_DUMPABLE"),
-            (Errno::ACCESS, true, "its own files"),
-            (Errno::MFILE, false, "ulimit -n"),
-            (Errno::NOENT, false, "mount /proc"),
-        ] {
-            let text = pagemap_way_out(errno, is_dumpable);
-            assert!(text.contains(part), "{errno}: {text}");
-        }
-    }
 }

@@ -16,11 +16,6 @@
 //! for the completion. The copy is done by the kernel (`UFFDIO_COPY` reads the arena and makes the frame's pages in
 //! one step), so memory that the program made unreadable leads to an error and not to a crash.
 //!
-//! *By protections* (no userfaultfd at all): `closed.rs`.
-//!
-//! A folio of which the kernel is using a page for a system call is held (`held.rs`), and stays:
-//! [`TakeOutError::Busy`].
-//!
 //! Several folios that lie next to each other both in the arena and in the pool go in one call with one TLB shootdown,
 //! up to 2 MiB and within a block of the pool (`pool.rs`). A call that fails is finished folio by folio. A folio of 2
 //! MiB is a call of its own, so that a huge page is moved whole (`huge.rs`).
@@ -32,65 +27,42 @@ use rustix::mm::Advice;
 
 use millpond_core::{Frame, PAGE_SIZE, PageRange, TakeOutError};
 
-use super::Uffd;
+use super::UffdMemory;
 use super::install_run::is_leaf;
+use super::transfer::Existing;
+use crate::common::{Capture, Common, Install};
 use crate::held::Taking;
 use crate::pool::Pool;
 use crate::reservation::HUGE;
 use crate::sys::mm::madvise;
 use crate::sys::{ioctl, pagemap};
 
-impl Uffd {
-    /// Captures `len` bytes at `src` into the hole `dst`. Either all of them are captured or none.
-    pub(super) fn capture(&self, src: usize, dst: usize, len: usize) -> Result<(), TakeOutError> {
-        if let Some(captured) = self.capture_closed(src, dst, len) {
-            captured
-        } else if self.can_move {
+impl Capture for UffdMemory {
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn capture(&self, src: usize, dst: usize, len: usize) -> Result<(), TakeOutError> {
+        if self.can_move {
             self.capture_by_move(src, dst, len, 0)
         } else {
             self.capture_by_copy(src, dst, len)
         }
     }
 
-    /// Implements [`Mmu::take_out_all`](millpond_core::Mmu::take_out_all).
-    pub(super) fn capture_all(
-        &self,
-        work: &[(PageRange, Frame)],
-        results: &mut [Result<(), TakeOutError>],
-    ) {
-        assert_eq!(work.len(), results.len(), "one result for each folio");
-        let taking = Taking::begin();
-        let mut first = 0;
-        while first < work.len() {
-            let (start, len) = self.folio(work[first].0, work[first].1);
-            if taking.is_held(start, len) {
-                results[first] = Err(TakeOutError::Busy);
-                first += 1;
-                continue;
-            }
-            let count = match () {
-                () if self.can_move => self.run_length(&work[first..], &taking),
-                () if self.is_watched_by_protections() => {
-                    self.closed_run_length(&work[first..], &taking)
-                }
-                () => 1,
-            };
-            self.capture_run(
-                &work[first..first + count],
-                &mut results[first..first + count],
-            );
-            first += count;
-        }
-    }
-
-    /// How many folios from the start, which is not held, are neighbours in the arena and in the pool and are not held,
-    /// up to 2 MiB.
+    /// Folios that are neighbours in the arena and in the pool, up to 2 MiB. Without moves they go one by one.
     fn run_length(&self, work: &[(PageRange, Frame)], taking: &Taking) -> usize {
+        if !self.can_move {
+            return 1;
+        }
         let mut bytes = 0;
-        let (mut src, mut dst) = (self.at(work[0].0.start), self.pool.addr(work[0].1));
+        let (mut src, mut dst) = (
+            self.common.at(work[0].0.start),
+            self.common.pool.addr(work[0].1),
+        );
         for (n, &(at, frame)) in work.iter().enumerate() {
-            let (start, len) = self.folio(at, frame);
-            let neighbour = start == src && self.pool.addr(frame) == dst;
+            let (start, len) = self.common.folio(at, frame);
+            let neighbour = start == src && self.common.pool.addr(frame) == dst;
             let fits = bytes + len <= HUGE && Pool::same_mapping(work[0].1, frame);
             if !neighbour || !fits || (n > 0 && taking.is_held(start, len)) {
                 return n.max(1);
@@ -103,16 +75,16 @@ impl Uffd {
     }
 
     fn capture_run(&self, run: &[(PageRange, Frame)], results: &mut [Result<(), TakeOutError>]) {
-        if run.len() > 1 && self.capture_closed_run(run) {
-            return results.fill(Ok(()));
-        }
-        let (src, dst) = (self.at(run[0].0.start), self.pool.addr(run[0].1));
+        let (src, dst) = (
+            self.common.at(run[0].0.start),
+            self.common.pool.addr(run[0].1),
+        );
         let mut moved = 0;
-        if run.len() > 1 && self.can_move {
+        if run.len() > 1 {
             // Leases for the whole run would need a list. Taking and giving back each one still finds a mistake of
             // the caller's.
             for &(_, frame) in run {
-                drop(self.pool.lease(frame));
+                drop(self.common.pool.lease(frame));
             }
             let len = run.iter().map(|(at, _)| at.len.bytes() as usize).sum();
             if is_leaf(src, len) && is_leaf(dst, len) {
@@ -122,18 +94,20 @@ impl Uffd {
         }
         let mut before = 0;
         for (&(at, frame), result) in run.iter().zip(results) {
-            let lease = self.pool.lease(frame);
-            let (src, len) = self.folio(at, frame);
+            let lease = self.common.pool.lease(frame);
+            let (src, len) = self.common.folio(at, frame);
             let done = moved.saturating_sub(before).min(len);
             before += len;
             *result = match () {
                 () if done == len => Ok(()),
                 () if self.can_move => self.capture_by_move(src, lease.addr(), len, done),
-                () => self.capture(src, lease.addr(), len),
+                () => self.capture_by_copy(src, lease.addr(), len),
             };
         }
     }
+}
 
+impl UffdMemory {
     /// Captures by move the part of the range that is left: `done` bytes from the start have been moved before.
     fn capture_by_move(
         &self,
@@ -158,7 +132,7 @@ impl Uffd {
                 }
                 Some(Errno::NOENT) => {
                     // This page is a hole, so it becomes zeros, and the pages behind it are moved as before.
-                    if self.is_there(src + done) {
+                    if self.common.is_there(src + done) {
                         continue;
                     }
                     self.populate(dst + done, PAGE_SIZE);
@@ -182,7 +156,7 @@ impl Uffd {
     /// Gives the process pages of its own where it shares them with a forked child. Only pages that are there are
     /// touched: a touch of an absent page would be a fault that waits for this very thread.
     fn unshare(&self, start: usize, end: usize) {
-        let _ = pagemap::runs(self.pagemap(), start, end, &mut |from, to| {
+        let _ = pagemap::runs(self.common.pagemap(), start, end, &mut |from, to| {
             // SAFETY: the advice does what a write of the same bytes would do; contents stay. On a range that is not
             // writable it fails and changes nothing.
             let _ = unsafe { madvise(from as *mut c_void, to - from, Advice::LinuxPopulateWrite) };
@@ -196,10 +170,10 @@ impl Uffd {
             // The page was shared by a fork in between, or is gone with its mapping. A copy serves the first case; in
             // the second the page is dropped.
             // SAFETY: the rest of the frame is populated and leased; the arena is seen through raw pointers.
-            let (copied, error) = unsafe { self.copy_some(src + back, dst + back, done - back) };
-            back += copied + if error.is_some() { PAGE_SIZE } else { 0 };
+            let copied = unsafe { self.copy(src + back, dst + back, done - back, Existing::Stops) };
+            back = copied.map_or_else(|stopped| back + stopped.done + PAGE_SIZE, |()| done);
         }
-        self.drop_pages(dst, done);
+        self.common.drop_pages(dst, done);
     }
 
     fn capture_by_copy(&self, src: usize, dst: usize, len: usize) -> Result<(), TakeOutError> {
@@ -211,28 +185,28 @@ impl Uffd {
         // fault of this very thread.
         let mut done = 0;
         while done < len {
-            let there = self.is_there(src + done);
+            let there = self.common.is_there(src + done);
             let mut end = done + PAGE_SIZE;
-            while end < len && self.is_there(src + end) == there {
+            while end < len && self.common.is_there(src + end) == there {
                 end += PAGE_SIZE;
             }
             let from = if there {
                 src + done
             } else {
-                self.zeros.of(end - done)
+                self.common.zeros.of(end - done)
             };
             // SAFETY: `dst` is a leased hole. `from` is present arena memory (unreadable memory is an error, not a
             // crash) or the zeros.
-            let (copied, error) = unsafe { self.copy_some(dst + done, from, end - done) };
-            if error.is_some() {
-                self.drop_pages(dst, done + copied);
+            let copied = unsafe { self.copy(dst + done, from, end - done, Existing::Stops) };
+            if let Err(stopped) = copied {
+                self.common.drop_pages(dst, done + stopped.done);
                 let _ = ioctl::write_protect(self.fd(), src, len, false);
                 return Err(TakeOutError::Immovable);
             }
             done = end;
         }
         // Phase 3: the range is dropped, and its protection with it.
-        self.drop_pages(src, len);
+        self.common.drop_pages(src, len);
         Ok(())
     }
 }

@@ -13,12 +13,29 @@ use rustix::io::Errno;
 
 use millpond_core::PAGE_SIZE;
 
-use super::Uffd;
+use super::UffdMemory;
 use crate::report;
-use crate::reservation::HUGE;
-use crate::sys::{ioctl, pagemap};
+use crate::sys::ioctl;
 
-impl Uffd {
+/// What a copy makes of a page that is there already.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Existing {
+    /// The page stays, and the rest is mapped around it.
+    Stays,
+    /// The copy stops before it.
+    Stops,
+}
+
+/// A copy that stopped part way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Stopped {
+    /// The number of bytes from the start that are mapped.
+    pub(super) done: usize,
+    /// The kernel's reason.
+    pub(super) errno: Errno,
+}
+
+impl UffdMemory {
     /// Moves pages until all are moved or the kernel has a reason not to. The answer is how many bytes were moved
     /// from the start of the range, and the reason when that is not all.
     pub(super) fn move_some(
@@ -55,16 +72,17 @@ impl Uffd {
         (done, None)
     }
 
-    /// Copies pages until all are copied or the kernel has a reason not to. The answer is like that of `move_some`.
+    /// Copies pages until all are copied or the kernel has a reason not to.
     ///
     /// # Safety
     /// `src` is readable for `len` bytes, or may be found unreadable; no reference covers `dst`.
-    pub(super) unsafe fn copy_some(
+    pub(super) unsafe fn copy(
         &self,
         dst: usize,
         src: usize,
         len: usize,
-    ) -> (usize, Option<Errno>) {
+        existing: Existing,
+    ) -> Result<(), Stopped> {
         let mut done = 0;
         let mut patience = 1000;
         while done < len {
@@ -85,46 +103,21 @@ impl Uffd {
                     "the kernel has had no page for the program for a second (ENOMEM): stopped; \
                      give the machine or the cgroup more memory, or this program a smaller budget"
                 )),
-                Some(errno) => return (done, Some(errno)),
+                Some(Errno::EXIST) if existing == Existing::Stays => {
+                    self.say_surprise(dst + done);
+                    done += PAGE_SIZE;
+                }
+                Some(errno) => return Err(Stopped { done, errno }),
             }
         }
-        (done, None)
-    }
-
-    /// Gives zeroed pages to a hole in the pool: a huge one where that is possible.
-    pub(super) fn populate(&self, at: usize, len: usize) {
-        if self.populate_closed(at, len) {
-            return;
-        }
-        let huge = if len == HUGE {
-            self.place_zeros_in_frame(at)
-        } else {
-            0
-        };
-        let (at, len) = (at + huge, len - huge);
-        // SAFETY: `at` is a leased frame that holds nothing, and there are zeros for 2 MiB.
-        match unsafe { self.copy_some(at, self.zeros.of(len), len) } {
-            (_, None) => {}
-            (done, Some(errno)) => report::stop(format_args!(
-                "the frame at {:#x} cannot be given pages ({errno}): the frame pool was unmapped or is in use",
-                at + done
-            )),
-        }
-    }
-
-    /// Whether the page at `addr` is mapped, or swapped out by the kernel.
-    pub(super) fn is_there(&self, addr: usize) -> bool {
-        pagemap::is_there(self.pagemap(), addr).unwrap_or_else(|| {
-            report::stop(format_args!(
-                "/proc/self/pagemap cannot be read: what became of a page is not known, stopped"
-            ))
-        })
+        Ok(())
     }
 
     /// How many bytes at the start of the range are in the destination and no longer in the source.
     fn moved_silently(&self, dst: usize, src: usize, len: usize) -> usize {
         let mut moved = 0;
-        while moved < len && self.is_there(dst + moved) && !self.is_there(src + moved) {
+        while moved < len && self.common.is_there(dst + moved) && !self.common.is_there(src + moved)
+        {
             moved += PAGE_SIZE;
         }
         moved
@@ -162,7 +155,7 @@ mod tests {
             Ok(())
         };
         uffd.fill(frame, true, fill).unwrap();
-        let to = uffd.at(PageIndex(0));
+        let to = uffd.common.at(PageIndex(0));
         let (say, said) = mpsc::channel();
         // Nothing answers this fault but what follows, as no handler is attached.
         std::thread::spawn(move || {
@@ -170,7 +163,7 @@ mod tests {
             say.send(unsafe { core::ptr::read_volatile((to + 3 * PAGE_SIZE) as *const u8) })
         });
         assert!(said.recv_timeout(Duration::from_millis(100)).is_err());
-        let lease = uffd.pool.lease(frame);
+        let lease = uffd.common.pool.lease(frame);
         // SAFETY: the frame is leased and populated, and the arena's pages are absent.
         let moved =
             unsafe { ioctl::move_pages(uffd.fd(), to, lease.addr(), LEN, ioctl::DONT_WAKE) };

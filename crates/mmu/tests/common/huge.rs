@@ -5,15 +5,15 @@ use std::io::Read;
 use millpond_core::{
     Frame, LEAF_PAGES, Mmu, Order, PAGE_SIZE, PageCount, PageIndex, PageRange, Placed,
 };
-use millpond_mmu::{Delivery, TakeOutMethod, Uffd, capabilities};
+use millpond_mmu::{Delivery, Memory, RealMemory, TakeOutMethod, capabilities};
 
 use super::config;
 
 const HUGE: usize = 2 << 20;
 
-/// A Uffd of `leaves` open leaves, without delivery. The answer is `None`, with a line that says why, when there are
+/// A RealMemory of `leaves` open leaves, without delivery. The answer is `None`, with a line that says why, when there are
 /// no huge pages.
-pub fn memory(leaves: u32) -> Option<Uffd> {
+pub fn memory(leaves: u32) -> Option<RealMemory> {
     for needed in [
         "userfaultfd for faults in user mode",
         "UFFDIO_MOVE",
@@ -29,7 +29,7 @@ pub fn memory(leaves: u32) -> Option<Uffd> {
             return None;
         }
     }
-    let uffd = Uffd::new(config(Delivery::InThread, TakeOutMethod::Move, leaves)).unwrap();
+    let uffd = RealMemory::new(config(Delivery::InThread, TakeOutMethod::Move, leaves)).unwrap();
     uffd.open(PageRange::new(PageIndex(0), PageCount(leaves * LEAF_PAGES)))
         .unwrap();
     Some(uffd)
@@ -54,14 +54,14 @@ pub fn frame(order: u8, n: u32) -> Frame {
 }
 
 /// Writes a word to each page: a value of its own, at a place of its own.
-pub fn write(uffd: &Uffd, range: PageRange, seed: u64) {
+pub fn write(uffd: &RealMemory, range: PageRange, seed: u64) {
     for page in range.pages() {
         // SAFETY: the page is mapped, and only this thread uses it.
         unsafe { word(uffd, page).write_volatile(seed + u64::from(page.0)) };
     }
 }
 
-pub fn reads(uffd: &Uffd, range: PageRange, seed: u64) -> bool {
+pub fn reads(uffd: &RealMemory, range: PageRange, seed: u64) -> bool {
     range.pages().all(|page| {
         // SAFETY: the page is mapped, and only this thread uses it.
         unsafe { word(uffd, page).read_volatile() == seed + u64::from(page.0) }
@@ -69,22 +69,22 @@ pub fn reads(uffd: &Uffd, range: PageRange, seed: u64) -> bool {
 }
 
 /// Installs a frame, and makes it a hole again where its bytes were copied.
-pub fn install(uffd: &Uffd, frame: Frame, at: PageRange) {
+pub fn install(uffd: &RealMemory, frame: Frame, at: PageRange) {
     if uffd.install(frame, at).unwrap() == Placed::Copied {
         uffd.free_frames(&[frame]);
     }
 }
 
-fn word(uffd: &Uffd, page: PageIndex) -> *mut u64 {
+fn word(uffd: &RealMemory, page: PageIndex) -> *mut u64 {
     let place = page.0 as usize % (PAGE_SIZE / 8) * 8;
     uffd.addr_of(page).wrapping_add(place).cast()
 }
 
-pub fn all_zero(uffd: &Uffd, range: PageRange) -> bool {
+pub fn all_zero(uffd: &RealMemory, range: PageRange) -> bool {
     uffd.is_blank(range, false)
 }
 
-pub fn present(uffd: &Uffd, range: PageRange) -> u32 {
+pub fn present(uffd: &RealMemory, range: PageRange) -> u32 {
     let mut pages = 0;
     uffd.present_pages(range, &mut |run| pages += run.len.0);
     pages
@@ -92,7 +92,7 @@ pub fn present(uffd: &Uffd, range: PageRange) -> u32 {
 
 /// Asserts that the leaf is one huge page. If it is not, the kernel is asked in another way whether it still has any.
 #[track_caller]
-pub fn assert_huge(uffd: &Uffd, at: PageRange) {
+pub fn assert_huge(uffd: &RealMemory, at: PageRange) {
     let pages = uffd.huge_pages(at).0;
     if pages < at.len.0 && !kernel_has_huge_pages() {
         eprintln!("skipped one look: the kernel has run out of huge pages");

@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex};
 use millpond_core::{
     Frame, LEAF_PAGES, Mmu, Order, PageCount, PageIndex, PageRange, Placed, PoolLayout,
 };
-use millpond_mmu::{Delivery, FaultSink, Mask, Resolution, TakeOutMethod, Uffd, UffdConfig};
+use millpond_mmu::{
+    Delivery, FaultSink, Mask, Memory, MemoryConfig, RealMemory, Resolution, TakeOutMethod,
+};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
@@ -28,17 +30,17 @@ pub enum State {
 
 /// A manager in which folio `i` covers the pages from `i << order` on and has frame `i`.
 pub struct Tiny {
-    pub uffd: Arc<Uffd>,
+    pub uffd: Arc<RealMemory>,
     pub order: Order,
     pub states: Mutex<Vec<State>>,
     pub faults: AtomicU64,
     handler: bool,
 }
 
-pub fn config(delivery: Delivery, take_out: TakeOutMethod, leaves: u32) -> UffdConfig {
+pub fn config(delivery: Delivery, take_out: TakeOutMethod, leaves: u32) -> MemoryConfig {
     let pages = PageCount(leaves * 512);
     let frames = std::array::from_fn(|order| (pages.0 >> order).max(4));
-    UffdConfig {
+    MemoryConfig {
         arena: pages,
         bases: &[],
         pool: PoolLayout { frames },
@@ -50,13 +52,13 @@ pub fn config(delivery: Delivery, take_out: TakeOutMethod, leaves: u32) -> UffdC
     }
 }
 
-/// A Uffd of open leaves, without delivery. The answer is `None`, with a line that says why, when this kernel cannot
+/// A RealMemory of open leaves, without delivery. The answer is `None`, with a line that says why, when this kernel cannot
 /// move pages.
-pub fn open_leaves(leaves: u32) -> Option<Uffd> {
+pub fn open_leaves(leaves: u32) -> Option<RealMemory> {
     if !usable(Delivery::InThread, TakeOutMethod::Move) {
         return None;
     }
-    let uffd = Uffd::new(config(Delivery::InThread, TakeOutMethod::Move, leaves)).unwrap();
+    let uffd = RealMemory::new(config(Delivery::InThread, TakeOutMethod::Move, leaves)).unwrap();
     let pages = PageCount(leaves * LEAF_PAGES);
     uffd.open(PageRange::new(PageIndex(0), pages)).unwrap();
     Some(uffd)
@@ -69,9 +71,9 @@ impl Tiny {
     }
 
     /// Makes a manager over memory of this configuration.
-    pub fn with(config: UffdConfig, order: u8) -> Arc<Self> {
+    pub fn with(config: MemoryConfig, order: u8) -> Arc<Self> {
         let (delivery, pages) = (config.delivery, config.arena);
-        let uffd = Uffd::new(config).unwrap();
+        let uffd = RealMemory::new(config).unwrap();
         let order = Order::new(order).unwrap();
         uffd.open(PageRange::new(PageIndex(0), pages)).unwrap();
         let folios = (pages.0 / order.pages().0) as usize;
@@ -106,7 +108,7 @@ impl Tiny {
             .addr_of(self.range(folio).start)
             .wrapping_add(n * 8);
         assert!(n * 8 < self.order.bytes());
-        // SAFETY: the address is inside the arena, aligned, and lives as long as the Uffd; a fault resolves it.
+        // SAFETY: the address is inside the arena, aligned, and lives as long as the RealMemory; a fault resolves it.
         unsafe { AtomicU64::from_ptr(at.cast()) }
     }
 
@@ -226,7 +228,7 @@ pub fn each_kind(mut run: impl FnMut(Delivery, TakeOutMethod)) {
 
 /// Whether this kernel can do it. A line says so when it cannot.
 pub fn usable(delivery: Delivery, method: TakeOutMethod) -> bool {
-    match Uffd::new(config(delivery, method, 1)) {
+    match RealMemory::new(config(delivery, method, 1)) {
         Ok(_) => true,
         Err(error) => {
             eprintln!("skipped {delivery:?}/{method:?}: {error}");
@@ -236,7 +238,7 @@ pub fn usable(delivery: Delivery, method: TakeOutMethod) -> bool {
 }
 
 /// Changes the protection of pages as the program does: by a system call, or through the memory that keeps protections.
-pub fn protect(uffd: &Uffd, range: PageRange, protection: i32) {
+pub fn protect(uffd: &RealMemory, range: PageRange, protection: i32) {
     match uffd.protect_pages(range, protection) {
         Some(changed) => changed.unwrap(),
         None => {

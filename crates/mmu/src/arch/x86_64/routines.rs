@@ -69,7 +69,7 @@ unsafe extern "C" {
 }
 
 /// # Safety
-/// The conditions are those of [`Uffd::zero_if_mapped`](crate::Uffd::zero_if_mapped). Also, `at` is aligned to a page,
+/// The conditions are those of `Common::zero_if_mapped`. Also, `at` is aligned to a page,
 /// and `len` is a multiple of pages and not 0.
 pub(crate) unsafe fn zero_if_mapped(at: *mut u8, len: usize) -> bool {
     // SAFETY: the code above stores to `len` bytes from `at` and touches only registers that a C function may change.
@@ -77,7 +77,7 @@ pub(crate) unsafe fn zero_if_mapped(at: *mut u8, len: usize) -> bool {
 }
 
 /// # Safety
-/// The conditions are those of [`Uffd::copy_nofault`](crate::Uffd::copy_nofault).
+/// The conditions are those of `Common::copy_nofault`.
 pub(crate) unsafe fn copy_nofault(from: *const u8, to: *mut u8, len: usize) -> bool {
     // SAFETY: the code above copies `len` bytes and touches only registers that a C function may change.
     unsafe { millpond_peek(to, from, len) }

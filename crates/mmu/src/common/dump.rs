@@ -13,9 +13,9 @@
 //! With in-thread delivery, regions are a part of a program that knows of them, and leaves move between arena and
 //! pool with their tables, for which both must be alike. So there the kernel's defaults stay.
 
-use super::Uffd;
+use super::Common;
 
-impl Uffd {
+impl Common {
     /// Leaves all of the arena and the pool out of dumps, at the start.
     pub(super) fn leave_out_of_dumps(&self) {
         let pool = self.pool.memory();

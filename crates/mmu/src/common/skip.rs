@@ -7,16 +7,16 @@
 //! answers false.
 //!
 //! With handler delivery no signal comes, and some processors have no such routines (`arch`): there
-//! [`Uffd::can_skip`] says no.
+//! [`Common::can_skip`] says no.
 
-use super::Uffd;
+use super::Common;
 use crate::arch;
 use crate::interrupted::{go_on_at, instruction};
 
-impl Uffd {
+impl Common {
     /// Whether a thread that faults in this arena can be sent on.
     pub(super) fn can_skip(&self) -> bool {
-        self.delivery().is_by_signal() && arch::SKIPS_FAULTS
+        self.delivery.is_by_signal() && arch::SKIPS_FAULTS
     }
 }
 

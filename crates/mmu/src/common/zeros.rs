@@ -19,7 +19,7 @@ const FIRST: usize = 64 << 10;
 
 /// Two MiB that read as zeros, from which fresh pages are copied. The kernel's own zero page would do for a reader,
 /// but a page that is mapped from it is not accounted anywhere and has to be replaced at the first write.
-pub(super) struct Zeros {
+pub(crate) struct Zeros {
     addr: usize,
     /// Bytes from the start that are mapped: none of them is ever unmapped.
     mapped: AtomicUsize,
@@ -52,17 +52,12 @@ impl Zeros {
     }
 
     /// The address of `len` zeros to copy from: at most 2 MiB.
-    pub(super) fn of(&self, len: usize) -> usize {
+    pub(crate) fn of(&self, len: usize) -> usize {
         debug_assert!(len <= HUGE, "{len} zeros are asked for");
         if len > self.mapped.load(Relaxed) {
             self.map(len.next_power_of_two());
         }
         self.addr
-    }
-
-    /// Whether this is the address of the zeros.
-    pub(super) fn are_at(&self, addr: usize) -> bool {
-        addr == self.addr
     }
 
     /// Maps the first `len` bytes. Where the kernel does not know the advice, the copies map them.

@@ -31,7 +31,7 @@ const OPEN: u8 = 1;
 const MIXED: u8 = 2;
 
 /// The pages of an arena that the program may use.
-pub(super) struct Reach {
+pub(crate) struct Reach {
     leaves: Box<[AtomicU8]>,
     bits: Box<[AtomicU64]>,
 }
@@ -50,7 +50,7 @@ impl Reach {
 
     /// Notes whether pages may be used from now on. Calls for the same leaf come one after the other, or a note of
     /// one call on the other's pages may be lost.
-    pub(super) fn set(&self, range: PageRange, usable: bool) {
+    pub(crate) fn set(&self, range: PageRange, usable: bool) {
         let whole = if usable { OPEN } else { CLOSED };
         for start in range.leaf_starts() {
             let leaf = PageRange::block(start, Order::MAX);
@@ -88,7 +88,7 @@ impl Reach {
     }
 
     /// Copies the state of `from` to `to`, which lies alike in its leaves.
-    pub(super) fn carry(&self, from: PageRange, to: PageRange) {
+    pub(crate) fn carry(&self, from: PageRange, to: PageRange) {
         let mut at = from.start;
         while at < from.end() {
             let leaf = PageRange::block(at, Order::MAX);
@@ -106,7 +106,7 @@ impl Reach {
     }
 
     /// The usable pages around one page, as far as a window can reach.
-    pub(super) fn around(&self, page: PageIndex) -> PageRange {
+    pub(crate) fn around(&self, page: PageIndex) -> PageRange {
         let start = PageRange::block(page, Order::MAX).start;
         match self.leaf(page).load(Ordering::Acquire) {
             OPEN => {
@@ -151,7 +151,7 @@ impl Reach {
     }
 
     /// The runs of leaves in `range` of which something may be used, each as far as it lies in the range.
-    pub(super) fn open_leaves(&self, range: PageRange) -> impl Iterator<Item = PageRange> {
+    pub(crate) fn open_leaves(&self, range: PageRange) -> impl Iterator<Item = PageRange> {
         let is_open = |start: &PageIndex| self.leaf(*start).load(Ordering::Acquire) != CLOSED;
         let mut starts = range.leaf_starts();
         std::iter::from_fn(move || {

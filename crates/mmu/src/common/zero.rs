@@ -8,18 +8,16 @@
 //! The stores are like those of any other thread of the program. A page that is being taken out meanwhile gets them
 //! before, or they fault.
 
-use super::Uffd;
+use super::Common;
 use crate::arch;
 use millpond_core::PageRange;
 
-impl Uffd {
-    /// Zeroes the pages of `at` if all of them are mapped. The answer is false when one is missing, or when that
-    /// cannot be found out here; some may be zeroed then.
+impl Common {
+    /// Implements [`Memory::zero_if_mapped`](crate::Memory::zero_if_mapped).
     ///
     /// # Safety
     /// `at` lies in the arena, is writable by the program where it is mapped, and no reference to its bytes is in use.
-    #[must_use]
-    pub unsafe fn zero_if_mapped(&self, at: PageRange) -> bool {
+    pub(crate) unsafe fn zero_if_mapped(&self, at: PageRange) -> bool {
         // SAFETY: the caller guarantees it; with in-thread delivery the SIGBUS handler is in place, or there is no
         // fault yet.
         self.can_skip()

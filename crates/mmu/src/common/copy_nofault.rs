@@ -8,17 +8,15 @@
 //! copied before that, or is missing. A page that may not be written (shared with a snapshot, or lazily freed) is
 //! missing for a write.
 
-use super::Uffd;
+use super::Common;
 use crate::arch;
 
-impl Uffd {
-    /// Copies `len` bytes from `from` to `to`, of which one or both lie in the arena. The answer is false when a page
-    /// is missing, or when that cannot be found out here; a part may be copied then.
+impl Common {
+    /// Implements [`RealMemory::copy_nofault`](crate::RealMemory::copy_nofault).
     ///
     /// # Safety
     /// The conditions are those of [`std::ptr::copy_nonoverlapping`], but that memory of the arena may be absent.
-    #[must_use]
-    pub unsafe fn copy_nofault(&self, from: *const u8, to: *mut u8, len: usize) -> bool {
+    pub(crate) unsafe fn copy_nofault(&self, from: *const u8, to: *mut u8, len: usize) -> bool {
         // SAFETY: the caller guarantees it; with in-thread delivery the SIGBUS handler is in place, or there is no
         // fault yet.
         self.can_skip() && (len == 0 || unsafe { arch::copy_nofault(from, to, len) })

@@ -25,7 +25,7 @@ fn main() {
     let rounds = std::env::args()
         .nth(1)
         .map_or(7, |n| n.parse().expect("rounds are a number"));
-    let Some(uffd) = memory(64) else { return };
+    let Some(mmu) = memory(64) else { return };
 
     println!("first touch of 1 GiB, one byte of each 4 KiB written");
     let folios = Tiny::new(Delivery::InThread, TakeOutMethod::Auto, LEAVES as u32, 9);
@@ -60,39 +60,39 @@ fn main() {
         false,
         &mut [
             ("new zeros", &mut || {
-                all(&uffd, |n| {
-                    let _ = uffd.install_zero(leaf(n), None).expect("an open leaf");
+                all(&mmu, |n| {
+                    let _ = mmu.install_zero(leaf(n), None).expect("an open leaf");
                 })
             }),
             ("take out", &mut || {
-                all(&uffd, |n| {
-                    uffd.take_out(leaf(n), huge_frame(n)).expect("a free frame");
+                all(&mmu, |n| {
+                    mmu.take_out(leaf(n), huge_frame(n)).expect("a free frame");
                 })
             }),
             ("put back", &mut || {
-                all(&uffd, |n| {
-                    let placed = uffd.install(huge_frame(n), leaf(n));
+                all(&mmu, |n| {
+                    let placed = mmu.install(huge_frame(n), leaf(n));
                     assert_eq!(placed, Ok(Placed::Moved));
                 })
             }),
             ("zero a used frame and put it in", &mut || {
                 for n in 0..64 {
-                    uffd.take_out(leaf(n), huge_frame(n)).expect("a free frame");
+                    mmu.take_out(leaf(n), huge_frame(n)).expect("a free frame");
                 }
-                all(&uffd, |n| {
-                    let placed = uffd.install_zero(leaf(n), Some(huge_frame(n)));
+                all(&mmu, |n| {
+                    let placed = mmu.install_zero(leaf(n), Some(huge_frame(n)));
                     assert_eq!(placed, Ok(Placed::Moved));
                 })
             }),
-            ("give it up", &mut || all(&uffd, |n| uffd.zap(&[leaf(n)]))),
+            ("give it up", &mut || all(&mmu, |n| mmu.zap(&[leaf(n)]))),
             ("new pages for a load, without the load", &mut || {
-                all(&uffd, |n| {
-                    uffd.fill(huge_frame(n), true, &mut |_| Ok(()))
+                all(&mmu, |n| {
+                    mmu.fill(huge_frame(n), true, &mut |_| Ok(()))
                         .expect("nothing fails");
                 })
             }),
             ("give the frame back", &mut || {
-                all(&uffd, |n| uffd.free_frames(&[huge_frame(n)]))
+                all(&mmu, |n| mmu.free_frames(&[huge_frame(n)]))
             }),
         ],
     );
@@ -120,19 +120,19 @@ fn in_turns(rounds: usize, warm: bool, work: &mut [(&str, &mut dyn FnMut() -> f6
     }
 }
 
-fn all(uffd: &RealMemory, each: impl Fn(u32)) -> f64 {
-    let leaves = (uffd.len() / HUGE) as u32;
+fn all(mmu: &RealMemory, each: impl Fn(u32)) -> f64 {
+    let leaves = (mmu.len() / HUGE) as u32;
     let since = Instant::now();
     (0..leaves).for_each(each);
     micros(since) / f64::from(leaves)
 }
 
 fn touch(tiny: &Arc<Tiny>) -> f64 {
-    let base = tiny.uffd.addr_of(PageIndex(0));
+    let base = tiny.mmu.addr_of(PageIndex(0));
     let time = touch_pages(base);
     (0..tiny.folios()).for_each(|folio| tiny.settle(folio));
     let pages = PageCount((LEAVES * HUGE / PAGE_SIZE) as u32);
-    tiny.uffd.zap(&[PageRange::new(PageIndex(0), pages)]);
+    tiny.mmu.zap(&[PageRange::new(PageIndex(0), pages)]);
     tiny.states
         .lock()
         .expect("nobody panicked")

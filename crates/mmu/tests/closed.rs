@@ -86,13 +86,13 @@ fn every_other_page_of_a_gigabyte() {
 fn a_page_in_each_leaf_is_parked() {
     let Some(config) = closed(512) else { return };
     let tiny = Tiny::with(config, 0);
-    tiny.uffd.limit_runs(100);
+    tiny.mmu.limit_runs(100);
     let pages = || (0..512).map(|leaf| leaf * LEAF_PAGES as usize + leaf % 500);
     for round in 0..3 {
         for page in pages() {
             assert_eq!(tiny.counter(page, 1).fetch_add(1, Relaxed), round);
         }
-        let runs = tiny.uffd.open_runs().unwrap();
+        let runs = tiny.mmu.open_runs().unwrap();
         assert!(runs <= 101, "{runs}");
     }
     tiny.end();
@@ -105,7 +105,7 @@ fn no_increment_is_lost_while_pages_are_parked() {
     for (order, most) in [(0, 3), (0, 40), (2, 5), (4, 2)] {
         let Some(config) = closed(4) else { return };
         let tiny = Tiny::with(config, order);
-        tiny.uffd.limit_runs(most);
+        tiny.mmu.limit_runs(most);
         let stop = AtomicBool::new(false);
         let (written, taken) = std::thread::scope(|scope| {
             let writers: Vec<_> = (0..4u64)
@@ -174,22 +174,22 @@ fn a_forbidden_touch_is_the_programs() {
     let one = |page: u32| PageRange::new(PageIndex(page), PageCount(1));
     for out in [false, true] {
         for (page, prot) in [(2, libc::PROT_READ), (4, libc::PROT_NONE)] {
-            protect(&tiny.uffd, one(page), prot);
+            protect(&tiny.mmu, one(page), prot);
             if out {
                 assert!(tiny.evict(page as usize));
             }
         }
         let dies = |touch: &dyn Fn()| {
             let child = || {
-                if tiny.uffd.after_fork_in_child(&[]).is_err() {
+                if tiny.mmu.after_fork_in_child(&[]).is_err() {
                     return 1;
                 }
                 touch();
                 2
             };
             let status = in_child(
-                || tiny.uffd.before_fork(),
-                || tiny.uffd.after_fork_in_parent(),
+                || tiny.mmu.before_fork(),
+                || tiny.mmu.after_fork_in_parent(),
                 child,
             );
             libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSEGV
@@ -200,7 +200,7 @@ fn a_forbidden_touch_is_the_programs() {
         assert!(!dies(&|| read(2)), "out: {out}");
         assert_eq!(tiny.counter(2, 0).load(Relaxed), 3);
         for page in [2, 4] {
-            protect(&tiny.uffd, one(page), libc::PROT_READ | libc::PROT_WRITE);
+            protect(&tiny.mmu, one(page), libc::PROT_READ | libc::PROT_WRITE);
             let value = u64::from(page) + 1;
             assert_eq!(tiny.counter(page as usize, 0).fetch_add(0, Relaxed), value);
         }
@@ -215,13 +215,13 @@ fn a_page_that_was_closed_past_us_is_the_programs() {
     let tiny = Tiny::with(config, 0);
     tiny.counter(0, 0).store(1, Relaxed);
     let child = || {
-        if tiny.uffd.after_fork_in_child(&[]).is_err() {
+        if tiny.mmu.after_fork_in_child(&[]).is_err() {
             return 1;
         }
         // SAFETY: the page is in the arena, and the child's alone.
         unsafe {
             libc::mprotect(
-                tiny.uffd.addr_of(PageIndex(0)).cast(),
+                tiny.mmu.addr_of(PageIndex(0)).cast(),
                 PAGE_SIZE,
                 libc::PROT_READ,
             )
@@ -230,8 +230,8 @@ fn a_page_that_was_closed_past_us_is_the_programs() {
         2
     };
     let status = in_child(
-        || tiny.uffd.before_fork(),
-        || tiny.uffd.after_fork_in_parent(),
+        || tiny.mmu.before_fork(),
+        || tiny.mmu.after_fork_in_parent(),
         child,
     );
     assert!(
@@ -288,7 +288,7 @@ fn a_process_that_is_refused_userfaultfd_does_without() {
             ..config(Delivery::InThread, TakeOutMethod::Auto, 1)
         };
         let tiny = Tiny::with(config, 2);
-        assert!(tiny.uffd.is_watched_by_protections());
+        assert!(tiny.mmu.is_watched_by_protections());
         for folio in 0..tiny.folios() {
             tiny.counter(folio, 0).store(folio as u64, Relaxed);
             assert!(tiny.evict(folio));
@@ -361,7 +361,7 @@ fn a_few_mappings_are_enough() {
         for page in pages() {
             assert_eq!(tiny.counter(page, 1).load(Relaxed), page as u64);
         }
-        let runs = tiny.uffd.open_runs().unwrap();
+        let runs = tiny.mmu.open_runs().unwrap();
         assert!(runs < 24, "{runs}");
         tiny.end();
     };
@@ -405,16 +405,16 @@ fn deep(n: u64) -> u64 {
 fn what_is_pinned_stays_open_for_the_kernel() {
     let Some(config) = closed(4) else { return };
     let tiny = Tiny::with(config, 0);
-    tiny.uffd.limit_runs(4);
+    tiny.mmu.limit_runs(4);
     let pages = || (0..4 * LEAF_PAGES as usize).step_by(2);
     let touch = || pages().for_each(|page| tiny.counter(page, 1).store(7, Relaxed));
     touch();
     let pinned = PageRange::new(PageIndex(20), PageCount(1));
-    tiny.uffd.pinned(pinned);
+    tiny.mmu.pinned(pinned);
     touch();
     let mut bytes = [0u8; 8];
     let mut read = || {
-        let from = tiny.uffd.addr_of(pinned.start).wrapping_add(8).cast();
+        let from = tiny.mmu.addr_of(pinned.start).wrapping_add(8).cast();
         let (ours, theirs) = (
             libc::iovec {
                 iov_base: bytes.as_mut_ptr().cast(),
@@ -429,7 +429,7 @@ fn what_is_pinned_stays_open_for_the_kernel() {
         unsafe { libc::process_vm_readv(libc::getpid(), &ours, 1, &theirs, 1, 0) }
     };
     assert_eq!(read(), 8);
-    tiny.uffd.unpinned(pinned);
+    tiny.mmu.unpinned(pinned);
     touch();
     assert_eq!(read(), -1, "the leaf of page 20 is not parked");
     tiny.end();
@@ -445,15 +445,15 @@ fn pages_are_handed_over() {
     for page in (0..1000).step_by(3) {
         tiny.counter(7 + page, 2).store(page as u64, Relaxed);
     }
-    tiny.uffd.close(range(4)).unwrap();
+    tiny.mmu.close(range(4)).unwrap();
     protect(
-        &tiny.uffd,
+        &tiny.mmu,
         PageRange::new(PageIndex(7), PageCount(1)),
         libc::PROT_READ,
     );
     for (from, to) in [(0, 4), (4, 0), (0, 4)] {
         // SAFETY: nothing else runs, and nobody uses the destination.
-        unsafe { tiny.uffd.hand_over_watched(range(from), range(to), false) }.unwrap();
+        unsafe { tiny.mmu.hand_over_watched(range(from), range(to), false) }.unwrap();
     }
     let there = 4 * LEAF_PAGES as usize;
     let mut states = tiny.states.lock().unwrap();
@@ -465,9 +465,9 @@ fn pages_are_handed_over() {
         seen.fetch_add(1, Relaxed);
     }
     let mut present = 0;
-    tiny.uffd
+    tiny.mmu
         .present_pages(range(0), &mut |run| present += run.len.0);
     assert_eq!(present, 0);
-    tiny.uffd.zap(&[range(4)]);
+    tiny.mmu.zap(&[range(4)]);
     tiny.end();
 }

@@ -21,7 +21,7 @@ fn parent_and_child_go_on_apart_from_the_same_memory() {
             tiny.settle(folio);
         }
         let child = || {
-            if let Err(error) = tiny.uffd.after_fork_in_child(&[]) {
+            if let Err(error) = tiny.mmu.after_fork_in_child(&[]) {
                 eprintln!("in the child: {error}");
                 return 1;
             }
@@ -46,8 +46,8 @@ fn parent_and_child_go_on_apart_from_the_same_memory() {
             0
         };
         let status = in_child(
-            || tiny.uffd.before_fork(),
-            || tiny.uffd.after_fork_in_parent(),
+            || tiny.mmu.before_fork(),
+            || tiny.mmu.after_fork_in_parent(),
             child,
         );
         assert_eq!(
@@ -74,7 +74,7 @@ fn pages_are_taken_out_while_a_child_still_shares_them() {
         let mut pipe = [0; 2];
         // SAFETY: the array has room for both ends.
         assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
-        tiny.uffd.before_fork();
+        tiny.mmu.before_fork();
         // SAFETY: the child only reads a pipe and leaves by `_exit`.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
@@ -85,7 +85,7 @@ fn pages_are_taken_out_while_a_child_still_shares_them() {
                 libc::_exit(i32::from(tiny.counter(0, 0).load(Relaxed) != 5));
             }
         }
-        tiny.uffd.after_fork_in_parent();
+        tiny.mmu.after_fork_in_parent();
         assert!(tiny.evict(0), "{delivery:?} {method:?}");
         tiny.counter(0, 0).store(6, Relaxed);
         // SAFETY: one byte is written from one byte.
@@ -123,7 +123,7 @@ fn lost_pages_raise_sigbus_until_they_are_dropped() {
         let range = tiny.range(1);
         tiny.states.lock().unwrap()[1] = State::Lost;
         let child = || {
-            if tiny.uffd.after_fork_in_child(&[]).is_err() {
+            if tiny.mmu.after_fork_in_child(&[]).is_err() {
                 return 1;
             }
             tiny.counter(1, 0).load(Relaxed);
@@ -131,15 +131,15 @@ fn lost_pages_raise_sigbus_until_they_are_dropped() {
         };
         let fork = |child: &dyn Fn() -> i32| {
             in_child(
-                || tiny.uffd.before_fork(),
-                || tiny.uffd.after_fork_in_parent(),
+                || tiny.mmu.before_fork(),
+                || tiny.mmu.after_fork_in_parent(),
                 child,
             )
         };
         // The page is first found lost at the touch, then marked as lost before it.
         for marked in [false, true] {
             if marked {
-                millpond_core::Mmu::poison(&*tiny.uffd, range);
+                millpond_core::Mmu::poison(&*tiny.mmu, range);
             }
             let status = fork(&child);
             assert!(
@@ -147,7 +147,7 @@ fn lost_pages_raise_sigbus_until_they_are_dropped() {
                 "{delivery:?} {status:#x}"
             );
         }
-        millpond_core::Mmu::zap(&*tiny.uffd, &[range]);
+        millpond_core::Mmu::zap(&*tiny.mmu, &[range]);
         tiny.states.lock().unwrap()[1] = State::Empty;
         assert_eq!(tiny.counter(1, 0).load(Relaxed), 0);
         tiny.end();

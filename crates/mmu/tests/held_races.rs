@@ -38,7 +38,7 @@ fn datagrams() -> [i32; 2] {
 /// the number of rounds.
 fn call(tiny: &Tiny, caller: usize, stop: &AtomicBool) -> u64 {
     let bytes = tiny.order.bytes();
-    let first = tiny.uffd.addr_of(tiny.range(caller * OWN).start) as usize;
+    let first = tiny.mmu.addr_of(tiny.range(caller * OWN).start) as usize;
     let all = OWN * bytes;
     let file = tempfile();
     let [from, to] = datagrams();

@@ -34,10 +34,10 @@ fn named(places: impl IntoIterator<Item = u32>) -> LeafPages {
 }
 
 /// Fills a page. Each byte depends on the page, its place in it, and `seed`.
-fn fill(uffd: &RealMemory, at: PageRange, seed: u8) {
+fn fill(mmu: &RealMemory, at: PageRange, seed: u8) {
     for n in 0..PAGE_SIZE {
         // SAFETY: the page is mapped, and only this thread uses it.
-        unsafe { uffd.addr_of(at.start).add(n).write(byte(at, n, seed)) };
+        unsafe { mmu.addr_of(at.start).add(n).write(byte(at, n, seed)) };
     }
 }
 
@@ -50,41 +50,41 @@ fn byte(at: PageRange, n: usize, seed: u8) -> u8 {
 }
 
 #[track_caller]
-fn assert_filled(uffd: &RealMemory, at: PageRange, seed: u8) {
+fn assert_filled(mmu: &RealMemory, at: PageRange, seed: u8) {
     // SAFETY: the page is mapped, and only this thread uses it.
-    let good = (0..PAGE_SIZE)
-        .all(|n| unsafe { uffd.addr_of(at.start).add(n).read() } == byte(at, n, seed));
+    let good =
+        (0..PAGE_SIZE).all(|n| unsafe { mmu.addr_of(at.start).add(n).read() } == byte(at, n, seed));
     assert!(good, "{at} holds something else");
 }
 
-fn map(uffd: &RealMemory, leaf: u32, pages: &LeafPages, seed: u8) {
+fn map(mmu: &RealMemory, leaf: u32, pages: &LeafPages, seed: u8) {
     for place in pages.iter() {
-        uffd.install_zero(page(leaf, place), None).unwrap();
-        fill(uffd, page(leaf, place), seed);
+        mmu.install_zero(page(leaf, place), None).unwrap();
+        fill(mmu, page(leaf, place), seed);
     }
 }
 
 /// Asserts that all is where it was: the pages are at the leaf, and the places of the block are holes that can be
 /// used.
 #[track_caller]
-fn assert_untouched(uffd: &RealMemory, n: u32, block: u32, pages: &LeafPages, seed: u8) {
-    assert_eq!(present(uffd, leaf(n)), pages.len());
+fn assert_untouched(mmu: &RealMemory, n: u32, block: u32, pages: &LeafPages, seed: u8) {
+    assert_eq!(present(mmu, leaf(n)), pages.len());
     for place in pages.iter() {
-        assert_filled(uffd, page(n, place), seed);
+        assert_filled(mmu, page(n, place), seed);
     }
     for place in [0, 255, 511] {
-        uffd.fill(seat(block, place), true, &mut |bytes| {
+        mmu.fill(seat(block, place), true, &mut |bytes| {
             assert!(bytes.iter().all(|&byte| byte == 0));
             Ok(())
         })
         .unwrap();
-        uffd.free_frames(&[seat(block, place)]);
+        mmu.free_frames(&[seat(block, place)]);
     }
 }
 
 #[test]
 fn a_half_full_leaf_goes_out_and_comes_back_byte_for_byte() {
-    let Some(uffd) = open_leaves(3) else { return };
+    let Some(mmu) = open_leaves(3) else { return };
     let mut random = Random(0x1EAF);
     for round in 0..60u8 {
         let pages = match round % 4 {
@@ -94,67 +94,67 @@ fn a_half_full_leaf_goes_out_and_comes_back_byte_for_byte() {
             _ => named(0..512),
         };
         let block = u32::from(round % 3);
-        map(&uffd, 1, &pages, round);
-        uffd.take_out_leaf(leaf(1), seat(block, 0), &pages).unwrap();
-        assert_eq!(present(&uffd, leaf(1)), 0);
+        map(&mmu, 1, &pages, round);
+        mmu.take_out_leaf(leaf(1), seat(block, 0), &pages).unwrap();
+        assert_eq!(present(&mmu, leaf(1)), 0);
         for place in pages.iter() {
-            uffd.read_frame(seat(block, place), &mut |bytes| {
+            mmu.read_frame(seat(block, place), &mut |bytes| {
                 let at = page(1, place);
                 assert!((0..PAGE_SIZE).all(|n| bytes[n] == byte(at, n, round)));
             });
-            install(&uffd, seat(block, place), page(1, place));
-            assert_filled(&uffd, page(1, place), round);
+            install(&mmu, seat(block, place), page(1, place));
+            assert_filled(&mmu, page(1, place), round);
         }
         // The block is empty again, and takes single pages.
         for place in pages.iter() {
-            uffd.take_out(page(1, place), seat(block, place)).unwrap();
+            mmu.take_out(page(1, place), seat(block, place)).unwrap();
         }
         let frames: Vec<_> = pages.iter().map(|place| seat(block, place)).collect();
         for &frame in &frames[..frames.len() / 2] {
             let place = frame.index() % LEAF_PAGES;
-            install(&uffd, frame, page(1, place));
-            assert_filled(&uffd, page(1, place), round);
+            install(&mmu, frame, page(1, place));
+            assert_filled(&mmu, page(1, place), round);
         }
-        uffd.free_frames(&frames[frames.len() / 2..]);
-        uffd.zap(&[leaf(1)]);
+        mmu.free_frames(&frames[frames.len() / 2..]);
+        mmu.zap(&[leaf(1)]);
     }
 }
 
 #[test]
 fn pages_that_the_program_dropped_are_zeros() {
-    let Some(uffd) = open_leaves(1) else { return };
+    let Some(mmu) = open_leaves(1) else { return };
     let pages = named((0..512).step_by(3));
-    map(&uffd, 0, &pages, 1);
+    map(&mmu, 0, &pages, 1);
     let dropped = [0, 300, 303, 510];
     for place in dropped {
-        let at = uffd.addr_of(page(0, place).start).cast();
+        let at = mmu.addr_of(page(0, place).start).cast();
         // SAFETY: no one else uses the page.
         let done = unsafe { libc::madvise(at, PAGE_SIZE, libc::MADV_DONTNEED) };
         assert_eq!(done, 0);
     }
-    uffd.take_out_leaf(leaf(0), seat(0, 0), &pages).unwrap();
+    mmu.take_out_leaf(leaf(0), seat(0, 0), &pages).unwrap();
     for place in pages.iter() {
-        install(&uffd, seat(0, place), page(0, place));
+        install(&mmu, seat(0, place), page(0, place));
         if dropped.contains(&place) {
-            assert!(uffd.is_blank(page(0, place), false));
+            assert!(mmu.is_blank(page(0, place), false));
         } else {
-            assert_filled(&uffd, page(0, place), 1);
+            assert_filled(&mmu, page(0, place), 1);
         }
     }
 }
 
 #[test]
 fn a_page_that_nobody_named_stays() {
-    let Some(uffd) = open_leaves(1) else { return };
+    let Some(mmu) = open_leaves(1) else { return };
     let pages = named(10..20);
-    map(&uffd, 0, &pages, 1);
-    map(&uffd, 0, &named([40]), 2);
-    uffd.take_out_leaf(leaf(0), seat(0, 0), &pages).unwrap();
-    assert_eq!(present(&uffd, leaf(0)), 1);
-    assert_filled(&uffd, page(0, 40), 2);
+    map(&mmu, 0, &pages, 1);
+    map(&mmu, 0, &named([40]), 2);
+    mmu.take_out_leaf(leaf(0), seat(0, 0), &pages).unwrap();
+    assert_eq!(present(&mmu, leaf(0)), 1);
+    assert_filled(&mmu, page(0, 40), 2);
     for place in 10..20 {
-        install(&uffd, seat(0, place), page(0, place));
-        assert_filled(&uffd, page(0, place), 1);
+        install(&mmu, seat(0, place), page(0, place));
+        assert_filled(&mmu, page(0, place), 1);
     }
 }
 
@@ -169,8 +169,8 @@ enum Change {
 const READ_ONLY: Change = Change::Protect(libc::PROT_READ);
 const WRITABLE: Change = Change::Protect(libc::PROT_READ | libc::PROT_WRITE);
 
-fn change(uffd: &RealMemory, first: u32, pages: usize, how: Change) {
-    let (at, len) = (uffd.addr_of(PageIndex(first)).cast(), pages * PAGE_SIZE);
+fn change(mmu: &RealMemory, first: u32, pages: usize, how: Change) {
+    let (at, len) = (mmu.addr_of(PageIndex(first)).cast(), pages * PAGE_SIZE);
     // SAFETY: the range is a part of the test's own arena, and pages of it are written only while that is allowed.
     let done = unsafe {
         match how {
@@ -188,11 +188,11 @@ fn change(uffd: &RealMemory, first: u32, pages: usize, how: Change) {
 
 #[test]
 fn a_leaf_that_the_program_changed_stays_whole() {
-    let Some(uffd) = open_leaves(4) else { return };
+    let Some(mmu) = open_leaves(4) else { return };
     let pages = named((0..512).step_by(5).chain([511]));
-    map(&uffd, 1, &pages, 3);
+    map(&mmu, 1, &pages, 3);
     // One block is a mapping of its own from the start.
-    uffd.take_out_leaf(leaf(3), seat(2, 0), &LeafPages::default())
+    mmu.take_out_leaf(leaf(3), seat(2, 0), &LeafPages::default())
         .unwrap();
     let parts = [
         (512, 1),
@@ -204,40 +204,40 @@ fn a_leaf_that_the_program_changed_stays_whole() {
     ];
     for (first, len) in parts {
         for (how, back) in [(READ_ONLY, WRITABLE), (Change::Lock, Change::Unlock)] {
-            change(&uffd, first, len, how);
+            change(&mmu, first, len, how);
             for block in [0, 2] {
                 assert_eq!(
-                    uffd.take_out_leaf(leaf(1), seat(block, 0), &pages),
+                    mmu.take_out_leaf(leaf(1), seat(block, 0), &pages),
                     Err(TakeOutError::Immovable),
                     "{first} + {len}: {how:?}"
                 );
-                assert_untouched(&uffd, 1, block, &pages, 3);
+                assert_untouched(&mmu, 1, block, &pages, 3);
             }
-            change(&uffd, first, len, back);
+            change(&mmu, first, len, back);
         }
     }
-    uffd.take_out_leaf(leaf(1), seat(0, 0), &pages).unwrap();
+    mmu.take_out_leaf(leaf(1), seat(0, 0), &pages).unwrap();
     for place in pages.iter() {
-        install(&uffd, seat(0, place), page(1, place));
-        assert_filled(&uffd, page(1, place), 3);
+        install(&mmu, seat(0, place), page(1, place));
+        assert_filled(&mmu, page(1, place), 3);
     }
 }
 
 #[test]
 fn a_leaf_with_a_hole_or_a_foreign_part_stays_whole() {
-    let Some(uffd) = open_leaves(2) else { return };
+    let Some(mmu) = open_leaves(2) else { return };
     let pages = named(1..400);
-    map(&uffd, 1, &pages, 3);
-    let first: *mut libc::c_void = uffd.addr_of(page(1, 0).start).cast();
+    map(&mmu, 1, &pages, 3);
+    let first: *mut libc::c_void = mmu.addr_of(page(1, 0).start).cast();
     // SAFETY: the page is the test's own, and holds nothing.
     assert_eq!(unsafe { libc::munmap(first, PAGE_SIZE) }, 0);
     let refused = || {
         assert_eq!(
-            uffd.take_out_leaf(leaf(1), seat(0, 0), &pages),
+            mmu.take_out_leaf(leaf(1), seat(0, 0), &pages),
             Err(TakeOutError::Immovable)
         );
         for place in pages.iter() {
-            assert_filled(&uffd, page(1, place), 3);
+            assert_filled(&mmu, page(1, place), 3);
         }
     };
     refused();
@@ -256,20 +256,20 @@ fn a_leaf_with_a_hole_or_a_foreign_part_stays_whole() {
 /// Checks that a huge page goes as the one entry that it is, and is small pages when its places are used singly.
 #[test]
 fn a_leaf_that_is_one_huge_page_goes_too() {
-    let Some(uffd) = common::huge::memory(1) else {
+    let Some(mmu) = common::huge::memory(1) else {
         return;
     };
-    uffd.install_zero(leaf(0), None).unwrap();
+    mmu.install_zero(leaf(0), None).unwrap();
     let pages = named(0..512);
     for place in pages.iter() {
-        fill(&uffd, page(0, place), 8);
+        fill(&mmu, page(0, place), 8);
     }
-    uffd.take_out_leaf(leaf(0), seat(0, 0), &pages).unwrap();
-    assert_eq!(present(&uffd, leaf(0)), 0);
-    uffd.free_frames(&[seat(0, 100), seat(0, 511)]);
+    mmu.take_out_leaf(leaf(0), seat(0, 0), &pages).unwrap();
+    assert_eq!(present(&mmu, leaf(0)), 0);
+    mmu.free_frames(&[seat(0, 100), seat(0, 511)]);
     for place in (0..511).filter(|&place| place != 100) {
-        install(&uffd, seat(0, place), page(0, place));
-        assert_filled(&uffd, page(0, place), 8);
+        install(&mmu, seat(0, place), page(0, place));
+        assert_filled(&mmu, page(0, place), 8);
     }
 }
 
@@ -282,13 +282,13 @@ fn a_program_that_locks_everything_keeps_its_pages() {
         || {},
         || {},
         || {
-            let uffd = open_leaves(2).unwrap();
+            let mmu = open_leaves(2).unwrap();
             let pages = named(0..300);
-            map(&uffd, 1, &pages, 4);
+            map(&mmu, 1, &pages, 4);
             // SAFETY: the call only changes what may leave memory. Absent pages make it fail after it has locked.
             unsafe { libc::mlockall(libc::MCL_CURRENT) };
-            let answer = uffd.take_out_leaf(leaf(1), seat(1, 0), &pages);
-            let stayed = present(&uffd, leaf(1)) == 300;
+            let answer = mmu.take_out_leaf(leaf(1), seat(1, 0), &pages);
+            let stayed = present(&mmu, leaf(1)) == 300;
             i32::from(answer != Err(TakeOutError::Immovable) || !stayed)
         },
     );
@@ -307,18 +307,18 @@ fn a_program_that_limits_its_memory_keeps_its_pages() {
             || {},
             || {},
             || {
-                let uffd = open_leaves(2).unwrap();
+                let mmu = open_leaves(2).unwrap();
                 let pages = named(0..100);
-                map(&uffd, 0, &pages, 4);
+                map(&mmu, 0, &pages, 4);
                 let limit = libc::rlimit {
                     rlim_cur: 1 << 20,
                     rlim_max: libc::RLIM_INFINITY,
                 };
                 // SAFETY: mappings that exist stay.
                 unsafe { libc::setrlimit(resource, &limit) };
-                let answer = uffd.take_out_leaf(leaf(0), seat(1, 0), &pages);
-                let single = uffd.take_out(page(0, 0), seat(1, 0));
-                let stayed = present(&uffd, leaf(0)) == 99;
+                let answer = mmu.take_out_leaf(leaf(0), seat(1, 0), &pages);
+                let single = mmu.take_out(page(0, 0), seat(1, 0));
+                let stayed = present(&mmu, leaf(0)) == 99;
                 let good = answer == Err(TakeOutError::Immovable) && single.is_ok() && stayed;
                 i32::from(!good)
             },
@@ -330,54 +330,54 @@ fn a_program_that_limits_its_memory_keeps_its_pages() {
 /// Checks a sealed mapping, which cannot be moved. The kernel may find that out after it has unmapped the block.
 #[test]
 fn a_block_is_a_part_of_the_pool_after_a_move_that_failed() {
-    let Some(uffd) = open_leaves(2) else { return };
+    let Some(mmu) = open_leaves(2) else { return };
     let pages = named((0..512).step_by(7));
-    map(&uffd, 0, &pages, 5);
+    map(&mmu, 0, &pages, 5);
     // SAFETY: the seal forbids changes of the test's own mapping; nothing is changed now.
-    if unsafe { libc::syscall(libc::SYS_mseal, uffd.addr_of(PageIndex(0)), HUGE, 0) } != 0 {
+    if unsafe { libc::syscall(libc::SYS_mseal, mmu.addr_of(PageIndex(0)), HUGE, 0) } != 0 {
         eprintln!("skipped: mseal is missing (Linux 6.10)");
         return;
     }
     for _ in 0..3 {
         assert_eq!(
-            uffd.take_out_leaf(leaf(0), seat(1, 0), &pages),
+            mmu.take_out_leaf(leaf(0), seat(1, 0), &pages),
             Err(TakeOutError::Immovable)
         );
-        assert_untouched(&uffd, 0, 1, &pages, 5);
+        assert_untouched(&mmu, 0, 1, &pages, 5);
     }
-    uffd.take_out(page(0, 7), seat(1, 7)).unwrap();
-    install(&uffd, seat(1, 7), page(0, 7));
-    assert_filled(&uffd, page(0, 7), 5);
+    mmu.take_out(page(0, 7), seat(1, 7)).unwrap();
+    install(&mmu, seat(1, 7), page(0, 7));
+    assert_filled(&mmu, page(0, 7), 5);
 }
 
 #[test]
 fn what_cannot_be_a_block_is_refused() {
-    let Some(uffd) = open_leaves(1) else { return };
+    let Some(mmu) = open_leaves(1) else { return };
     let pages = named(0..8);
-    map(&uffd, 0, &pages, 6);
+    map(&mmu, 0, &pages, 6);
     for wrong in [
         frame(0, 1),
         frame(0, 256),
         Frame::new(Order::new(4).unwrap(), 0),
     ] {
         assert_eq!(
-            uffd.take_out_leaf(leaf(0), wrong, &pages),
+            mmu.take_out_leaf(leaf(0), wrong, &pages),
             Err(TakeOutError::Immovable),
             "{wrong}"
         );
     }
-    assert_untouched(&uffd, 0, 0, &pages, 6);
+    assert_untouched(&mmu, 0, 0, &pages, 6);
     for (delivery, method) in [
         (Delivery::Handler, TakeOutMethod::Move),
         (Delivery::InThread, TakeOutMethod::Copy),
     ] {
         if usable(delivery, method) {
-            let uffd = RealMemory::new(config(delivery, method, 1)).unwrap();
-            uffd.open(leaf(0)).unwrap();
-            map(&uffd, 0, &pages, 6);
-            let answer = uffd.take_out_leaf(leaf(0), seat(0, 0), &pages);
+            let mmu = RealMemory::new(config(delivery, method, 1)).unwrap();
+            mmu.open(leaf(0)).unwrap();
+            map(&mmu, 0, &pages, 6);
+            let answer = mmu.take_out_leaf(leaf(0), seat(0, 0), &pages);
             assert_eq!(answer, Err(TakeOutError::Immovable));
-            assert_untouched(&uffd, 0, 0, &pages, 6);
+            assert_untouched(&mmu, 0, 0, &pages, 6);
         }
     }
 }
@@ -385,40 +385,40 @@ fn what_cannot_be_a_block_is_refused() {
 /// Checks neighbouring places whose blocks are two mappings: they take and give pages by the run.
 #[test]
 fn runs_across_two_blocks_go_as_any_others() {
-    let Some(uffd) = open_leaves(4) else { return };
+    let Some(mmu) = open_leaves(4) else { return };
     for block in 0..4 {
-        map(&uffd, 3 - block, &named([block]), 1);
-        uffd.take_out_leaf(leaf(3 - block), seat(block, 0), &named([block]))
+        map(&mmu, 3 - block, &named([block]), 1);
+        mmu.take_out_leaf(leaf(3 - block), seat(block, 0), &named([block]))
             .unwrap();
-        uffd.free_frames(&[seat(block, block)]);
+        mmu.free_frames(&[seat(block, block)]);
     }
     let ats: Vec<_> = (500..540).map(|n| page(0, n)).collect();
     let frames: Vec<_> = (500..540).map(|n| frame(0, n)).collect();
     for seed in 0..20 {
         for &at in &ats {
-            uffd.install_zero(at, None).unwrap();
-            fill(&uffd, at, seed);
+            mmu.install_zero(at, None).unwrap();
+            fill(&mmu, at, seed);
         }
         let work: Vec<_> = ats.iter().copied().zip(frames.iter().copied()).collect();
         let mut results = vec![Ok(()); work.len()];
-        uffd.take_out_all(&work, &mut results);
+        mmu.take_out_all(&work, &mut results);
         assert!(results.iter().all(Result::is_ok), "{results:?}");
         for &(at, frame) in &work[..20] {
-            install(&uffd, frame, at);
-            assert_filled(&uffd, at, seed);
+            install(&mmu, frame, at);
+            assert_filled(&mmu, at, seed);
         }
-        uffd.take_out_all(&work[..20], &mut results[..20]);
+        mmu.take_out_all(&work[..20], &mut results[..20]);
         // Used frames are zeroed and mapped by the run.
         let zeros: Vec<_> = work.iter().map(|&(at, frame)| (at, Some(frame))).collect();
         let mut placed = vec![Err(InstallError::Gone); work.len()];
-        uffd.install_zero_all(&zeros, &mut placed);
+        mmu.install_zero_all(&zeros, &mut placed);
         for (&(at, frame), placed) in work.iter().zip(placed) {
-            assert!(uffd.is_blank(at, false));
+            assert!(mmu.is_blank(at, false));
             if placed.unwrap() == Placed::Copied {
-                uffd.free_frames(&[frame]);
+                mmu.free_frames(&[frame]);
             }
         }
-        uffd.zap(&ats);
+        mmu.zap(&ats);
     }
 }
 
@@ -428,22 +428,22 @@ fn runs_across_two_blocks_go_as_any_others() {
 /// run that showed it.
 #[test]
 fn a_neighbour_does_not_take_a_block_out_of_userfaultfd() {
-    let Some(uffd) = open_leaves(4) else { return };
+    let Some(mmu) = open_leaves(4) else { return };
     let pages = named((0..512).step_by(2));
     for block in [0, 1, 2, 3, 2, 1, 0] {
-        map(&uffd, block, &pages, 1);
-        uffd.take_out_leaf(leaf(block), seat(block, 0), &pages)
+        map(&mmu, block, &pages, 1);
+        mmu.take_out_leaf(leaf(block), seat(block, 0), &pages)
             .unwrap();
         let frames: Vec<_> = pages.iter().map(|place| seat(block, place)).collect();
-        uffd.free_frames(&frames);
+        mmu.free_frames(&frames);
     }
     for block in 0..4 {
         let at = page(block, 7);
-        uffd.install_zero(at, None).unwrap();
-        fill(&uffd, at, 2);
-        uffd.take_out(at, seat(block, 9)).unwrap();
-        install(&uffd, seat(block, 9), at);
-        assert_filled(&uffd, at, 2);
+        mmu.install_zero(at, None).unwrap();
+        fill(&mmu, at, 2);
+        mmu.take_out(at, seat(block, 9)).unwrap();
+        install(&mmu, seat(block, 9), at);
+        assert_filled(&mmu, at, 2);
     }
 }
 
@@ -473,7 +473,7 @@ fn evict_leaf(tiny: &Tiny, n: u32) -> u32 {
         states[folio] = State::InFlight;
     }
     drop(states);
-    let taken = tiny.uffd.take_out_leaf(leaf(n), seat(n, 0), &pages);
+    let taken = tiny.mmu.take_out_leaf(leaf(n), seat(n, 0), &pages);
     let mut states = tiny.states.lock().unwrap();
     for (folio, before) in folios.zip(before) {
         states[folio] = match before {
@@ -560,7 +560,7 @@ fn leaves_are_shared_with_a_child_and_go_out_on_both_sides() {
     assert!(goes(0) && goes(1));
     assert_eq!(tiny.counter(513, 1).load(Relaxed), 5);
     let child = || {
-        if let Err(error) = tiny.uffd.after_fork_in_child(&[]) {
+        if let Err(error) = tiny.mmu.after_fork_in_child(&[]) {
             eprintln!("in the child: {error}");
             return 1;
         }
@@ -571,12 +571,12 @@ fn leaves_are_shared_with_a_child_and_go_out_on_both_sides() {
         i32::from(!(goes(0) && goes(1) && goes(2) && reads(15))) * 3
     };
     let after = || {
-        tiny.uffd.after_fork_in_parent();
+        tiny.mmu.after_fork_in_parent();
         assert!(goes(2) && reads(5));
         adds(1);
         assert!(goes(0) && goes(1) && goes(2) && reads(6));
     };
-    assert_eq!(in_child(|| tiny.uffd.before_fork(), after, child), 0);
+    assert_eq!(in_child(|| tiny.mmu.before_fork(), after, child), 0);
     assert!(goes(0) && goes(1) && goes(2) && reads(6));
     tiny.end();
 }
@@ -592,19 +592,19 @@ fn what_a_program_wants_wiped_in_children_does_not_wipe_frames() {
     for folio in 0..512 {
         tiny.counter(folio, 0).store(7, Relaxed);
     }
-    let at = tiny.uffd.base().cast();
+    let at = tiny.mmu.base().cast();
     // SAFETY: the advice changes what a child finds.
     assert_eq!(unsafe { libc::madvise(at, HUGE, libc::MADV_WIPEONFORK) }, 0);
     assert_eq!(evict_leaf(&tiny, 0), 512);
     let child = || {
-        if tiny.uffd.after_fork_in_child(&[]).is_err() {
+        if tiny.mmu.after_fork_in_child(&[]).is_err() {
             return 1;
         }
         i32::from((0..512).any(|folio| tiny.counter(folio, 0).load(Relaxed) != 7)) * 2
     };
     let (before, after) = (
-        || tiny.uffd.before_fork(),
-        || tiny.uffd.after_fork_in_parent(),
+        || tiny.mmu.before_fork(),
+        || tiny.mmu.after_fork_in_parent(),
     );
     assert_eq!(in_child(before, after, child), 0);
     tiny.end();
@@ -613,9 +613,9 @@ fn what_a_program_wants_wiped_in_children_does_not_wipe_frames() {
 /// Changes protections and locks while the leaf goes and comes: in whatever order, nothing may be lost.
 #[test]
 fn protections_change_while_a_leaf_goes() {
-    let Some(uffd) = open_leaves(3) else { return };
+    let Some(mmu) = open_leaves(3) else { return };
     let pages = named((0..512).step_by(11));
-    map(&uffd, 1, &pages, 7);
+    map(&mmu, 1, &pages, 7);
     let stop = AtomicBool::new(false);
     let (mut out, mut stayed) = (0, 0);
     std::thread::scope(|scope| {
@@ -625,8 +625,8 @@ fn protections_change_while_a_leaf_goes() {
                 let (first, len) = [(512, 512), (600, 5), (0, 1536)][random.below(3)];
                 let (how, back) =
                     [(READ_ONLY, WRITABLE), (Change::Lock, Change::Unlock)][random.below(2)];
-                change(&uffd, first, len, how);
-                change(&uffd, first, len, back);
+                change(&mmu, first, len, how);
+                change(&mmu, first, len, back);
                 for _ in 0..random.below(2000) {
                     std::hint::spin_loop();
                 }
@@ -636,29 +636,29 @@ fn protections_change_while_a_leaf_goes() {
         let mut block = 0;
         while std::time::Instant::now() < end {
             block = (block + 1) % 3;
-            if uffd.take_out_leaf(leaf(1), seat(block, 0), &pages).is_err() {
+            if mmu.take_out_leaf(leaf(1), seat(block, 0), &pages).is_err() {
                 stayed += 1;
                 continue;
             }
             out += 1;
             for place in pages.iter() {
-                install(&uffd, seat(block, place), page(1, place));
-                assert_filled(&uffd, page(1, place), 7);
+                install(&mmu, seat(block, place), page(1, place));
+                assert_filled(&mmu, page(1, place), 7);
             }
             // The places are fit for use, whatever the leaf was when it went.
-            uffd.fill(seat(block, 1), true, &mut |bytes| {
+            mmu.fill(seat(block, 1), true, &mut |bytes| {
                 bytes.fill(1);
                 Ok(())
             })
             .unwrap();
-            uffd.free_frames(&[seat(block, 1)]);
+            mmu.free_frames(&[seat(block, 1)]);
         }
         stop.store(true, Relaxed);
     });
     println!("{out} times out, {stayed} refused");
     for block in 0..3 {
-        uffd.take_out(page(1, 0), seat(block, 0)).unwrap();
-        install(&uffd, seat(block, 0), page(1, 0));
+        mmu.take_out(page(1, 0), seat(block, 0)).unwrap();
+        install(&mmu, seat(block, 0), page(1, 0));
     }
     assert!(out > 0);
 }

@@ -55,7 +55,7 @@ fn is_filled(tiny: &Tiny) -> bool {
 }
 
 fn runs(tiny: &Tiny) -> usize {
-    tiny.uffd.open_runs().unwrap_or(usize::MAX)
+    tiny.mmu.open_runs().unwrap_or(usize::MAX)
 }
 
 /// Pages that go and come leave their mapping whole: with closed pages each of these would be a run of its own.
@@ -82,8 +82,7 @@ fn pages_of_a_single_thread_are_marked() {
                 return 4;
             }
             let mut present = 0;
-            tiny.uffd
-                .present_pages(all, &mut |run| present += run.len.0);
+            tiny.mmu.present_pages(all, &mut |run| present += run.len.0);
             if present != LEAF_PAGES - 32 * tiny.order.pages().0 {
                 return 5;
             }
@@ -153,7 +152,7 @@ fn marked_pages_come_when_there_are_threads() {
             // A change of protection changes nothing about what threads see.
             for prot in [libc::PROT_READ, READ_WRITE] {
                 let half = PageRange::new(PageIndex(0), PageCount(LEAF_PAGES / 2));
-                common::protect(&tiny.uffd, half, prot);
+                common::protect(&tiny.mmu, half, prot);
             }
             let right = std::thread::scope(|scope| {
                 let read = |n: u64| {
@@ -185,7 +184,7 @@ fn the_kernel_finds_nothing_in_a_marked_page() {
     in_one_thread(0, |tiny| {
         fill(tiny);
         tiny.evict(5);
-        let at = tiny.uffd.addr_of(PageIndex(5));
+        let at = tiny.mmu.addr_of(PageIndex(5));
         // SAFETY: the pipe's ends are this function's; the page is the arena's.
         unsafe {
             let mut ends = [0; 2];
@@ -220,11 +219,11 @@ fn a_child_has_the_marked_pages() {
         while millpond_sync::OwnThreads::now().count == 0 {
             std::thread::yield_now();
         }
-        tiny.uffd.before_fork();
+        tiny.mmu.before_fork();
         // SAFETY: the child leaves by `_exit`.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
-            let mut wrong = i32::from(tiny.uffd.after_fork_in_child(&[]).is_err());
+            let mut wrong = i32::from(tiny.mmu.after_fork_in_child(&[]).is_err());
             wrong |= i32::from(!is_filled(tiny)) << 1;
             for folio in 0..tiny.folios() {
                 tiny.counter(folio, 1).fetch_add(1, Relaxed);
@@ -236,7 +235,7 @@ fn a_child_has_the_marked_pages() {
             // SAFETY: the call ends the child at once.
             unsafe { libc::_exit(wrong) };
         }
-        tiny.uffd.after_fork_in_parent();
+        tiny.mmu.after_fork_in_parent();
         drop((go, ours));
         let status = wait_for(pid);
         match status {
@@ -256,7 +255,7 @@ fn what_is_not_mapped_is_the_programs() {
         unsafe {
             let pid = libc::fork();
             if pid == 0 {
-                libc::munmap(tiny.uffd.addr_of(PageIndex(7)).cast(), PAGE_SIZE);
+                libc::munmap(tiny.mmu.addr_of(PageIndex(7)).cast(), PAGE_SIZE);
                 tiny.counter(7, 1).store(1, Relaxed);
                 libc::_exit(1);
             }
@@ -356,12 +355,12 @@ impl<'a> Model<'a> {
 
     fn protect(&self, page: usize, len: usize, prots: &[i32]) {
         for &prot in prots {
-            common::protect(&self.tiny.uffd, range(page, len), prot);
+            common::protect(&self.tiny.mmu, range(page, len), prot);
         }
     }
 
     fn zap(&mut self, page: usize, len: usize) {
-        self.tiny.uffd.zap(&[range(page, len)]);
+        self.tiny.mmu.zap(&[range(page, len)]);
         self.tiny.states.lock().unwrap()[page..page + len].fill(State::Empty);
         self.values[page..page + len].fill(0);
     }
@@ -381,7 +380,7 @@ impl<'a> Model<'a> {
         // SAFETY: nothing else uses these pages.
         let moved = unsafe {
             self.tiny
-                .uffd
+                .mmu
                 .hand_over_watched(range(page, len), range(to, len), true)
         };
         moved.expect("pages move");

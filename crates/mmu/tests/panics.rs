@@ -82,18 +82,18 @@ impl FaultSink for Broken {
 /// Raises a fault whose handling panics. The program holds the lock of standard error, which the standard library's
 /// hook waits for.
 fn fault(delivery: Delivery) {
-    let uffd = RealMemory::new(config(delivery, TakeOutMethod::Copy, 1)).unwrap();
-    uffd.open(PageRange::new(PageIndex(0), PageCount(512)))
+    let mmu = RealMemory::new(config(delivery, TakeOutMethod::Copy, 1)).unwrap();
+    mmu.open(PageRange::new(PageIndex(0), PageCount(512)))
         .unwrap();
     panics::hook();
     let private_descriptors = delivery == Delivery::Handler;
-    uffd.attach(Arc::new(Broken {
+    mmu.attach(Arc::new(Broken {
         private_descriptors,
     }))
     .unwrap();
     let _held = std::io::stderr().lock();
     // SAFETY: the page is in the arena, which is open.
-    unsafe { core::ptr::read_volatile(uffd.addr_of(PageIndex(1)) as *const u8) };
+    unsafe { core::ptr::read_volatile(mmu.addr_of(PageIndex(1)) as *const u8) };
 }
 
 #[test]

@@ -23,19 +23,19 @@ fn seat(place: u32) -> Frame {
     frame(0, place)
 }
 
-fn write(uffd: &RealMemory, number: u32, value: u32) {
+fn write(mmu: &RealMemory, number: u32, value: u32) {
     // SAFETY: the page is mapped, and this thread is the only one.
-    unsafe { uffd.addr_of(PageIndex(number)).cast::<u32>().write(value) };
+    unsafe { mmu.addr_of(PageIndex(number)).cast::<u32>().write(value) };
 }
 
-fn read(uffd: &RealMemory, number: u32) -> u32 {
+fn read(mmu: &RealMemory, number: u32) -> u32 {
     // SAFETY: the page is mapped, and this thread is the only one.
-    unsafe { uffd.addr_of(PageIndex(number)).cast::<u32>().read() }
+    unsafe { mmu.addr_of(PageIndex(number)).cast::<u32>().read() }
 }
 
 /// The number of mappings that begin in a range of the arena.
-fn mappings(uffd: &RealMemory, range: PageRange) -> usize {
-    let start = uffd.addr_of(range.start) as usize;
+fn mappings(mmu: &RealMemory, range: PageRange) -> usize {
+    let start = mmu.addr_of(range.start) as usize;
     let end = start + range.len.bytes() as usize;
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let first = |line: &str| usize::from_str_radix(line.split('-').next()?, 16).ok();
@@ -46,62 +46,62 @@ fn mappings(uffd: &RealMemory, range: PageRange) -> usize {
 }
 
 /// Takes the leaf's pages, one in four, out to the first block and brings them back.
-fn goes_out_and_comes_back(uffd: &RealMemory, n: u32) {
+fn goes_out_and_comes_back(mmu: &RealMemory, n: u32) {
     let mut pages = LeafPages::default();
     for place in (0..LEAF_PAGES).step_by(4) {
         pages.add(PageIndex(place));
     }
-    uffd.take_out_leaf(leaf(n), seat(0), &pages).unwrap();
+    mmu.take_out_leaf(leaf(n), seat(0), &pages).unwrap();
     for place in pages.iter() {
-        install(uffd, seat(place), page(n * LEAF_PAGES + place));
+        install(mmu, seat(place), page(n * LEAF_PAGES + place));
     }
 }
 
-fn fill(uffd: &RealMemory, leaves: impl Iterator<Item = u32>) {
+fn fill(mmu: &RealMemory, leaves: impl Iterator<Item = u32>) {
     for n in leaves {
         for number in (n * LEAF_PAGES..(n + 1) * LEAF_PAGES).step_by(4) {
-            uffd.install_zero(page(number), None).unwrap();
-            write(uffd, number, number + 1);
+            mmu.install_zero(page(number), None).unwrap();
+            write(mmu, number, number + 1);
         }
     }
 }
 
 #[test]
 fn a_leaf_that_leaves_parts_its_surroundings_off_and_no_more() {
-    let Some(uffd) = open_leaves(8 * PART) else {
+    let Some(mmu) = open_leaves(8 * PART) else {
         return;
     };
     let all = leaves_of(0, 8 * PART);
-    fill(&uffd, [0, 3 * PART + 1, 3 * PART + 2, 6 * PART].into_iter());
-    assert_eq!(mappings(&uffd, all), 1);
-    goes_out_and_comes_back(&uffd, 0);
+    fill(&mmu, [0, 3 * PART + 1, 3 * PART + 2, 6 * PART].into_iter());
+    assert_eq!(mappings(&mmu, all), 1);
+    goes_out_and_comes_back(&mmu, 0);
     // The second part is separate from the first and from the third, which goes on to the end.
-    assert_eq!(mappings(&uffd, all), 3);
-    goes_out_and_comes_back(&uffd, 3 * PART + 1);
-    assert_eq!(mappings(&uffd, all), 5);
-    goes_out_and_comes_back(&uffd, 3 * PART + 2);
-    assert_eq!(mappings(&uffd, all), 5);
-    goes_out_and_comes_back(&uffd, 6 * PART);
-    assert_eq!(mappings(&uffd, all), 8, "each is a mapping, and the last");
+    assert_eq!(mappings(&mmu, all), 3);
+    goes_out_and_comes_back(&mmu, 3 * PART + 1);
+    assert_eq!(mappings(&mmu, all), 5);
+    goes_out_and_comes_back(&mmu, 3 * PART + 2);
+    assert_eq!(mappings(&mmu, all), 5);
+    goes_out_and_comes_back(&mmu, 6 * PART);
+    assert_eq!(mappings(&mmu, all), 8, "each is a mapping, and the last");
 }
 
 #[test]
 fn what_was_in_parts_is_handed_over_as_one_and_back_again() {
-    let Some(uffd) = open_leaves(8 * PART) else {
+    let Some(mmu) = open_leaves(8 * PART) else {
         return;
     };
     let mut at = [0, 5, PART, 2 * PART + 3, 4 * PART - 1];
-    fill(&uffd, at.into_iter());
+    fill(&mmu, at.into_iter());
     let (mut from, mut to) = (leaves_of(0, 4 * PART), leaves_of(4 * PART, 4 * PART));
     for round in 0..6 {
         for n in at {
-            goes_out_and_comes_back(&uffd, n);
+            goes_out_and_comes_back(&mmu, n);
         }
-        assert!(mappings(&uffd, from) > 2);
+        assert!(mappings(&mmu, from) > 2);
         // SAFETY: there is no other thread, and the other half is empty.
-        unsafe { uffd.hand_over(from, to, (PageCount(0), PageCount(0))) }.unwrap();
+        unsafe { mmu.hand_over(from, to, (PageCount(0), PageCount(0))) }.unwrap();
         // Kernels before Linux 6.17 refuse to move several mappings.
-        assert_eq!(mappings(&uffd, to), 1);
+        assert_eq!(mappings(&mmu, to), 1);
         let moved = to.start.0.wrapping_sub(from.start.0);
         for n in &mut at {
             let before = *n * LEAF_PAGES;
@@ -111,7 +111,7 @@ fn what_was_in_parts_is_handed_over_as_one_and_back_again() {
                     0 => before + offset,
                     _ => before + offset - 4 * PART * LEAF_PAGES,
                 };
-                assert_eq!(read(&uffd, *n * LEAF_PAGES + offset), first + 1);
+                assert_eq!(read(&mmu, *n * LEAF_PAGES + offset), first + 1);
             }
         }
         std::mem::swap(&mut from, &mut to);
@@ -122,28 +122,28 @@ fn what_was_in_parts_is_handed_over_as_one_and_back_again() {
 /// refused, and they go one by one.
 #[test]
 fn a_run_across_the_border_of_a_part_loses_nothing() {
-    let Some(uffd) = open_leaves(2 * PART) else {
+    let Some(mmu) = open_leaves(2 * PART) else {
         return;
     };
     let border = PART * LEAF_PAGES;
-    fill(&uffd, [0].into_iter());
-    goes_out_and_comes_back(&uffd, 0);
+    fill(&mmu, [0].into_iter());
+    goes_out_and_comes_back(&mmu, 0);
     let run = border - 6..border + 6;
     for number in run.clone() {
-        uffd.install_zero(page(number), None).unwrap();
-        write(&uffd, number, number);
+        mmu.install_zero(page(number), None).unwrap();
+        write(&mmu, number, number);
     }
     let work: Vec<_> = run
         .clone()
         .map(|n| (page(n), seat(n + 600 - border)))
         .collect();
     let mut results = vec![Ok(()); work.len()];
-    uffd.take_out_all(&work, &mut results);
+    mmu.take_out_all(&work, &mut results);
     assert!(results.iter().all(Result::is_ok), "{results:?}");
     for &(at, seat) in &work {
-        install(&uffd, seat, at);
+        install(&mmu, seat, at);
     }
     for number in run {
-        assert_eq!(read(&uffd, number), number);
+        assert_eq!(read(&mmu, number), number);
     }
 }

@@ -110,14 +110,14 @@ impl FaultSink for Patience {
 /// The reader holds pages for moments in which the kernel cannot split the huge page that they are part of.
 #[test]
 fn no_increment_is_lost_while_huge_pages_are_broken_up_and_made_again() {
-    let Some(uffd) = memory(1) else {
+    let Some(mmu) = memory(1) else {
         return;
     };
-    uffd.attach(Arc::new(Patience)).unwrap();
-    uffd.install_zero(leaf(0), None).unwrap();
+    mmu.attach(Arc::new(Patience)).unwrap();
+    mmu.install_zero(leaf(0), None).unwrap();
     let stop = AtomicBool::new(false);
     let counter = |n: usize| {
-        let at = uffd.addr_of(PageIndex(0)).wrapping_add(n * PAGE_SIZE / 2);
+        let at = mmu.addr_of(PageIndex(0)).wrapping_add(n * PAGE_SIZE / 2);
         // SAFETY: the address is in the arena, aligned, and lives as long as the RealMemory; a fault waits until the page
         // is back.
         unsafe { AtomicU64::from_ptr(at.cast()) }
@@ -139,7 +139,7 @@ fn no_increment_is_lost_while_huge_pages_are_broken_up_and_made_again() {
         scope.spawn(|| {
             let (mut random, mut seen) = (Random(7), [0u8; 64]);
             while !stop.load(Relaxed) {
-                let page = uffd.addr_of(PageIndex(random.below(512) as u32)).cast();
+                let page = mmu.addr_of(PageIndex(random.below(512) as u32)).cast();
                 let from = libc::iovec {
                     iov_base: page,
                     iov_len: 64,
@@ -157,17 +157,17 @@ fn no_increment_is_lost_while_huge_pages_are_broken_up_and_made_again() {
         let (mut rounds, mut whole, mut busy) = (0, 0, 0);
         while std::time::Instant::now() < end {
             rounds += 1;
-            whole += u32::from(uffd.huge_pages(leaf(0)).0 == 512);
+            whole += u32::from(mmu.huge_pages(leaf(0)).0 == 512);
             for _ in 0..3 {
-                match uffd.take_out(leaf(0), huge_frame(0)) {
-                    Ok(()) => install(&uffd, huge_frame(0), leaf(0)),
+                match mmu.take_out(leaf(0), huge_frame(0)) {
+                    Ok(()) => install(&mmu, huge_frame(0), leaf(0)),
                     Err(error) => {
                         assert_eq!(error, TakeOutError::Busy);
                         busy += 1;
                     }
                 }
             }
-            busy += break_up_and_fold(&uffd);
+            busy += break_up_and_fold(&mmu);
         }
         stop.store(true, Relaxed);
         let written = writers.into_iter().map(|writer| writer.join().unwrap());
@@ -177,33 +177,33 @@ fn no_increment_is_lost_while_huge_pages_are_broken_up_and_made_again() {
     println!("{written} increments, {rounds} rounds, {whole} on a huge page, {busy} busy");
     assert_eq!(found, written);
     assert!(whole > 0);
-    uffd.detach();
+    mmu.detach();
 }
 
 /// Takes the leaf out in 32 parts and puts it back: as one new huge page when all could go. The answer is how many
 /// could not.
-fn break_up_and_fold(uffd: &RealMemory) -> u32 {
+fn break_up_and_fold(mmu: &RealMemory) -> u32 {
     let parts = |n| (part(leaf(0), 4, n), frame(4, n));
     let mut out = [false; 32];
     for n in 0..32 {
-        out[n as usize] = uffd.take_out(parts(n).0, parts(n).1).is_ok();
+        out[n as usize] = mmu.take_out(parts(n).0, parts(n).1).is_ok();
     }
     let stayed = out.iter().filter(|&&out| !out).count() as u32;
     if stayed > 0 {
         for n in (0..32).filter(|&n| out[n as usize]) {
-            install(uffd, parts(n).1, parts(n).0);
+            install(mmu, parts(n).1, parts(n).0);
         }
         return stayed;
     }
-    uffd.fill(huge_frame(0), true, &mut |bytes| {
+    mmu.fill(huge_frame(0), true, &mut |bytes| {
         for (n, bytes) in bytes.chunks_exact_mut(16 * PAGE_SIZE).enumerate() {
-            uffd.read_frame(parts(n as u32).1, &mut |part| bytes.copy_from_slice(part));
+            mmu.read_frame(parts(n as u32).1, &mut |part| bytes.copy_from_slice(part));
         }
         Ok(())
     })
     .unwrap();
     let frames: [_; 32] = std::array::from_fn(|n| parts(n as u32).1);
-    uffd.free_frames(&frames);
-    install(uffd, huge_frame(0), leaf(0));
+    mmu.free_frames(&frames);
+    install(mmu, huge_frame(0), leaf(0));
     0
 }

@@ -11,9 +11,9 @@ use millpond_core::{
 };
 use millpond_mmu::{Delivery, Memory, MmuError, RealMemory, TakeOutMethod, capabilities};
 
-fn present(uffd: &RealMemory, range: PageRange) -> u32 {
+fn present(mmu: &RealMemory, range: PageRange) -> u32 {
     let mut pages = 0;
-    uffd.present_pages(range, &mut |run| pages += run.len.0);
+    mmu.present_pages(range, &mut |run| pages += run.len.0);
     pages
 }
 
@@ -31,7 +31,7 @@ fn folios_of_every_order_go_out_and_come_back() {
                         tiny.evict(folio),
                         "{delivery:?} {method:?} {order} round {round}"
                     );
-                    assert_eq!(present(&tiny.uffd, tiny.range(folio)), 0);
+                    assert_eq!(present(&tiny.mmu, tiny.range(folio)), 0);
                 }
             }
             for folio in 0..4 {
@@ -41,7 +41,7 @@ fn folios_of_every_order_go_out_and_come_back() {
                 );
                 assert_eq!(tiny.counter(folio, last).load(Relaxed), 70 * 7);
                 tiny.settle(folio);
-                assert_eq!(present(&tiny.uffd, tiny.range(folio)), tiny.order.pages().0);
+                assert_eq!(present(&tiny.mmu, tiny.range(folio)), tiny.order.pages().0);
             }
             assert_eq!(tiny.faults.load(Relaxed), 4 * 71);
             tiny.end();
@@ -60,7 +60,7 @@ fn neighbours_go_out_in_one_call() {
         tiny.settle(31);
         assert_eq!(tiny.evict_all(0, 32), 31);
         assert_eq!(
-            present(&tiny.uffd, PageRange::new(PageIndex(0), PageCount(1024))),
+            present(&tiny.mmu, PageRange::new(PageIndex(0), PageCount(1024))),
             0
         );
         for folio in 0..32 {
@@ -84,7 +84,7 @@ fn neighbours_are_zeroed_together() {
             }
             let install = |work: &[(PageRange, Option<Frame>)]| {
                 let mut results = vec![Err(InstallError::Gone); work.len()];
-                tiny.uffd.install_zero_all(work, &mut results);
+                tiny.mmu.install_zero_all(work, &mut results);
                 results
             };
             let with =
@@ -96,21 +96,21 @@ fn neighbours_are_zeroed_together() {
             for (result, (at, frame)) in install(&work).into_iter().zip(&work) {
                 let placed = result.unwrap_or_else(|error| panic!("{at:?} {frame:?}: {error:?}"));
                 assert!(frame.is_some() || placed == Placed::Copied, "{at:?}");
-                assert_eq!(present(&tiny.uffd, *at), at.len.0);
+                assert_eq!(present(&tiny.mmu, *at), at.len.0);
             }
             for folio in 0..12 {
                 tiny.states.lock().unwrap()[folio] = State::Mapped;
                 assert_eq!(tiny.counter(folio, 1).load(Relaxed), 0, "{order} {folio}");
             }
 
-            let hole = tiny.uffd.addr_of(tiny.range(18).start);
+            let hole = tiny.mmu.addr_of(tiny.range(18).start);
             // SAFETY: this is a page of the arena that holds nothing and that no thread touches.
             assert_eq!(unsafe { libc::munmap(hole.cast(), 4096) }, 0);
             let work: Vec<_> = (16..20).map(|n| with(n, false)).collect();
             let results = install(&work);
             assert_eq!([0, 1, 3].map(|n| results[n]), [Ok(Placed::Copied); 3]);
             assert!(results[2].is_err(), "{:?}", results[2]);
-            assert_eq!(present(&tiny.uffd, tiny.range(18)), 0);
+            assert_eq!(present(&tiny.mmu, tiny.range(18)), 0);
             tiny.end();
         }
     });
@@ -119,113 +119,113 @@ fn neighbours_are_zeroed_together() {
 #[test]
 fn a_frame_is_filled_installed_and_read() {
     each_kind(|delivery, method| {
-        let uffd = RealMemory::new(config(delivery, method, 1)).unwrap();
+        let mmu = RealMemory::new(config(delivery, method, 1)).unwrap();
         let at = PageRange::new(PageIndex(16), PageCount(16));
-        uffd.open(at).unwrap();
+        mmu.open(at).unwrap();
         let frame = Frame::new(Order::new(4).unwrap(), 3);
         for round in 0..4 {
             // The pool's place is a hole at first and again whenever it was moved from or freed.
-            uffd.fill(frame, true, &mut |bytes| {
+            mmu.fill(frame, true, &mut |bytes| {
                 assert!(bytes.iter().all(|&byte| byte == 0));
                 bytes.fill(round + 1);
                 Ok(())
             })
             .unwrap();
-            let placed = uffd.install(frame, at).unwrap();
+            let placed = mmu.install(frame, at).unwrap();
             // SAFETY: the page was just mapped, and nobody else uses it.
-            let last = unsafe { uffd.addr_of(PageIndex(31)).add(4095).read() };
+            let last = unsafe { mmu.addr_of(PageIndex(31)).add(4095).read() };
             assert_eq!(last, round + 1);
             if placed == Placed::Copied {
-                uffd.read_frame(frame, &mut |bytes| {
+                mmu.read_frame(frame, &mut |bytes| {
                     assert!(bytes.iter().all(|&byte| byte == round + 1))
                 });
-                uffd.free_frames(&[frame]);
+                mmu.free_frames(&[frame]);
             }
-            uffd.zap(&[at]);
-            assert_eq!(present(&uffd, at), 0);
+            mmu.zap(&[at]);
+            assert_eq!(present(&mmu, at), 0);
         }
-        uffd.fill(frame, true, &mut |_| Err(LoadError::Corrupt))
+        mmu.fill(frame, true, &mut |_| Err(LoadError::Corrupt))
             .unwrap_err();
-        assert!(uffd.install_zero(at, Some(frame)).is_ok());
+        assert!(mmu.install_zero(at, Some(frame)).is_ok());
         // SAFETY: the page was just mapped, and no one else uses it.
-        assert_eq!(unsafe { uffd.addr_of(PageIndex(16)).read() }, 0);
+        assert_eq!(unsafe { mmu.addr_of(PageIndex(16)).read() }, 0);
     });
 }
 
 #[test]
 fn many_ranges_are_dropped_at_once_and_frames_too() {
-    let uffd = RealMemory::new(config(Delivery::InThread, TakeOutMethod::Auto, 2)).unwrap();
+    let mmu = RealMemory::new(config(Delivery::InThread, TakeOutMethod::Auto, 2)).unwrap();
     let all = PageRange::new(PageIndex(0), PageCount(1024));
-    uffd.open(all).unwrap();
+    mmu.open(all).unwrap();
     let ranges: Vec<_> = (0..300)
         .map(|n| PageRange::new(PageIndex(n * 3), PageCount(2)))
         .collect();
     for range in &ranges {
         for page in range.pages() {
-            uffd.install_zero(PageRange::new(page, PageCount(1)), None)
+            mmu.install_zero(PageRange::new(page, PageCount(1)), None)
                 .unwrap();
         }
     }
-    assert_eq!(present(&uffd, all), 600);
-    uffd.zap(&ranges[..299]);
-    assert_eq!(present(&uffd, all), 2);
-    uffd.zap(&[PageRange::default(), all]);
-    assert_eq!(present(&uffd, all), 0);
+    assert_eq!(present(&mmu, all), 600);
+    mmu.zap(&ranges[..299]);
+    assert_eq!(present(&mmu, all), 2);
+    mmu.zap(&[PageRange::default(), all]);
+    assert_eq!(present(&mmu, all), 0);
 
     let frames: Vec<_> = (0..200).map(|n| Frame::new(Order::ZERO, n * 2)).collect();
     for round in 0..2 {
         for &frame in &frames {
-            uffd.fill(frame, true, &mut |bytes| {
+            mmu.fill(frame, true, &mut |bytes| {
                 assert_eq!(bytes[0], 0, "round {round}: the place was not a hole");
                 bytes[0] = 1;
                 Ok(())
             })
             .unwrap();
         }
-        uffd.free_frames(&frames);
+        mmu.free_frames(&frames);
     }
 }
 
 #[test]
 fn contents_cross_protections_and_an_unmapped_page_takes_the_folio_back() {
-    let uffd = RealMemory::new(config(Delivery::InThread, TakeOutMethod::Auto, 1)).unwrap();
+    let mmu = RealMemory::new(config(Delivery::InThread, TakeOutMethod::Auto, 1)).unwrap();
     let order = Order::new(2).unwrap();
     let at = PageRange::new(PageIndex(4), order.pages());
-    uffd.open(PageRange::new(PageIndex(0), PageCount(512)))
+    mmu.open(PageRange::new(PageIndex(0), PageCount(512)))
         .unwrap();
     let hole = PageRange::new(PageIndex(6), PageCount(1));
-    let second = uffd.addr_of(hole.start).cast();
-    protect(&uffd, hole, libc::PROT_READ);
+    let second = mmu.addr_of(hole.start).cast();
+    protect(&mmu, hole, libc::PROT_READ);
     let frame = Frame::new(order, 0);
-    uffd.fill(frame, true, &mut |bytes| {
+    mmu.fill(frame, true, &mut |bytes| {
         bytes.fill(9);
         Ok(())
     })
     .unwrap();
     // userfaultfd puts zeros only where a whole mapping takes them; contents go wherever their pages are.
-    if uffd.is_watched_by_protections() {
-        assert_eq!(uffd.install_zero(at, None), Ok(Placed::Copied));
-        uffd.zap(&[at]);
+    if mmu.is_watched_by_protections() {
+        assert_eq!(mmu.install_zero(at, None), Ok(Placed::Copied));
+        mmu.zap(&[at]);
     } else {
-        assert_eq!(uffd.install_zero(at, None), Err(InstallError::Split));
+        assert_eq!(mmu.install_zero(at, None), Err(InstallError::Split));
     }
-    assert_eq!(present(&uffd, at), 0);
-    assert_eq!(uffd.install(frame, at), Ok(Placed::Copied));
-    assert_eq!(present(&uffd, at), 4);
-    uffd.zap(&[at]);
+    assert_eq!(present(&mmu, at), 0);
+    assert_eq!(mmu.install(frame, at), Ok(Placed::Copied));
+    assert_eq!(present(&mmu, at), 4);
+    mmu.zap(&[at]);
 
     // SAFETY: the page is in the arena and no one uses it; the hole is filled again by `renew`.
     assert_eq!(unsafe { libc::munmap(second, 4096) }, 0);
-    assert_eq!(uffd.install_zero(hole, None), Err(InstallError::Gone));
+    assert_eq!(mmu.install_zero(hole, None), Err(InstallError::Gone));
     // Two pages can be mapped before the third is found gone: they are taken back, contents and all.
-    assert_eq!(uffd.install(frame, at), Err(InstallError::Split));
-    assert_eq!(present(&uffd, at), 0);
-    uffd.read_frame(frame, &mut |bytes| {
+    assert_eq!(mmu.install(frame, at), Err(InstallError::Split));
+    assert_eq!(present(&mmu, at), 0);
+    mmu.read_frame(frame, &mut |bytes| {
         assert!(bytes.iter().all(|&byte| byte == 9));
     });
-    uffd.renew(hole).unwrap();
-    uffd.open(hole).unwrap();
-    assert!(uffd.install(frame, at).is_ok());
+    mmu.renew(hole).unwrap();
+    mmu.open(hole).unwrap();
+    assert!(mmu.install(frame, at).is_ok());
 }
 
 /// Covers memory that was made read-only: it could not be moved and filled the budget for good, and a program that
@@ -238,7 +238,7 @@ fn a_folio_that_is_not_writable_leaves_and_one_across_a_border_stays() {
     }
     let tiny = Tiny::new(Delivery::Handler, TakeOutMethod::Move, 1, 2);
     let protect = |len: usize, protection| {
-        let at = tiny.uffd.addr_of(PageIndex(0)).cast();
+        let at = tiny.mmu.addr_of(PageIndex(0)).cast();
         // SAFETY: the pages are in the arena, and only this thread uses them.
         assert_eq!(unsafe { libc::mprotect(at, len, protection) }, 0);
     };
@@ -249,8 +249,8 @@ fn a_folio_that_is_not_writable_leaves_and_one_across_a_border_stays() {
         tiny.settle(0);
         protect(4 * 4096, protection);
         assert!(tiny.evict(0));
-        assert_eq!(present(&tiny.uffd, tiny.range(0)), 0);
-        tiny.uffd.read_frame(tiny.frame(0), &mut |bytes| {
+        assert_eq!(present(&tiny.mmu, tiny.range(0)), 0);
+        tiny.mmu.read_frame(tiny.frame(0), &mut |bytes| {
             assert_eq!((bytes[0], bytes[3 * 4096]), (42, 7));
         });
         protect(4 * 4096, open);
@@ -260,10 +260,10 @@ fn a_folio_that_is_not_writable_leaves_and_one_across_a_border_stays() {
         tiny.settle(0);
         protect(4096, protection);
         assert_eq!(
-            tiny.uffd.take_out(tiny.range(0), tiny.frame(0)),
+            tiny.mmu.take_out(tiny.range(0), tiny.frame(0)),
             Err(TakeOutError::Immovable)
         );
-        assert_eq!(present(&tiny.uffd, tiny.range(0)), 4);
+        assert_eq!(present(&tiny.mmu, tiny.range(0)), 4);
         protect(4096, open);
         assert_eq!(tiny.counter(0, 0).load(Relaxed), 42);
     }
@@ -283,7 +283,7 @@ fn a_page_that_is_opened_while_it_is_taken_out_loses_no_write() {
     let writing = std::sync::atomic::AtomicBool::new(true);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let at = tiny.uffd.addr_of(PageIndex(0)).cast();
+            let at = tiny.mmu.addr_of(PageIndex(0)).cast();
             for round in 0..ROUNDS {
                 // SAFETY: the page is in the arena, and only this thread uses it.
                 unsafe { libc::mprotect(at, 4096, libc::PROT_READ | libc::PROT_WRITE) };
@@ -298,7 +298,7 @@ fn a_page_that_is_opened_while_it_is_taken_out_loses_no_write() {
             tiny.evict(0);
         }
     });
-    let at = tiny.uffd.addr_of(PageIndex(0)).cast();
+    let at = tiny.mmu.addr_of(PageIndex(0)).cast();
     // SAFETY: the page is in the arena, and only this thread uses it.
     unsafe { libc::mprotect(at, 4096, libc::PROT_READ) };
     assert_eq!(tiny.counter(0, 0).load(Relaxed), ROUNDS);
@@ -312,9 +312,9 @@ fn a_hole_in_a_folio_is_taken_out_as_zeros() {
         tiny.counter(0, 0).store(1, Relaxed);
         tiny.counter(0, 3 * 512).store(3, Relaxed);
         tiny.settle(0);
-        tiny.uffd.zap(&[PageRange::new(PageIndex(1), PageCount(2))]);
+        tiny.mmu.zap(&[PageRange::new(PageIndex(1), PageCount(2))]);
         assert!(tiny.evict(0));
-        tiny.uffd.read_frame(tiny.frame(0), &mut |bytes| {
+        tiny.mmu.read_frame(tiny.frame(0), &mut |bytes| {
             assert_eq!((bytes[0], bytes[3 * 4096]), (1, 3));
             assert!(bytes[4096..3 * 4096].iter().all(|&byte| byte == 0));
         });
@@ -337,12 +337,12 @@ fn pages_that_a_pipe_holds_move_or_are_busy_but_never_change() {
     // SAFETY: the array has room for both ends.
     assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
     let part = libc::iovec {
-        iov_base: tiny.uffd.addr_of(PageIndex(0)).cast(),
+        iov_base: tiny.mmu.addr_of(PageIndex(0)).cast(),
         iov_len: 4096,
     };
     // SAFETY: the page is mapped, and the vector outlives the call.
     assert_eq!(unsafe { libc::vmsplice(pipe[1], &part, 1, 0) }, 4096);
-    let result = tiny.uffd.take_out(tiny.range(0), tiny.frame(0));
+    let result = tiny.mmu.take_out(tiny.range(0), tiny.frame(0));
     match result {
         Ok(()) => tiny.states.lock().unwrap()[0] = State::Out,
         Err(error) => assert_eq!(error, TakeOutError::Busy),
@@ -373,8 +373,8 @@ fn system_calls_reach_absent_memory_with_a_handler() {
         tiny.counter(0, 3).store(0x1234, Relaxed);
         assert!(tiny.evict(0));
         let (from, to) = (
-            tiny.uffd.addr_of(PageIndex(0)),
-            tiny.uffd.addr_of(PageIndex(7)),
+            tiny.mmu.addr_of(PageIndex(0)),
+            tiny.mmu.addr_of(PageIndex(7)),
         );
         // SAFETY: both pages are in the arena; the handler maps them when the kernel touches them.
         unsafe {
@@ -406,12 +406,12 @@ fn a_handler_stops_and_starts_again() {
         tiny.counter(round, 0).store(1, Relaxed);
         let again = std::sync::Arc::new(Again(tiny.clone()));
         assert!(matches!(
-            tiny.uffd.attach(again.clone()),
+            tiny.mmu.attach(again.clone()),
             Err(MmuError::AlreadyAttached)
         ));
-        tiny.uffd.detach();
-        tiny.uffd.detach();
-        tiny.uffd.attach(again).unwrap();
+        tiny.mmu.detach();
+        tiny.mmu.detach();
+        tiny.mmu.attach(again).unwrap();
     }
     tiny.end();
 }
@@ -427,29 +427,29 @@ fn bad_input_is_answered_with_the_value() {
             "{error}"
         );
     }
-    let uffd = RealMemory::new(config(Delivery::InThread, TakeOutMethod::Auto, 1)).unwrap();
+    let mmu = RealMemory::new(config(Delivery::InThread, TakeOutMethod::Auto, 1)).unwrap();
     for range in [
         PageRange::new(PageIndex(500), PageCount(13)),
         PageRange::new(PageIndex(u32::MAX), PageCount(2)),
     ] {
         assert!(matches!(
-            uffd.open(range),
+            mmu.open(range),
             Err(MmuError::OutsideArena { .. })
         ));
         assert!(matches!(
-            uffd.close(range),
+            mmu.close(range),
             Err(MmuError::OutsideArena { .. })
         ));
         assert!(matches!(
-            uffd.renew(range),
+            mmu.renew(range),
             Err(MmuError::OutsideArena { .. })
         ));
     }
-    let base = uffd.base() as usize;
+    let base = mmu.base() as usize;
     assert_eq!(base % (2 << 20), 0);
-    assert_eq!(uffd.page_of(base + 4097), Some(PageIndex(1)));
+    assert_eq!(mmu.page_of(base + 4097), Some(PageIndex(1)));
     assert_eq!(
-        (uffd.page_of(base - 1), uffd.page_of(base + uffd.len())),
+        (mmu.page_of(base - 1), mmu.page_of(base + mmu.len())),
         (None, None)
     );
 }
@@ -475,26 +475,26 @@ fn capabilities_say_what_is_missing_and_what_it_costs() {
 #[test]
 fn what_is_brought_in_is_mapped_and_its_frame_is_as_was_said() {
     each_kind(|delivery, method| {
-        let uffd = RealMemory::new(config(delivery, method, 1)).unwrap();
-        uffd.open(PageRange::new(PageIndex(0), PageCount(512)))
+        let mmu = RealMemory::new(config(delivery, method, 1)).unwrap();
+        mmu.open(PageRange::new(PageIndex(0), PageCount(512)))
             .unwrap();
         for (order, fresh) in [0, 2, 4, 5, 9].map(|o| [(o, true), (o, false)]).concat() {
             let order = Order::new(order).unwrap();
             let at = PageRange::new(PageIndex(0), order.pages());
             let frame = Frame::new(order, 1);
             if !fresh {
-                uffd.fill(frame, true, &mut |_| Ok(())).unwrap();
+                mmu.fill(frame, true, &mut |_| Ok(())).unwrap();
             }
-            let failed = uffd.fill_and_install(frame, fresh, at, &mut |_| Err(LoadError::Corrupt));
+            let failed = mmu.fill_and_install(frame, fresh, at, &mut |_| Err(LoadError::Corrupt));
             assert_eq!(
                 failed.outcome,
                 Err(FillOrInstallError::Fill(LoadError::Corrupt)),
                 "{order:?}"
             );
-            assert_eq!(present(&uffd, at), 0);
+            assert_eq!(present(&mmu, at), 0);
             let mut filled = 0;
             let brought =
-                uffd.fill_and_install(frame, fresh && !failed.populated, at, &mut |bytes| {
+                mmu.fill_and_install(frame, fresh && !failed.populated, at, &mut |bytes| {
                     filled = bytes.len();
                     for (page, bytes) in (1..).zip(bytes.chunks_mut(4096)) {
                         bytes.fill(page as u8);
@@ -504,27 +504,27 @@ fn what_is_brought_in_is_mapped_and_its_frame_is_as_was_said() {
             assert_eq!((brought.outcome, filled), (Ok(()), order.bytes()));
             for (page, byte) in at.pages().zip(1..) {
                 // SAFETY: the page was just mapped, and nobody else uses it.
-                let last = unsafe { uffd.addr_of(page).add(4095).read() };
+                let last = unsafe { mmu.addr_of(page).add(4095).read() };
                 assert_eq!(last, byte as u8, "{order:?}");
             }
             if brought.populated {
-                uffd.free_frames(&[frame]);
+                mmu.free_frames(&[frame]);
             }
             // The frame must be a hole again, or this would fail.
-            uffd.take_out(at, frame).unwrap();
-            uffd.free_frames(&[frame]);
+            mmu.take_out(at, frame).unwrap();
+            mmu.free_frames(&[frame]);
         }
     });
 }
 
 #[test]
 fn what_cannot_be_brought_in_whole_waits_in_its_frame() {
-    let uffd = RealMemory::new(config(Delivery::InThread, TakeOutMethod::Auto, 1)).unwrap();
+    let mmu = RealMemory::new(config(Delivery::InThread, TakeOutMethod::Auto, 1)).unwrap();
     let order = Order::new(2).unwrap();
     let at = PageRange::new(PageIndex(4), order.pages());
-    uffd.open(PageRange::new(PageIndex(0), PageCount(512)))
+    mmu.open(PageRange::new(PageIndex(0), PageCount(512)))
         .unwrap();
-    let second = uffd.addr_of(PageIndex(6)).cast();
+    let second = mmu.addr_of(PageIndex(6)).cast();
     let frame = Frame::new(order, 0);
     let nines = &mut |bytes: &mut [u8]| {
         bytes.fill(9);
@@ -532,23 +532,23 @@ fn what_cannot_be_brought_in_whole_waits_in_its_frame() {
     };
     // SAFETY: the page is in the arena and nobody uses it.
     assert_eq!(unsafe { libc::mprotect(second, 4096, libc::PROT_READ) }, 0);
-    let brought = uffd.fill_and_install(frame, true, at, nines);
-    assert_eq!((brought.outcome, present(&uffd, at)), (Ok(()), 4));
+    let brought = mmu.fill_and_install(frame, true, at, nines);
+    assert_eq!((brought.outcome, present(&mmu, at)), (Ok(()), 4));
     if brought.populated {
-        uffd.free_frames(&[frame]);
+        mmu.free_frames(&[frame]);
     }
-    uffd.zap(&[at]);
+    mmu.zap(&[at]);
     // SAFETY: the page is in the arena and no one uses it; the hole is filled again by `renew`.
     assert_eq!(unsafe { libc::munmap(second, 4096) }, 0);
-    let brought = uffd.fill_and_install(frame, true, at, nines);
+    let brought = mmu.fill_and_install(frame, true, at, nines);
     let split = Err(FillOrInstallError::Install(InstallError::Split));
     assert_eq!((brought.outcome, brought.populated), (split, true));
-    assert_eq!(present(&uffd, at), 0);
-    uffd.read_frame(frame, &mut |bytes| {
+    assert_eq!(present(&mmu, at), 0);
+    mmu.read_frame(frame, &mut |bytes| {
         assert!(bytes.iter().all(|&byte| byte == 9));
     });
     let hole = PageRange::new(PageIndex(6), PageCount(1));
-    uffd.renew(hole).unwrap();
+    mmu.renew(hole).unwrap();
 }
 
 #[test]
@@ -558,20 +558,20 @@ fn what_nobody_touches_any_more_need_not_be_watched() {
         let all = PageRange::new(PageIndex(0), PageCount(512));
         tiny.counter(0, 0).store(7, Relaxed);
         tiny.settle(0);
-        tiny.uffd.unwatch(all).unwrap();
-        tiny.uffd.zap(&[all]);
-        assert_eq!(present(&tiny.uffd, all), 0);
-        if tiny.uffd.takes_out_by_move() {
+        tiny.mmu.unwatch(all).unwrap();
+        tiny.mmu.zap(&[all]);
+        assert_eq!(present(&tiny.mmu, all), 0);
+        if tiny.mmu.takes_out_by_move() {
             assert_eq!(tiny.counter(3, 0).load(Relaxed), 0);
             assert_eq!(tiny.faults.load(Relaxed), 1, "{delivery:?}: nobody is told");
         }
-        tiny.uffd.renew(all).unwrap();
-        tiny.uffd.open(all).unwrap();
+        tiny.mmu.renew(all).unwrap();
+        tiny.mmu.open(all).unwrap();
         tiny.counter(5, 0).store(9, Relaxed);
         tiny.settle(5);
         assert_eq!(tiny.faults.load(Relaxed), 2, "{delivery:?} {method:?}");
         let beyond = PageRange::new(PageIndex(512), PageCount(1));
-        let refused = tiny.uffd.unwatch(beyond);
+        let refused = tiny.mmu.unwatch(beyond);
         assert!(matches!(refused, Err(MmuError::OutsideArena { .. })));
         tiny.end();
     });
@@ -589,11 +589,11 @@ fn what_lies_before_a_range_that_moves_is_back_afterwards() {
         let range = |start| PageRange::new(PageIndex(start), PageCount(7));
         // SAFETY: there is no other thread, and the second leaf is empty.
         unsafe {
-            tiny.uffd
+            tiny.mmu
                 .hand_over(range(5), range(512 + 5), (PageCount(5), PageCount(0)))
         }
         .unwrap();
-        let there = |page| present(&tiny.uffd, PageRange::new(PageIndex(page), PageCount(1)));
+        let there = |page| present(&tiny.mmu, PageRange::new(PageIndex(page), PageCount(1)));
         let pages = [0, 4, 5, 512, 512 + 4, 512 + 5].map(there);
         assert_eq!(pages, [1, 1, 0, 0, 0, 1], "{delivery:?} {method:?}");
         let held = [0, 4].map(|page| tiny.counter(page, 0).load(Relaxed));

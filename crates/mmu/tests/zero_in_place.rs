@@ -9,7 +9,7 @@ use millpond_mmu::{Delivery, Memory};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 fn bytes(tiny: &Tiny, range: PageRange) -> &'static mut [u8] {
-    let at = tiny.uffd.addr_of(range.start);
+    let at = tiny.mmu.addr_of(range.start);
     // SAFETY: the address is inside the arena, which outlives the test's use of it; one slice exists at a time.
     unsafe { std::slice::from_raw_parts_mut(at, range.len.bytes() as usize) }
 }
@@ -31,7 +31,7 @@ fn zeroing_zeroes_every_byte_of_the_range_and_no_other() {
             let all = filled(&tiny, tiny.folios());
             for at in [PageRange::new(PageIndex(3), PageCount(1)), tiny.range(1)] {
                 bytes(&tiny, all).fill(0xa5);
-                tiny.uffd.zero_in_place(at);
+                tiny.mmu.zero_in_place(at);
                 let zeroed = |page: usize| at.contains(PageIndex(page as u32));
                 for (n, page) in bytes(&tiny, all).chunks(PAGE_SIZE).enumerate() {
                     let expected = if zeroed(n) { 0 } else { 0xa5 };
@@ -61,9 +61,9 @@ fn cleared_pages_are_written_without_a_fault() {
         };
         let round = || {
             let before = (faults(), tiny.faults.load(Relaxed));
-            tiny.uffd.zero_in_place(all);
+            tiny.mmu.zero_in_place(all);
             bytes(&tiny, all).fill(1);
-            assert!(!tiny.uffd.is_blank(all, false));
+            assert!(!tiny.mmu.is_blank(all, false));
             (faults() - before.0, tiny.faults.load(Relaxed) - before.1)
         };
         // Another test that forks at this moment makes this thread's stack pages shared ones, which costs a fault
@@ -80,26 +80,26 @@ fn a_look_finds_a_single_byte_wherever_it_is_and_a_glance_the_first_ones_of_each
         let tiny = Tiny::new(delivery, method, 1, 4);
         filled(&tiny, 2);
         let at = tiny.range(1);
-        tiny.uffd.zero_in_place(at);
-        assert!(tiny.uffd.is_blank(at, false) && tiny.uffd.is_blank(at, true));
+        tiny.mmu.zero_in_place(at);
+        assert!(tiny.mmu.is_blank(at, false) && tiny.mmu.is_blank(at, true));
         let len = at.len.bytes() as usize;
         let mut random = Random(0xb1a);
         let places = (0..len).step_by(509).chain([len - 1]);
         for place in places.chain((0..200).map(|_| random.below(len))) {
             bytes(&tiny, at)[place] = 1 << (place % 8);
-            assert!(!tiny.uffd.is_blank(at, false), "byte {place}");
+            assert!(!tiny.mmu.is_blank(at, false), "byte {place}");
             // A glance may miss bytes further in, and must not miss those that programs write first.
             if place % PAGE_SIZE < 16 {
-                assert!(!tiny.uffd.is_blank(at, true), "byte {place}");
+                assert!(!tiny.mmu.is_blank(at, true), "byte {place}");
             }
             bytes(&tiny, at)[place] = 0;
-            assert!(tiny.uffd.is_blank(at, false), "byte {place}");
+            assert!(tiny.mmu.is_blank(at, false), "byte {place}");
         }
         // This is a page alone, between others that are not blank.
         bytes(&tiny, at).fill(1);
         let page = PageRange::new(at.start.plus(7), PageCount(1));
-        tiny.uffd.zero_in_place(page);
-        assert!(tiny.uffd.is_blank(page, false) && !tiny.uffd.is_blank(at, true));
+        tiny.mmu.zero_in_place(page);
+        assert!(tiny.mmu.is_blank(page, false) && !tiny.mmu.is_blank(at, true));
         tiny.end();
     });
 }
@@ -114,7 +114,7 @@ fn zeroing_what_may_be_missing_faults_not_once() {
         let at = PageRange::new(PageIndex(8), PageCount(16));
         let here = delivery == Delivery::InThread && cfg!(target_arch = "x86_64");
         // SAFETY: the range is inside the arena, and no reference to it is in use.
-        let zero = |at| unsafe { tiny.uffd.zero_if_mapped(at) };
+        let zero = |at| unsafe { tiny.mmu.zero_if_mapped(at) };
         assert_eq!(zero(at), here, "{delivery:?}");
         if !here {
             return tiny.end();
@@ -150,7 +150,7 @@ fn looking_beside_a_writer_disturbs_nobody() {
         let tiny = Tiny::new(delivery, method, 1, 0);
         filled(&tiny, 1);
         let at = tiny.range(0);
-        tiny.uffd.zero_in_place(at);
+        tiny.mmu.zero_in_place(at);
         let (stop, word) = (AtomicBool::new(false), tiny.counter(0, 100));
         let (mut blank, mut written) = (0, 0);
         let count = std::thread::scope(|scope| {
@@ -165,7 +165,7 @@ fn looking_beside_a_writer_disturbs_nobody() {
                 count
             });
             while (blank < 1000 || written < 1000) && !writer.is_finished() {
-                match tiny.uffd.is_blank(at, false) {
+                match tiny.mmu.is_blank(at, false) {
                     true => blank += 1,
                     false => written += 1,
                 }
@@ -189,10 +189,10 @@ fn zeroing_leaves_a_childs_pages_alone() {
         assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
         let [zeroed, say_so] = pipe;
         let status = in_child(
-            || tiny.uffd.before_fork(),
+            || tiny.mmu.before_fork(),
             || {
-                tiny.uffd.after_fork_in_parent();
-                tiny.uffd.zero_in_place(all);
+                tiny.mmu.after_fork_in_parent();
+                tiny.mmu.zero_in_place(all);
                 // SAFETY: these descriptors are the test's own.
                 unsafe { libc::close(say_so) };
             },
@@ -210,7 +210,7 @@ fn zeroing_leaves_a_childs_pages_alone() {
         // SAFETY: this descriptor is the test's own.
         unsafe { libc::close(zeroed) };
         assert_eq!(status, 0, "{delivery:?} {method:?}");
-        assert!(tiny.uffd.is_blank(all, false));
+        assert!(tiny.mmu.is_blank(all, false));
         tiny.end();
     });
 }

@@ -29,10 +29,10 @@ pub fn memory(leaves: u32) -> Option<RealMemory> {
             return None;
         }
     }
-    let uffd = RealMemory::new(config(Delivery::InThread, TakeOutMethod::Move, leaves)).unwrap();
-    uffd.open(PageRange::new(PageIndex(0), PageCount(leaves * LEAF_PAGES)))
+    let mmu = RealMemory::new(config(Delivery::InThread, TakeOutMethod::Move, leaves)).unwrap();
+    mmu.open(PageRange::new(PageIndex(0), PageCount(leaves * LEAF_PAGES)))
         .unwrap();
-    Some(uffd)
+    Some(mmu)
 }
 
 pub fn leaf(n: u32) -> PageRange {
@@ -54,46 +54,46 @@ pub fn frame(order: u8, n: u32) -> Frame {
 }
 
 /// Writes a word to each page: a value of its own, at a place of its own.
-pub fn write(uffd: &RealMemory, range: PageRange, seed: u64) {
+pub fn write(mmu: &RealMemory, range: PageRange, seed: u64) {
     for page in range.pages() {
         // SAFETY: the page is mapped, and only this thread uses it.
-        unsafe { word(uffd, page).write_volatile(seed + u64::from(page.0)) };
+        unsafe { word(mmu, page).write_volatile(seed + u64::from(page.0)) };
     }
 }
 
-pub fn reads(uffd: &RealMemory, range: PageRange, seed: u64) -> bool {
+pub fn reads(mmu: &RealMemory, range: PageRange, seed: u64) -> bool {
     range.pages().all(|page| {
         // SAFETY: the page is mapped, and only this thread uses it.
-        unsafe { word(uffd, page).read_volatile() == seed + u64::from(page.0) }
+        unsafe { word(mmu, page).read_volatile() == seed + u64::from(page.0) }
     })
 }
 
 /// Installs a frame, and makes it a hole again where its bytes were copied.
-pub fn install(uffd: &RealMemory, frame: Frame, at: PageRange) {
-    if uffd.install(frame, at).unwrap() == Placed::Copied {
-        uffd.free_frames(&[frame]);
+pub fn install(mmu: &RealMemory, frame: Frame, at: PageRange) {
+    if mmu.install(frame, at).unwrap() == Placed::Copied {
+        mmu.free_frames(&[frame]);
     }
 }
 
-fn word(uffd: &RealMemory, page: PageIndex) -> *mut u64 {
+fn word(mmu: &RealMemory, page: PageIndex) -> *mut u64 {
     let place = page.0 as usize % (PAGE_SIZE / 8) * 8;
-    uffd.addr_of(page).wrapping_add(place).cast()
+    mmu.addr_of(page).wrapping_add(place).cast()
 }
 
-pub fn all_zero(uffd: &RealMemory, range: PageRange) -> bool {
-    uffd.is_blank(range, false)
+pub fn all_zero(mmu: &RealMemory, range: PageRange) -> bool {
+    mmu.is_blank(range, false)
 }
 
-pub fn present(uffd: &RealMemory, range: PageRange) -> u32 {
+pub fn present(mmu: &RealMemory, range: PageRange) -> u32 {
     let mut pages = 0;
-    uffd.present_pages(range, &mut |run| pages += run.len.0);
+    mmu.present_pages(range, &mut |run| pages += run.len.0);
     pages
 }
 
 /// Asserts that the leaf is one huge page. If it is not, the kernel is asked in another way whether it still has any.
 #[track_caller]
-pub fn assert_huge(uffd: &RealMemory, at: PageRange) {
-    let pages = uffd.huge_pages(at).0;
+pub fn assert_huge(mmu: &RealMemory, at: PageRange) {
+    let pages = mmu.huge_pages(at).0;
     if pages < at.len.0 && !kernel_has_huge_pages() {
         eprintln!("skipped one look: the kernel has run out of huge pages");
         return;

@@ -30,7 +30,7 @@ pub enum State {
 
 /// A manager in which folio `i` covers the pages from `i << order` on and has frame `i`.
 pub struct Tiny {
-    pub uffd: Arc<RealMemory>,
+    pub mmu: Arc<RealMemory>,
     pub order: Order,
     pub states: Mutex<Vec<State>>,
     pub faults: AtomicU64,
@@ -58,10 +58,10 @@ pub fn open_leaves(leaves: u32) -> Option<RealMemory> {
     if !usable(Delivery::InThread, TakeOutMethod::Move) {
         return None;
     }
-    let uffd = RealMemory::new(config(Delivery::InThread, TakeOutMethod::Move, leaves)).unwrap();
+    let mmu = RealMemory::new(config(Delivery::InThread, TakeOutMethod::Move, leaves)).unwrap();
     let pages = PageCount(leaves * LEAF_PAGES);
-    uffd.open(PageRange::new(PageIndex(0), pages)).unwrap();
-    Some(uffd)
+    mmu.open(PageRange::new(PageIndex(0), pages)).unwrap();
+    Some(mmu)
 }
 
 impl Tiny {
@@ -73,18 +73,18 @@ impl Tiny {
     /// Makes a manager over memory of this configuration.
     pub fn with(config: MemoryConfig, order: u8) -> Arc<Self> {
         let (delivery, pages) = (config.delivery, config.arena);
-        let uffd = RealMemory::new(config).unwrap();
+        let mmu = RealMemory::new(config).unwrap();
         let order = Order::new(order).unwrap();
-        uffd.open(PageRange::new(PageIndex(0), pages)).unwrap();
+        mmu.open(PageRange::new(PageIndex(0), pages)).unwrap();
         let folios = (pages.0 / order.pages().0) as usize;
         let tiny = Arc::new(Self {
-            uffd: Arc::new(uffd),
+            mmu: Arc::new(mmu),
             order,
             states: Mutex::new(vec![State::Empty; folios]),
             faults: AtomicU64::new(0),
             handler: delivery == Delivery::Handler,
         });
-        tiny.uffd.attach(Arc::new(Sink(Arc::clone(&tiny)))).unwrap();
+        tiny.mmu.attach(Arc::new(Sink(Arc::clone(&tiny)))).unwrap();
         tiny
     }
 
@@ -104,7 +104,7 @@ impl Tiny {
     /// The `n`th counter of a folio.
     pub fn counter(&self, folio: usize, n: usize) -> &AtomicU64 {
         let at = self
-            .uffd
+            .mmu
             .addr_of(self.range(folio).start)
             .wrapping_add(n * 8);
         assert!(n * 8 < self.order.bytes());
@@ -131,11 +131,11 @@ impl Tiny {
             states[folio] = State::InFlight;
         }
         let taken = self
-            .uffd
+            .mmu
             .take_out(self.range(folio), self.frame(folio))
             .is_ok();
         self.states.lock().unwrap()[folio] = if taken { State::Out } else { State::Mapped };
-        self.uffd.wake(self.range(folio));
+        self.mmu.wake(self.range(folio));
         taken
     }
 
@@ -158,14 +158,14 @@ impl Tiny {
             .map(|&folio| (self.range(folio), self.frame(folio)))
             .collect();
         let mut results = vec![Ok(()); n];
-        self.uffd.take_out_all(&work, &mut results);
+        self.mmu.take_out_all(&work, &mut results);
         for (&folio, result) in folios[..n].iter().zip(&results) {
             self.states.lock().unwrap()[folio] = if result.is_ok() {
                 State::Out
             } else {
                 State::Mapped
             };
-            self.uffd.wake(self.range(folio));
+            self.mmu.wake(self.range(folio));
         }
         results.iter().filter(|result| result.is_ok()).count()
     }
@@ -191,11 +191,11 @@ impl Tiny {
         self.faults.fetch_add(1, Ordering::Relaxed);
         let (range, frame) = (self.range(folio), self.frame(folio));
         if before == State::Out {
-            if self.uffd.install(frame, range).unwrap() == Placed::Copied {
-                self.uffd.free_frames(&[frame]);
+            if self.mmu.install(frame, range).unwrap() == Placed::Copied {
+                self.mmu.free_frames(&[frame]);
             }
         } else {
-            self.uffd.install_zero(range, None).unwrap();
+            self.mmu.install_zero(range, None).unwrap();
         }
         self.states.lock().unwrap()[folio] = State::Mapped;
         Resolution::Installed
@@ -203,7 +203,7 @@ impl Tiny {
 
     /// Breaks the ring of owners: the sink holds the manager, which holds the memory.
     pub fn end(&self) {
-        self.uffd.detach();
+        self.mmu.detach();
     }
 }
 
@@ -238,11 +238,11 @@ pub fn usable(delivery: Delivery, method: TakeOutMethod) -> bool {
 }
 
 /// Changes the protection of pages as the program does: by a system call, or through the memory that keeps protections.
-pub fn protect(uffd: &RealMemory, range: PageRange, protection: i32) {
-    match uffd.protect_pages(range, protection) {
+pub fn protect(mmu: &RealMemory, range: PageRange, protection: i32) {
+    match mmu.protect_pages(range, protection) {
         Some(changed) => changed.unwrap(),
         None => {
-            let at = uffd.addr_of(range.start).cast();
+            let at = mmu.addr_of(range.start).cast();
             // SAFETY: the pages are in the arena, and the caller's alone.
             let changed = unsafe { libc::mprotect(at, range.len.bytes() as usize, protection) };
             assert_eq!(changed, 0);

@@ -28,6 +28,7 @@ use rustix::mm::Advice;
 use millpond_core::{PAGE_SIZE, TakeOutError};
 
 use super::UffdMemory;
+use super::transfer::Existing;
 use crate::common::Install;
 use crate::report;
 use crate::sys::mm::madvise;
@@ -78,7 +79,7 @@ impl UffdMemory {
         if unsafe { madvise(src as *mut c_void, len, Advice::LinuxDontNeed) }.is_ok() {
             return Ok(());
         }
-        let back = self.copy_to_arena(src, dst, len);
+        let back = self.copy(src, dst, len, Existing::Stays);
         if back.is_err() && !self.common.is_there(src) {
             report::line(format_args!(
                 "the pages at {src:#x} were unmapped while they were taken out"

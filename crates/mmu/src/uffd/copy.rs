@@ -10,6 +10,7 @@ use millpond_core::{CopyFrom, Frame, InstallError, PAGE_SIZE, PageRange, Placed}
 use super::UffdMemory;
 use super::cost::Method;
 use super::install::AtBorder;
+use super::transfer::Existing;
 use crate::common::refusal;
 use crate::pool::Lease;
 
@@ -48,10 +49,10 @@ impl UffdMemory {
                 return self.install_by(choice, &lease, frame, at, AtBorder::Cross);
             }
         }
-        match self.copy_to_arena(start, src, len) {
+        match self.copy(start, src, len, Existing::Stays) {
             Ok(()) => Ok(Placed::Copied),
-            Err(done) => {
-                self.common.drop_pages(start, done);
+            Err(stopped) => {
+                self.common.drop_pages(start, stopped.done);
                 Err(refusal(len))
             }
         }

@@ -65,29 +65,25 @@ impl UffdMemory {
         // For a copy the zeros at hand do as well as a zeroed frame, so the frame is left as it is.
         let timed = choice.filter(|(_, choice)| choice.timed);
         let since = timed.map(|_| Instant::now());
-        let huge = match at.len.bytes() as usize {
-            HUGE => self.place_zeros(self.common.at(at.start)),
+        let (start, len) = (self.common.at(at.start), at.len.bytes() as usize);
+        let done = match len {
+            HUGE => self.place_zeros(start),
             _ => 0,
         };
-        let copied = self.copy_zeros(at, huge);
-        if let (Ok(_), Some((frame, choice)), Some(since)) = (copied, timed, since) {
+        let zeros = self.common.zeros.of(len - done);
+        self.copy(start + done, zeros, len - done, Existing::Stays)
+            .map_err(|stopped| self.give_up_zeros(at, done + stopped.done))?;
+        if let (Some((frame, choice)), Some(since)) = (timed, since) {
             self.costs.took(frame.order(), choice.method, since);
         }
-        copied
+        Ok(Placed::Copied)
     }
 
-    /// Maps new zeros at `at`, where `done` bytes from the start are mapped already.
-    pub(super) fn copy_zeros(&self, at: PageRange, done: usize) -> Result<Placed, InstallError> {
-        let (start, len) = (self.common.at(at.start), at.len.bytes() as usize);
-        let zeros = self.common.zeros.of(len - done);
-        self.copy_to_arena(start + done, zeros, len - done)
-            .map(|()| Placed::Copied)
-            .map_err(|copied| {
-                // The pages that were mapped before the mapping changed hold zeros, or bytes that the program wrote
-                // since then to a page that it was unmapping at the same time.
-                self.common.drop_pages(start, done + copied);
-                refusal(len)
-            })
+    /// Drops new zeros of which the first `mapped` bytes were mapped before the mapping changed. They hold zeros, or
+    /// bytes that the program wrote since then to a page that it was unmapping at the same time.
+    pub(super) fn give_up_zeros(&self, at: PageRange, mapped: usize) -> InstallError {
+        self.common.drop_pages(self.common.at(at.start), mapped);
+        refusal(at.len.bytes() as usize)
     }
 
     /// The way of mapping as many pages as a folio of `order` has.
@@ -150,7 +146,9 @@ impl UffdMemory {
         if done < len {
             let (to, from, rest) = (dst + done, src + done, len - done);
             let copied = match border {
-                AtBorder::Split => self.copy_to_arena(to, from, rest),
+                AtBorder::Split => self
+                    .copy(to, from, rest, Existing::Stays)
+                    .map_err(|stopped| stopped.done),
                 AtBorder::Cross => self.copy_in(to, from, rest),
             };
             if let Err(copied) = copied {
@@ -164,19 +162,6 @@ impl UffdMemory {
         }
         self.common.drop_pages(src + moved, len - moved);
         Ok(Placed::Moved)
-    }
-
-    /// Copies into the arena and passes over pages that are there already. The error is the number of bytes from the
-    /// start that are mapped.
-    pub(super) fn copy_to_arena(&self, dst: usize, src: usize, len: usize) -> Result<(), usize> {
-        // SAFETY: `src` is a leased, populated frame, a buffer or the zeros; the arena is seen through raw pointers.
-        match unsafe { self.copy(dst, src, len, Existing::Stays) } {
-            Err(Stopped { done, errno }) if errno == Errno::FAULT => report::stop(format_args!(
-                "the frame at {:#x} is not readable: stopped",
-                src + done
-            )),
-            copied => copied.map_err(|stopped| stopped.done),
-        }
     }
 
     /// Says, once, that a page was mapped past us.
@@ -198,8 +183,8 @@ impl Install for UffdMemory {
             _ => 0,
         };
         let (at, len) = (at + huge, len - huge);
-        // SAFETY: `at` is a leased frame that holds nothing, and there are zeros for 2 MiB.
-        let copied = unsafe { self.copy(at, self.common.zeros.of(len), len, Existing::Stops) };
+        let zeros = self.common.zeros.of(len);
+        let copied = self.copy(at, zeros, len, Existing::Stops);
         if let Err(Stopped { done, errno }) = copied {
             report::stop(format_args!(
                 "the frame at {:#x} cannot be given pages ({errno}): the frame pool was unmapped or is in use",
@@ -209,13 +194,12 @@ impl Install for UffdMemory {
     }
 
     fn copy_in(&self, dst: usize, src: usize, len: usize) -> Result<(), usize> {
-        let Err(mut done) = self.copy_to_arena(dst, src, len) else {
+        let Err(stopped) = self.copy(dst, src, len, Existing::Stays) else {
             return Ok(());
         };
-        while done < len {
-            self.copy_to_arena(dst + done, src + done, PAGE_SIZE)
+        for done in (stopped.done..len).step_by(PAGE_SIZE) {
+            self.copy(dst + done, src + done, PAGE_SIZE, Existing::Stays)
                 .map_err(|_| done)?;
-            done += PAGE_SIZE;
         }
         Ok(())
     }

@@ -19,6 +19,7 @@ use super::UffdMemory;
 use super::cost::Method;
 use super::huge::LEAVES;
 use super::install::AtBorder;
+use super::transfer::Existing;
 use crate::pool::Pool;
 use crate::reservation::HUGE;
 
@@ -70,7 +71,11 @@ impl UffdMemory {
         let placed = &mut placed[..run.len()];
         self.place_zeros_at_all(self.common.at(run[0].0.start), placed);
         for ((&(at, _), &mut huge), result) in run.iter().zip(placed).zip(results) {
-            *result = self.copy_zeros(at, huge);
+            let (start, rest) = (self.common.at(at.start) + huge, HUGE - huge);
+            *result = self
+                .copy(start, self.common.zeros.of(rest), rest, Existing::Stays)
+                .map(|()| Placed::Copied)
+                .map_err(|stopped| self.give_up_zeros(at, huge + stopped.done));
         }
     }
 
@@ -118,8 +123,9 @@ impl UffdMemory {
                 } else {
                     0
                 };
-                self.copy_to_arena(dst + huge, self.common.zeros.of(len - huge), len - huge)
-                    .map_or_else(|done| huge + done, |()| len)
+                let zeros = self.common.zeros.of(len - huge);
+                self.copy(dst + huge, zeros, len - huge, Existing::Stays)
+                    .map_or_else(|stopped| huge + stopped.done, |()| len)
             }
             Some(first) => self.move_zeros(run, dst, self.common.pool.addr(first), len),
         };

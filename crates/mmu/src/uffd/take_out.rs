@@ -169,8 +169,7 @@ impl UffdMemory {
         while back < done {
             // The page was shared by a fork in between, or is gone with its mapping. A copy serves the first case; in
             // the second the page is dropped.
-            // SAFETY: the rest of the frame is populated and leased; the arena is seen through raw pointers.
-            let copied = unsafe { self.copy(src + back, dst + back, done - back, Existing::Stops) };
+            let copied = self.copy(src + back, dst + back, done - back, Existing::Stops);
             back = copied.map_or_else(|stopped| back + stopped.done + PAGE_SIZE, |()| done);
         }
         self.common.drop_pages(dst, done);
@@ -195,9 +194,7 @@ impl UffdMemory {
             } else {
                 self.common.zeros.of(end - done)
             };
-            // SAFETY: `dst` is a leased hole. `from` is present arena memory (unreadable memory is an error, not a
-            // crash) or the zeros.
-            let copied = unsafe { self.copy(dst + done, from, end - done, Existing::Stops) };
+            let copied = self.copy(dst + done, from, end - done, Existing::Stops);
             if let Err(stopped) = copied {
                 self.common.drop_pages(dst, done + stopped.done);
                 let _ = ioctl::write_protect(self.fd(), src, len, false);

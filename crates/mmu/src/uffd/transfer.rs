@@ -72,11 +72,9 @@ impl UffdMemory {
         (done, None)
     }
 
-    /// Copies pages until all are copied or the kernel has a reason not to.
-    ///
-    /// # Safety
-    /// `src` is readable for `len` bytes, or may be found unreadable; no reference covers `dst`.
-    pub(super) unsafe fn copy(
+    /// Copies pages until all are copied or the kernel has a reason not to. Where existing pages stay, a source that is
+    /// not readable stops the process: its contents are wanted, and nobody else has them.
+    pub(super) fn copy(
         &self,
         dst: usize,
         src: usize,
@@ -86,7 +84,9 @@ impl UffdMemory {
         let mut done = 0;
         let mut patience = 1000;
         while done < len {
-            // SAFETY: the caller guarantees it.
+            // SAFETY: the source is a leased frame, a buffer, the zeros or arena memory; where it is not readable the
+            // call fails. The destination is a leased hole or arena memory, which Rust sees only through raw pointers
+            // or through references that a fault may stop but that never see bytes change.
             let (copied, error) =
                 unsafe { ioctl::copy(self.fd(), dst + done, src + done, len - done) };
             done += copied;
@@ -107,6 +107,10 @@ impl UffdMemory {
                     self.say_surprise(dst + done);
                     done += PAGE_SIZE;
                 }
+                Some(Errno::FAULT) if existing == Existing::Stays => report::stop(format_args!(
+                    "the frame at {:#x} is not readable: stopped",
+                    src + done
+                )),
                 Some(errno) => return Err(Stopped { done, errno }),
             }
         }

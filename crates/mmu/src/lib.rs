@@ -1,13 +1,13 @@
 //! Real memory for Millpond: an [`Mmu`](millpond_core::Mmu) by Linux userfaultfd, and the delivery of its faults.
 //!
-//! [`RealMemory`] owns two large mappings. The *arena* is the address range that all managed memory lives in: a touch of a
-//! page that is not mapped there stops the touching thread until somebody installs the page. The *frame pool* is a
+//! [`RealMemory`] owns two large mappings. The *arena* is the address range that all managed memory lives in: a touch
+//! of a page that is not mapped there stops the touching thread until somebody installs the page. The *frame pool* is a
 //! second range, in which pages are filled and looked at out of the program's sight. Pages travel between the two by
 //! `UFFDIO_MOVE`, which takes the physical page along, or by `UFFDIO_COPY`. Huge pages are made in a third, small
 //! mapping and moved from there.
 //!
-//! Where userfaultfd is refused, absent pages are closed instead, and in-thread delivery works all the same. So there are
-//! two kinds of memory, [`UffdMemory`] and [`ProtectedMemory`]; which one it is, is decided when memory is made.
+//! Where userfaultfd is refused, absent pages are closed instead, and in-thread delivery works all the same. So there
+//! are two kinds of memory, [`UffdMemory`] and [`ProtectedMemory`]. The choice is made once, when memory is made.
 //!
 //! A [`FaultSink`] is told of every fault, either in the faulting thread ([`Delivery::InThread`]) or in one
 //! handler thread ([`Delivery::Handler`]). [`fn@capabilities`] says what this kernel and this user may do.

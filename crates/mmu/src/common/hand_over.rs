@@ -16,8 +16,8 @@ impl Common {
     /// Moves the tables of mappings of these lengths, up to the first 0.
     ///
     /// # Safety
-    /// Both ranges are inside the arena, and the conditions of [`Memory::hand_over_watched`](crate::Memory::hand_over_watched)
-    /// hold.
+    /// Both ranges are inside the arena, and the conditions of
+    /// [`Memory::hand_over_watched`](crate::Memory::hand_over_watched) hold.
     ///
     /// # Errors
     /// The kernel's answer. All pages are where they were then.

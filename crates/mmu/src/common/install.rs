@@ -1,9 +1,8 @@
 //! Filling frames and mapping contents: the steps that are the same whatever watches the memory, around those that are
 //! not.
 //!
-//! [`Install`] asks each kind of memory for the second sort, and has the first as its own methods. All of it is compiled
-//! for each kind: which one it is is decided once for each operation, where it begins
-//! ([`RealMemory`](crate::RealMemory)).
+//! [`Install`] asks each kind of memory for the second sort, and has the first as its own methods. All of it is
+//! compiled for each kind: an operation finds out where it begins which kind it is ([`RealMemory`](crate::RealMemory)).
 
 use millpond_core::{
     FillOrInstallError, FilledAndInstalled, Frame, InstallError, LoadError, PAGE_SIZE, PageRange,

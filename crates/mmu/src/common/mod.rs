@@ -4,6 +4,7 @@
 //! [`Install`] and [`Capture`] say what is left for each kind of memory to do, and have the steps that both take around
 //! that.
 
+mod blank;
 mod capture;
 mod copy_nofault;
 mod discard;
@@ -37,6 +38,7 @@ use open::{open_pagemap, open_pidfd};
 use reach::Reach;
 use zeros::Zeros;
 
+pub(crate) use blank::{is_blank, words_seen};
 pub(crate) use capture::Capture;
 pub(crate) use hand_over::watched;
 pub(crate) use install::{Install, refusal};

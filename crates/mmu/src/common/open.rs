@@ -1,5 +1,5 @@
-//! The descriptors by which memory is looked at and dropped: the page map, and the process's own descriptor for vectored
-//! advice. A child of a fork opens its own.
+//! The descriptors by which memory is looked at and dropped: the page map, and the process's own descriptor for
+//! vectored advice. A child of a fork opens its own.
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;

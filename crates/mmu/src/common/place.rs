@@ -7,7 +7,8 @@ use crate::error::MmuError;
 use crate::sys::mempolicy;
 
 impl Common {
-    /// Implements [`Memory::place`](crate::Memory::place): the node is a number of [`online_nodes`](crate::online_nodes).
+    /// Implements [`Memory::place`](crate::Memory::place). The node is a number of
+    /// [`online_nodes`](crate::online_nodes).
     ///
     /// # Errors
     /// The kernel does not know the node, knows of no nodes at all, or does not allow this (as seccomp profiles of

@@ -5,22 +5,19 @@
 
 use std::sync::Arc;
 
-use rustix::io::Errno;
-
 use millpond_core::{
     CopyFrom, FilledAndInstalled, Frame, InstallError, LeafPages, LoadError, Mmu, PAGE_SIZE,
     PageCount, PageIndex, PageRange, Placed, TakeOutError,
 };
 
 use super::{Protection, Wish};
-use crate::common::{Capture, Common, Install, watched};
+use crate::common::{Capture, Common, Install, is_blank, words_seen};
 use crate::config::{MemoryConfig, TakeOutMethod};
 use crate::delivery::{Delivery, Watch};
 use crate::error::MmuError;
 use crate::memory::Memory;
 use crate::reservation::HUGE;
 use crate::sys::advise::Span;
-use crate::uffd::zero_in_place::{is_blank, words_seen};
 use crate::way_out;
 
 /// Memory that is watched by protections, because there is no userfaultfd. The crate's documentation has an overview.
@@ -52,11 +49,6 @@ impl ProtectedMemory {
             common: Common::new(config, arena)?,
             protection: Arc::new(protection),
         })
-    }
-
-    /// What memory has in common, whatever watches it.
-    pub(crate) fn common(&self) -> &Common {
-        &self.common
     }
 
     /// The protections of the arena's pages.
@@ -94,61 +86,12 @@ impl ProtectedMemory {
         Ok(())
     }
 
-    /// Implements [`RealMemory::before_fork_using`](crate::RealMemory::before_fork_using).
-    pub(crate) fn before_fork(&self, ranges: &[PageRange]) {
-        // A leaf may have brought along the program's advice to wipe it in children.
-        self.common.pool.memory().keep_on_fork();
-        self.protection.before_fork(ranges);
-        self.common.inherit(true, None);
-    }
-
-    /// Implements [`RealMemory::after_fork_in_parent`](crate::RealMemory::after_fork_in_parent).
-    pub(crate) fn after_fork_in_parent(&self) {
-        self.common.inherit(false, None);
-        self.protection.after_fork_in_parent();
-    }
-
-    /// Implements [`RealMemory::after_fork_in_child`](crate::RealMemory::after_fork_in_child). The child inherits the
-    /// protections, and they are right. It needs only a way to its own closed pages.
-    pub(crate) fn after_fork_in_child(&self) -> Result<(), MmuError> {
-        self.common.forget_others_in_child();
-        let opened = self.protection.after_fork_in_child();
-        opened.map_err(|errno| MmuError::Open {
-            what: "/proc/self/mem",
-            errno,
-            way_out: "let this process write its own files in /proc",
-        })?;
-        self.common.open_again_in_child()?;
-        self.common.attach_again_in_child(&self.watch())?;
-        self.common.inherit(false, None);
-        Ok(())
-    }
-
     fn protect(&self, range: PageRange, wish: Wish) -> Result<(), MmuError> {
         self.common.span(range)?;
         let changed = self.protection.wish_for(range, wish);
         changed.map_err(|errno| MmuError::Protect { range, errno })?;
         self.common.note_open(range, wish != Wish::NONE);
         Ok(())
-    }
-
-    /// Moves the pages of closed ranges. As all of them are closed, threads may touch both ranges meanwhile: they wait
-    /// for the lock, or in the sink.
-    ///
-    /// # Safety
-    /// The conditions are those of [`Memory::hand_over_watched`].
-    unsafe fn move_closed(&self, from: PageRange, to: PageRange) -> Result<(), MmuError> {
-        let tables = || {
-            let (src, dst) = (self.common.at(from.start), self.common.at(to.start));
-            let pieces = self.common.mappings(src, from.len.bytes() as usize);
-            // SAFETY: the caller guarantees it, and both ranges were closed before.
-            unsafe {
-                self.common
-                    .move_mappings(src, dst, &pieces.ok_or(Errno::TOOBIG)?)
-            }
-        };
-        let moved = self.protection.hand_over(from, to, tables);
-        moved.map_err(|errno| MmuError::HandOver { range: from, errno })
     }
 }
 
@@ -331,13 +274,10 @@ impl Memory for ProtectedMemory {
         &self,
         from: PageRange,
         to: PageRange,
-        (lead, trail): (PageCount, PageCount),
+        beside: (PageCount, PageCount),
     ) -> Result<(), MmuError> {
-        let (_, len) = self.common.span(from.widened(lead, trail))?;
-        let (_, other) = self.common.span(to.widened(lead, trail))?;
-        assert_eq!(len, other, "{from} and {to} differ in length");
-        // SAFETY: the caller guarantees more than is asked for.
-        unsafe { self.move_closed(from, to) }
+        // SAFETY: the caller promises what the called function demands.
+        unsafe { self.hand_over(from, to, beside) }
     }
 
     unsafe fn hand_over_watched(
@@ -346,15 +286,8 @@ impl Memory for ProtectedMemory {
         to: PageRange,
         keep: bool,
     ) -> Result<(), MmuError> {
-        let ((_, len), (_, other)) = (self.common.span(from)?, self.common.span(to)?);
-        assert_eq!(len, other, "{from} and {to} differ in length");
-        // SAFETY: the caller guarantees it.
-        unsafe { self.move_closed(from, to) }?;
-        self.common.reach.carry(from, to);
-        if !keep {
-            watched(self.renew(from));
-        }
-        Ok(())
+        // SAFETY: the caller promises what the called function demands.
+        unsafe { self.hand_over_watched(from, to, keep) }
     }
 
     fn is_in_one_piece(&self, bytes: &[u8]) -> bool {

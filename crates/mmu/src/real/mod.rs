@@ -1,5 +1,5 @@
-//! [`RealMemory`]: memory that is watched by a userfaultfd, or by protections. Which one it is, is decided once, when
-//! memory is made. Each operation asks once, where it begins; what it does is compiled for each kind.
+//! [`RealMemory`]: memory that is watched by a userfaultfd, or by protections. The choice is made once, when memory is
+//! made. Each operation asks once, where it begins; what it does is compiled for each kind.
 //!
 //! The state of folios in the core, not locks here, decides which operations may run beside each other:
 //!
@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use millpond_core::{PageCount, PageIndex, PageRange};
 
-use crate::common::Common;
+use crate::common::{Capture, Common};
 use crate::config::MemoryConfig;
 use crate::delivery::FaultSink;
 use crate::error::MmuError;
@@ -28,7 +28,8 @@ use crate::protection::ProtectedMemory;
 use crate::sys::pagemap;
 use crate::uffd::{Offer, UffdMemory};
 
-/// Real memory: the implementation of [`Memory`](crate::Memory) in a program. The crate's documentation has an overview.
+/// Real memory: the implementation of [`Memory`](crate::Memory) in a program. The crate's documentation has an
+/// overview.
 #[expect(
     clippy::large_enum_variant,
     reason = "a process has one, or a few, and they stay where they are"

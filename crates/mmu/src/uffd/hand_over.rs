@@ -97,8 +97,8 @@ impl UffdMemory {
         self.features.remap
     }
 
-    /// Implements [`Memory::hand_over_watched`]. Protections move along. Afterwards `from` is empty, with its protection
-    /// if `keep` is set and without access if not.
+    /// Implements [`Memory::hand_over_watched`]. Protections move along. Afterwards `from` is empty, with its
+    /// protection if `keep` is set and without access if not.
     ///
     /// The thread that reads faults must not wait for the caller.
     ///

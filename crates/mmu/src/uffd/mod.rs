@@ -20,7 +20,7 @@ mod open;
 mod parts;
 mod take_out;
 mod transfer;
-pub(crate) mod zero_in_place;
+mod zero_in_place;
 
 use core::sync::atomic::AtomicBool;
 
@@ -97,11 +97,6 @@ impl UffdMemory {
         memory.register_pool()?;
         memory.register_arena(memory.common.arena.base(), memory.common.arena.len())?;
         Ok(memory)
-    }
-
-    /// What memory has in common, whatever watches it.
-    pub(crate) fn common(&self) -> &Common {
-        &self.common
     }
 
     /// What watches this memory.

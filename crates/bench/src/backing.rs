@@ -5,12 +5,12 @@
 //! Millpond's store takes for its file is inside the budget.
 
 use millpond::StoreKind;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::Path;
 
 /// The medium that is swapped to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Medium {
     /// Compressed RAM: Millpond's store in RAM, and zram for the kernel
@@ -40,17 +40,17 @@ impl Medium {
 }
 
 /// Where what does not fit goes.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Serialize, Deserialize, clap::Args)]
 pub struct Backing {
     /// Where both sides keep the memory that does not fit into the budget
     #[arg(long = "store", value_enum, default_value_t)]
     pub medium: Medium,
     /// The directory in which the files of both sides are made
     #[arg(long, value_name = "DIRECTORY", default_value = DIRECTORY)]
-    pub directory: PathBuf,
+    directory: OsString,
     /// Encrypt the file of Millpond's store
     #[arg(long)]
-    pub encrypt: bool,
+    encrypt: bool,
 }
 
 impl Default for Backing {
@@ -70,27 +70,22 @@ impl Backing {
         match self.medium {
             Medium::Zram => StoreKind::compressed_ram(),
             Medium::File => StoreKind::File {
-                path: Some(self.directory.clone()),
+                path: Some(self.directory().to_owned()),
                 max_bytes: None,
                 force_tmpfs: false,
             },
         }
     }
 
-    /// These settings as arguments of the measured process.
+    /// Whether Millpond's store is encrypted: a file alone can be.
     #[must_use]
-    pub fn to_arguments(&self) -> Vec<OsString> {
-        match self.medium {
-            Medium::Zram => Vec::new(),
-            Medium::File => {
-                let mut arguments = vec![
-                    "--store=file".into(),
-                    "--directory".into(),
-                    self.directory.clone().into(),
-                ];
-                arguments.extend(self.encrypt.then(|| "--encrypt".into()));
-                arguments
-            }
-        }
+    pub fn encrypts(&self) -> bool {
+        self.encrypt && self.medium == Medium::File
+    }
+
+    /// The directory in which files are made.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.directory.as_ref()
     }
 }

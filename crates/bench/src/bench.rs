@@ -2,21 +2,37 @@
 //! the processes that are measured, and the result.
 
 use crate::backing::Backing;
+use crate::comparison::Comparison;
 use crate::error::{BenchError, Skip};
 use crate::guard::Guard;
+use crate::jobs::Job;
 use crate::kernel_swap::{KernelSwap, Setting};
+use crate::mapping;
 use crate::order::BenchOrder;
-use crate::part::{Skips, is_asked_for};
+use crate::outcome::Outcome;
 use crate::phases::Work;
-use crate::rounds::{Rounds, load_average};
-use crate::summary::{Parts, Summary};
+use crate::rounds::Rounds;
+use crate::side::{self, Contender};
+use crate::summary::Summary;
+use crate::under_run;
 use crate::worker::Workers;
 use clap::ValueEnum;
 use clap::builder::EnumValueParser;
+use millpond_cli::run::DeliveryChoice;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::fmt::Display;
 
-/// The name of a part, as `--only` takes it.
-pub trait Name: ValueEnum + Copy + PartialEq + Send + Sync + 'static {
+/// The parts of a benchmark, by the names that `--only` takes and JSON has.
+pub trait Parts: ValueEnum + Copy + PartialEq + Send + Sync + 'static {
+    /// Name and version of the JSON form; later versions only add fields.
+    const SCHEMA: &'static str;
+    /// The field of the JSON form that says what the kernel's side ran on, if it swapped.
+    const KERNEL: Option<&'static str> = None;
+
+    /// Says what the figures are: times in which unit, and folios of which order.
+    fn units(order: &str) -> String;
+
     /// Whether another benchmark would disturb this part, or this part another benchmark.
     fn wants_quiet(self) -> bool {
         true
@@ -26,7 +42,7 @@ pub trait Name: ValueEnum + Copy + PartialEq + Send + Sync + 'static {
 /// The options that all benchmarks of parts have.
 #[derive(clap::Args, Debug)]
 #[group(skip)]
-pub struct Asked<N: Name, const ROUNDS: u16 = 5> {
+pub struct Asked<N: Parts, const ROUNDS: u16 = 5> {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -39,59 +55,87 @@ pub struct Asked<N: Name, const ROUNDS: u16 = 5> {
 }
 
 /// A benchmark while it runs.
-pub struct Bench<P> {
-    /// The parts that were measured so far.
-    pub parts: P,
-    /// The list of what was left out.
-    pub skipped: Skips,
+pub struct Bench {
+    /// What was measured so far, and what was left out.
+    pub summary: Summary,
     /// The runner of measured processes.
     pub workers: Workers,
     /// The lock and what is to be put back, for root.
     pub guard: Option<Guard>,
     rounds: u16,
+    /// What the kernel's side ran on.
+    kernel: Option<Setting>,
 }
 
-impl<P: Parts + Default> Bench<P> {
+/// The rounds of each side.
+pub type SidesRounds<S, T> = Vec<(S, Vec<T>)>;
+
+impl Bench {
     /// Measures what is asked for by `measure`, puts everything back, and prints. Returns 1 when memory held what it
     /// must not.
     ///
     /// # Errors
     /// When a worker fails, something cannot be put back, or a signal asked for the end.
-    pub fn run<N: Name, const ROUNDS: u16>(
+    pub fn run<N: Parts, const ROUNDS: u16>(
         asked: &Asked<N, ROUNDS>,
         order: Option<BenchOrder>,
         mut measure: impl FnMut(&mut Self, N) -> Result<(), BenchError>,
     ) -> Result<u8, BenchError> {
         let workers = Workers::new().map_err(BenchError::Start)?;
-        let names = N::value_variants().iter().copied();
-        let names: Vec<N> = names
-            .filter(|&name| is_asked_for(&asked.only, name))
-            .collect();
+        let is_asked_for = |name: &N| is_asked_for(&asked.only, *name);
+        let wants_quiet = |name: &N| is_asked_for(name) && name.wants_quiet();
         // Root takes the lock even where nothing of the machine is changed, so that no two benchmarks disturb each
         // other.
-        let guard = match names.iter().any(|name| name.wants_quiet()) {
+        let guard = match N::value_variants().iter().any(wants_quiet) {
             true => Guard::acquire_if_root()?,
             false => None,
         };
+        let units = N::units(&order.map_or_else(String::new, |order| order.to_string()));
         let mut bench = Self {
-            parts: P::default(),
-            skipped: Skips::default(),
+            summary: Summary::new(N::SCHEMA, units, asked.rounds, order),
             workers,
             guard,
             rounds: asked.rounds,
+            kernel: None,
         };
-        let load = load_average();
-        for name in names {
-            measure(&mut bench, name)?;
+        for name in N::value_variants() {
+            if is_asked_for(name) {
+                measure(&mut bench, *name)?;
+            }
+            let name = side::name(name);
+            if !bench.summary.has(&name) {
+                bench.summary.field(&name, &())?;
+            }
+        }
+        if let Some(field) = N::KERNEL {
+            bench.summary.field(field, &bench.kernel)?;
         }
         bench.guard.map_or(Ok(()), Guard::finish)?;
         bench.workers.check()?;
-        let load = [load, load_average()];
-        Summary::new(bench.rounds, order, load, bench.parts, bench.skipped).conclude(asked.json)
+        bench.summary.conclude(asked.json)
     }
-}
 
-impl<P> Bench<P> {
+    /// Takes the rounds of a part.
+    ///
+    /// # Errors
+    /// When JSON has no form for the part.
+    pub fn part<K, S, T>(
+        &mut self,
+        name: impl Parts,
+        heading: String,
+        sizes: S,
+        rounds: SidesRounds<K, T>,
+    ) -> Result<(), BenchError>
+    where
+        K: Contender + Display + Serialize,
+        S: Serialize,
+        T: Outcome + Serialize,
+    {
+        let part = Comparison::new(sizes, rounds);
+        self.summary.table(heading, &part);
+        self.summary.field(&side::name(&name), &part)
+    }
+
     /// Measures all rounds of all sides.
     ///
     /// # Errors
@@ -100,75 +144,103 @@ impl<P> Bench<P> {
         &mut self,
         sides: &[S],
         mut measure: impl FnMut(&mut Self, S) -> Result<T, BenchError>,
-    ) -> Result<Vec<(S, Vec<T>)>, BenchError> {
+    ) -> Result<SidesRounds<S, T>, BenchError> {
         let mut rounds = Rounds::new(sides, self.rounds);
         rounds.run(|side| measure(self, side))?;
         Ok(rounds.done)
     }
 
-    /// Measures all rounds of all sides, each round by the process that `arguments` names.
+    /// Measures a part: all rounds of all sides, each round by a process that does `job`.
     ///
     /// # Errors
     /// When a process fails, or a signal asked for the end.
-    pub fn processes<S: Copy + PartialEq, T: DeserializeOwned>(
+    pub fn processes<T, K, S>(
         &mut self,
-        sides: &[S],
-        arguments: impl Fn(S) -> Vec<String>,
-    ) -> Result<Vec<(S, Vec<T>)>, BenchError> {
-        self.rounds(sides, |bench, side| {
-            bench.workers.measure(&arguments(side), |_, _| Ok(()))
-        })
+        name: impl Parts,
+        heading: String,
+        sizes: S,
+        sides: &[K],
+        job: impl Fn(K) -> Job,
+    ) -> Result<(), BenchError>
+    where
+        T: Outcome + Serialize + DeserializeOwned,
+        K: Contender + Display + Serialize,
+        S: Serialize,
+    {
+        let rounds = self.rounds(sides, |bench, side| {
+            bench.workers.measure::<T>(&job(side), None)
+        })?;
+        self.part(name, heading, sizes, rounds)
     }
 
-    /// Makes one measurement by the process that `arguments` names, in the cgroup of `kernel` if there is one.
+    /// Measures once by a process that is written down, so that it is ended with what was made for it.
     ///
     /// # Errors
     /// When the process fails, or a signal asked for the end.
-    pub fn process<T: DeserializeOwned>(
-        &mut self,
-        mut arguments: Vec<String>,
-        kernel: Option<&KernelSwap>,
-    ) -> Result<T, BenchError> {
-        if let Some(kernel) = kernel {
-            arguments.push("--cgroup".to_owned());
-            arguments.push(kernel.group().display().to_string());
-        }
-        let guard = self.guard.as_mut().filter(|_| kernel.is_some());
-        self.workers.measure(&arguments, |pid, start| {
-            guard.map_or(Ok(()), |guard| {
-                guard.record(|made| made.worker = Some((pid, start)))
-            })
-        })
+    pub fn guarded<T: DeserializeOwned>(&mut self, job: &Job) -> Result<T, BenchError> {
+        self.workers.measure(job, self.guard.as_mut())
     }
 
     /// Runs `measure` beside the kernel's swap of a size for `work`, which is put back afterwards, or without it: then
-    /// the kernel's side of `part` is noted as left out. Returns the setting as well.
+    /// the kernel's side of the part is noted as left out.
     ///
     /// # Errors
     /// The errors of `measure`, or those of making swap and putting it back.
     pub fn beside_kernel_swap<T>(
         &mut self,
-        part: &str,
+        name: impl Parts,
         work: &Work,
         measure: impl FnOnce(&mut Self, Option<&KernelSwap>) -> Result<T, BenchError>,
-    ) -> Result<(T, Option<Setting>), BenchError> {
+    ) -> Result<T, BenchError> {
         let kernel = match &mut self.guard {
             Some(guard) => KernelSwap::set_up(guard, work, &Backing::default()),
-            None => Err(Skip("making swap and cgroups needs root".to_owned()).into()),
+            None => Err(Skip::needs_root().into()),
         };
         let kernel = match kernel {
             Ok(kernel) => Some(kernel),
             Err(BenchError::Skipped(why)) => {
-                self.skipped
-                    .note(&format!("{part}, the kernel's side"), &why);
+                let what = format!("{}, the kernel's side", side::name(&name));
+                self.summary.skip(&what, &why);
                 None
             }
             Err(error) => return Err(error),
         };
         let measured = measure(self, kernel.as_ref());
-        if let Some(guard) = &mut self.guard {
-            guard.put_back()?;
+        self.put_back()?;
+        let measured = measured?;
+        if let Some(kernel) = kernel {
+            self.kernel = Some(kernel.setting);
         }
-        Ok((measured?, kernel.map(|kernel| kernel.setting)))
+        Ok(measured)
     }
+
+    /// Puts back what was made for a measurement.
+    ///
+    /// # Errors
+    /// The first thing that could not be put back.
+    pub fn put_back(&mut self) -> Result<(), BenchError> {
+        self.guard.as_mut().map_or(Ok(()), Guard::put_back)
+    }
+
+    /// Whether the kernel gives huge pages to those who ask; if not, its side of the part is noted as left out.
+    pub fn has_huge_pages(&mut self, name: impl Parts) -> bool {
+        let what = format!("{}, the kernel's huge pages", side::name(&name));
+        self.can(&what, mapping::huge_pages())
+    }
+
+    /// Whether programs can be run under Millpond; if not, that side of the part is noted as left out.
+    pub fn has_run(&mut self, name: impl Parts) -> bool {
+        let what = format!("{} under millpond run", side::name(&name));
+        self.can(&what, under_run::can_run_by(DeliveryChoice::Auto))
+    }
+
+    /// Whether it can be done, by the answer; if not, `what` is noted as left out.
+    pub fn can(&mut self, what: &str, answer: Result<(), Skip>) -> bool {
+        answer.map_err(|why| self.summary.skip(what, &why)).is_ok()
+    }
+}
+
+/// Whether `part` is among those that `--only` names; all parts are when it names none.
+pub fn is_asked_for<T: PartialEq>(only: &[T], part: T) -> bool {
+    only.is_empty() || only.contains(&part)
 }

@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
+/// No limit: more than any machine has.
+pub const UNLIMITED: u64 = 1 << 60;
+
 /// Where memory cgroups can be made on this machine.
 #[derive(Clone, Debug)]
 pub struct Hierarchy {

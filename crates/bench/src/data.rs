@@ -4,7 +4,7 @@
 //! compresses to about a quarter, no two pages are the same, and every byte can be checked from the index alone. A page
 //! of *noise* is pseudo-random to its end and does not compress.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::hint::black_box;
 
 /// Bytes in a page.
@@ -12,7 +12,7 @@ pub const PAGE: usize = 4096;
 const RANDOM_BYTES: usize = 1024;
 
 /// The contents of pages.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Contents {
     /// Data that compresses to a quarter
@@ -74,6 +74,20 @@ impl Contents {
 /// When `page` is not [`PAGE`] bytes.
 pub fn fill(page: &mut [u8], index: usize) {
     Contents::Quarter.fill(page, index);
+}
+
+/// Writes all pages of `memory`, each with contents of its own.
+pub fn fill_all(memory: &mut [u8]) {
+    for (index, page) in memory.chunks_exact_mut(PAGE).enumerate() {
+        fill(page, index);
+    }
+}
+
+/// The pages of `memory` that [`fill_all`] would have left otherwise.
+#[must_use]
+pub fn wrong_pages(memory: &[u8]) -> u64 {
+    let pages = memory.chunks_exact(PAGE).enumerate();
+    pages.filter(|&(index, page)| !matches(page, index)).count() as u64
 }
 
 /// Whether `page` is byte for byte what [`fill`] writes for `index`.

@@ -8,6 +8,14 @@ use std::path::PathBuf;
 #[error("{0}")]
 pub struct Skip(pub String);
 
+impl Skip {
+    /// Swap and cgroups are root's.
+    #[must_use]
+    pub fn needs_root() -> Self {
+        Self("making swap and cgroups needs root".to_owned())
+    }
+}
+
 /// A reason why a measured process failed.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 

@@ -10,9 +10,8 @@ use crate::error::BenchError;
 use crate::guard::Guard;
 use crate::mapping::{Mapping, Pages};
 use crate::phases::{self, Counted, Manner, Phases, Work};
-use crate::worker::Workers;
+use crate::side::Contender;
 use serde::Serialize;
-use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -34,7 +33,6 @@ pub struct Setting {
 /// The kernel's side, ready to measure.
 pub struct KernelSwap {
     group: PathBuf,
-    work: Work,
     /// The setting that it runs in.
     pub setting: Setting,
 }
@@ -61,15 +59,11 @@ impl KernelSwap {
                 (setting.compression, setting.zram_bytes) = (Some("lz4"), Some(bytes));
             }
             Medium::File => {
-                guard.make_swap_file(&backing.directory, bytes)?;
+                guard.make_swap_file(backing.directory(), bytes)?;
                 setting.file_bytes = Some(bytes);
             }
         }
-        Ok(Self {
-            group,
-            work: *work,
-            setting,
-        })
+        Ok(Self { group, setting })
     }
 
     /// The cgroup's directory.
@@ -78,25 +72,11 @@ impl KernelSwap {
         &self.group
     }
 
-    /// Makes one measurement in a fresh process.
-    ///
-    /// # Errors
-    /// When the process fails, or a signal asked for the end.
-    pub fn measure(
-        &self,
-        workers: &Workers,
-        guard: &mut Guard,
-        manner: Manner,
-    ) -> Result<Phases, BenchError> {
-        let mut arguments: Vec<OsString> = vec![
-            "kernel-swap".into(),
-            "--cgroup".into(),
-            self.group.clone().into(),
-        ];
-        arguments.extend(phases::arguments(&self.work, manner));
-        workers.measure(&arguments, |pid, start| {
-            guard.record(|made| made.worker = Some((pid, start)))
-        })
+    /// The cgroup's directory, if the memory of `side` is to be in the cgroup.
+    #[must_use]
+    pub fn group_of(kernel: Option<&Self>, side: impl Contender) -> Option<PathBuf> {
+        let kernel = kernel.filter(|_| side.is_kernel())?;
+        Some(kernel.group.clone())
     }
 }
 

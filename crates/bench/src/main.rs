@@ -5,6 +5,7 @@ mod backing;
 mod bench;
 mod cgroup;
 mod clock;
+mod comparison;
 mod data;
 mod error;
 mod file;
@@ -12,22 +13,23 @@ mod fits;
 mod folio;
 mod free;
 mod guard;
+mod jobs;
 mod kernel_swap;
 mod lazyfree;
 mod mapping;
 mod memory;
 mod millpond_side;
 mod order;
-mod part;
+mod outcome;
 mod phases;
 mod programs;
 mod programs_here;
 mod remap;
 #[cfg(feature = "remote")]
 mod remote;
-mod report;
 mod rounds;
 mod run;
+mod side;
 mod smaps;
 mod start;
 mod summary;
@@ -42,10 +44,9 @@ mod workingset;
 mod zram;
 
 use crate::error::BenchError;
-use crate::worker::say_measured;
+use crate::jobs::Job;
 use clap::{Parser, Subcommand};
-use phases::{Manner, Work};
-use std::path::PathBuf;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// Measure Millpond beside what the kernel does
@@ -87,65 +88,15 @@ enum BenchCommand {
     Start(start::StartArgs),
     /// Measure which pages stay in memory when the working set changes, during a scan and by traces, beside the kernel
     Workingset(workingset::WorkingsetArgs),
-    /// Run one process that is measured; the other commands start it
-    #[command(subcommand, hide = true)]
-    Worker(WorkerCommand),
-}
-
-/// One measured process.
-#[derive(Subcommand, Debug)]
-enum WorkerCommand {
-    /// Measure Millpond at one order
-    Millpond {
-        #[command(flatten)]
-        how: millpond_side::How,
-        #[command(flatten)]
-        work: Work,
-        #[command(flatten)]
-        manner: Manner,
+    /// Do the job of one process that is measured; the other commands start it
+    #[command(hide = true)]
+    Worker {
+        /// The job, as JSON
+        job: String,
+        /// A program and its arguments
+        #[arg(last = true)]
+        program: Vec<OsString>,
     },
-    /// Measure kernel swap in a memory cgroup
-    KernelSwap {
-        /// The directory of the memory cgroup
-        #[arg(long)]
-        cgroup: PathBuf,
-        #[command(flatten)]
-        work: Work,
-        #[command(flatten)]
-        manner: Manner,
-    },
-    /// Run one process of `lazyfree`
-    #[command(subcommand)]
-    LazyFree(lazyfree::LazyFreeWorker),
-    /// Run one process of `folio`
-    #[command(subcommand)]
-    Folio(folio::FolioWorker),
-    /// Run one process of `remap`
-    #[command(subcommand)]
-    Remap(remap::RemapWorker),
-    /// Run one process of `free`
-    #[command(subcommand)]
-    Free(free::FreeWorker),
-    /// Run one process of `run`
-    Program(run::Job),
-    /// Run one process of `file`
-    File(file::Job),
-    /// Run one process of `remote`
-    #[cfg(feature = "remote")]
-    Remote(remote::Job),
-    /// Run one process of `fits`
-    #[command(subcommand)]
-    Fits(fits::FitsWorker),
-    /// Run one process of `threads`
-    Threads(threads::Job),
-    /// Run the process of `start`
-    Start {
-        #[command(flatten)]
-        sizes: start::Sizes,
-    },
-    /// Run one process of `workingset`
-    #[command(subcommand)]
-    Workingset(workingset::WorkingsetWorker),
 }
 
 fn main() -> ExitCode {
@@ -178,38 +129,22 @@ fn bench(command: &BenchCommand) -> Result<u8, BenchError> {
         BenchCommand::Threads(args) => threads::threads(args),
         BenchCommand::Start(args) => start::start(args),
         BenchCommand::Workingset(args) => workingset::workingset(args),
-        BenchCommand::Worker(command) => work(command),
+        BenchCommand::Worker { job, program } => {
+            let job: Job =
+                serde_json::from_str(job).map_err(|error| BenchError::Memory(error.into()))?;
+            job.work(program)?;
+            Ok(0)
+        }
     }
 }
 
-/// Does the work of the measured process, and prints what it measured as JSON.
-///
-/// # Errors
-/// When the process cannot get its memory, or print.
-fn work(command: &WorkerCommand) -> Result<u8, BenchError> {
-    match command {
-        WorkerCommand::Millpond { how, work, manner } => {
-            say_measured(millpond_side::work(how, work, *manner))?;
-        }
-        WorkerCommand::KernelSwap {
-            cgroup,
-            work,
-            manner,
-        } => {
-            say_measured(kernel_swap::work(cgroup, work, *manner).map_err(Into::into))?;
-        }
-        WorkerCommand::LazyFree(command) => lazyfree::work(command)?,
-        WorkerCommand::Folio(command) => folio::work(command)?,
-        WorkerCommand::Remap(command) => remap::work(command)?,
-        WorkerCommand::Free(command) => free::work(command)?,
-        WorkerCommand::Program(job) => say_measured(run::work(job))?,
-        WorkerCommand::File(job) => say_measured(file::work(job))?,
-        #[cfg(feature = "remote")]
-        WorkerCommand::Remote(job) => say_measured(remote::work(job))?,
-        WorkerCommand::Fits(command) => fits::work(command)?,
-        WorkerCommand::Threads(job) => say_measured(threads::work(job))?,
-        WorkerCommand::Start { sizes } => start::work(*sizes)?,
-        WorkerCommand::Workingset(command) => workingset::work(command)?,
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn no_two_options_are_the_same() {
+        Cli::command().debug_assert();
     }
-    Ok(0)
 }

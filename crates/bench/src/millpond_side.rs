@@ -2,16 +2,14 @@
 //! handler's thread as under `millpond run`. [`backing`](crate::backing) says whose memory the store's is.
 
 use crate::backing::Backing;
-use crate::error::{BenchError, Failure};
+use crate::error::Failure;
 use crate::order::BenchOrder;
 use crate::phases::{self, BroughtIn, Counted, Manner, Phases, Work};
-use crate::worker::Workers;
 use millpond::{Delivery, Manager, ManagerBuilder, Stats};
-use serde::Serialize;
-use std::ffi::OsString;
+use serde::{Deserialize, Serialize};
 
 /// The thread that serves faults.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum ServedBy {
     /// The thread that faults
@@ -39,21 +37,19 @@ fn settings_at(backing: &Backing, ram: u64) -> ManagerBuilder {
         .order(millpond::Order::new(4).unwrap())
         .ram(ram)
         .store(backing.store())
-        .encrypt(backing.encrypt)
+        .encrypt(backing.encrypts())
         .delivery(Delivery::InThread)
         .store_outside_budget(backing.medium.is_outside_budget())
 }
 
 /// How Millpond does the work.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct How {
-    /// The order of the folios
-    #[arg(long)]
+    /// The order of the folios.
     pub order: BenchOrder,
-    /// Which thread serves the faults
-    #[arg(long, default_value = "in-thread")]
+    /// The thread that serves the faults.
     pub delivery: ServedBy,
-    #[command(flatten)]
+    /// Where what does not fit goes.
     pub backing: Backing,
 }
 
@@ -67,31 +63,6 @@ impl How {
             backing: Backing::default(),
         }
     }
-
-    fn to_arguments(&self) -> Vec<OsString> {
-        let mut arguments = vec!["--order".into(), self.order.to_string().into()];
-        if self.delivery == ServedBy::Handler {
-            arguments.push("--delivery=handler".into());
-        }
-        arguments.extend(self.backing.to_arguments());
-        arguments
-    }
-}
-
-/// Makes one measurement in a fresh process.
-///
-/// # Errors
-/// When the process fails, or a signal asked for the end.
-pub fn measure(
-    workers: &Workers,
-    how: &How,
-    work: &Work,
-    manner: Manner,
-) -> Result<Phases, BenchError> {
-    let mut arguments = vec!["millpond".into()];
-    arguments.extend(how.to_arguments());
-    arguments.extend(phases::arguments(work, manner));
-    workers.measure(&arguments, |_, _| Ok(()))
 }
 
 /// The measured process.

@@ -1,7 +1,7 @@
 //! Orders of folios, as options and in reports.
 
 use millpond::OrderPolicy;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
@@ -29,5 +29,36 @@ impl Serialize for BenchOrder {
             OrderPolicy::Fixed(order) => serializer.serialize_u8(order.get()),
             OrderPolicy::Adaptive { .. } => serializer.collect_str(self),
         }
+    }
+}
+
+impl<'de> Deserialize<'de> for BenchOrder {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Form {
+            Fixed(u8),
+            Adaptive(String),
+        }
+        let text = match Form::deserialize(deserializer)? {
+            Form::Fixed(order) => order.to_string(),
+            Form::Adaptive(text) => text,
+        };
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_are_read_as_they_are_written() {
+        for text in ["0", "9", "adaptive", "adaptive:4"] {
+            let order: BenchOrder = text.parse().unwrap();
+            let json = serde_json::to_string(&order).unwrap();
+            assert_eq!(serde_json::from_str::<BenchOrder>(&json).unwrap(), order);
+        }
+        assert!(serde_json::from_str::<BenchOrder>("10").is_err());
     }
 }

@@ -2,15 +2,14 @@
 //! sequential read, verify.
 
 use crate::data::{self, Contents, PAGE};
-use crate::rounds::{count, options};
+use crate::outcome::{highest, outcome};
 use serde::{Deserialize, Serialize};
-use std::ffi::OsString;
 use std::hint::black_box;
 use std::io;
 use std::time::Instant;
 
 /// Sizes of one measurement.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::Args)]
 pub struct Work {
     /// The size of the region in pages of 4 KiB
     #[arg(long, default_value_t = 131_072, value_parser = clap::value_parser!(u64).range(8192..))]
@@ -24,17 +23,6 @@ pub struct Work {
 }
 
 impl Work {
-    /// The sizes as arguments of the measured process.
-    #[must_use]
-    pub fn to_arguments(self) -> Vec<String> {
-        let numbers = [
-            ("--pages", self.pages),
-            ("--ram", self.ram),
-            ("--accesses", self.accesses),
-        ];
-        options(&numbers)
-    }
-
     /// Bytes in the region.
     ///
     /// # Errors
@@ -48,7 +36,7 @@ impl Work {
 }
 
 /// What the pages hold, and what is done with them at random.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, clap::Args)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, clap::Args)]
 pub struct Manner {
     /// What the pages contain
     #[arg(long, value_enum, default_value_t)]
@@ -58,64 +46,58 @@ pub struct Manner {
     pub write: bool,
 }
 
-impl Manner {
-    fn to_arguments(self) -> Vec<String> {
-        let data = match self.data {
-            Contents::Quarter => "--data=quarter",
-            Contents::Noise => "--data=noise",
-        };
-        let write = self.write.then(|| "--write".to_owned());
-        [data.to_owned()].into_iter().chain(write).collect()
+outcome! {
+    /// Times of one measurement, in microseconds a page or an access.
+    pub struct Phases {
+        /// Writing every page once, in order.
+        pub fill: f64,
+        /// Reading whole pages at random places, and writing a word there if that is the [`Manner`].
+        pub random: f64,
+        /// Reading every page once, in order.
+        pub sequential: f64,
+        /// Reading every page once more and comparing each byte.
+        pub verify: f64,
+        /// Pages that were not byte for byte what was written.
+        pub wrong_pages: u64 = highest,
+        /// Major faults during the random reads, as the side that resolves them counts them.
+        pub random_major_faults: u64,
+        /// The pages that these faults brought into memory, where that is known.
+        pub random_brought_in: Option<BroughtIn>,
+        /// Highest resident set of the process as the kernel counts it, in bytes.
+        pub peak_rss_bytes: u64 = highest,
+        /// Most bytes that Millpond's manager charged to the budget at once; null on the kernel's side.
+        pub peak_charged_bytes: Option<u64> = highest,
+    }
+    wrong |p| p.wrong_pages;
+    figures {
+        time "fill" = |p| p.fill,
+        time "random" = |p| p.random,
+        time "sequential" = |p| p.sequential,
+        time "verify" = |p| p.verify,
+        other "unasked, %" = |p| p.random_brought_in.as_ref().map(|came| came.unasked() * 100.0),
     }
 }
 
-/// The sizes and the manner as arguments of the measured process.
-pub fn arguments(work: &Work, manner: Manner) -> impl Iterator<Item = OsString> {
-    let all = work.to_arguments().into_iter().chain(manner.to_arguments());
-    all.map(OsString::from)
-}
-
-/// Times of one measurement, in microseconds a page or an access.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Phases {
-    /// Writing every page once, in order.
-    pub fill: f64,
-    /// Reading whole pages at random places, and writing a word there if that is the [`Manner`].
-    pub random: f64,
-    /// Reading every page once, in order.
-    pub sequential: f64,
-    /// Reading every page once more and comparing each byte.
-    pub verify: f64,
-    /// Pages that were not byte for byte what was written.
-    pub wrong_pages: u64,
-    /// Major faults during the random reads, as the side that resolves them counts them.
-    pub random_major_faults: u64,
-    /// The pages that these faults brought into memory, where that is known.
-    pub random_brought_in: Option<BroughtIn>,
-    /// Highest resident set of the process as the kernel counts it, in bytes.
-    pub peak_rss_bytes: u64,
-    /// Most bytes that Millpond's manager charged to the budget at once; null on the kernel's side.
-    pub peak_charged_bytes: Option<u64>,
-}
-
-/// The pages that came into memory, and how often a page was asked for that was not there.
-///
-/// Each fault asks for one page. Pages that come beside it were not asked for when they came, and if one of them is
-/// wanted later, that is no fault. So pages less faults are the most that can have come in vain. How many of them were
-/// used later is not looked at, and all of them are taken as not used.
-///
-/// Memory that was taken out of the program and is still in RAM (limbo) is counted apart: mapping it again brings
-/// nothing in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct BroughtIn {
-    /// Faults that found nothing in RAM.
-    pub faults: u64,
-    /// Pages that came in, from the store or as zeros.
-    pub pages: u64,
-    /// Faults that found their page in limbo.
-    pub rescues: u64,
-    /// Pages that were mapped again from limbo.
-    pub rescued_pages: u64,
+outcome! {
+    /// The pages that came into memory, and how often a page was asked for that was not there.
+    ///
+    /// Each fault asks for one page. Pages that come beside it were not asked for when they came, and if one of them is
+    /// wanted later, that is no fault. So pages less faults are the most that can have come in vain. How many of them
+    /// were used later is not looked at, and all of them are taken as not used.
+    ///
+    /// Memory that was taken out of the program and is still in RAM (limbo) is counted apart: mapping it again brings
+    /// nothing in.
+    #[derive(Copy, PartialEq, Eq)]
+    pub struct BroughtIn {
+        /// Faults that found nothing in RAM.
+        pub faults: u64,
+        /// Pages that came in, from the store or as zeros.
+        pub pages: u64,
+        /// Faults that found their page in limbo.
+        pub rescues: u64,
+        /// Pages that were mapped again from limbo.
+        pub rescued_pages: u64,
+    }
 }
 
 impl BroughtIn {
@@ -134,18 +116,6 @@ impl BroughtIn {
             rescues: self.rescues - before.rescues,
             rescued_pages: self.rescued_pages - before.rescued_pages,
         }
-    }
-
-    /// Medians of each figure; `None` when there are no figures.
-    #[must_use]
-    pub fn median(all: impl Iterator<Item = Self>) -> Option<Self> {
-        let all: Vec<Self> = all.collect();
-        (!all.is_empty()).then(|| Self {
-            faults: count(&all, |one| one.faults),
-            pages: count(&all, |one| one.pages),
-            rescues: count(&all, |one| one.rescues),
-            rescued_pages: count(&all, |one| one.rescued_pages),
-        })
     }
 }
 

@@ -1,59 +1,142 @@
-//! The result of a benchmark of several parts, for programs (JSON) and for people: the machine that it was measured on,
-//! the parts, and the list of what was left out. It holds figures and judges none of them;
-//! `.ci/compare` compares them with those that the project wants.
+//! The report of every benchmark of parts, for programs (JSON) and for people: the machine that it was measured on, the
+//! parts, and the list of what was left out. It holds figures and judges none of them; `.ci/compare` compares them with
+//! those that the project wants.
+//!
+//! The JSON object has `schema` = `millpond-bench-NAME/VERSION`; later versions only add fields:
+//!
+//! | field | meaning |
+//! | --- | --- |
+//! | `machine` | `kernel` release, `cores` |
+//! | `load` | the machine's load average of the last minute, before and after |
+//! | `rounds` | rounds of each side |
+//! | `order` | the order of Millpond's folios, as `--order` takes it, if the benchmark has that option |
+//! | a part's name | `sizes`, `sides` (each `side`, `median`, `rounds`), `ratios`; null if the part was not measured |
+//! | `skipped` | `what` was left out and `why` |
+//!
+//! The declaration of a part's outcome says what its figures are. A `side` is a text, or an object that says how it was
+//! run. A ratio is the median of the side that is compared with, mostly a kernel's, over that of Millpond's: how many
+//! times faster. Each figure's median is taken by itself.
 
-use crate::error::BenchError;
+use crate::comparison::Table;
+use crate::error::{BenchError, Skip};
 use crate::order::BenchOrder;
-use crate::part::{Shown, Skips};
-use crate::report::Machine;
 use crate::rounds::print;
-use serde::Serialize;
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::value::RawValue;
 use std::fmt;
 
-/// The parts of one benchmark, as far as they were measured.
-pub trait Parts: Serialize {
-    /// Name and version of the JSON form; later versions only add fields.
-    const SCHEMA: &'static str;
+/// The machine, on which the figures depend.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Machine {
+    kernel: String,
+    cores: usize,
+}
 
-    /// All parts in the order in which people see them; `None` for a part that was not measured.
-    fn all(&self) -> Vec<Option<Shown<'_>>>;
+impl Machine {
+    /// Looks at the machine.
+    #[must_use]
+    pub fn look() -> Self {
+        Self {
+            kernel: rustix::system::uname()
+                .release()
+                .to_string_lossy()
+                .into_owned(),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+        }
+    }
+}
 
-    /// Says what the figures are: times in which unit, and folios of which order.
-    fn units(&self, order: &str) -> String;
+/// A part as people see it.
+#[derive(Clone, Debug)]
+struct Shown {
+    heading: String,
+    table: String,
+    is_right: bool,
 }
 
 /// The whole result.
-#[derive(Clone, Debug, Serialize)]
-pub struct Summary<P> {
+#[derive(Clone, Debug)]
+pub struct Summary {
     schema: &'static str,
+    /// What the figures are: times in which unit, and folios of which order.
+    units: String,
     machine: Machine,
     load: [Option<f64>; 2],
     rounds: u16,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    order: Option<String>,
-    #[serde(flatten)]
-    pub parts: P,
-    skipped: Skips,
+    order: Option<BenchOrder>,
+    /// The fields of the JSON form that are the benchmark's own.
+    fields: Vec<(String, Box<RawValue>)>,
+    shown: Vec<Shown>,
+    skipped: Vec<Skipped>,
 }
 
-impl<P: Parts> Summary<P> {
-    /// Puts the result together. `load` is the machine's load average before and after.
+#[derive(Clone, PartialEq, Debug, serde::Serialize)]
+struct Skipped {
+    what: String,
+    why: String,
+}
+
+impl Summary {
+    /// A result without parts. Measuring begins now.
     #[must_use]
     pub fn new(
+        schema: &'static str,
+        units: String,
         rounds: u16,
         order: Option<BenchOrder>,
-        load: [Option<f64>; 2],
-        parts: P,
-        skipped: Skips,
     ) -> Self {
         Self {
-            schema: P::SCHEMA,
+            schema,
+            units,
             machine: Machine::look(),
-            load,
+            load: [load_average(), None],
             rounds,
-            order: order.map(|order| order.to_string()),
-            parts,
-            skipped,
+            order,
+            fields: Vec::new(),
+            shown: Vec::new(),
+            skipped: Vec::new(),
+        }
+    }
+
+    /// Takes a field of the JSON form.
+    ///
+    /// # Errors
+    /// When JSON has no form for the value.
+    pub fn field(&mut self, name: &str, value: &impl Serialize) -> Result<(), BenchError> {
+        let value = nested(value).map_err(|error| BenchError::Print(error.into()))?;
+        self.fields.push((name.to_owned(), value));
+        Ok(())
+    }
+
+    /// Whether the JSON form has a field.
+    pub fn has(&self, name: &str) -> bool {
+        self.fields.iter().any(|(field, _)| field == name)
+    }
+
+    /// Takes a table for people, below its heading.
+    pub fn table(&mut self, heading: String, table: &dyn Table) {
+        let mut text = String::new();
+        // A text takes all that is written to it.
+        let _ = table.write(&mut text);
+        self.shown.push(Shown {
+            heading,
+            table: text,
+            is_right: table.wrong() == 0,
+        });
+    }
+
+    /// Notes that something was left out.
+    pub fn skip(&mut self, what: &str, why: &Skip) {
+        self.skipped.push(Skipped {
+            what: what.to_owned(),
+            why: why.to_string(),
+        });
+    }
+
+    /// Notes that something was left out, if that was not noted before.
+    pub fn skip_once(&mut self, what: &str, why: &Skip) {
+        if self.skipped.iter().all(|noted| noted.what != what) {
+            self.skip(what, why);
         }
     }
 
@@ -61,31 +144,142 @@ impl<P: Parts> Summary<P> {
     ///
     /// # Errors
     /// When the result cannot be printed.
-    pub fn conclude(&self, json: bool) -> Result<u8, BenchError> {
-        print(json, self).map_err(BenchError::Print)?;
+    pub fn conclude(mut self, json: bool) -> Result<u8, BenchError> {
+        self.load[1] = load_average();
+        print(json, &self).map_err(BenchError::Print)?;
         Ok(u8::from(!self.all_right()))
     }
 
     /// Whether all memory of every round held what it had to.
     #[must_use]
     pub fn all_right(&self) -> bool {
-        let parts = self.parts.all();
-        parts.iter().flatten().all(|part| part.table.wrong() == 0)
+        self.shown.iter().all(|part| part.is_right)
     }
 }
 
-impl<P: Parts> fmt::Display for Summary<P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let units = self.parts.units(self.order.as_deref().unwrap_or_default());
-        writeln!(f, "medians of {} rounds; {units}", self.rounds)?;
-        for Shown { heading, table } in self.parts.all().into_iter().flatten() {
-            writeln!(f, "\n{heading}")?;
-            table.write(f)?;
+/// A value as it stands in an indented object.
+fn nested(value: &impl Serialize) -> serde_json::Result<Box<RawValue>> {
+    // JSON has no line breaks within texts, so each one is followed by an indentation.
+    let text = serde_json::to_string_pretty(value)?;
+    RawValue::from_string(text.replace('\n', "\n  "))
+}
+
+/// Processes that wanted to run, averaged over the last minute: on a busy machine the figures mean less.
+fn load_average() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    text.split(' ').next()?.parse().ok()
+}
+
+impl Serialize for Summary {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("schema", self.schema)?;
+        map.serialize_entry("machine", &self.machine)?;
+        map.serialize_entry("load", &self.load)?;
+        map.serialize_entry("rounds", &self.rounds)?;
+        if let Some(order) = self.order {
+            map.serialize_entry("order", &order.to_string())?;
         }
-        write!(f, "{}", self.skipped)?;
+        for (name, value) in &self.fields {
+            map.serialize_entry(name, value)?;
+        }
+        map.serialize_entry("skipped", &self.skipped)?;
+        map.end()
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "medians of {} rounds; {}", self.rounds, self.units)?;
+        for Shown { heading, table, .. } in &self.shown {
+            write!(f, "\n{heading}\n{table}")?;
+        }
+        for Skipped { what, why } in &self.skipped {
+            writeln!(f, "{what} skipped: {why}")?;
+        }
         if !self.all_right() {
             writeln!(f, "WRONG BYTES were read back; see the JSON form")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comparison::Comparison;
+    use crate::outcome::{highest, outcome};
+    use crate::workingset::Side;
+
+    outcome! {
+        struct Found {
+            page: f64,
+            wrong_pages: u64 = highest,
+        }
+        wrong |one| one.wrong_pages;
+        figures { time "page" = |one| one.page, }
+    }
+
+    fn summary(ours: Vec<Found>) -> Summary {
+        let mut summary = Summary::new(
+            "millpond-bench-none/1",
+            "times are µs".to_owned(),
+            3,
+            "4".parse().ok(),
+        );
+        let kernels = vec![Found {
+            page: 6.0,
+            wrong_pages: 0,
+        }];
+        let part = Comparison::new([7], vec![(Side::Millpond, ours), (Side::Kernel, kernels)]);
+        summary.field("first", &part).unwrap();
+        summary.field("second", &()).unwrap();
+        summary.table("one and all".to_owned(), &part);
+        summary
+    }
+
+    fn rounds(wrong_pages: [u64; 3]) -> Vec<Found> {
+        let rounds = [2.0, 9.0, 1.0].into_iter().zip(wrong_pages);
+        rounds
+            .map(|(page, wrong_pages)| Found { page, wrong_pages })
+            .collect()
+    }
+
+    #[test]
+    fn programs_and_people_see_the_same_part() {
+        let mut summary = summary(rounds([0; 3]));
+        summary.skip_once("third", &Skip("no root".to_owned()));
+        summary.skip_once("third", &Skip("again".to_owned()));
+        let text = serde_json::to_string_pretty(&summary).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert!(
+            text.contains("\n  \"first\": {\n    \"sizes\": [\n      7\n    ],\n"),
+            "{text}"
+        );
+        assert_eq!(json["order"], "4");
+        assert_eq!(json["first"]["sides"][0]["median"]["page"], 2.0);
+        assert_eq!(json["first"]["ratios"][0]["times"], 3.0);
+        assert!(json["second"].is_null());
+        assert_eq!(json["skipped"][0]["why"], "no root");
+        assert_eq!(json["skipped"].as_array().unwrap().len(), 1);
+        let text = summary.to_string();
+        assert!(
+            text.starts_with("medians of 3 rounds; times are µs\n\none and all\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("page: millpond is 3.00 times as fast as kernel\n"),
+            "{text}"
+        );
+        assert!(text.ends_with("third skipped: no root\n"), "{text}");
+    }
+
+    #[test]
+    fn one_wrong_page_in_one_round_is_seen() {
+        assert!(summary(rounds([0; 3])).all_right());
+        let wrong = summary(rounds([0, 1, 0]));
+        assert!(!wrong.all_right());
+        assert!(wrong.to_string().contains("WRONG BYTES"));
+        assert_eq!(wrong.conclude(true).unwrap(), 1);
     }
 }

@@ -1,17 +1,10 @@
 //! Measured processes under `millpond run`: this executable, started by `millpond` with the preload library.
 
 use crate::error::{BenchError, Skip};
+use crate::jobs::Job;
 use millpond_cli::run::{DeliveryChoice, library};
 use millpond_cli::sibling;
 use std::process::Command;
-
-/// Whether programs can be run under Millpond's allocator here.
-///
-/// # Errors
-/// The reason why they cannot be run.
-pub fn can_run() -> Result<(), Skip> {
-    can_run_by(DeliveryChoice::Auto)
-}
 
 /// Whether programs can be run here with this delivery.
 ///
@@ -22,11 +15,11 @@ pub fn can_run_by(delivery: DeliveryChoice) -> Result<(), Skip> {
     millpond_cli::doctor::require_for_run(delivery).map_err(|error| Skip(error.to_string()))
 }
 
-/// The command `millpond run OPTIONS --ram RAM -- millpond-bench worker WORKER`.
+/// The command `millpond run OPTIONS --ram RAM -- millpond-bench worker JOB`.
 ///
 /// # Errors
 /// When this executable has no name any more, or there is no `millpond` beside it.
-pub fn command(ram: u64, options: &[&str], worker: &[String]) -> Result<Command, BenchError> {
+pub fn command(ram: u64, options: &[&str], job: &Job) -> Result<Command, BenchError> {
     let executable = std::env::current_exe().map_err(BenchError::Start)?;
     let mut command = Command::new(sibling::find(sibling::MILLPOND).map_err(BenchError::Start)?);
     command
@@ -34,7 +27,6 @@ pub fn command(ram: u64, options: &[&str], worker: &[String]) -> Result<Command,
         .args(options)
         .arg("--")
         .arg(executable)
-        .arg("worker")
-        .args(worker);
+        .args(job.to_arguments()?);
     Ok(command)
 }

@@ -6,11 +6,12 @@
 //! benchmark to end are blocked in the main thread and fetched by a thread of their own, which kills the worker. The
 //! main thread then sees its worker end, and returns through its guards.
 
-use crate::error::{BenchError, Failure};
-use crate::{guard, warm};
+use crate::error::BenchError;
+use crate::guard::{self, Guard};
+use crate::jobs::Job;
+use crate::warm;
 use rustix::process::{Pid, PidfdFlags, Signal};
 use serde::de::DeserializeOwned;
-use std::ffi::OsStr;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -93,19 +94,18 @@ impl Workers {
         }
     }
 
-    /// Runs `millpond-bench worker ARGUMENTS` and returns what it measured. `started` is told the worker's number and
-    /// start time.
+    /// Has a fresh process do `job`, and returns what it measured. The process is written down in `guard`.
     ///
     /// # Errors
     /// When the worker cannot be started, fails, or a signal asked for the end.
     pub fn measure<T: DeserializeOwned>(
         &self,
-        arguments: &[impl AsRef<OsStr>],
-        started: impl FnOnce(i32, u64) -> io::Result<()>,
+        job: &Job,
+        guard: Option<&mut Guard>,
     ) -> Result<T, BenchError> {
         let mut command = Command::new("/proc/self/exe");
-        command.arg("worker").args(arguments);
-        self.measure_command(command, started)
+        command.args(job.to_arguments()?);
+        self.measure_command(command, guard)
     }
 
     /// Measures like [`Workers::measure`], by a command that ends up as such a process or prints what such a process
@@ -116,7 +116,7 @@ impl Workers {
     pub fn measure_command<T: DeserializeOwned>(
         &self,
         mut command: Command,
-        started: impl FnOnce(i32, u64) -> io::Result<()>,
+        guard: Option<&mut Guard>,
     ) -> Result<T, BenchError> {
         warm::up(self.warm_bytes);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
@@ -141,10 +141,11 @@ impl Workers {
                 rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from);
             let recorded = known.and_then(|handle| {
                 shared.worker = Some(handle);
-                started(
-                    pid.as_raw_nonzero().get(),
-                    guard::start_time(pid).unwrap_or(0),
-                )
+                let number = pid.as_raw_nonzero().get();
+                let started = guard::start_time(pid).unwrap_or(0);
+                guard.map_or(Ok(()), |guard| {
+                    guard.record(|made| made.worker = Some((number, started)))
+                })
             });
             if let Err(error) = recorded {
                 shared.worker = None;
@@ -188,10 +189,4 @@ pub fn unblock_signals() {
         }
         libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut());
     }
-}
-
-/// Prints what a measured process has measured.
-pub fn say_measured(measured: Result<impl serde::Serialize, Failure>) -> Result<(), BenchError> {
-    let measured = measured.map_err(BenchError::Memory)?;
-    serde_json::to_writer(io::stdout(), &measured).map_err(|error| BenchError::Print(error.into()))
 }

@@ -17,35 +17,31 @@
 //! The kernel charges the page cache that a process fills to the process's group, so a group of the budget is what
 //! holds a mapped file to a budget. Millpond's side has a group too, without a limit: what it fills of the page cache
 //! counts there, and is seen from outside. Before each measured process the page cache forgets the file. Every side
-//! looks at every byte of the pages that it reads.
+//! looks at every byte of the pages that it reads. A ratio is the time of the kernel's mapping, or of the device's
+//! reads, divided by Millpond's.
 
 mod data_file;
-mod report;
-mod side;
 mod work;
 
-use crate::bench::{self, Asked, Bench};
-use crate::cgroup;
+use crate::bench::{Asked, Bench, Parts, is_asked_for};
+use crate::cgroup::{self, UNLIMITED};
 use crate::error::{BenchError, Skip};
-use crate::part::Part;
-use crate::rounds::{self, parse_pages};
+use crate::jobs::Job;
+use crate::rounds::parse_pages;
+use crate::side::sides;
 use clap::ValueEnum;
 use data_file::DataFile;
-use millpond_cli::size;
-use report::{FileParts, Outcome};
-use serde::Serialize;
-use side::Side;
-use std::path::{Path, PathBuf};
-pub use work::{Job, work};
-
-/// A limit that is none: more than any machine has.
-const UNLIMITED: u64 = 1 << 60;
+use millpond_cli::size::{self, Human};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use work::Outcome;
+pub use work::{Task, work};
 
 /// `millpond bench file`'s arguments.
 #[derive(clap::Args, Debug)]
 pub struct FileArgs {
     #[command(flatten)]
-    asked: Asked<Name>,
+    asked: Asked<Part>,
     /// Measure these sides alone
     #[arg(long, value_name = "SIDE,...", value_delimiter = ',')]
     sides: Vec<Side>,
@@ -57,7 +53,7 @@ pub struct FileArgs {
 }
 
 /// Sizes of one measurement.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
     /// The size of the file
@@ -74,22 +70,10 @@ pub struct Sizes {
     pub threads: u16,
 }
 
-impl Sizes {
-    /// The sizes as arguments of the measured process.
-    fn to_arguments(self) -> Vec<String> {
-        rounds::options(&[
-            ("--size", self.file_bytes),
-            ("--ram", self.budget_bytes),
-            ("--accesses", self.accesses),
-            ("--threads", self.threads.into()),
-        ])
-    }
-}
-
 /// A part of the benchmark.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::ValueEnum)]
 #[value(rename_all = "snake_case")]
-pub enum Name {
+pub enum Part {
     /// The whole file in order
     Sequential,
     /// Pages at random
@@ -100,7 +84,28 @@ pub enum Name {
     Hot,
 }
 
-impl bench::Name for Name {}
+impl Parts for Part {
+    const SCHEMA: &'static str = "millpond-bench-file/2";
+
+    fn units(_order: &str) -> String {
+        "times are µs a page of 4 KiB, of all threads together".to_owned()
+    }
+}
+
+sides! {
+    /// Who brings the pages of the file into memory.
+    pub enum Side {
+        /// A region over the file, under a manager
+        Millpond,
+        /// The file mapped by the kernel (`mmap`, as `np.memmap` does) in a memory cgroup of the budget
+        Kernel,
+        /// The same, and the kernel is told how the file will be read (`MADV_SEQUENTIAL`, `MADV_RANDOM`)
+        KernelAdvised,
+        /// The file read by the call past the page cache, several reads at a time: what the device gives
+        Device,
+    }
+    against [Kernel, KernelAdvised, Device]
+}
 
 /// Measures, puts everything back, and prints. Returns 1 when memory held wrong bytes.
 ///
@@ -109,73 +114,71 @@ impl bench::Name for Name {}
 pub fn file(args: &FileArgs) -> Result<u8, BenchError> {
     // The file is made when the first part is measured, under the benchmark's lock.
     let mut made = None;
-    Bench::run(&args.asked, None, |bench, name| {
+    Bench::run(&args.asked, None, |bench, part| {
         let file = match made.take() {
             Some(file) => file,
             None => DataFile::make(&args.directory, args.sizes.file_bytes)
                 .map_err(|error| BenchError::Memory(error.into()))?,
         };
-        let measured = measure(bench, name, args, &file);
+        let sides = sides(bench, part, args, &file)?;
+        let rounds = bench.rounds(&sides, |bench, side| {
+            measure_once(bench, part, side, args, &file)
+        })?;
         made = Some(file);
-        measured
+        let (size, ram) = (Human(args.sizes.file_bytes), Human(args.sizes.budget_bytes));
+        let how = how(part, &args.sizes);
+        let heading = format!("a file of {size} in {ram}, {how}");
+        bench.part(part, heading, args.sizes, rounds)
     })
 }
 
-fn measure(
-    bench: &mut Bench<FileParts>,
-    name: Name,
-    args: &FileArgs,
-    file: &DataFile,
-) -> Result<(), BenchError> {
-    let sides = sides(bench, name, args, file)?;
-    let rounds = bench.rounds(&sides, |bench, side| {
-        measure_once(bench, name, side, args, file)
-    })?;
-    bench.parts.set(name, Part::new(args.sizes, rounds));
-    Ok(())
+/// How the file is read in a part.
+fn how(part: Part, sizes: &Sizes) -> String {
+    match part {
+        Part::Sequential => "read in order".to_owned(),
+        Part::Random => "read at random".to_owned(),
+        Part::RandomThreads => format!("read at random by {} threads", sizes.threads),
+        Part::Hot => "a hot set of half the budget beside a scan".to_owned(),
+    }
 }
 
 /// The sides that were asked for and can run here.
 fn sides(
-    bench: &mut Bench<FileParts>,
-    name: Name,
+    bench: &mut Bench,
+    part: Part,
     args: &FileArgs,
     file: &DataFile,
 ) -> Result<Vec<Side>, BenchError> {
     let all = Side::value_variants().iter().copied();
-    let asked = all.filter(|side| args.sides.is_empty() || args.sides.contains(side));
     let mut here = Vec::new();
-    for side in asked {
+    for side in all.filter(|&side| is_asked_for(&args.sides, side)) {
         let can = match side {
             Side::Millpond => Ok(()),
-            Side::Device if name != Name::Sequential => continue,
+            Side::Device if part != Part::Sequential => continue,
             Side::Device => data_file::open_direct(&file.path()).map(drop).map_err(|_| {
                 let directory = args.directory.display();
                 Skip(format!(
                     "files in {directory} cannot be read past the page cache; name another --directory"
                 ))
             }),
-            Side::Kernel | Side::KernelAdvised => match group(bench, side, args.sizes.budget_bytes) {
-                Ok(_) => Ok(()),
-                Err(BenchError::Skipped(why)) => Err(why),
-                Err(error) => return Err(error),
-            },
+            Side::Kernel | Side::KernelAdvised => {
+                match group(bench, side, args.sizes.budget_bytes) {
+                    Ok(_) => Ok(()),
+                    Err(BenchError::Skipped(why)) => Err(why),
+                    Err(error) => return Err(error),
+                }
+            }
         };
-        put_back(bench)?;
-        match can {
-            Ok(()) => here.push(side),
-            Err(why) => bench.skipped.note(&format!("{name:?}, {side}"), &why),
+        bench.put_back()?;
+        if bench.can(&format!("{part:?}, {side}"), can) {
+            here.push(side);
         }
     }
     Ok(here)
 }
 
 /// Makes the group that `side` runs in: the kernel's has a limit.
-fn group(
-    bench: &mut Bench<FileParts>,
-    side: Side,
-    budget: u64,
-) -> Result<Option<PathBuf>, BenchError> {
+fn group(bench: &mut Bench, side: Side, budget: u64) -> Result<Option<PathBuf>, BenchError> {
     let limit = match side {
         Side::Kernel | Side::KernelAdvised => budget,
         Side::Millpond | Side::Device => UNLIMITED,
@@ -192,57 +195,48 @@ fn group(
     }
 }
 
-fn put_back(bench: &mut Bench<FileParts>) -> Result<(), BenchError> {
-    bench
-        .guard
-        .as_mut()
-        .map_or(Ok(()), |guard| guard.put_back())
-}
-
 fn measure_once(
-    bench: &mut Bench<FileParts>,
-    name: Name,
+    bench: &mut Bench,
+    part: Part,
     side: Side,
     args: &FileArgs,
     file: &DataFile,
 ) -> Result<Outcome, BenchError> {
     let group = group(bench, side, args.sizes.budget_bytes)?;
     file.cool().map_err(BenchError::Start)?;
-    let mut arguments = vec!["file".to_owned(), value_name(name), side.to_string()];
-    arguments.extend(args.sizes.to_arguments());
-    arguments.extend(["--file".to_owned(), text(&file.path())]);
-    if let Some(group) = &group {
-        arguments.extend(["--cgroup".to_owned(), text(group)]);
-    }
-    let guard = &mut bench.guard;
-    let mut outcome: Outcome = bench.workers.measure(&arguments, |pid, start| {
-        guard.as_mut().map_or(Ok(()), |guard| {
-            guard.record(|made| made.worker = Some((pid, start)))
-        })
-    })?;
+    let mut outcome: Outcome = bench.guarded(&Job::File(Task {
+        part,
+        side,
+        file: file.path(),
+        cgroup: group.clone(),
+        sizes: args.sizes,
+    }))?;
     outcome.peak_group_bytes = group.as_deref().and_then(cgroup::peak);
-    put_back(bench)?;
+    bench.put_back()?;
     Ok(outcome)
-}
-
-fn text(path: &Path) -> String {
-    path.display().to_string()
-}
-
-/// The name of a part in arguments.
-fn value_name(name: Name) -> String {
-    let value = name.to_possible_value();
-    value.map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::comparison::{Comparison, Table};
 
     #[test]
-    fn no_two_options_are_the_same() {
-        use clap::Args;
-        FileArgs::augment_args(clap::Command::new("file")).debug_assert();
-        Job::augment_args(clap::Command::new("worker")).debug_assert();
+    fn millpond_is_compared_with_the_mapping_and_with_the_device() {
+        let read = |page, wrong_pages| Outcome {
+            page,
+            wrong_pages,
+            ..Outcome::default()
+        };
+        let rounds = vec![
+            (Side::Millpond, vec![read(2.0, 0)]),
+            (Side::Kernel, vec![read(3.0, 0)]),
+            (Side::Device, vec![read(1.0, 0), read(1.0, 1)]),
+        ];
+        let part = Comparison::new((), rounds);
+        let ratio = |against| part.ratio("page", Side::Millpond, against);
+        assert_eq!(ratio(Side::Kernel), Some(1.5));
+        assert_eq!(ratio(Side::Device), Some(0.5));
+        assert_eq!(part.wrong(), 1, "one wrong page of one round is seen");
     }
 }

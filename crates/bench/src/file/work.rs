@@ -5,13 +5,13 @@ use crate::clock::Clock;
 use crate::data::{self, PAGE};
 use crate::error::Failure;
 use crate::file::data_file::open_direct;
-use crate::file::report::Outcome;
-use crate::file::side::Side;
-use crate::file::{Name, Sizes};
+use crate::file::{Part, Side, Sizes};
 use crate::mapping::{Mapping, Pages};
+use crate::outcome::{highest, mib, outcome};
 use crate::phases::usage;
 use millpond::{Delivery, Manager, Mode};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Barrier;
@@ -27,21 +27,49 @@ const SCAN_BUDGETS: usize = 10;
 /// Pages of the hot set that are touched between two looks at the counters, and pages of the scan after them.
 const BATCH: usize = 64;
 
+outcome! {
+    /// The measurements of one process.
+    pub struct Outcome {
+        /// Microseconds in which all threads together read one page.
+        pub page: f64,
+        /// Processor time of all threads for each page that they read, in microseconds.
+        pub cpu: f64,
+        /// Major faults, as the side that resolves them counts them; none where a call reads.
+        pub major_faults: u64,
+        /// The share of accesses to the hot set that took no major fault, while the scan went past; null in other
+        /// parts.
+        pub hit_ratio: Option<f64>,
+        /// Highest resident set of the process, as the kernel counts it.
+        pub peak_rss_bytes: u64 = highest,
+        /// Most memory of the process's control group, the page cache that it filled among it; null where the user may
+        /// make none.
+        pub peak_group_bytes: Option<u64> = highest,
+        /// Pages that did not hold what the file holds.
+        pub wrong_pages: u64 = highest,
+    }
+    wrong |r| r.wrong_pages;
+    figures {
+        time "page" = |r| r.page,
+        other "cpu" = |r| r.cpu,
+        other "faults" = |r| r.major_faults,
+        other "hit ratio" = |r| r.hit_ratio,
+        other "rss MiB" = |r| mib(r.peak_rss_bytes),
+        other "group MiB" = |r| r.peak_group_bytes.map(mib),
+    }
+}
+
 /// What is measured once.
-#[derive(Clone, Debug, clap::Args)]
-#[group(skip)]
-pub struct Job {
-    /// The part
-    pub part: Name,
-    /// Who brings the pages in
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Task {
+    /// The part.
+    pub part: Part,
+    /// Who brings the pages in.
     pub side: Side,
-    /// The file
-    #[arg(long)]
+    /// The file.
     pub file: PathBuf,
-    /// The directory of the process's memory cgroup
-    #[arg(long)]
+    /// The directory of the process's memory cgroup.
     pub cgroup: Option<PathBuf>,
-    #[command(flatten)]
+    /// The sizes.
     pub sizes: Sizes,
 }
 
@@ -49,38 +77,38 @@ pub struct Job {
 ///
 /// # Errors
 /// When the process cannot map the file or enter its group.
-pub fn work(job: &Job) -> Result<Outcome, Failure> {
-    if let Some(cgroup) = &job.cgroup {
+pub fn work(task: &Task) -> Result<Outcome, Failure> {
+    if let Some(cgroup) = &task.cgroup {
         cgroup::enter(cgroup)?;
     }
-    let mut outcome = match job.side {
+    let mut outcome = match task.side {
         Side::Millpond => {
-            let settings = Manager::builder().ram(job.sizes.budget_bytes);
+            let settings = Manager::builder().ram(task.sizes.budget_bytes);
             let manager = settings.delivery(Delivery::InThread).build()?;
             // SAFETY: nobody changes the file once it is made.
-            let file = unsafe { manager.map_file(&job.file, .., Mode::ReadOnly)? };
-            read(file.as_slice(), job, &|| manager.stats().vm.pgmajfault)?
+            let file = unsafe { manager.map_file(&task.file, .., Mode::ReadOnly)? };
+            read(file.as_slice(), task, &|| manager.stats().vm.pgmajfault)?
         }
         Side::Kernel | Side::KernelAdvised => {
-            let file = MappedByKernel::new(&job.file)?;
-            if job.side == Side::KernelAdvised {
-                file.advise(job.part)?;
+            let file = MappedByKernel::new(&task.file)?;
+            if task.side == Side::KernelAdvised {
+                file.advise(task.part)?;
             }
-            read(file.bytes(), job, &|| usage().major_faults)?
+            read(file.bytes(), task, &|| usage().major_faults)?
         }
-        Side::Device => device(&job.file, job.sizes.file_bytes as usize)?,
+        Side::Device => device(&task.file, task.sizes.file_bytes as usize)?,
     };
     outcome.peak_rss_bytes = usage().peak_rss_bytes;
     Ok(outcome)
 }
 
-fn read(memory: &[u8], job: &Job, faults: &dyn Fn() -> u64) -> Result<Outcome, Failure> {
-    let accesses = job.sizes.accesses as usize;
-    match job.part {
-        Name::Sequential => by_threads(memory, 1, faults, |_| Box::new(0..memory.len() / PAGE)),
-        Name::Random => at_random(memory, 1, accesses, faults),
-        Name::RandomThreads => at_random(memory, job.sizes.threads.into(), accesses, faults),
-        Name::Hot => Ok(hot(memory, job.sizes.budget_bytes as usize / PAGE, faults)),
+fn read(memory: &[u8], task: &Task, faults: &dyn Fn() -> u64) -> Result<Outcome, Failure> {
+    let accesses = task.sizes.accesses as usize;
+    match task.part {
+        Part::Sequential => by_threads(memory, 1, faults, |_| Box::new(0..memory.len() / PAGE)),
+        Part::Random => at_random(memory, 1, accesses, faults),
+        Part::RandomThreads => at_random(memory, task.sizes.threads.into(), accesses, faults),
+        Part::Hot => Ok(hot(memory, task.sizes.budget_bytes as usize / PAGE, faults)),
     }
 }
 
@@ -241,10 +269,10 @@ impl MappedByKernel {
     }
 
     /// Tells the kernel how the file will be read.
-    fn advise(&self, part: Name) -> io::Result<()> {
+    fn advise(&self, part: Part) -> io::Result<()> {
         let advice = match part {
-            Name::Sequential => Advice::Sequential,
-            Name::Random | Name::RandomThreads | Name::Hot => Advice::Random,
+            Part::Sequential => Advice::Sequential,
+            Part::Random | Part::RandomThreads | Part::Hot => Advice::Random,
         };
         // SAFETY: the mapping is this value's own, and the advice does not change its contents.
         unsafe { rustix::mm::madvise(self.0.cast(), self.1, advice)? };
@@ -272,8 +300,8 @@ mod tests {
 
     const PAGES: usize = 3001;
 
-    fn job(part: Name, side: Side, file: &DataFile) -> Job {
-        Job {
+    fn task(part: Part, side: Side, file: &DataFile) -> Task {
+        Task {
             part,
             side,
             file: file.path(),
@@ -291,20 +319,20 @@ mod tests {
     fn the_kernel_and_the_device_read_what_the_file_holds() {
         let file = DataFile::make(Path::new("/var/tmp"), (PAGES * PAGE) as u64).unwrap();
         for part in [
-            Name::Sequential,
-            Name::Random,
-            Name::RandomThreads,
-            Name::Hot,
+            Part::Sequential,
+            Part::Random,
+            Part::RandomThreads,
+            Part::Hot,
         ] {
             for side in [Side::Kernel, Side::KernelAdvised] {
-                let outcome = work(&job(part, side, &file)).unwrap();
+                let outcome = work(&task(part, side, &file)).unwrap();
                 assert_eq!(outcome.wrong_pages, 0, "{part:?}");
-                assert_eq!(outcome.hit_ratio.is_some(), part == Name::Hot);
+                assert_eq!(outcome.hit_ratio.is_some(), part == Part::Hot);
                 assert!(outcome.page > 0.0 && outcome.peak_rss_bytes > 0);
             }
         }
         if open_direct(&file.path()).is_ok() {
-            let outcome = work(&job(Name::Sequential, Side::Device, &file)).unwrap();
+            let outcome = work(&task(Part::Sequential, Side::Device, &file)).unwrap();
             assert_eq!(outcome.wrong_pages, 0);
         }
     }
@@ -312,9 +340,7 @@ mod tests {
     #[test]
     fn a_wrong_page_is_counted_and_a_scan_is_read_once() {
         let mut memory = vec![0; PAGES * PAGE];
-        for (index, page) in memory.chunks_exact_mut(PAGE).enumerate() {
-            data::fill(page, index);
-        }
+        data::fill_all(&mut memory);
         memory[2500 * PAGE - 1] ^= 1;
         let no_faults = || 0;
         let outcome = hot(&memory, 300, &no_faults);

@@ -2,8 +2,8 @@
 
 use crate::data::{self, PAGE};
 use crate::error::Failure;
-use crate::fits::job::Place;
-use crate::fits::report::Outcome;
+use crate::fits::job::{Outcome, Place};
+use crate::jobs::Job;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -25,21 +25,13 @@ type Found = (f64, u64);
 pub fn work(place: &Place<'_>) -> Result<Outcome, Failure> {
     let file = place.directory().join("data");
     let mut bytes = vec![0; PAGES * PAGE];
-    for (index, page) in bytes.chunks_exact_mut(PAGE).enumerate() {
-        data::fill(page, index);
-    }
+    data::fill_all(&mut bytes);
     fs::write(&file, &bytes)?;
     drop(bytes);
-    let laps = place.sizes().times(LAPS).to_string();
+    let job = Job::FitsHeapReads(file, place.sizes().times(LAPS));
+    let arguments = job.to_arguments()?;
     let program = std::env::current_exe()?;
-    let arguments = [
-        "worker".as_ref(),
-        "fits".as_ref(),
-        "heap-reads".as_ref(),
-        file.as_os_str(),
-        OsStr::new(&laps),
-    ];
-    let mut started = place.start(&program, &arguments)?;
+    let mut started = place.start(&program, &arguments.each_ref().map(OsStr::new))?;
     let mut said = Vec::new();
     started.output()?.read_to_end(&mut said)?;
     let ended = started.wait()?;
@@ -66,9 +58,7 @@ pub fn read(file: &Path, laps: u32) -> Result<Found, Failure> {
         }
     }
     let seconds = started.elapsed().as_secs_f64();
-    let pages = heap.chunks_exact(PAGE).enumerate();
-    let wrong = pages.filter(|&(index, page)| !data::matches(page, index));
-    Ok((seconds, wrong.count() as u64))
+    Ok((seconds, data::wrong_pages(&heap)))
 }
 
 #[cfg(test)]
@@ -78,9 +68,7 @@ mod tests {
     #[test]
     fn a_page_that_is_not_right_is_counted() {
         let mut bytes = vec![0; 3 * PAGE];
-        for (index, page) in bytes.chunks_exact_mut(PAGE).enumerate() {
-            data::fill(page, index);
-        }
+        data::fill_all(&mut bytes);
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(&file, &bytes).unwrap();
         assert_eq!(read(file.path(), 2).unwrap().1, 0);

@@ -2,8 +2,7 @@
 
 use crate::data::{self, PAGE};
 use crate::error::Failure;
-use crate::fits::job::Place;
-use crate::fits::report::Outcome;
+use crate::fits::job::{Outcome, Place};
 use crate::programs_here;
 use std::ffi::OsStr;
 use std::fs;
@@ -46,9 +45,7 @@ pub fn work(place: &Place<'_>) -> Result<Outcome, Failure> {
 
 fn body(pages: usize) -> Vec<u8> {
     let mut body = vec![0; pages * PAGE];
-    for (index, page) in body.chunks_exact_mut(PAGE).enumerate() {
-        data::fill(page, index);
-    }
+    data::fill_all(&mut body);
     body
 }
 

@@ -1,15 +1,13 @@
 //! The measured process: it starts the part's program on one side, and times what the part is about.
 
 use crate::error::{Failure, Skip};
-use crate::fits::report::Outcome;
-use crate::fits::side::Side;
-use crate::fits::{Name, heap, http, redis, sqlite};
+use crate::fits::{Part, Side, heap, http, redis, sqlite};
+use crate::outcome::{highest, outcome};
 use crate::programs_here;
-use crate::rounds::options;
 use crate::worker::unblock_signals;
 use millpond_cli::{run, sibling};
 use rustix::process::{Pid, Signal, kill_process};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -17,7 +15,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use tempfile::TempDir;
 
 /// Sizes of one measurement.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
     /// The budget of each program, which has room for all of its memory
@@ -29,12 +27,6 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// The sizes as arguments of the measured process.
-    #[must_use]
-    pub fn to_arguments(self) -> Vec<String> {
-        options(&[("--ram", self.ram), ("--amount", self.amount.into())])
-    }
-
     /// This many times of `usual`, at least one.
     #[must_use]
     pub fn times(self, usual: u32) -> u32 {
@@ -43,15 +35,34 @@ impl Sizes {
     }
 }
 
+outcome! {
+    /// The measurements of one run.
+    pub struct Outcome {
+        /// The time of the work, in seconds.
+        pub seconds: f64,
+        /// Processor time of the program from its start to its end; of a server, without its clients.
+        pub cpu_seconds: f64,
+        /// Bytes that went to the store or came from it. None have to.
+        pub store_bytes: u64 = highest,
+        /// Answers that were not right.
+        pub wrong: u64 = highest,
+    }
+    wrong |r| r.wrong;
+    figures {
+        time "seconds" = |r| r.seconds,
+        time "processor" = |r| r.cpu_seconds,
+        other "store bytes" = |r| r.store_bytes,
+    }
+}
+
 /// What is measured once.
-#[derive(Clone, Debug, clap::Args)]
-#[group(skip)]
-pub struct Job {
-    /// The part
-    pub part: Name,
-    /// Who serves the program's faults
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Task {
+    /// The part.
+    pub part: Part,
+    /// Who serves the program's faults.
     pub side: Side,
-    #[command(flatten)]
+    /// The sizes.
     pub sizes: Sizes,
 }
 
@@ -59,12 +70,12 @@ pub struct Job {
 ///
 /// # Errors
 /// The name of the program that is missing.
-pub fn can_run(part: Name) -> Result<(), Skip> {
+pub fn can_run(part: Part) -> Result<(), Skip> {
     let wanted: &[&str] = match part {
-        Name::RedisSet | Name::RedisGet => &[redis::SERVER, redis::CLIENT],
-        Name::HeapReads => &[],
-        Name::Sqlite => &[sqlite::PROGRAM],
-        Name::Http => &[http::PROGRAM],
+        Part::RedisSet | Part::RedisGet => &[redis::SERVER, redis::CLIENT],
+        Part::HeapReads => &[],
+        Part::Sqlite => &[sqlite::PROGRAM],
+        Part::Http => &[http::PROGRAM],
     };
     wanted
         .iter()
@@ -75,28 +86,28 @@ pub fn can_run(part: Name) -> Result<(), Skip> {
 ///
 /// # Errors
 /// When the program cannot be started, or fails.
-pub fn work(job: &Job) -> Result<Outcome, Failure> {
-    let place = Place::new(job)?;
-    match job.part {
-        Name::RedisSet => redis::set(&place),
-        Name::RedisGet => redis::get(&place),
-        Name::HeapReads => heap::work(&place),
-        Name::Sqlite => sqlite::work(&place),
-        Name::Http => http::work(&place),
+pub fn work(task: &Task) -> Result<Outcome, Failure> {
+    let place = Place::new(task)?;
+    match task.part {
+        Part::RedisSet => redis::set(&place),
+        Part::RedisGet => redis::get(&place),
+        Part::HeapReads => heap::work(&place),
+        Part::Sqlite => sqlite::work(&place),
+        Part::Http => http::work(&place),
     }
 }
 
 /// Where a part's program runs: a directory of its own, and a side.
 pub struct Place<'a> {
-    job: &'a Job,
+    task: &'a Task,
     directory: TempDir,
 }
 
 impl<'a> Place<'a> {
-    fn new(job: &'a Job) -> Result<Self, Failure> {
+    fn new(task: &'a Task) -> Result<Self, Failure> {
         // A file's contents are in the page cache, so the disk does not matter, and no one asks for a tmpfs.
         let directory = tempfile::tempdir_in("/var/tmp")?;
-        Ok(Self { job, directory })
+        Ok(Self { task, directory })
     }
 
     /// The directory, which is gone afterwards.
@@ -108,7 +119,7 @@ impl<'a> Place<'a> {
     /// How much is done.
     #[must_use]
     pub fn sizes(&self) -> Sizes {
-        self.job.sizes
+        self.task.sizes
     }
 
     /// Starts `program` on the side. Its standard output is a pipe, and its standard error is dropped.
@@ -143,7 +154,7 @@ impl<'a> Place<'a> {
     }
 
     fn command(&self, program: &Path) -> Result<Command, Failure> {
-        let delivery = match self.job.side {
+        let delivery = match self.task.side {
             Side::Plain => return Ok(Command::new(program)),
             Side::Handler => "handler",
             Side::Direct => "direct",
@@ -155,7 +166,7 @@ impl<'a> Place<'a> {
                 "--delivery",
                 delivery,
                 "--ram",
-                &self.job.sizes.ram.to_string(),
+                &self.task.sizes.ram.to_string(),
             ])
             .arg("--report")
             .arg(self.report())
@@ -173,7 +184,7 @@ impl<'a> Place<'a> {
     /// # Errors
     /// When `millpond run` left no report.
     pub fn outcome(&self, seconds: f64, ended: &Ended, wrong: u64) -> Result<Outcome, Failure> {
-        let store_bytes = match self.job.side {
+        let store_bytes = match self.task.side {
             Side::Plain => 0,
             Side::Handler | Side::Direct => {
                 let text =
@@ -282,15 +293,15 @@ mod tests {
 
     #[test]
     fn a_program_that_ends_too_early_is_said_to() {
-        let job = Job {
-            part: Name::Sqlite,
+        let task = Task {
+            part: Part::Sqlite,
             side: Side::Plain,
             sizes: Sizes {
                 ram: 1 << 30,
                 amount: 1,
             },
         };
-        let place = Place::new(&job).unwrap();
+        let place = Place::new(&task).unwrap();
         let mut started = place.start(Path::new("/bin/false"), &[]).unwrap();
         while started.check().is_ok() {}
         let error = started.check().unwrap_err();

@@ -13,39 +13,41 @@
 //!
 //! A server's start and end are not timed; what a program prints or answers is compared with what it must be. The disk
 //! is not measured: sqlite3 does not wait for it (`synchronous=off`).
+//!
+//! A ratio is the time of the program by itself divided by its time under Millpond: 1 is the same time, and less than 1
+//! is slower.
 
 mod heap;
 mod http;
 mod job;
 mod redis;
-mod report;
-mod side;
 mod sqlite;
 
-use crate::bench::{self, Asked, Bench};
+use crate::bench::{Asked, Bench, Parts};
 use crate::error::BenchError;
-use crate::part::Part;
+use crate::jobs::Job;
+use crate::side::{name, sides};
 use crate::under_run;
-use crate::worker::say_measured;
-use job::{Job, Sizes};
+pub use heap::read;
+use job::{Outcome, Sizes};
+pub use job::{Task, work};
 use millpond_cli::run::DeliveryChoice;
-use report::FitsParts;
-use side::Side;
-use std::path::PathBuf;
+use millpond_cli::size::Human;
+use serde::{Deserialize, Serialize};
 
 /// `millpond bench fits`' arguments.
 #[derive(clap::Args, Debug)]
 pub struct FitsArgs {
     #[command(flatten)]
-    asked: Asked<Name>,
+    asked: Asked<Part>,
     #[command(flatten)]
     sizes: Sizes,
 }
 
 /// A part of the benchmark.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::ValueEnum)]
 #[value(rename_all = "snake_case")]
-pub enum Name {
+pub enum Part {
     /// redis-benchmark's SET, 50 clients
     RedisSet,
     /// redis-benchmark's GET, 50 clients
@@ -58,20 +60,25 @@ pub enum Name {
     Http,
 }
 
-impl bench::Name for Name {}
+impl Parts for Part {
+    const SCHEMA: &'static str = "millpond-bench-fits/2";
 
-/// One measured process of this benchmark.
-#[derive(clap::Subcommand, Debug)]
-pub enum FitsWorker {
-    /// Start a part's program on one side, and time it
-    Job(Job),
-    /// Be the program that reads into its heap
-    HeapReads {
-        /// The file that is read
-        file: PathBuf,
-        /// How often it is read
-        laps: u32,
-    },
+    fn units(_order: &str) -> String {
+        "times are seconds".to_owned()
+    }
+}
+
+sides! {
+    /// Who serves the faults of the program.
+    pub enum Side {
+        /// The program by itself
+        Plain,
+        /// `millpond run --delivery handler`
+        Handler,
+        /// `millpond run --delivery direct`
+        Direct,
+    }
+    against [Plain]
 }
 
 /// Measures and prints. Returns 1 when a program gave a wrong answer.
@@ -79,56 +86,56 @@ pub enum FitsWorker {
 /// # Errors
 /// When a worker fails, or a signal asked for the end.
 pub fn fits(args: &FitsArgs) -> Result<u8, BenchError> {
-    Bench::run(&args.asked, None, |bench, name| measure(bench, name, args))
+    Bench::run(&args.asked, None, |bench, part| measure(bench, part, args))
 }
 
-fn measure(bench: &mut Bench<FitsParts>, name: Name, args: &FitsArgs) -> Result<(), BenchError> {
-    let part = report::name_of(name);
-    if let Err(why) = job::can_run(name) {
-        bench.skipped.note(&part, &why);
+fn measure(bench: &mut Bench, part: Part, args: &FitsArgs) -> Result<(), BenchError> {
+    let sizes = args.sizes;
+    if !bench.can(&name(&part), job::can_run(part)) {
         return Ok(());
     }
-    bench.workers.take(args.sizes.ram);
+    bench.workers.take(sizes.ram);
     let mut sides = vec![Side::Plain];
     for (side, delivery) in [
         (Side::Handler, DeliveryChoice::Handler),
         (Side::Direct, DeliveryChoice::Direct),
     ] {
-        match under_run::can_run_by(delivery) {
-            Ok(()) => sides.push(side),
-            Err(why) => bench.skipped.note(&format!("{part} by {side}"), &why),
+        let what = format!("{} by {side}", name(&part));
+        if bench.can(&what, under_run::can_run_by(delivery)) {
+            sides.push(side);
         }
     }
-    let rounds = bench.processes(&sides, |side| {
-        let mut arguments = ["fits", "job", &part, &side.to_string()]
-            .map(str::to_owned)
-            .to_vec();
-        arguments.extend(args.sizes.to_arguments());
-        arguments
-    })?;
-    bench.parts.set(name, Part::new(args.sizes, rounds));
-    Ok(())
-}
-
-/// Does the work of the measured process, and prints what it measured as JSON.
-///
-/// # Errors
-/// When the program cannot be started, or fails.
-pub fn work(command: &FitsWorker) -> Result<(), BenchError> {
-    match command {
-        FitsWorker::Job(job) => say_measured(job::work(job)),
-        FitsWorker::HeapReads { file, laps } => say_measured(heap::read(file, *laps)),
-    }
+    let what = match part {
+        Part::RedisSet => "redis-benchmark, SET, 50 clients",
+        Part::RedisGet => "redis-benchmark, GET, 50 clients",
+        Part::HeapReads => "reads of 4 KiB into the heap",
+        Part::Sqlite => "sqlite3 with a database in a file",
+        Part::Http => "requests to python's HTTP server",
+    };
+    let heading = format!("{what}, in {}", Human(sizes.ram));
+    let job = |side| Job::Fits(Task { part, side, sizes });
+    bench.processes::<Outcome, _, _>(part, heading, sizes, &sides, job)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::comparison::{Comparison, Table};
 
     #[test]
-    fn no_two_options_are_the_same() {
-        use clap::{Args, Subcommand};
-        FitsArgs::augment_args(clap::Command::new("fits")).debug_assert();
-        FitsWorker::augment_subcommands(clap::Command::new("worker")).debug_assert();
+    fn each_delivery_is_compared_with_the_program_by_itself_and_a_wrong_answer_is_seen() {
+        let ran = |seconds, wrong| Outcome {
+            seconds,
+            cpu_seconds: seconds,
+            store_bytes: 0,
+            wrong,
+        };
+        let rounds = vec![
+            (Side::Plain, vec![ran(1.0, 0)]),
+            (Side::Direct, vec![ran(1.25, 0), ran(1.25, 1)]),
+        ];
+        let part = Comparison::new((), rounds);
+        assert_eq!(part.ratio("seconds", Side::Direct, Side::Plain), Some(0.8));
+        assert_eq!(part.wrong(), 1);
     }
 }

@@ -1,8 +1,7 @@
 //! `redis_set` and `redis_get`: a redis-server, and redis-benchmark with 50 clients, which is not under Millpond.
 
 use crate::error::Failure;
-use crate::fits::job::{Place, Started};
-use crate::fits::report::Outcome;
+use crate::fits::job::{Outcome, Place, Started};
 use crate::programs_here;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};

@@ -1,8 +1,7 @@
 //! `sqlite`: sqlite3 fills a table in a file, makes an index, changes rows and asks.
 
 use crate::error::Failure;
-use crate::fits::job::Place;
-use crate::fits::report::Outcome;
+use crate::fits::job::{Outcome, Place};
 use crate::programs_here;
 use std::ffi::OsStr;
 use std::io::Read;

@@ -5,13 +5,12 @@
 //! lazy purging, where the allocator keeps the header's page from one round to the next, and without, where each round
 //! faults anew. For comparison it also runs on the C library's allocator.
 
-use crate::error::{BenchError, Failure};
+use crate::error::Failure;
 use crate::order::BenchOrder;
-use crate::part::{self, Figure};
+use crate::outcome::{highest, outcome};
 use crate::phases::usage;
-use crate::rounds::{Median, highest, of};
-use crate::worker::Workers;
-use crate::{rounds, under_run};
+use crate::rounds;
+use crate::side::Contender;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::hint::black_box;
@@ -21,7 +20,7 @@ use std::time::Instant;
 const HEADER: usize = 64;
 
 /// Sizes of one measurement.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
     /// The size of each allocation
@@ -44,7 +43,7 @@ pub struct Run {
     pub lazy_purge: bool,
 }
 
-impl part::Contender for Run {}
+impl Contender for Run {}
 
 impl fmt::Display for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -56,35 +55,20 @@ impl fmt::Display for Run {
     }
 }
 
-/// The findings of the program.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Outcome {
-    /// Microseconds for an allocation, its header, and its end.
-    pub round: f64,
-    /// Page faults a round that the kernel counts for the process.
-    pub faults: f64,
-    /// Headers that did not hold what was written.
-    pub wrong_headers: u64,
-}
-
-impl Median for Outcome {
-    fn median(rounds: &[Self]) -> Self {
-        Self {
-            round: of(rounds, |r| r.round),
-            faults: of(rounds, |r| r.faults),
-            wrong_headers: highest(rounds, |r| r.wrong_headers),
-        }
+outcome! {
+    /// The findings of the program.
+    pub struct Outcome {
+        /// Microseconds for an allocation, its header, and its end.
+        pub round: f64,
+        /// Page faults a round that the kernel counts for the process.
+        pub faults: f64,
+        /// Headers that did not hold what was written.
+        pub wrong_headers: u64 = highest,
     }
-}
-
-impl part::Outcome for Outcome {
-    const FIGURES: &'static [Figure<Self>] = &[
-        Figure::time("round", |r| r.round),
-        Figure::other("faults", |r| r.faults),
-    ];
-
-    fn wrong(&self) -> u64 {
-        self.wrong_headers
+    wrong |r| r.wrong_headers;
+    figures {
+        time "round" = |r| r.round,
+        other "faults" = |r| r.faults,
     }
 }
 
@@ -106,26 +90,6 @@ impl Sizes {
         });
         runs
     }
-}
-
-/// Makes one run in a process of its own.
-///
-/// # Errors
-/// When the process cannot be started, fails, or a signal asked for the end.
-pub fn measure(workers: &Workers, run: Run, sizes: &Sizes) -> Result<Outcome, BenchError> {
-    let mut program = vec!["folio".to_owned(), "header".to_owned()];
-    program.extend(rounds::options(&[
-        ("--header-block", sizes.block_bytes),
-        ("--header-times", sizes.times.into()),
-    ]));
-    let Some(order) = run.order else {
-        return workers.measure(&program, |_, _| Ok(()));
-    };
-    let purge = if run.lazy_purge { "on" } else { "off" };
-    let order = order.to_string();
-    let options = ["--order", &order, "--lazy-purge", purge];
-    let command = under_run::command(sizes.budget_bytes, &options, &program)?;
-    workers.measure_command(command, |_, _| Ok(()))
 }
 
 /// The measured program.

@@ -11,10 +11,10 @@
 
 use crate::data::{self, PAGE};
 use crate::error::Failure;
+use crate::millpond_side;
 use crate::order::BenchOrder;
-use crate::part::{self, Figure};
-use crate::rounds::{Median, count, highest};
-use crate::{millpond_side, rounds};
+use crate::outcome::{highest, outcome};
+use crate::side::Contender;
 use millpond::{LatencySummary, Region};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
@@ -25,7 +25,7 @@ use std::{fmt, io};
 const CHUNK: usize = 1 << 20;
 
 /// Sizes of one measurement.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
     /// The RAM budget; the region is twice as large
@@ -36,20 +36,8 @@ pub struct Sizes {
     pub accesses: u32,
 }
 
-impl Sizes {
-    /// The sizes as arguments of the measured process.
-    #[must_use]
-    pub fn to_arguments(self) -> Vec<String> {
-        let numbers = [
-            ("--latency-ram", self.budget_bytes),
-            ("--latency-accesses", self.accesses.into()),
-        ];
-        rounds::options(&numbers)
-    }
-}
-
 /// One way of measuring.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Run {
     /// The order of the folios.
     pub order: BenchOrder,
@@ -57,7 +45,7 @@ pub struct Run {
     pub background: bool,
 }
 
-impl part::Contender for Run {}
+impl Contender for Run {}
 
 impl fmt::Display for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -70,17 +58,19 @@ impl fmt::Display for Run {
     }
 }
 
-/// The times that faults took, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct Times {
-    /// The number of faults.
-    pub count: u64,
-    /// The median.
-    pub p50_ns: u64,
-    /// The 99th percentile.
-    pub p99_ns: u64,
-    /// The longest time.
-    pub max_ns: u64,
+outcome! {
+    /// The times that faults took, in nanoseconds.
+    #[derive(Copy)]
+    pub struct Times {
+        /// The number of faults.
+        pub count: u64,
+        /// The median.
+        pub p50_ns: u64,
+        /// The 99th percentile.
+        pub p99_ns: u64,
+        /// The longest time.
+        pub max_ns: u64 = highest,
+    }
 }
 
 impl Times {
@@ -123,63 +113,30 @@ impl From<LatencySummary> for Times {
     }
 }
 
-/// The measurements of one process.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Outcome {
-    /// The program's times: accesses whose page was not mapped.
-    pub program: Times,
-    /// The manager's times of all faults.
-    pub manager: Times,
-    /// The manager's times of faults that mapped memory again that was still in RAM.
-    pub rescue: Times,
-    /// The manager's times of faults that read from the store.
-    pub load: Times,
-    /// The manager's times of faults that reclaimed before.
-    pub reclaimed: Times,
-    /// Pages that did not hold what was written.
-    pub wrong_pages: u64,
-}
-
-impl Median for Times {
-    fn median(rounds: &[Self]) -> Self {
-        Self {
-            count: count(rounds, |r| r.count),
-            p50_ns: count(rounds, |r| r.p50_ns),
-            p99_ns: count(rounds, |r| r.p99_ns),
-            max_ns: highest(rounds, |r| r.max_ns),
-        }
+outcome! {
+    /// The measurements of one process.
+    pub struct Outcome {
+        /// The program's times: accesses whose page was not mapped.
+        pub program: Times,
+        /// The manager's times of all faults.
+        pub manager: Times,
+        /// The manager's times of faults that mapped memory again that was still in RAM.
+        pub rescue: Times,
+        /// The manager's times of faults that read from the store.
+        pub load: Times,
+        /// The manager's times of faults that reclaimed before.
+        pub reclaimed: Times,
+        /// Pages that did not hold what was written.
+        pub wrong_pages: u64 = highest,
     }
-}
-
-impl Median for Outcome {
-    fn median(rounds: &[Self]) -> Self {
-        let times = |field: fn(&Self) -> Times| {
-            let times: Vec<Times> = rounds.iter().map(field).collect();
-            Times::median(&times)
-        };
-        Self {
-            program: times(|r| r.program),
-            manager: times(|r| r.manager),
-            rescue: times(|r| r.rescue),
-            load: times(|r| r.load),
-            reclaimed: times(|r| r.reclaimed),
-            wrong_pages: highest(rounds, |r| r.wrong_pages),
-        }
-    }
-}
-
-impl part::Outcome for Outcome {
-    const FIGURES: &'static [Figure<Self>] = &[
-        Figure::other("p50", |r| micros(r.program.p50_ns)),
-        Figure::other("p99", |r| micros(r.program.p99_ns)),
-        Figure::other("max", |r| micros(r.program.max_ns)),
-        Figure::other("p99/p50", |r| r.program.spread()),
-        Figure::other("manager p50", |r| micros(r.manager.p50_ns)),
-        Figure::other("manager p99", |r| micros(r.manager.p99_ns)),
-    ];
-
-    fn wrong(&self) -> u64 {
-        self.wrong_pages
+    wrong |r| r.wrong_pages;
+    figures {
+        other "p50" = |r| micros(r.program.p50_ns),
+        other "p99" = |r| micros(r.program.p99_ns),
+        other "max" = |r| micros(r.program.max_ns),
+        other "p99/p50" = |r| r.program.spread(),
+        other "manager p50" = |r| micros(r.manager.p50_ns),
+        other "manager p99" = |r| micros(r.manager.p99_ns),
     }
 }
 
@@ -191,12 +148,12 @@ fn micros(ns: u64) -> f64 {
 ///
 /// # Errors
 /// When the manager or the region cannot be made.
-pub fn work(order: BenchOrder, background: bool, sizes: &Sizes) -> Result<Outcome, Failure> {
+pub fn work(run: Run, sizes: &Sizes) -> Result<Outcome, Failure> {
     let manager = millpond_side::settings(sizes.budget_bytes)
-        .background_reclaim(background)
+        .background_reclaim(run.background)
         .build()?;
     let len = usize::try_from(2 * sizes.budget_bytes)?;
-    let mut region = manager.region_with(len, order.0)?;
+    let mut region = manager.region_with(len, run.order.0)?;
     fill(&mut region)?;
     let faults = manager.stats().faults;
     let before = faults.load.count + faults.first_touch.count + faults.reclaimed.count;

@@ -13,11 +13,10 @@
 
 use crate::data::{self, PAGE};
 use crate::error::Failure;
+use crate::folio::Side;
 use crate::mapping::{Mapping, Pages};
-use crate::order::BenchOrder;
-use crate::part::{self, Figure};
+use crate::outcome::{highest, outcome};
 use crate::phases::{Work, usage};
-use crate::rounds::{Median, highest, of};
 use crate::{cgroup, millpond_side};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -29,7 +28,7 @@ use std::time::Instant;
 const STEP: usize = 64;
 
 /// Sizes of one measurement, beside those of the swap workload.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
     /// How many threads read; half of them read in order
@@ -37,73 +36,54 @@ pub struct Sizes {
     pub threads: u16,
 }
 
-/// The measurements of one process, in microseconds a page.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Outcome {
-    /// The cost when as many pages are read in order as at random.
-    pub mixed: f64,
-    /// The cost of pages read in order.
-    pub sequential: f64,
-    /// The cost of pages read at random.
-    pub random: f64,
-    /// Pages that did not hold what was written.
-    pub wrong_pages: u64,
-    /// Highest resident set of the process as the kernel counts it, in bytes.
-    pub peak_rss_bytes: u64,
-}
-
-impl Median for Outcome {
-    fn median(rounds: &[Self]) -> Self {
-        Self {
-            mixed: of(rounds, |r| r.mixed),
-            sequential: of(rounds, |r| r.sequential),
-            random: of(rounds, |r| r.random),
-            wrong_pages: highest(rounds, |r| r.wrong_pages),
-            peak_rss_bytes: highest(rounds, |r| r.peak_rss_bytes),
-        }
+outcome! {
+    /// The measurements of one process, in microseconds a page.
+    pub struct Outcome {
+        /// The cost when as many pages are read in order as at random.
+        pub mixed: f64,
+        /// The cost of pages read in order.
+        pub sequential: f64,
+        /// The cost of pages read at random.
+        pub random: f64,
+        /// Pages that did not hold what was written.
+        pub wrong_pages: u64 = highest,
+        /// Highest resident set of the process as the kernel counts it, in bytes.
+        pub peak_rss_bytes: u64 = highest,
+    }
+    wrong |r| r.wrong_pages;
+    figures {
+        time "mixed" = |r| r.mixed,
+        time "sequential" = |r| r.sequential,
+        time "random" = |r| r.random,
     }
 }
 
-impl part::Outcome for Outcome {
-    const FIGURES: &'static [Figure<Self>] = &[
-        Figure::time("mixed", |r| r.mixed),
-        Figure::time("sequential", |r| r.sequential),
-        Figure::time("random", |r| r.random),
-    ];
-
-    fn wrong(&self) -> u64 {
-        self.wrong_pages
-    }
-}
-
-/// Millpond's side.
-///
-/// # Errors
-/// When there is no manager or region.
-pub fn ours(order: BenchOrder, work: &Work, sizes: &Sizes) -> Result<Outcome, Failure> {
-    let manager = millpond_side::settings(work.ram).build()?;
-    let mut region = manager.region_with(work.len()?, order.0)?;
-    fill(region.as_mut_slice());
-    read(region.as_slice(), work, sizes)
-}
-
-/// The kernel's side, in the group `cgroup`.
+/// The measured process. The kernel's side enters the group `cgroup` first.
 ///
 /// # Errors
 /// When the process cannot enter the group, or has no memory.
-pub fn kernels(cgroup: Option<&Path>, work: &Work, sizes: &Sizes) -> Result<Outcome, Failure> {
+pub fn work(
+    side: Side,
+    cgroup: Option<&Path>,
+    work: &Work,
+    sizes: &Sizes,
+) -> Result<Outcome, Failure> {
+    let Side::Ours(order) = side else {
+        return kernels(cgroup, work, sizes);
+    };
+    let manager = millpond_side::settings(work.ram).build()?;
+    let mut region = manager.region_with(work.len()?, order.0)?;
+    data::fill_all(region.as_mut_slice());
+    read(region.as_slice(), work, sizes)
+}
+
+fn kernels(cgroup: Option<&Path>, work: &Work, sizes: &Sizes) -> Result<Outcome, Failure> {
     if let Some(cgroup) = cgroup {
         cgroup::enter(cgroup)?;
     }
     let mut memory = Mapping::new(work.len()?, Pages::Small)?;
-    fill(memory.bytes_mut());
+    data::fill_all(memory.bytes_mut());
     read(memory.bytes(), work, sizes)
-}
-
-fn fill(memory: &mut [u8]) {
-    for (index, page) in memory.chunks_exact_mut(PAGE).enumerate() {
-        data::fill(page, index);
-    }
 }
 
 fn read(memory: &[u8], work: &Work, sizes: &Sizes) -> Result<Outcome, Failure> {
@@ -155,15 +135,12 @@ fn read(memory: &[u8], work: &Work, sizes: &Sizes) -> Result<Outcome, Failure> {
         of().map(|one| one.micros).sum::<f64>() / of().map(|one| one.pages).sum::<usize>() as f64
     };
     let (sequential, random) = (cost(true), cost(false));
-    let wrong = memory
-        .chunks_exact(PAGE)
-        .enumerate()
-        .filter(|&(index, page)| !data::matches(page, index));
+    let wrong = data::wrong_pages(memory);
     Ok(Outcome {
         mixed: f64::midpoint(sequential, random),
         sequential,
         random,
-        wrong_pages: done.iter().map(|one| one.wrong).sum::<u64>() + wrong.count() as u64,
+        wrong_pages: done.iter().map(|one| one.wrong).sum::<u64>() + wrong,
         peak_rss_bytes: usage().peak_rss_bytes,
     })
 }
@@ -201,7 +178,7 @@ mod tests {
         let sizes = Sizes { threads: 2 };
         for at in [5, PAGE - 1] {
             let mut memory = vec![0; 256 * PAGE];
-            fill(&mut memory);
+            data::fill_all(&mut memory);
             memory[7 * PAGE + at] ^= 1;
             let outcome = read(&memory, &WORK, &sizes).unwrap();
             assert!(outcome.wrong_pages > 0, "byte {at}");

@@ -2,7 +2,7 @@
 //!
 //! | part | question | file |
 //! | --- | --- | --- |
-//! | `swap` | what do filling and reading twice the budget cost, in order and at random, and what comes in unasked? | [`swap`](mod@swap) |
+//! | `swap` | what do filling and reading twice the budget cost, in order and at random, and what comes in unasked? | |
 //! | `mix` | what do both patterns cost while they meet in one region? | [`mix`](mod@mix) |
 //! | `touch` | what does a first touch cost where there is room for everything? | [`touch`](mod@touch) |
 //! | `sparse` | how much memory does a program hold that touches little of much? | [`sparse`](mod@sparse) |
@@ -10,37 +10,40 @@
 //! | `snapshot` | what does an image of memory cost, and writing to the memory that it shares? | [`snapshot`](mod@snapshot) |
 //! | `latency` | how much slower than the usual fault are the slowest? | [`latency`](mod@latency) |
 //!
+//! `swap` has the phases of `bench swap`, beside kernel swap to zram in a memory cgroup. That benchmark compares each
+//! pattern with the order that suits it. Here one setting does all phases of one process: memory that the fill left in
+//! large folios is read at random, and memory that the random reads scattered is read in order. Memory that was brought
+//! in and never asked for is counted over the random part, as a part of the memory that was asked for: see
+//! [`BroughtIn`](crate::phases::BroughtIn).
+//!
 //! As in the other benchmarks each measurement is a fresh process, and the sides of a part take turns in every round.
+//! In JSON a side's order stands for Millpond at this order, and `kernel_swap` says what the kernel's side of `swap`
+//! and `mix` ran on.
 
-mod header;
-mod latency;
-mod mix;
-mod report;
+pub mod header;
+pub mod latency;
+pub mod mix;
 mod side;
-mod snapshot;
-mod sparse;
-mod swap;
-mod touch;
+pub mod snapshot;
+pub mod sparse;
+pub mod touch;
 
-use crate::bench::{self, Asked, Bench};
+use crate::bench::{Asked, Bench, Parts};
 use crate::error::BenchError;
+use crate::jobs::Job;
 use crate::kernel_swap::KernelSwap;
-use crate::millpond_side::{self, How};
+use crate::millpond_side::How;
 use crate::order::BenchOrder;
-use crate::part::{Contender, Part, Skips};
-use crate::phases::{Manner, Work};
-use crate::rounds::options;
-use crate::worker::say_measured;
-use crate::{mapping, under_run};
-use report::FolioParts;
-use side::Side;
-use std::path::PathBuf;
+use crate::phases::{Manner, Phases, Work};
+use crate::under_run;
+use millpond_cli::size::Human;
+pub use side::Side;
 
 /// `millpond bench folio`'s arguments.
 #[derive(clap::Args, Debug)]
 pub struct FolioArgs {
     #[command(flatten)]
-    asked: Asked<Name>,
+    asked: Asked<Part>,
     /// The order of Millpond's folios in all parts
     #[arg(long, default_value = "adaptive")]
     order: BenchOrder,
@@ -62,7 +65,7 @@ pub struct FolioArgs {
 
 /// A part of the benchmark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-enum Name {
+enum Part {
     /// A region of twice the budget: filled, read at random, read in order
     Swap,
     /// Reads at random and reads in order, at the same time in one region
@@ -79,59 +82,13 @@ enum Name {
     Latency,
 }
 
-impl bench::Name for Name {}
+impl Parts for Part {
+    const SCHEMA: &'static str = "millpond-bench-folio/2";
+    const KERNEL: Option<&'static str> = Some("kernel_swap");
 
-/// One measured process of this benchmark.
-#[derive(clap::Subcommand, Debug)]
-pub enum FolioWorker {
-    /// Read at random and in order at the same time
-    Mix {
-        /// The side whose memory is measured
-        side: Side,
-        /// The directory of the memory cgroup, for the kernel's side
-        #[arg(long)]
-        cgroup: Option<PathBuf>,
-        #[command(flatten)]
-        work: Work,
-        #[command(flatten)]
-        sizes: mix::Sizes,
-    },
-    /// Touch memory for the first time
-    Touch {
-        /// The side whose memory is measured
-        side: Side,
-        #[command(flatten)]
-        sizes: touch::Sizes,
-    },
-    /// Touch single bytes that are far from each other
-    Sparse {
-        /// The order of the folios
-        order: BenchOrder,
-        #[command(flatten)]
-        sizes: sparse::Sizes,
-    },
-    /// Run the program that uses only headers
-    Header {
-        #[command(flatten)]
-        sizes: header::Sizes,
-    },
-    /// Take a snapshot of memory
-    Snapshot {
-        /// The side whose memory is measured
-        side: Side,
-        #[command(flatten)]
-        sizes: snapshot::Sizes,
-    },
-    /// Time each fault
-    Latency {
-        /// The order of the folios
-        order: BenchOrder,
-        /// Let a thread reclaim memory ahead of need
-        #[arg(long)]
-        background: bool,
-        #[command(flatten)]
-        sizes: latency::Sizes,
-    },
+    fn units(_order: &str) -> String {
+        "times are µs; Millpond's rows are named by their order".to_owned()
+    }
 }
 
 /// Measures, puts everything back, and prints. Returns 1 when memory held wrong bytes.
@@ -139,14 +96,38 @@ pub enum FolioWorker {
 /// # Errors
 /// When a worker fails, something cannot be put back, or a signal asked for the end.
 pub fn folio(args: &FolioArgs) -> Result<u8, BenchError> {
+    let ours = Side::Ours(args.order);
     Bench::run(&args.asked, Some(args.order), |bench, part| match part {
-        Name::Swap => swap(bench, args),
-        Name::Mix => mix(bench, args),
-        Name::Touch => touch(bench, args),
-        Name::Sparse => sparse(bench, args),
-        Name::Header => header(bench, args),
-        Name::Snapshot => snapshot(bench, args),
-        Name::Latency => latency(bench, args),
+        Part::Swap => swap(bench, args),
+        Part::Mix => mix(bench, args),
+        Part::Touch => {
+            let sizes = args.touch;
+            let heading = format!(
+                "first touch of {}, a page of 4 KiB",
+                Human(sizes.memory_bytes)
+            );
+            let sides = beside_the_kernel(bench, part, &[ours, Side::fixed(9), Side::fixed(4)]);
+            let job = |side| Job::FolioTouch(side, sizes);
+            bench.processes::<touch::Outcome, _, _>(part, heading, sizes, &sides, job)
+        }
+        Part::Sparse => {
+            let sizes = args.sparse;
+            let (memory, stride) = (Human(sizes.memory_bytes), Human(sizes.stride_bytes));
+            let heading = format!("one byte each {stride} over {memory}");
+            let sides = [Side::fixed(0), ours, Side::fixed(4)];
+            let job = |side| Job::FolioSparse(side, sizes);
+            bench.processes::<sparse::Outcome, _, _>(part, heading, sizes, &sides, job)
+        }
+        Part::Header => header(bench, args),
+        Part::Snapshot => {
+            let sizes = args.snapshot;
+            let memory = Human(sizes.memory_bytes);
+            let heading = format!("image of {memory} (kernel: fork), writing a page");
+            let sides = beside_the_kernel(bench, part, &[ours]);
+            let job = |side| Job::FolioSnapshot(side, sizes);
+            bench.processes::<snapshot::Outcome, _, _>(part, heading, sizes, &sides, job)
+        }
+        Part::Latency => latency(bench, args),
     })
 }
 
@@ -157,153 +138,101 @@ fn sides_of_swap(args: &FolioArgs, kernel: Option<&KernelSwap>) -> Vec<Side> {
     sides
 }
 
-fn swap(bench: &mut Bench<FolioParts>, args: &FolioArgs) -> Result<(), BenchError> {
-    let (work, manner) = (args.work, Manner::default());
-    let (rounds, setting) = bench.beside_kernel_swap("swap", &work, |bench, kernel| {
-        bench.rounds(&sides_of_swap(args, kernel), |bench, side| {
-            match (side, kernel, &mut bench.guard) {
-                (Side::Ours(order), ..) => {
-                    let how = How::by(order);
-                    millpond_side::measure(&bench.workers, &how, &work, manner)
-                }
-                (_, Some(kernel), Some(guard)) => kernel.measure(&bench.workers, guard, manner),
-                _ => unreachable!("no side that was not set up"),
-            }
-        })
-    })?;
-    bench.parts.kernel_swap = setting.or(bench.parts.kernel_swap.take());
-    bench.parts.swap = Some(Part::new(work, rounds));
-    Ok(())
-}
-
-fn mix(bench: &mut Bench<FolioParts>, args: &FolioArgs) -> Result<(), BenchError> {
-    let (work, sizes) = (args.work, args.mix);
-    let (rounds, setting) = bench.beside_kernel_swap("mix", &work, |bench, kernel| {
-        bench.rounds(&sides_of_swap(args, kernel), |bench, side| {
-            let mut arguments = worker_of("mix", side, &work.to_arguments());
-            arguments.extend(options(&[("--mix-threads", sizes.threads.into())]));
-            bench.process(arguments, kernel.filter(|_| side.is_kernel()))
-        })
-    })?;
-    bench.parts.kernel_swap = setting.or(bench.parts.kernel_swap.take());
-    bench.parts.mix = Some(Part::new(sizes, rounds));
-    Ok(())
-}
-
 /// Millpond's sides and the kernel's two, as far as there are huge pages.
-fn sides_with_huge_pages(skipped: &mut Skips, part: &str, ours: &[Side]) -> Vec<Side> {
+fn beside_the_kernel(bench: &mut Bench, part: Part, ours: &[Side]) -> Vec<Side> {
     let mut sides = ours.to_vec();
     sides.push(Side::Kernel);
-    match mapping::huge_pages() {
-        Ok(()) => sides.push(Side::KernelHuge),
-        Err(why) => skipped.note(&format!("{part}, the kernel's huge pages"), &why),
+    if bench.has_huge_pages(part) {
+        sides.push(Side::KernelHuge);
     }
     sides
 }
 
-fn touch(bench: &mut Bench<FolioParts>, args: &FolioArgs) -> Result<(), BenchError> {
-    let sizes = args.touch;
-    let ours = [Side::Ours(args.order), Side::fixed(9), Side::fixed(4)];
-    let sides = sides_with_huge_pages(&mut bench.skipped, "touch", &ours);
-    let numbers = options(&[("--touch-memory", sizes.memory_bytes)]);
-    let rounds = bench.processes(&sides, |side| worker_of("touch", side, &numbers))?;
-    bench.parts.touch = Some(Part::new(sizes, rounds));
-    Ok(())
-}
-
-fn sparse(bench: &mut Bench<FolioParts>, args: &FolioArgs) -> Result<(), BenchError> {
-    let sizes = args.sparse;
-    let sides = [Side::fixed(0), Side::Ours(args.order), Side::fixed(4)];
-    let rounds = bench.processes(&sides, |side| {
-        worker_of("sparse", side, &sizes.to_arguments())
+fn swap(bench: &mut Bench, args: &FolioArgs) -> Result<(), BenchError> {
+    let (work, manner) = (args.work, Manner::default());
+    let rounds = bench.beside_kernel_swap(Part::Swap, &work, |bench, kernel| {
+        bench.rounds::<_, Phases>(&sides_of_swap(args, kernel), |bench, side| {
+            let job = match (side, kernel) {
+                (Side::Ours(order), _) => Job::Millpond(How::by(order), work, manner),
+                (_, Some(kernel)) => Job::KernelSwap(kernel.group().to_owned(), work, manner),
+                _ => unreachable!("no side that was not set up"),
+            };
+            bench.guarded(&job)
+        })
     })?;
-    bench.parts.sparse = Some(Part::new(sizes, rounds));
-    Ok(())
+    let (region, budget) = (Human(work.pages * 4096), Human(work.ram));
+    let heading = format!("{region} in {budget}, a page or an access");
+    bench.part(Part::Swap, heading, work, rounds)
 }
 
-fn header(bench: &mut Bench<FolioParts>, args: &FolioArgs) -> Result<(), BenchError> {
+fn mix(bench: &mut Bench, args: &FolioArgs) -> Result<(), BenchError> {
+    let (work, sizes) = (args.work, args.mix);
+    let rounds = bench.beside_kernel_swap(Part::Mix, &work, |bench, kernel| {
+        bench.rounds::<_, mix::Outcome>(&sides_of_swap(args, kernel), |bench, side| {
+            let group = KernelSwap::group_of(kernel, side);
+            bench.guarded(&Job::FolioMix(side, group, work, sizes))
+        })
+    })?;
+    let threads = sizes.threads;
+    let heading = format!("the same by threads, half of them in order ({threads}), a page");
+    bench.part(Part::Mix, heading, sizes, rounds)
+}
+
+fn header(bench: &mut Bench, args: &FolioArgs) -> Result<(), BenchError> {
     let sizes = args.header;
-    let can_run = under_run::can_run();
-    let runs = sizes.runs(args.order, can_run.is_ok());
-    if let Err(why) = can_run {
-        bench.skipped.note("header under millpond run", &why);
-    }
-    let rounds = bench.rounds(&runs, |bench, run| {
-        header::measure(&bench.workers, run, &sizes)
+    let runs = sizes.runs(args.order, bench.has_run(Part::Header));
+    let job = Job::FolioHeader(sizes);
+    let rounds = bench.rounds::<_, header::Outcome>(&runs, |bench, run| {
+        let Some(order) = run.order else {
+            return bench.workers.measure(&job, None);
+        };
+        let purge = if run.lazy_purge { "on" } else { "off" };
+        let order = order.to_string();
+        let options = ["--order", &order, "--lazy-purge", purge];
+        let command = under_run::command(sizes.budget_bytes, &options, &job)?;
+        bench.workers.measure_command(command, None)
     })?;
-    bench.parts.header = Some(Part::new(sizes, rounds));
-    Ok(())
+    let heading = format!("malloc of {}, a header, free", Human(sizes.block_bytes));
+    bench.part(Part::Header, heading, sizes, rounds)
 }
 
-fn snapshot(bench: &mut Bench<FolioParts>, args: &FolioArgs) -> Result<(), BenchError> {
-    let sizes = args.snapshot;
-    let ours = [Side::Ours(args.order)];
-    let sides = sides_with_huge_pages(&mut bench.skipped, "snapshot", &ours);
-    let numbers = options(&[("--snapshot-memory", sizes.memory_bytes)]);
-    let rounds = bench.processes(&sides, |side| worker_of("snapshot", side, &numbers))?;
-    bench.parts.snapshot = Some(Part::new(sizes, rounds));
-    Ok(())
-}
-
-fn latency(bench: &mut Bench<FolioParts>, args: &FolioArgs) -> Result<(), BenchError> {
+fn latency(bench: &mut Bench, args: &FolioArgs) -> Result<(), BenchError> {
     let sizes = args.latency;
-    let mut runs = Vec::new();
-    for order in [BenchOrder(millpond::Order::ZERO.into()), args.order] {
-        for background in [false, true] {
-            runs.push(latency::Run { order, background });
-        }
-    }
-    let rounds = bench.processes(&runs, |run| {
-        let side = Side::Ours(run.order);
-        let mut arguments = worker_of("latency", side, &sizes.to_arguments());
-        arguments.extend(run.background.then(|| "--background".to_owned()));
-        arguments
-    })?;
-    bench.parts.latency = Some(Part::new(sizes, rounds));
-    Ok(())
-}
-
-fn worker_of(part: &str, side: Side, sizes: &[String]) -> Vec<String> {
-    let mut arguments = vec!["folio".to_owned(), part.to_owned(), side.to_string()];
-    arguments.extend_from_slice(sizes);
-    arguments
-}
-
-/// Does the work of the measured process, and prints what it measured as JSON.
-///
-/// # Errors
-/// When the process cannot get its memory, or print.
-pub fn work(command: &FolioWorker) -> Result<(), BenchError> {
-    match command {
-        FolioWorker::Mix {
-            side,
-            cgroup,
-            work,
-            sizes,
-        } => say_measured(match side {
-            Side::Ours(order) => mix::ours(*order, work, sizes),
-            _ => mix::kernels(cgroup.as_deref(), work, sizes),
-        }),
-        FolioWorker::Touch { side, sizes } => say_measured(touch::work(*side, sizes)),
-        FolioWorker::Sparse { order, sizes } => say_measured(sparse::work(*order, sizes)),
-        FolioWorker::Header { sizes } => say_measured(header::work(sizes)),
-        FolioWorker::Snapshot { side, sizes } => say_measured(snapshot::work(*side, sizes)),
-        FolioWorker::Latency {
-            order,
-            background,
-            sizes,
-        } => say_measured(latency::work(*order, *background, sizes)),
-    }
+    let orders = [BenchOrder(millpond::Order::ZERO.into()), args.order];
+    let runs =
+        orders.map(|order| [false, true].map(|background| latency::Run { order, background }));
+    let (region, budget) = (Human(2 * sizes.budget_bytes), Human(sizes.budget_bytes));
+    let heading = format!("faults at random over {region} in {budget}");
+    let job = |run| Job::FolioLatency(run, sizes);
+    bench.processes::<latency::Outcome, _, _>(
+        Part::Latency,
+        heading,
+        sizes,
+        runs.as_flattened(),
+        job,
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::comparison::Comparison;
 
     #[test]
-    fn no_two_options_are_the_same() {
-        use clap::{Args, Subcommand};
-        FolioArgs::augment_args(clap::Command::new("folio")).debug_assert();
-        FolioWorker::augment_subcommands(clap::Command::new("worker")).debug_assert();
+    fn ratios_are_of_medians() {
+        let touched = |page| touch::Outcome {
+            page,
+            ..touch::Outcome::default()
+        };
+        let ours = "adaptive".parse().unwrap();
+        let rounds = vec![
+            (ours, [2.0, 9.0, 1.0].map(touched).to_vec()),
+            (Side::Kernel, vec![touched(6.0)]),
+            (Side::KernelHuge, vec![touched(1.0)]),
+        ];
+        let part = Comparison::new((), rounds);
+        assert_eq!(part.ratio("page", ours, Side::Kernel), Some(3.0));
+        assert_eq!(part.ratio("page", ours, Side::KernelHuge), Some(0.5));
+        assert_eq!(part.ratio("page", Side::fixed(9), Side::Kernel), None);
     }
 }

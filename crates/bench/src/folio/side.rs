@@ -1,12 +1,11 @@
 //! The owner of the memory that a measured process touches.
 
 use crate::order::BenchOrder;
-use crate::part::Contender;
-use serde::{Serialize, Serializer};
+use crate::side::{Contender, by_text};
 use std::fmt;
 use std::str::FromStr;
 
-/// A side. In arguments and in JSON an order stands for Millpond at this order.
+/// A side. In JSON an order stands for Millpond at this order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
     /// Millpond's memory.
@@ -44,7 +43,7 @@ impl FromStr for Side {
     }
 }
 
-/// The name that the side has in arguments.
+/// The name that the side has in JSON.
 impl fmt::Display for Side {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -55,11 +54,7 @@ impl fmt::Display for Side {
     }
 }
 
-impl Serialize for Side {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
+by_text!(Side);
 
 #[cfg(test)]
 mod tests {

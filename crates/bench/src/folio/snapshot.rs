@@ -11,12 +11,11 @@
 
 use crate::data::{self, PAGE};
 use crate::error::Failure;
-use crate::folio::side::Side;
+use crate::folio::Side;
 use crate::folio::touch::WARM_UPS;
 use crate::mapping::{Mapping, Pages};
 use crate::order::BenchOrder;
-use crate::part::{self, Figure};
-use crate::rounds::{Median, highest, of};
+use crate::outcome::{highest, outcome};
 use crate::{millpond_side, rounds};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -31,7 +30,7 @@ const COMPARED: usize = 61;
 const NEW: u64 = 0x5EC0_4D00_C0FF_EE00;
 
 /// Sizes of one measurement.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
     /// The size of the memory that a snapshot is taken of
@@ -39,35 +38,20 @@ pub struct Sizes {
     pub memory_bytes: u64,
 }
 
-/// The measurements of one process, in microseconds.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Outcome {
-    /// The time for taking the image.
-    pub blocked: f64,
-    /// The time for writing a page that is shared.
-    pub page: f64,
-    /// Pages of image and source that did not hold what they had to.
-    pub wrong_pages: u64,
-}
-
-impl Median for Outcome {
-    fn median(rounds: &[Self]) -> Self {
-        Self {
-            blocked: of(rounds, |r| r.blocked),
-            page: of(rounds, |r| r.page),
-            wrong_pages: highest(rounds, |r| r.wrong_pages),
-        }
+outcome! {
+    /// The measurements of one process, in microseconds.
+    pub struct Outcome {
+        /// The time for taking the image.
+        pub blocked: f64,
+        /// The time for writing a page that is shared.
+        pub page: f64,
+        /// Pages of image and source that did not hold what they had to.
+        pub wrong_pages: u64 = highest,
     }
-}
-
-impl part::Outcome for Outcome {
-    const FIGURES: &'static [Figure<Self>] = &[
-        Figure::time("blocked", |r| r.blocked),
-        Figure::time("page", |r| r.page),
-    ];
-
-    fn wrong(&self) -> u64 {
-        self.wrong_pages
+    wrong |r| r.wrong_pages;
+    figures {
+        time "blocked" = |r| r.blocked,
+        time "page" = |r| r.page,
     }
 }
 
@@ -92,7 +76,7 @@ fn snapshot(order: BenchOrder, len: usize) -> Result<Outcome, Failure> {
     // There is room for the image as well, as the kernel has it.
     let manager = millpond_side::settings(3 * len as u64 + (64 << 20)).build()?;
     let mut source = manager.region_with(len, order.0)?;
-    fill(source.as_mut_slice());
+    data::fill_all(source.as_mut_slice());
     let pages = written(len / PAGE);
     let started = Instant::now();
     let image = source.snapshot()?;
@@ -109,7 +93,7 @@ fn snapshot(order: BenchOrder, len: usize) -> Result<Outcome, Failure> {
 
 fn fork(kind: Pages, len: usize) -> Result<Outcome, Failure> {
     let mut source = Mapping::new(len, kind)?;
-    fill(source.bytes_mut());
+    data::fill_all(source.bytes_mut());
     let pages = written(len / PAGE);
     let (mut told, mut tells) = io::pipe()?;
     let started = Instant::now();
@@ -145,12 +129,6 @@ fn fork(kind: Pages, len: usize) -> Result<Outcome, Failure> {
         wrong_pages: u64::from_le_bytes(wrong_there.try_into()?)
             + wrong(source.bytes(), &pages, false),
     })
-}
-
-fn fill(memory: &mut [u8]) {
-    for (index, page) in memory.chunks_exact_mut(PAGE).enumerate() {
-        data::fill(page, index);
-    }
 }
 
 /// The pages that are written, in the order in which they are written.
@@ -196,7 +174,7 @@ mod tests {
         let pages = written(1000);
         assert_eq!(pages.len(), 10);
         let mut memory = vec![0; 1000 * PAGE];
-        fill(&mut memory);
+        data::fill_all(&mut memory);
         assert_eq!(wrong(&memory, &pages, false), 0);
         write(&mut memory, &pages);
         assert_eq!(wrong(&memory, &pages, true), 0);

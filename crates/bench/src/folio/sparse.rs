@@ -6,14 +6,13 @@
 
 use crate::data::PAGE;
 use crate::error::Failure;
-use crate::order::BenchOrder;
-use crate::part::{self, Figure};
-use crate::rounds::{Median, count, highest};
+use crate::folio::Side;
+use crate::outcome::{highest, kib, outcome};
 use crate::{millpond_side, rounds, smaps};
 use serde::{Deserialize, Serialize};
 
 /// Sizes of one measurement.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
     /// The size of the memory over which the touches are spread
@@ -24,47 +23,20 @@ pub struct Sizes {
     pub stride_bytes: u64,
 }
 
-/// The findings of one process.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Outcome {
-    /// Growth of `Rss` by all touches.
-    pub rss_bytes: u64,
-    /// Bytes that the manager reports as resident.
-    pub resident_bytes: u64,
-    /// Pages that did not hold what was written.
-    pub wrong_pages: u64,
-}
-
-impl Median for Outcome {
-    fn median(rounds: &[Self]) -> Self {
-        Self {
-            rss_bytes: count(rounds, |r| r.rss_bytes),
-            resident_bytes: count(rounds, |r| r.resident_bytes),
-            wrong_pages: highest(rounds, |r| r.wrong_pages),
-        }
+outcome! {
+    /// The findings of one process.
+    pub struct Outcome {
+        /// Growth of `Rss` by all touches.
+        pub rss_bytes: u64,
+        /// Bytes that the manager reports as resident.
+        pub resident_bytes: u64,
+        /// Pages that did not hold what was written.
+        pub wrong_pages: u64 = highest,
     }
-}
-
-impl part::Outcome for Outcome {
-    const FIGURES: &'static [Figure<Self>] = &[
-        Figure::other("Rss, KiB", |r| (r.rss_bytes >> 10) as f64),
-        Figure::other("resident, KiB", |r| (r.resident_bytes >> 10) as f64),
-    ];
-
-    fn wrong(&self) -> u64 {
-        self.wrong_pages
-    }
-}
-
-impl Sizes {
-    /// The sizes as arguments of the measured process.
-    #[must_use]
-    pub fn to_arguments(self) -> Vec<String> {
-        let numbers = [
-            ("--sparse-memory", self.memory_bytes),
-            ("--sparse-stride", self.stride_bytes),
-        ];
-        rounds::options(&numbers)
+    wrong |r| r.wrong_pages;
+    figures {
+        other "Rss, KiB" = |r| kib(r.rss_bytes),
+        other "resident, KiB" = |r| kib(r.resident_bytes),
     }
 }
 
@@ -72,7 +44,10 @@ impl Sizes {
 ///
 /// # Errors
 /// When the manager or the region cannot be made.
-pub fn work(order: BenchOrder, sizes: &Sizes) -> Result<Outcome, Failure> {
+pub fn work(side: Side, sizes: &Sizes) -> Result<Outcome, Failure> {
+    let Side::Ours(order) = side else {
+        return Err("the kernel has no folios of an order".into());
+    };
     let (len, stride) = (
         usize::try_from(sizes.memory_bytes)?,
         usize::try_from(sizes.stride_bytes)?,

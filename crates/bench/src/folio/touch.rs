@@ -15,11 +15,10 @@
 
 use crate::data::PAGE;
 use crate::error::Failure;
-use crate::folio::side::Side;
+use crate::folio::Side;
 use crate::mapping::{Mapping, Pages};
-use crate::part::{self, Figure};
+use crate::outcome::{highest, mib, outcome};
 use crate::phases::usage;
-use crate::rounds::{Median, count, highest, of};
 use crate::{millpond_side, rounds, smaps};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
@@ -28,7 +27,7 @@ use std::time::Instant;
 pub const WARM_UPS: u32 = 2;
 
 /// Sizes of one measurement.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
     /// The size of the memory that is touched
@@ -36,39 +35,23 @@ pub struct Sizes {
     pub memory_bytes: u64,
 }
 
-/// The measurements of one process.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Outcome {
-    /// Microseconds a page of 4 KiB.
-    pub page: f64,
-    /// Faults, as counted by the side that resolves them.
-    pub faults: u64,
-    /// Bytes that are in huge pages afterwards, as the kernel counts them.
-    pub huge_bytes: u64,
-    /// Pages that did not hold what was written.
-    pub wrong_pages: u64,
-}
-
-impl Median for Outcome {
-    fn median(rounds: &[Self]) -> Self {
-        Self {
-            page: of(rounds, |r| r.page),
-            faults: count(rounds, |r| r.faults),
-            huge_bytes: count(rounds, |r| r.huge_bytes),
-            wrong_pages: highest(rounds, |r| r.wrong_pages),
-        }
+outcome! {
+    /// The measurements of one process.
+    pub struct Outcome {
+        /// Microseconds a page of 4 KiB.
+        pub page: f64,
+        /// Faults, as counted by the side that resolves them.
+        pub faults: u64,
+        /// Bytes that are in huge pages afterwards, as the kernel counts them.
+        pub huge_bytes: u64,
+        /// Pages that did not hold what was written.
+        pub wrong_pages: u64 = highest,
     }
-}
-
-impl part::Outcome for Outcome {
-    const FIGURES: &'static [Figure<Self>] = &[
-        Figure::time("page", |r| r.page),
-        Figure::other("faults", |r| r.faults as f64),
-        Figure::other("huge, MiB", |r| (r.huge_bytes >> 20) as f64),
-    ];
-
-    fn wrong(&self) -> u64 {
-        self.wrong_pages
+    wrong |r| r.wrong_pages;
+    figures {
+        time "page" = |r| r.page,
+        other "faults" = |r| r.faults,
+        other "huge, MiB" = |r| mib(r.huge_bytes),
     }
 }
 

@@ -20,12 +20,11 @@
 use crate::clock::Clock;
 use crate::data::PAGE;
 use crate::error::Failure;
-use crate::free::side::Side;
+use crate::free::Side;
 use crate::free::watch::{Seen, TOUCHED, Touched, Watch};
 use crate::mapping::{Mapping, Pages};
 use crate::order::BenchOrder;
-use crate::part::{self, Figure};
-use crate::rounds::{Median, count, highest, of};
+use crate::outcome::{highest, longest, mib, outcome};
 use crate::{millpond_side, rounds, smaps};
 use millpond::{FreeTuning, Manager, Region};
 use serde::{Deserialize, Serialize};
@@ -39,7 +38,7 @@ const SPARE: u64 = 64 << 20;
 const IDLE: Duration = Duration::from_millis(300);
 
 /// Sizes of one measurement.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
     /// The size of the memory that is given back
@@ -57,22 +56,6 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// The sizes as arguments of the measured process.
-    #[must_use]
-    pub fn to_arguments(self) -> Vec<String> {
-        let numbers = [
-            ("--blocked-memory", Some(self.memory_bytes)),
-            ("--free-workers", self.workers),
-            ("--free-batch", self.batch_pages.map(u64::from)),
-            ("--free-chunk", self.chunk_bytes),
-        ];
-        let given: Vec<(&str, u64)> = numbers
-            .into_iter()
-            .filter_map(|(name, value)| Some((name, value?)))
-            .collect();
-        rounds::options(&given)
-    }
-
     fn tuning(&self) -> Result<FreeTuning, Failure> {
         let mut tuning = FreeTuning::default();
         if let Some(workers) = self.workers {
@@ -88,68 +71,45 @@ impl Sizes {
     }
 }
 
-/// The measurements of one process, in microseconds.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Outcome {
-    /// The time until the call returned.
-    pub blocked: f64,
-    /// The time until all was given back.
-    pub whole: f64,
-    /// Processor time of all threads, until the frames that were kept had gone as well.
-    pub cpu: f64,
-    /// Processor time of all threads, until the manager had ended.
-    pub cpu_to_the_end: f64,
-    /// Resident memory of the process when all was given back, including the frames that were kept for the next faults.
-    pub rss_bytes: u64,
-    /// The longest time that another thread took meanwhile to map, touch and unmap.
-    pub longest_mmap: f64,
-    /// The other thread's longest first touch.
-    pub longest_fault: f64,
-    /// The other thread's longest time of both kinds while nothing was freed.
-    pub longest_idle: f64,
-    /// The other thread's longest time of both kinds while a thread of its process computed for as long as freeing
-    /// took.
-    pub longest_control: f64,
-    /// The number of looks that the other thread took meanwhile.
-    pub looks: u64,
-    /// Pages that did not hold what they had to.
-    pub wrong_pages: u64,
-}
-
-impl Median for Outcome {
-    fn median(rounds: &[Self]) -> Self {
-        let longest = |field: fn(&Self) -> f64| rounds.iter().map(field).fold(0.0, f64::max);
-        Self {
-            blocked: of(rounds, |r| r.blocked),
-            whole: of(rounds, |r| r.whole),
-            cpu: of(rounds, |r| r.cpu),
-            cpu_to_the_end: of(rounds, |r| r.cpu_to_the_end),
-            rss_bytes: count(rounds, |r| r.rss_bytes),
-            longest_mmap: longest(|r| r.longest_mmap),
-            longest_fault: longest(|r| r.longest_fault),
-            longest_idle: longest(|r| r.longest_idle),
-            longest_control: longest(|r| r.longest_control),
-            looks: count(rounds, |r| r.looks),
-            wrong_pages: highest(rounds, |r| r.wrong_pages),
-        }
+outcome! {
+    /// The measurements of one process, in microseconds.
+    pub struct Outcome {
+        /// The time until the call returned.
+        pub blocked: f64,
+        /// The time until all was given back.
+        pub whole: f64,
+        /// Processor time of all threads, until the frames that were kept had gone as well.
+        pub cpu: f64,
+        /// Processor time of all threads, until the manager had ended.
+        pub cpu_to_the_end: f64,
+        /// Resident memory of the process when all was given back, including the frames that were kept for the next
+        /// faults.
+        pub rss_bytes: u64,
+        /// The longest time that another thread took meanwhile to map, touch and unmap.
+        pub longest_mmap: f64 = longest,
+        /// The other thread's longest first touch.
+        pub longest_fault: f64 = longest,
+        /// The other thread's longest time of both kinds while nothing was freed.
+        pub longest_idle: f64 = longest,
+        /// The other thread's longest time of both kinds while a thread of its process computed for as long as freeing
+        /// took.
+        pub longest_control: f64 = longest,
+        /// The number of looks that the other thread took meanwhile.
+        pub looks: u64,
+        /// Pages that did not hold what they had to.
+        pub wrong_pages: u64 = highest,
     }
-}
-
-impl part::Outcome for Outcome {
-    const FIGURES: &'static [Figure<Self>] = &[
-        Figure::time("blocked", |r| r.blocked),
-        Figure::other("whole", |r| r.whole),
-        Figure::time("cpu", |r| r.cpu),
-        Figure::other("cpu to end", |r| r.cpu_to_the_end),
-        Figure::other("RSS left MiB", |r| (r.rss_bytes >> 20) as f64),
-        Figure::other("max mmap", |r| r.longest_mmap),
-        Figure::other("max fault", |r| r.longest_fault),
-        Figure::other("max idle", |r| r.longest_idle),
-        Figure::other("max control", |r| r.longest_control),
-    ];
-
-    fn wrong(&self) -> u64 {
-        self.wrong_pages
+    wrong |r| r.wrong_pages;
+    figures {
+        time "blocked" = |r| r.blocked,
+        other "whole" = |r| r.whole,
+        time "cpu" = |r| r.cpu,
+        other "cpu to end" = |r| r.cpu_to_the_end,
+        other "RSS left MiB" = |r| mib(r.rss_bytes),
+        other "max mmap" = |r| r.longest_mmap,
+        other "max fault" = |r| r.longest_fault,
+        other "max idle" = |r| r.longest_idle,
+        other "max control" = |r| r.longest_control,
     }
 }
 
@@ -298,9 +258,7 @@ mod tests {
             chunk_bytes: None,
         };
         assert_eq!(sizes.tuning().unwrap(), FreeTuning::default());
-        assert_eq!(sizes.to_arguments(), ["--blocked-memory", "4096"]);
         sizes.workers = Some(3);
         assert_eq!(sizes.tuning().unwrap().workers, 3);
-        assert_eq!(sizes.to_arguments()[2..], ["--free-workers", "3"]);
     }
 }

@@ -15,11 +15,10 @@
 use crate::clock::Clock;
 use crate::data::PAGE;
 use crate::error::Failure;
-use crate::free::side::Side;
+use crate::free::Side;
 use crate::mapping::{Mapping, Pages};
 use crate::order::BenchOrder;
-use crate::part::{self, Figure};
-use crate::rounds::{Median, highest, of};
+use crate::outcome::{highest, outcome};
 use crate::{millpond_side, rounds};
 use millpond::{Manager, Region};
 use serde::{Deserialize, Serialize};
@@ -28,7 +27,7 @@ use serde::{Deserialize, Serialize};
 const SPARE: u64 = 64 << 20;
 
 /// Sizes of one measurement.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
     /// The size of the memory that is given back and touched again
@@ -39,55 +38,26 @@ pub struct Sizes {
     pub times: u32,
 }
 
-impl Sizes {
-    /// The sizes as arguments of the measured process.
-    #[must_use]
-    pub fn to_arguments(self) -> Vec<String> {
-        let numbers = [
-            ("--cycle-memory", self.memory_bytes),
-            ("--cycle-times", self.times.into()),
-        ];
-        rounds::options(&numbers)
+outcome! {
+    /// The measurements of one process, in microseconds a cycle.
+    pub struct Outcome {
+        /// The time of a whole cycle.
+        pub cycle: f64,
+        /// The time until there is memory to be touched again.
+        pub release: f64,
+        /// The time for touching it.
+        pub touch: f64,
+        /// Processor time of all threads.
+        pub cpu: f64,
+        /// Pages that were not zeros but for the bytes that were written.
+        pub wrong_pages: u64 = highest,
     }
-}
-
-/// The measurements of one process, in microseconds a cycle.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Outcome {
-    /// The time of a whole cycle.
-    pub cycle: f64,
-    /// The time until there is memory to be touched again.
-    pub release: f64,
-    /// The time for touching it.
-    pub touch: f64,
-    /// Processor time of all threads.
-    pub cpu: f64,
-    /// Pages that were not zeros but for the bytes that were written.
-    pub wrong_pages: u64,
-}
-
-impl Median for Outcome {
-    fn median(rounds: &[Self]) -> Self {
-        Self {
-            cycle: of(rounds, |r| r.cycle),
-            release: of(rounds, |r| r.release),
-            touch: of(rounds, |r| r.touch),
-            cpu: of(rounds, |r| r.cpu),
-            wrong_pages: highest(rounds, |r| r.wrong_pages),
-        }
-    }
-}
-
-impl part::Outcome for Outcome {
-    const FIGURES: &'static [Figure<Self>] = &[
-        Figure::time("cycle", |r| r.cycle),
-        Figure::other("release", |r| r.release),
-        Figure::other("touch", |r| r.touch),
-        Figure::time("cpu", |r| r.cpu),
-    ];
-
-    fn wrong(&self) -> u64 {
-        self.wrong_pages
+    wrong |r| r.wrong_pages;
+    figures {
+        time "cycle" = |r| r.cycle,
+        other "release" = |r| r.release,
+        other "touch" = |r| r.touch,
+        time "cpu" = |r| r.cpu,
     }
 }
 

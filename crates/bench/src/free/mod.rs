@@ -8,28 +8,24 @@
 //!
 //! As in the other benchmarks each measurement is a fresh process, and the sides of a part take turns in every round.
 
-mod blocked;
-mod cycle;
-mod report;
-mod side;
-mod unmap;
+pub mod blocked;
+pub mod cycle;
+pub mod unmap;
 mod watch;
 
-use crate::bench::{self, Asked, Bench};
+use crate::bench::{Asked, Bench, Parts};
 use crate::error::BenchError;
+use crate::jobs::Job;
 use crate::order::BenchOrder;
-use crate::part::Part;
-use crate::worker::say_measured;
-use crate::{mapping, memory, under_run};
+use crate::side::sides;
+use crate::{memory, under_run};
 use millpond_cli::size::Human;
-use report::FreeParts;
-use side::Side;
 
 /// `millpond bench free`'s arguments.
 #[derive(clap::Args, Debug)]
 pub struct FreeArgs {
     #[command(flatten)]
-    asked: Asked<Name>,
+    asked: Asked<Part>,
     /// The order of Millpond's folios in all parts
     #[arg(long, default_value = "4")]
     order: BenchOrder,
@@ -43,7 +39,7 @@ pub struct FreeArgs {
 
 /// A part of the benchmark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-enum Name {
+enum Part {
     /// Much memory that is given back at once
     Blocked,
     /// Memory that is given back and touched again
@@ -52,36 +48,29 @@ enum Name {
     Unmap,
 }
 
-impl bench::Name for Name {}
+impl Parts for Part {
+    const SCHEMA: &'static str = "millpond-bench-free/2";
 
-/// One measured process of this benchmark.
-#[derive(clap::Subcommand, Debug)]
-pub enum FreeWorker {
-    /// Give much memory back at once
-    Blocked {
-        /// The side whose memory is given back, and the way in which it is
-        side: Side,
-        /// The order of Millpond's folios
-        #[arg(long)]
-        order: BenchOrder,
-        #[command(flatten)]
-        sizes: blocked::Sizes,
-    },
-    /// Give memory back and touch it again
-    Cycle {
-        /// The side whose memory is given back, and the way in which it is
-        side: Side,
-        /// The order of Millpond's folios
-        #[arg(long)]
-        order: BenchOrder,
-        #[command(flatten)]
-        sizes: cycle::Sizes,
-    },
-    /// Run the program that calls `munmap`
-    Unmap {
-        #[command(flatten)]
-        sizes: unmap::Sizes,
-    },
+    fn units(order: &str) -> String {
+        format!("the highest of the longest; times are µs; Millpond's folios are of order {order}")
+    }
+}
+
+sides! {
+    /// The owner of the memory that is given back, and the way in which it is given back.
+    pub enum Side {
+        /// `Region::free_async`
+        FreeAsync,
+        /// The end of a region
+        Drop,
+        /// `Region::discard` of all of it
+        Discard,
+        /// `munmap` of 4 KiB pages
+        Kernel,
+        /// `munmap` of transparent huge pages
+        KernelHuge,
+    }
+    against [Kernel, KernelHuge]
 }
 
 /// Measures and prints. Returns 1 when memory held wrong bytes.
@@ -90,87 +79,77 @@ pub enum FreeWorker {
 /// When a worker fails, or a signal asked for the end.
 pub fn free(args: &FreeArgs) -> Result<u8, BenchError> {
     Bench::run(&args.asked, Some(args.order), |bench, part| match part {
-        Name::Blocked => blocked(bench, args),
-        Name::Cycle => cycle(bench, args),
-        Name::Unmap => unmap(bench, args),
+        Part::Blocked => blocked(bench, args),
+        Part::Cycle => cycle(bench, args),
+        Part::Unmap => unmap(bench, args),
     })
 }
 
-fn blocked(bench: &mut Bench<FreeParts>, args: &FreeArgs) -> Result<(), BenchError> {
+fn blocked(bench: &mut Bench, args: &FreeArgs) -> Result<(), BenchError> {
     let mut sizes = args.blocked;
-    if let Err(why) = memory::room_for(sizes.memory_bytes) {
-        let what = format!("blocked at {}", Human(sizes.memory_bytes));
-        bench.skipped.note(&what, &why);
+    let what = format!("blocked at {}", Human(sizes.memory_bytes));
+    if !bench.can(&what, memory::room_for(sizes.memory_bytes)) {
         sizes.memory_bytes = memory::halved_to_fit(sizes.memory_bytes)?;
     }
-    let rounds = bench.processes(&blocked::SIDES, |side| {
-        args.worker_of("blocked", side, &sizes.to_arguments())
-    })?;
-    bench.parts.blocked = Some(Part::new(sizes, rounds));
-    Ok(())
+    let heading = format!("giving {} back", Human(sizes.memory_bytes));
+    let job = |side| Job::FreeBlocked(side, args.order, sizes);
+    bench.processes::<blocked::Outcome, _, _>(Part::Blocked, heading, sizes, &blocked::SIDES, job)
 }
 
-fn cycle(bench: &mut Bench<FreeParts>, args: &FreeArgs) -> Result<(), BenchError> {
+fn cycle(bench: &mut Bench, args: &FreeArgs) -> Result<(), BenchError> {
     let sizes = args.cycle;
     let mut sides = vec![Side::Discard, Side::FreeAsync, Side::Kernel];
-    match mapping::huge_pages() {
-        Ok(()) => sides.push(Side::KernelHuge),
-        Err(why) => bench.skipped.note("cycle, the kernel's huge pages", &why),
+    if bench.has_huge_pages(Part::Cycle) {
+        sides.push(Side::KernelHuge);
     }
-    let rounds = bench.processes(&sides, |side| {
-        args.worker_of("cycle", side, &sizes.to_arguments())
-    })?;
-    bench.parts.cycle = Some(Part::new(sizes, rounds));
-    Ok(())
+    let memory = Human(sizes.memory_bytes);
+    let heading = format!("giving {memory} back and touching as much again");
+    let job = |side| Job::FreeCycle(side, args.order, sizes);
+    bench.processes::<cycle::Outcome, _, _>(Part::Cycle, heading, sizes, &sides, job)
 }
 
-fn unmap(bench: &mut Bench<FreeParts>, args: &FreeArgs) -> Result<(), BenchError> {
+fn unmap(bench: &mut Bench, args: &FreeArgs) -> Result<(), BenchError> {
     let sizes = args.unmap;
-    let mut runs = vec![unmap::Run::Run, unmap::Run::Kernel];
-    if let Err(why) = under_run::can_run() {
-        bench.skipped.note("unmap under millpond run", &why);
-        runs.remove(0);
+    let mut sides = vec![unmap::Side::Kernel];
+    if bench.has_run(Part::Unmap) {
+        sides.insert(0, unmap::Side::Run);
     }
-    let rounds = bench.rounds(&runs, |bench, run| {
-        unmap::measure(&bench.workers, run, args.order, &sizes)
-    })?;
-    bench.parts.unmap = Some(Part::new(sizes, rounds));
-    Ok(())
-}
-
-impl FreeArgs {
-    fn worker_of(&self, part: &str, side: Side, sizes: &[String]) -> Vec<String> {
-        let (side, order) = (side.to_string(), self.order.to_string());
-        let mut arguments = ["free", part, &side, "--order", &order]
-            .map(str::to_owned)
-            .to_vec();
-        arguments.extend_from_slice(sizes);
-        arguments
-    }
-}
-
-/// Does the work of the measured process, and prints what it measured as JSON.
-///
-/// # Errors
-/// When the process cannot get its memory, or print.
-pub fn work(command: &FreeWorker) -> Result<(), BenchError> {
-    match command {
-        FreeWorker::Blocked { side, order, sizes } => {
-            say_measured(blocked::work(*side, *order, sizes))
+    let (job, order) = (Job::FreeUnmap(sizes), args.order.to_string());
+    let rounds = bench.rounds::<_, unmap::Outcome>(&sides, |bench, side| match side {
+        unmap::Side::Kernel => bench.workers.measure(&job, None),
+        unmap::Side::Run => {
+            let command = under_run::command(sizes.ram(), &["--order", &order], &job)?;
+            bench.workers.measure_command(command, None)
         }
-        FreeWorker::Cycle { side, order, sizes } => say_measured(cycle::work(*side, *order, sizes)),
-        FreeWorker::Unmap { sizes } => say_measured(unmap::work(sizes)),
-    }
+    })?;
+    let heading = format!("a program's munmap of {}", Human(sizes.memory_bytes));
+    bench.part(Part::Unmap, heading, sizes, rounds)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::comparison::{Comparison, Table};
 
     #[test]
-    fn no_two_options_are_the_same() {
-        use clap::{Args, Subcommand};
-        FreeArgs::augment_args(clap::Command::new("free")).debug_assert();
-        FreeWorker::augment_subcommands(clap::Command::new("worker")).debug_assert();
+    fn times_are_held_against_munmap_and_the_longest_wait_counts() {
+        let freed = |blocked, cpu, longest_mmap| blocked::Outcome {
+            blocked,
+            cpu,
+            longest_mmap,
+            ..blocked::Outcome::default()
+        };
+        let waits = [9_000.0, 11_000.0, 2_000.0].map(|wait| freed(90.0, 1.0, wait));
+        let rounds = vec![
+            (Side::FreeAsync, waits.to_vec()),
+            (Side::Drop, vec![freed(90_000.0, 1.0, 10_000.0)]),
+            (Side::Kernel, vec![freed(100_000.0, 0.9, 90_000.0)]),
+        ];
+        let blocked = Comparison::new((), rounds);
+        let ratio = |figure| blocked.ratio(figure, Side::FreeAsync, Side::Kernel);
+        assert_eq!(ratio("blocked"), Some(100_000.0 / 90.0));
+        assert_eq!(ratio("cpu"), Some(0.9));
+        assert_eq!(blocked.sides[0].measured.median.longest_mmap, 11_000.0);
+        assert_eq!(blocked.wrong(), 0);
     }
 }

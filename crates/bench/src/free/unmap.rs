@@ -11,17 +11,15 @@
 
 use crate::clock::Clock;
 use crate::data::PAGE;
-use crate::error::{BenchError, Failure};
-use crate::order::BenchOrder;
-use crate::part::{self, Contender, Figure};
-use crate::rounds::{Median, highest, median, of};
-use crate::worker::Workers;
-use crate::{rounds, under_run};
+use crate::error::Failure;
+use crate::outcome::{highest, median, outcome};
+use crate::rounds;
+use crate::side::sides;
 use serde::{Deserialize, Serialize};
-use std::{fmt, io};
+use std::io;
 
 /// Sizes of one measurement.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
     /// The size of the memory that the program maps and unmaps
@@ -32,86 +30,39 @@ pub struct Sizes {
     pub times: u32,
 }
 
-/// The side that unmaps.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Run {
-    /// Millpond
-    Run,
-    /// The kernel
-    Kernel,
+sides! {
+    /// Whose memory it is.
+    pub enum Side {
+        /// Millpond
+        Run,
+        /// The kernel
+        Kernel,
+    }
+    against [Kernel]
 }
 
-impl Contender for Run {
-    fn is_kernel(self) -> bool {
-        self == Self::Kernel
+impl Sizes {
+    /// A budget with room for all of it, so that no reclaim is measured.
+    pub fn ram(&self) -> u64 {
+        self.memory_bytes + self.memory_bytes / 4 + (64 << 20)
     }
 }
 
-impl fmt::Display for Run {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Run => "run",
-            Self::Kernel => "kernel",
-        })
+outcome! {
+    /// The measurements of one process, in microseconds: the median of its cycles.
+    pub struct Outcome {
+        /// The time until `munmap` returned.
+        pub blocked: f64,
+        /// The time for mapping, touching and unmapping.
+        pub cycle: f64,
+        /// Pages that were not zeros.
+        pub wrong_pages: u64 = highest,
     }
-}
-
-/// The measurements of one process, in microseconds: the median of its cycles.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Outcome {
-    /// The time until `munmap` returned.
-    pub blocked: f64,
-    /// The time for mapping, touching and unmapping.
-    pub cycle: f64,
-    /// Pages that were not zeros.
-    pub wrong_pages: u64,
-}
-
-impl Median for Outcome {
-    fn median(rounds: &[Self]) -> Self {
-        Self {
-            blocked: of(rounds, |r| r.blocked),
-            cycle: of(rounds, |r| r.cycle),
-            wrong_pages: highest(rounds, |r| r.wrong_pages),
-        }
+    wrong |r| r.wrong_pages;
+    figures {
+        time "blocked" = |r| r.blocked,
+        other "cycle" = |r| r.cycle,
     }
-}
-
-impl part::Outcome for Outcome {
-    const FIGURES: &'static [Figure<Self>] = &[
-        Figure::time("blocked", |r| r.blocked),
-        Figure::other("cycle", |r| r.cycle),
-    ];
-
-    fn wrong(&self) -> u64 {
-        self.wrong_pages
-    }
-}
-
-/// Makes one run in a process of its own.
-///
-/// # Errors
-/// When the process cannot be started, fails, or a signal asked for the end.
-pub fn measure(
-    workers: &Workers,
-    run: Run,
-    order: BenchOrder,
-    sizes: &Sizes,
-) -> Result<Outcome, BenchError> {
-    let mut program = vec!["free".to_owned(), "unmap".to_owned()];
-    program.extend(rounds::options(&[
-        ("--unmap-memory", sizes.memory_bytes),
-        ("--unmap-times", sizes.times.into()),
-    ]));
-    if run == Run::Kernel {
-        return workers.measure(&program, |_, _| Ok(()));
-    }
-    // There is room for all of it, so that no reclaim is measured.
-    let ram = sizes.memory_bytes + sizes.memory_bytes / 4 + (64 << 20);
-    let order = order.to_string();
-    let command = under_run::command(ram, &["--order", &order], &program)?;
-    workers.measure_command(command, |_, _| Ok(()))
 }
 
 /// The measured program.

@@ -17,10 +17,12 @@
 
 use crate::data::{self, PAGE};
 use crate::error::Failure;
+use crate::lazyfree::kernel::Anonymous;
 use crate::lazyfree::memory::{Memory, Side};
-use crate::lazyfree::side;
-use crate::part::{self, Figure};
-use crate::rounds::{self, Median, highest, known, of};
+use crate::lazyfree::ours::Managed;
+use crate::outcome::{first, highest, outcome};
+use crate::rounds;
+use crate::side::Contender;
 use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -28,7 +30,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Sizes of one measurement.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
     /// The size of the memory whose chunks are freed and rewritten
@@ -53,71 +55,35 @@ pub const SIDES: [Side; 7] = [
     Side::Discard,
 ];
 
-/// The measurements of one process, in microseconds a chunk.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Cycle {
-    /// The time to free one chunk and rewrite it.
-    pub interleaved: f64,
-    /// The time to free all chunks and then rewrite all.
-    pub phased: f64,
-    /// The time of the freeing in `phased` alone.
-    pub phased_free: f64,
-    /// The time of `phased` with vectored freeing; null where there is none.
-    pub vectored: Option<f64>,
-    /// The time of `interleaved` beside a running thread; null where there is one processor.
-    pub spinning: Option<f64>,
-    /// Faults for a chunk during `interleaved`, as counted by the side that resolves them.
-    pub faults: f64,
-    /// Ranges that came back without their contents (volatile ranges only).
-    pub purged: u64,
-    /// Pages that held neither of the contents that they may hold.
-    pub wrong_pages: u64,
-    /// The reasons why patterns have no figure.
-    pub skipped: Vec<String>,
-}
-
-impl Median for Cycle {
-    fn median(rounds: &[Self]) -> Self {
-        Self {
-            interleaved: of(rounds, |r| r.interleaved),
-            phased: of(rounds, |r| r.phased),
-            phased_free: of(rounds, |r| r.phased_free),
-            vectored: known(rounds, |r| r.vectored),
-            spinning: known(rounds, |r| r.spinning),
-            faults: of(rounds, |r| r.faults),
-            purged: highest(rounds, |r| r.purged),
-            wrong_pages: highest(rounds, |r| r.wrong_pages),
-            skipped: rounds
-                .first()
-                .map_or_else(Vec::new, |round| round.skipped.clone()),
-        }
+outcome! {
+    /// The measurements of one process, in microseconds a chunk.
+    pub struct Cycle {
+        /// The time to free one chunk and rewrite it.
+        pub interleaved: f64,
+        /// The time to free all chunks and then rewrite all.
+        pub phased: f64,
+        /// The time of the freeing in `phased` alone.
+        pub phased_free: f64,
+        /// The time of `phased` with vectored freeing; null where there is none.
+        pub vectored: Option<f64>,
+        /// The time of `interleaved` beside a running thread; null where there is one processor.
+        pub spinning: Option<f64>,
+        /// Faults for a chunk during `interleaved`, as counted by the side that resolves them.
+        pub faults: f64,
+        /// Ranges that came back without their contents (volatile ranges only).
+        pub purged: u64 = highest,
+        /// Pages that held neither of the contents that they may hold.
+        pub wrong_pages: u64 = highest,
+        /// The reasons why patterns have no figure.
+        pub skipped: Vec<String> = first,
     }
-}
-
-impl part::Outcome for Cycle {
-    const FIGURES: &'static [Figure<Self>] = &[
-        Figure::time("interleaved", |cycle| cycle.interleaved),
-        Figure::time("phased", |cycle| cycle.phased),
-        Figure::time("vectored", |cycle| cycle.vectored.unwrap_or(f64::NAN)),
-        Figure::time("spinning", |cycle| cycle.spinning.unwrap_or(f64::NAN)),
-        Figure::other("faults", |cycle| cycle.faults),
-    ];
-
-    fn wrong(&self) -> u64 {
-        self.wrong_pages
-    }
-}
-
-impl Sizes {
-    /// The sizes as arguments of the measured process.
-    #[must_use]
-    pub fn to_arguments(self) -> Vec<String> {
-        let numbers = [
-            ("--cycle-memory", self.memory_bytes),
-            ("--cycle-chunk", self.chunk_bytes),
-            ("--cycle-passes", self.passes.into()),
-        ];
-        rounds::options(&numbers)
+    wrong |r| r.wrong_pages;
+    figures {
+        time "interleaved" = |cycle| cycle.interleaved,
+        time "phased" = |cycle| cycle.phased,
+        time "vectored" = |cycle| cycle.vectored,
+        time "spinning" = |cycle| cycle.spinning,
+        other "faults" = |cycle| cycle.faults,
     }
 }
 
@@ -126,8 +92,17 @@ impl Sizes {
 /// # Errors
 /// When there is no memory, or the side refuses.
 pub fn work(side: Side, sizes: &Sizes) -> Result<Cycle, Failure> {
-    let mut memory = side::open(side, sizes.memory_bytes)?;
+    let mut memory = open(side, sizes.memory_bytes)?;
     measure(memory.as_mut(), sizes)
+}
+
+/// Opens memory of `bytes` bytes for `side`; Millpond's has all of it within its budget.
+fn open(side: Side, bytes: u64) -> Result<Box<dyn Memory>, Failure> {
+    Ok(if side.is_kernel() {
+        Box::new(Anonymous::map(side, usize::try_from(bytes)?)?)
+    } else {
+        Box::new(Managed::within_budget(side, bytes)?)
+    })
 }
 
 fn measure(memory: &mut dyn Memory, sizes: &Sizes) -> Result<Cycle, Failure> {
@@ -328,7 +303,6 @@ fn pin(cpu: usize) -> rustix::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::part::Contender;
 
     #[test]
     fn old_or_zeros_but_nothing_between() {

@@ -6,7 +6,7 @@
 //! and takes it by its control `mallctl`, which a program finds in whatever allocator it runs on, or does not find.
 
 use crate::error::Failure;
-use serde::{Serialize, Serializer};
+use crate::side::by_text;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fmt;
 use std::str::FromStr;
@@ -43,11 +43,7 @@ impl fmt::Display for Decay {
     }
 }
 
-impl Serialize for Decay {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
+by_text!(Decay);
 
 type Control =
     unsafe extern "C" fn(*const c_char, *mut c_void, *mut usize, *mut c_void, usize) -> c_int;

@@ -9,14 +9,13 @@
 //!
 //! Copies are between a quarter and the whole of a chunk, so that an allocator cannot hand out the same piece for ever.
 
-use crate::error::{BenchError, Failure};
+use crate::data;
+use crate::error::Failure;
 use crate::lazyfree::decay::Decay;
-use crate::part::{self, Contender, Figure};
+use crate::outcome::{highest, outcome};
 use crate::phases::usage;
-use crate::rounds::{self, Median, highest};
-use crate::worker::Workers;
-use crate::{data, under_run};
-use millpond_cli::run::DeliveryChoice;
+use crate::rounds;
+use crate::side::Contender;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::hint::black_box;
@@ -48,7 +47,7 @@ pub struct Sizes {
 }
 
 /// The program's own settings.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, clap::Args)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, clap::Args)]
 #[group(skip)]
 pub struct Program {
     /// How many chunks the program's table has
@@ -63,7 +62,7 @@ pub struct Program {
 }
 
 /// The allocator that the program runs on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Allocator {
     /// Millpond's allocator, which gives memory back lazily.
@@ -74,8 +73,19 @@ pub enum Allocator {
     Libc,
 }
 
+impl Allocator {
+    /// How `millpond run` is asked for it, if it is Millpond's.
+    pub fn purge(self) -> Option<&'static str> {
+        match self {
+            Self::LazyPurge => Some("on"),
+            Self::EagerPurge => Some("off"),
+            Self::Libc => None,
+        }
+    }
+}
+
 /// One way of running the program.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Run {
     /// Threads that allocate.
     pub threads: u16,
@@ -85,17 +95,24 @@ pub struct Run {
     pub allocator: Allocator,
 }
 
-/// The findings of the program.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Outcome {
-    /// Copies made, searched and freed, a second.
-    pub records_per_second: f64,
-    /// Numbers that were not where they had to be.
-    pub wrong_records: u64,
-    /// Page faults a record that the kernel counts for the process.
-    pub faults: f64,
-    /// Highest resident set of the process as the kernel counts it, in bytes.
-    pub peak_rss_bytes: u64,
+outcome! {
+    /// The findings of the program.
+    pub struct Outcome {
+        /// Copies made, searched and freed, a second.
+        pub records_per_second: f64,
+        /// Numbers that were not where they had to be.
+        pub wrong_records: u64 = highest,
+        /// Page faults a record that the kernel counts for the process.
+        pub faults: f64,
+        /// Highest resident set of the process as the kernel counts it, in bytes.
+        pub peak_rss_bytes: u64 = highest,
+    }
+    wrong |r| r.wrong_records;
+    figures {
+        other "records/s" = |one| one.records_per_second.round(),
+        time "µs a record" = |one| 1e6 / one.records_per_second,
+        other "faults" = |one| one.faults,
+    }
 }
 
 impl Contender for Run {
@@ -118,29 +135,6 @@ impl fmt::Display for Run {
             Allocator::EagerPurge => write!(f, "{threads}, kept {decay}, eager"),
             Allocator::Libc => write!(f, "{threads}, C library"),
         }
-    }
-}
-
-impl Median for Outcome {
-    fn median(rounds: &[Self]) -> Self {
-        Self {
-            records_per_second: rounds::of(rounds, |r| r.records_per_second),
-            faults: rounds::of(rounds, |r| r.faults),
-            wrong_records: highest(rounds, |r| r.wrong_records),
-            peak_rss_bytes: highest(rounds, |r| r.peak_rss_bytes),
-        }
-    }
-}
-
-impl part::Outcome for Outcome {
-    const FIGURES: &'static [Figure<Self>] = &[
-        Figure::other("records/s", |one| one.records_per_second.round()),
-        Figure::time("µs a record", |one| 1e6 / one.records_per_second),
-        Figure::other("faults", |one| one.faults),
-    ];
-
-    fn wrong(&self) -> u64 {
-        self.wrong_records
     }
 }
 
@@ -167,47 +161,13 @@ impl Sizes {
     }
 }
 
-impl Program {
-    fn to_arguments(self) -> Vec<String> {
-        let numbers = [
-            ("--ebizzy-chunks", self.chunks.into()),
-            ("--ebizzy-chunk", self.chunk_bytes),
-            ("--ebizzy-ms", self.milliseconds),
-        ];
-        rounds::options(&numbers)
-    }
-}
-
-/// Makes one run in a process of its own.
-///
-/// # Errors
-/// When the process cannot be started, fails, or a signal asked for the end.
-pub fn measure(workers: &Workers, run: Run, sizes: &Sizes) -> Result<Outcome, BenchError> {
-    let mut program = vec!["lazy-free".to_owned(), "ebizzy".to_owned()];
-    program.extend(rounds::options(&[("--threads", run.threads.into())]));
-    program.extend(["--decay".to_owned(), run.decay.to_string()]);
-    program.extend(sizes.program.to_arguments());
-    let purge = match run.allocator {
-        Allocator::Libc => return workers.measure(&program, |_, _| Ok(())),
-        Allocator::LazyPurge => "on",
-        Allocator::EagerPurge => "off",
-    };
-    // The kernel counts no faults that the faulting thread serves itself.
-    let delivery = match under_run::can_run_by(DeliveryChoice::Handler) {
-        Ok(()) => "handler",
-        Err(_) => "auto",
-    };
-    let options = ["--lazy-purge", purge, "--delivery", delivery];
-    let command = under_run::command(sizes.budget_bytes, &options, &program)?;
-    workers.measure_command(command, |_, _| Ok(()))
-}
-
 /// The measured program.
 ///
 /// # Errors
 /// When the sizes do not fit this machine's addresses, or the allocator takes no `decay`.
-pub fn work(threads: u16, decay: Decay, program: &Program) -> Result<Outcome, Failure> {
-    decay.set()?;
+pub fn work(run: Run, program: &Program) -> Result<Outcome, Failure> {
+    let threads = run.threads;
+    run.decay.set()?;
     let numbers = usize::try_from(program.chunk_bytes)? / size_of::<u64>();
     let table: Vec<Vec<u64>> = (0..program.chunks)
         .map(|chunk| (0..numbers).map(|index| number(chunk, index)).collect())
@@ -293,7 +253,12 @@ mod tests {
             chunk_bytes: 64 << 10,
             milliseconds: 30,
         };
-        let outcome = work(2, Decay::Own, &program).unwrap();
+        let run = Run {
+            threads: 2,
+            decay: Decay::Own,
+            allocator: Allocator::Libc,
+        };
+        let outcome = work(run, &program).unwrap();
         assert!(outcome.records_per_second > 0.0);
         assert_eq!(outcome.wrong_records, 0);
 

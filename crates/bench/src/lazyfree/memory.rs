@@ -4,17 +4,14 @@
 //! call through the interface costs a few nanoseconds, and the cheapest thing measured costs a thousand.
 
 use crate::error::Failure;
-use crate::part::Contender;
+use crate::side::Contender;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Range;
 
 /// A way of giving memory back.
-#[derive(
-    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, clap::ValueEnum,
-)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[value(rename_all = "snake_case")]
 pub enum Side {
     /// Plain anonymous memory, nothing freed
     KernelKeep,
@@ -64,21 +61,6 @@ impl Side {
             Self::KernelFree | Self::LazyFree | Self::LazyFreeShared | Self::Volatile => {
                 AfterFree::Either
             }
-        }
-    }
-
-    /// The side's name in arguments and in JSON.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::KernelKeep => "kernel_keep",
-            Self::KernelFree => "kernel_free",
-            Self::KernelDontneed => "kernel_dontneed",
-            Self::Keep => "keep",
-            Self::LazyFree => "lazy_free",
-            Self::LazyFreeShared => "lazy_free_shared",
-            Self::Volatile => "volatile",
-            Self::Discard => "discard",
         }
     }
 }

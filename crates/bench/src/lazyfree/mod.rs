@@ -7,35 +7,33 @@
 //! | `ebizzy` | how much does a program gain if its allocator frees lazily? | [`ebizzy`](mod@ebizzy) |
 //! | `rss` | are the reported sizes true? | [`rss`](mod@rss) |
 //!
-//! As in the swap benchmark each measurement is a fresh process, and the sides of a part take turns in every round.
+//! As in the swap benchmark each measurement is a fresh process, and the sides of a part take turns in every round. A
+//! side of `rss` is an order, by its number. In `ebizzy` lazy purging is compared with eager purging.
 
-mod cycle;
+pub mod cycle;
 mod decay;
-mod ebizzy;
+pub mod ebizzy;
 mod kernel;
 mod memory;
 mod ours;
-mod report;
-mod rss;
-mod side;
-mod workers;
+pub mod rss;
+pub mod workers;
 
-use crate::bench::{self, Asked, Bench};
+use crate::bench::{Asked, Bench, Parts};
 use crate::error::{BenchError, Skip};
-use crate::part::{Contender, Part};
+use crate::jobs::Job;
+use crate::kernel_swap::KernelSwap;
 use crate::phases::Work;
-use crate::rounds::{options, parse_pages};
 use crate::under_run;
-use crate::worker::say_measured;
-use memory::Side;
-use report::LazyFreeParts;
-use std::path::PathBuf;
+pub use memory::Side;
+use millpond_cli::run::DeliveryChoice;
+use millpond_cli::size::Human;
 
 /// `millpond bench lazyfree`'s arguments.
 #[derive(clap::Args, Debug)]
 pub struct LazyFreeArgs {
     #[command(flatten)]
-    asked: Asked<Name>,
+    asked: Asked<Part>,
     #[command(flatten)]
     cycle: cycle::Sizes,
     #[command(flatten)]
@@ -48,7 +46,7 @@ pub struct LazyFreeArgs {
 
 /// A part of the benchmark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-enum Name {
+enum Part {
     /// Chunks that are freed and rewritten, all in memory
     Cycle,
     /// Worker threads that fill and free twice the budget
@@ -59,48 +57,12 @@ enum Name {
     Rss,
 }
 
-impl bench::Name for Name {}
+impl Parts for Part {
+    const SCHEMA: &'static str = "millpond-bench-lazyfree/2";
 
-/// One measured process of this benchmark.
-#[derive(clap::Subcommand, Debug)]
-pub enum LazyFreeWorker {
-    /// Free chunks and rewrite them, in one way
-    Cycle {
-        /// The way in which memory is freed
-        side: Side,
-        #[command(flatten)]
-        sizes: cycle::Sizes,
-    },
-    /// Run all worker threads, in one way
-    Workers {
-        /// The way in which memory is freed
-        side: Side,
-        /// The directory of the memory cgroup, for the kernel's ways
-        #[arg(long)]
-        cgroup: Option<PathBuf>,
-        #[command(flatten)]
-        sizes: workers::Sizes,
-    },
-    /// Run the program that allocates
-    Ebizzy {
-        /// How many threads allocate
-        #[arg(long, value_parser = clap::value_parser!(u16).range(1..=256))]
-        threads: u16,
-        /// How long the allocator keeps unused memory, in milliseconds
-        #[arg(long)]
-        decay: decay::Decay,
-        #[command(flatten)]
-        program: ebizzy::Program,
-    },
-    /// Compare reported sizes at one order
-    Rss {
-        /// The order of the folios
-        #[arg(long, value_parser = clap::value_parser!(u8).range(0..=9))]
-        order: u8,
-        /// The size of the region
-        #[arg(long, value_parser = parse_pages)]
-        bytes: u64,
-    },
+    fn units(_order: &str) -> String {
+        "times are µs, where nothing else is said".to_owned()
+    }
 }
 
 /// Measures, puts everything back, and prints. Returns 1 when memory held wrong bytes.
@@ -109,10 +71,15 @@ pub enum LazyFreeWorker {
 /// When a worker fails, something cannot be put back, or a signal asked for the end.
 pub fn lazyfree(args: &LazyFreeArgs) -> Result<u8, BenchError> {
     Bench::run(&args.asked, None, |bench, part| match part {
-        Name::Cycle => cycle(bench, args),
-        Name::Workers => twelve_workers(bench, args),
-        Name::Ebizzy => ebizzy(bench, args),
-        Name::Rss => rss(bench, args),
+        Part::Cycle => cycle(bench, args),
+        Part::Workers => twelve_workers(bench, args),
+        Part::Ebizzy => ebizzy(bench, args),
+        Part::Rss => {
+            let sizes = &args.rss;
+            let heading = "half of a region lazily freed, by the order of its folios".to_owned();
+            let job = |order| Job::LazyFreeRss(order, sizes.memory_bytes);
+            bench.processes::<rss::Outcome, _, _>(part, heading, sizes, &sizes.orders, job)
+        }
     })
 }
 
@@ -120,114 +87,140 @@ pub fn lazyfree(args: &LazyFreeArgs) -> Result<u8, BenchError> {
 /// kernel writes to zram, and the kernel takes that for the end of memory.
 const KERNEL_TRIES: u32 = 4;
 
-fn cycle(bench: &mut Bench<LazyFreeParts>, args: &LazyFreeArgs) -> Result<(), BenchError> {
+fn cycle(bench: &mut Bench, args: &LazyFreeArgs) -> Result<(), BenchError> {
     let sizes = args.cycle;
-    let rounds = bench.processes(&cycle::SIDES, |side| {
-        worker_of("cycle", side, sizes.to_arguments())
+    let rounds = bench.rounds::<_, cycle::Cycle>(&cycle::SIDES, |bench, side| {
+        bench
+            .workers
+            .measure(&Job::LazyFreeCycle(side, sizes), None)
     })?;
-    let part: Part<Side, _, cycle::Cycle> = Part::new(sizes, rounds);
-    for side in &part.sides {
-        for why in &side.measured.median.skipped {
-            let what = format!("cycle, {}", side.side);
-            bench.skipped.note(&what, &Skip(why.clone()));
+    for (side, rounds) in &rounds {
+        for why in rounds.iter().take(1).flat_map(|round| &round.skipped) {
+            let what = format!("cycle, {side}");
+            bench.summary.skip(&what, &Skip(why.clone()));
         }
     }
-    bench.parts.cycle = Some(part);
-    Ok(())
+    let chunk = Human(sizes.chunk_bytes);
+    let heading = format!("free and rewrite, µs a chunk of {chunk}");
+    bench.part(Part::Cycle, heading, sizes, rounds)
 }
 
-fn twelve_workers(bench: &mut Bench<LazyFreeParts>, args: &LazyFreeArgs) -> Result<(), BenchError> {
+fn twelve_workers(bench: &mut Bench, args: &LazyFreeArgs) -> Result<(), BenchError> {
     let sizes = args.workers;
     let work = Work {
         pages: sizes.pages(),
         ram: sizes.budget_bytes,
         accesses: 1,
     };
-    let (rounds, _) = bench.beside_kernel_swap("workers", &work, |bench, kernel| {
+    let rounds = bench.beside_kernel_swap(Part::Workers, &work, |bench, kernel| {
         let mut sides = workers::OURS.to_vec();
         sides.extend(kernel.iter().flat_map(|_| workers::KERNELS));
-        bench.rounds(&sides, |bench, side| {
-            let arguments = worker_of("workers", side, sizes.to_arguments());
-            let kernel = kernel.filter(|_| side.is_kernel());
-            let mut tries = if kernel.is_some() { KERNEL_TRIES } else { 1 };
+        bench.rounds::<_, workers::Outcome>(&sides, |bench, side| {
+            let group = KernelSwap::group_of(kernel, side);
+            let mut tries = if group.is_some() { KERNEL_TRIES } else { 1 };
+            let job = Job::LazyFreeWorkers(side, group, sizes);
             loop {
                 tries -= 1;
-                match bench.process(arguments.clone(), kernel) {
+                match bench.guarded(&job) {
                     Err(BenchError::Killed) if tries > 0 => {}
                     measured => break measured,
                 }
             }
         })
     })?;
-    bench.parts.workers = Some(Part::new(sizes, rounds));
-    Ok(())
+    let (threads, times) = (sizes.threads, sizes.times);
+    let (block, budget) = (Human(sizes.block_bytes), Human(sizes.budget_bytes));
+    let heading =
+        format!("{threads} workers fill and free {block} each {times} times in {budget}, pages");
+    bench.part(Part::Workers, heading, sizes, rounds)
 }
 
-fn ebizzy(bench: &mut Bench<LazyFreeParts>, args: &LazyFreeArgs) -> Result<(), BenchError> {
+fn ebizzy(bench: &mut Bench, args: &LazyFreeArgs) -> Result<(), BenchError> {
     let sizes = &args.ebizzy;
-    let can_run = under_run::can_run();
-    let runs = sizes.runs(can_run.is_err());
-    if let Err(why) = can_run {
-        bench.skipped.note("ebizzy under millpond run", &why);
-    }
-    let rounds = bench.rounds(&runs, |bench, run| {
-        ebizzy::measure(&bench.workers, run, sizes)
+    let runs = sizes.runs(!bench.has_run(Part::Ebizzy));
+    // The kernel counts no faults that the faulting thread serves itself.
+    let delivery = match under_run::can_run_by(DeliveryChoice::Handler) {
+        Ok(()) => "handler",
+        Err(_) => "auto",
+    };
+    let rounds = bench.rounds::<_, ebizzy::Outcome>(&runs, |bench, run| {
+        let job = Job::LazyFreeEbizzy(run, sizes.program);
+        let Some(purge) = run.allocator.purge() else {
+            return bench.workers.measure(&job, None);
+        };
+        let options = ["--lazy-purge", purge, "--delivery", delivery];
+        let command = under_run::command(sizes.budget_bytes, &options, &job)?;
+        bench.workers.measure_command(command, None)
     })?;
-    bench.parts.ebizzy = Some(Part::new(sizes.clone(), rounds));
-    Ok(())
-}
-
-fn rss(bench: &mut Bench<LazyFreeParts>, args: &LazyFreeArgs) -> Result<(), BenchError> {
-    let sizes = &args.rss;
-    let rounds = bench.processes(&sizes.orders, |order| {
-        let mut arguments = vec!["lazy-free".to_owned(), "rss".to_owned()];
-        let numbers = [("--order", order.into()), ("--bytes", sizes.memory_bytes)];
-        arguments.extend(options(&numbers));
-        arguments
-    })?;
-    bench.parts.rss = Some(Part::new(sizes.clone(), rounds));
-    Ok(())
-}
-
-fn worker_of(part: &str, side: Side, sizes: Vec<String>) -> Vec<String> {
-    let mut arguments = vec![
-        "lazy-free".to_owned(),
-        part.to_owned(),
-        side.name().to_owned(),
-    ];
-    arguments.extend(sizes);
-    arguments
-}
-
-/// Does the work of the measured process, and prints what it measured as JSON.
-///
-/// # Errors
-/// When the process cannot get its memory, or print.
-pub fn work(command: &LazyFreeWorker) -> Result<(), BenchError> {
-    match command {
-        LazyFreeWorker::Cycle { side, sizes } => say_measured(cycle::work(*side, sizes)),
-        LazyFreeWorker::Workers {
-            side,
-            cgroup,
-            sizes,
-        } => say_measured(workers::work(*side, sizes, cgroup.as_deref())),
-        LazyFreeWorker::Ebizzy {
-            threads,
-            decay,
-            program,
-        } => say_measured(ebizzy::work(*threads, *decay, program)),
-        LazyFreeWorker::Rss { order, bytes } => say_measured(rss::work(*order, *bytes)),
-    }
+    let heading = "allocating program: threads, how many ms memory is kept, purge".to_owned();
+    bench.part(Part::Ebizzy, heading, sizes, rounds)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::comparison::{Comparison, Table};
+    use decay::Decay;
+    use ebizzy::Allocator;
 
     #[test]
-    fn no_two_options_are_the_same() {
-        use clap::{Args, Subcommand};
-        LazyFreeArgs::augment_args(clap::Command::new("lazyfree")).debug_assert();
-        LazyFreeWorker::augment_subcommands(clap::Command::new("worker")).debug_assert();
+    fn ratios_are_of_medians() {
+        let cycle = |time: f64| cycle::Cycle {
+            interleaved: time,
+            phased: 2.0 * time,
+            vectored: (time > 1.0).then_some(time),
+            ..cycle::Cycle::default()
+        };
+        let rounds = vec![
+            (Side::LazyFree, [2.0, 9.0, 1.0].map(cycle).to_vec()),
+            (Side::KernelFree, vec![cycle(5.0)]),
+            (Side::KernelDontneed, vec![cycle(19.0)]),
+        ];
+        let part = Comparison::new((), rounds);
+        let ratio = |pattern| part.ratio(pattern, Side::LazyFree, Side::KernelFree);
+        assert_eq!(ratio("interleaved"), Some(2.5));
+        assert_eq!(
+            ratio("vectored"),
+            Some(5.0 / 5.5),
+            "of the rounds that have it"
+        );
+        assert_eq!(ratio("spinning"), None);
+        let mut text = String::new();
+        part.write(&mut text).unwrap();
+        let compared =
+            "interleaved: millpond lazy_free is 2.50 times as fast as kernel MADV_FREE\n";
+        assert!(text.contains(compared), "{text}");
+    }
+
+    #[test]
+    fn lazy_purging_is_held_against_eager_purging_and_one_wrong_record_is_seen() {
+        let sizes = ebizzy::Sizes {
+            threads: vec![2],
+            decays: vec![Decay::Own],
+            budget_bytes: 1,
+            program: ebizzy::Program {
+                chunks: 1,
+                chunk_bytes: 4096,
+                milliseconds: 10,
+            },
+        };
+        let rounds = sizes.runs(false).into_iter().map(|run| {
+            let outcome = ebizzy::Outcome {
+                records_per_second: 10.0,
+                wrong_records: u64::from(run.allocator == Allocator::EagerPurge),
+                ..ebizzy::Outcome::default()
+            };
+            (run, vec![outcome])
+        });
+        let part = Comparison::new((), rounds.collect());
+        let run = |allocator| ebizzy::Run {
+            threads: 2,
+            decay: Decay::Own,
+            allocator,
+        };
+        let (lazy, eager) = (run(Allocator::LazyPurge), run(Allocator::EagerPurge));
+        assert_eq!(part.ratio("µs a record", lazy, eager), Some(1.0));
+        assert_eq!(part.ratio("µs a record", eager, lazy), None);
+        assert_eq!(part.wrong(), 1);
     }
 }

@@ -9,11 +9,11 @@
 
 use crate::error::Failure;
 use crate::lazyfree::ours;
-use crate::part::{self, Contender, Figure};
-use crate::rounds::{self, Median, count, highest};
-use crate::smaps;
+use crate::outcome::{highest, kib, longest, outcome};
+use crate::side::Contender;
+use crate::{rounds, smaps};
 use millpond::{Manager, Order, PAGE_SIZE};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::time::{Duration, Instant};
 
 const LEAF: usize = 2 << 20;
@@ -34,52 +34,34 @@ pub struct Sizes {
     pub orders: Vec<u8>,
 }
 
-/// The findings of one process, in bytes.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Outcome {
-    /// Growth of `Rss` by filling the region and freeing half of it.
-    pub rss_bytes: u64,
-    /// Growth of the manager's tables meanwhile, contained in `rss_bytes`.
-    pub metadata_bytes: u64,
-    /// Bytes that the manager reports as resident.
-    pub resident_bytes: u64,
-    /// Bytes that the manager reports as lazily freed.
-    pub lazyfree_bytes: u64,
-    /// The distance of `resident + lazyfree` from `rss - metadata`, as a part of the latter.
-    pub error: f64,
-    /// Pages of the half that was not freed that do not hold what was written.
-    pub wrong_pages: u64,
+outcome! {
+    /// The findings of one process, in bytes.
+    pub struct Outcome {
+        /// Growth of `Rss` by filling the region and freeing half of it.
+        pub rss_bytes: u64,
+        /// Growth of the manager's tables meanwhile, contained in `rss_bytes`.
+        pub metadata_bytes: u64,
+        /// Bytes that the manager reports as resident.
+        pub resident_bytes: u64,
+        /// Bytes that the manager reports as lazily freed.
+        pub lazyfree_bytes: u64,
+        /// The distance of `resident + lazyfree` from `rss - metadata`, as a part of the latter.
+        pub error: f64 = longest,
+        /// Pages of the half that was not freed that do not hold what was written.
+        pub wrong_pages: u64 = highest,
+    }
+    wrong |r| r.wrong_pages;
+    figures {
+        other "Rss, KiB" = |one| kib(one.rss_bytes),
+        other "tables" = |one| kib(one.metadata_bytes),
+        other "resident" = |one| kib(one.resident_bytes),
+        other "lazyfree" = |one| kib(one.lazyfree_bytes),
+        other "error, %" = |one| one.error * 100.0,
+    }
 }
 
 /// A side is an order of folios, by its number.
 impl Contender for u8 {}
-
-impl Median for Outcome {
-    fn median(rounds: &[Self]) -> Self {
-        Self {
-            rss_bytes: count(rounds, |r| r.rss_bytes),
-            metadata_bytes: count(rounds, |r| r.metadata_bytes),
-            resident_bytes: count(rounds, |r| r.resident_bytes),
-            lazyfree_bytes: count(rounds, |r| r.lazyfree_bytes),
-            error: rounds.iter().map(|r| r.error).fold(0.0, f64::max),
-            wrong_pages: highest(rounds, |r| r.wrong_pages),
-        }
-    }
-}
-
-impl part::Outcome for Outcome {
-    const FIGURES: &'static [Figure<Self>] = &[
-        Figure::other("Rss, KiB", |one| (one.rss_bytes >> 10) as f64),
-        Figure::other("tables", |one| (one.metadata_bytes >> 10) as f64),
-        Figure::other("resident", |one| (one.resident_bytes >> 10) as f64),
-        Figure::other("lazyfree", |one| (one.lazyfree_bytes >> 10) as f64),
-        Figure::other("error, %", |one| one.error * 100.0),
-    ];
-
-    fn wrong(&self) -> u64 {
-        self.wrong_pages
-    }
-}
 
 /// Waits for the end of the stream that filling is. Huge pages stand ready for it: memory that is reported by itself,
 /// and goes back when no stream comes for it. None for [`QUIET`] says that no stream will come.

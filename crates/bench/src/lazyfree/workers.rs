@@ -23,15 +23,16 @@ use crate::error::Failure;
 use crate::lazyfree::kernel::{self, Anonymous};
 use crate::lazyfree::memory::{AfterFree, Memory, Side};
 use crate::lazyfree::ours::{self, Managed};
-use crate::part::{self, Contender, Figure};
-use crate::rounds::{self, Median, count, highest};
+use crate::outcome::{highest, outcome};
+use crate::rounds;
+use crate::side::Contender;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::Barrier;
 use std::time::Instant;
 
 /// Sizes of one measurement.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
     /// The number of worker threads
@@ -53,64 +54,32 @@ pub const OURS: [Side; 3] = [Side::LazyFree, Side::Discard, Side::Keep];
 /// The kernel's sides, in the order in which a round runs them.
 pub const KERNELS: [Side; 3] = [Side::KernelFree, Side::KernelDontneed, Side::KernelKeep];
 
-/// The measurements of one process.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Outcome {
-    /// Seconds from the start of all workers to the end of the last.
-    pub seconds: f64,
-    /// Pages read from the store.
-    pub pswpin: u64,
-    /// Pages written to the store.
-    pub pswpout: u64,
-    /// Lazily freed pages that were dropped because memory was short.
-    pub pglazyfreed: u64,
-    /// Pages filled, each counted as often as it was filled.
-    pub pages_touched: u64,
-    /// Pages that held what they must not.
-    pub wrong_pages: u64,
-}
-
-impl Median for Outcome {
-    fn median(rounds: &[Self]) -> Self {
-        Self {
-            seconds: rounds::of(rounds, |r| r.seconds),
-            pswpin: count(rounds, |r| r.pswpin),
-            pswpout: count(rounds, |r| r.pswpout),
-            pglazyfreed: count(rounds, |r| r.pglazyfreed),
-            pages_touched: count(rounds, |r| r.pages_touched),
-            wrong_pages: highest(rounds, |r| r.wrong_pages),
-        }
+outcome! {
+    /// The measurements of one process.
+    pub struct Outcome {
+        /// Seconds from the start of all workers to the end of the last.
+        pub seconds: f64,
+        /// Pages read from the store.
+        pub pswpin: u64,
+        /// Pages written to the store.
+        pub pswpout: u64,
+        /// Lazily freed pages that were dropped because memory was short.
+        pub pglazyfreed: u64,
+        /// Pages filled, each counted as often as it was filled.
+        pub pages_touched: u64,
+        /// Pages that held what they must not.
+        pub wrong_pages: u64 = highest,
     }
-}
-
-impl part::Outcome for Outcome {
-    const FIGURES: &'static [Figure<Self>] = &[
-        Figure::other("store reads", |one| one.pswpin as f64),
-        Figure::other("% of touched", |one| {
-            one.pswpin as f64 / one.pages_touched as f64 * 100.0
-        }),
-        Figure::other("written", |one| one.pswpout as f64),
-        Figure::other("seconds", |one| one.seconds),
-    ];
-
-    fn wrong(&self) -> u64 {
-        self.wrong_pages
+    wrong |r| r.wrong_pages;
+    figures {
+        other "store reads" = |one| one.pswpin,
+        other "% of touched" = |one| one.pswpin as f64 / one.pages_touched as f64 * 100.0,
+        other "written" = |one| one.pswpout,
+        other "seconds" = |one| one.seconds,
     }
 }
 
 impl Sizes {
-    /// The sizes as arguments of the measured process.
-    #[must_use]
-    pub fn to_arguments(self) -> Vec<String> {
-        let numbers = [
-            ("--worker-threads", self.threads.into()),
-            ("--worker-block", self.block_bytes),
-            ("--worker-ram", self.budget_bytes),
-            ("--worker-times", self.times.into()),
-        ];
-        rounds::options(&numbers)
-    }
-
     /// Pages in all blocks.
     #[must_use]
     pub fn pages(&self) -> u64 {

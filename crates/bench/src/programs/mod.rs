@@ -13,21 +13,24 @@
 //! programs that both finish; how many the kernel ended for want of memory; and whether Millpond stayed within the
 //! budget, as the kernel counts resident memory (`ru_maxrss`).
 //!
+//! In JSON `programs` has for each program and each share (2 is a half of its memory) `name`, `share`, and what `bench
+//! run` has for its `program`; `sums` has a [`Sum`] for each share.
+//!
 //! A run that takes longer than `--patience` times the program's own time is ended, and counts as one that failed.
 
-mod report;
+mod sums;
 mod table;
 
+use crate::comparison::Comparison;
 use crate::error::{BenchError, Failure, Skip};
-use crate::part::{Part, Skips};
-use crate::rounds::{Rounds, load_average};
-use crate::run::{Expected, How, Limits, Program, Runner, Side, Sizes};
+use crate::rounds::Rounds;
+use crate::run::{self, Expected, How, Limits, Program, Runner, Side, Sizes};
 use crate::summary::Summary;
-use report::{ProgramsParts, Shared};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{fs, io};
+use sums::{Shared, Sum};
 use table::{Entry, TABLE};
 use tempfile::TempDir;
 
@@ -84,38 +87,44 @@ fn names() -> clap::builder::PossibleValuesParser {
 /// When something cannot be put back, or a signal asked for the end.
 pub fn programs(args: &ProgramsArgs) -> Result<u8, BenchError> {
     let runner = Runner::new(args.how.clone())?;
+    let order = args.how.order;
+    let units = run::units(&order.to_string());
     let mut bench = Bench {
         args,
         runner,
         python: table::python(args.python.as_deref())?,
-        parts: ProgramsParts::default(),
-        skipped: Skips::default(),
+        programs: Vec::new(),
+        summary: Summary::new("millpond-bench-programs/3", units, args.rounds, Some(order)),
     };
-    let load = load_average();
     for entry in &TABLE {
         if args.only.is_empty() || args.only.iter().any(|name| name == entry.name) {
             bench.program(entry)?;
         }
     }
     bench.runner.finish()?;
-    bench.parts.sum_up();
-    let load = [load, load_average()];
-    Summary::new(
-        args.rounds,
-        Some(args.how.order),
-        load,
-        bench.parts,
-        bench.skipped,
-    )
-    .conclude(args.json)
+    let Bench {
+        mut summary,
+        programs,
+        ..
+    } = bench;
+    for one in &programs {
+        summary.table(one.heading(), &one.part);
+    }
+    let sums = Sum::of_each(&programs);
+    for sum in &sums {
+        summary.table(sum.heading(), sum);
+    }
+    summary.field("programs", &programs)?;
+    summary.field("sums", &sums)?;
+    summary.conclude(args.json)
 }
 
 struct Bench<'a> {
     args: &'a ProgramsArgs,
     runner: Runner,
     python: PathBuf,
-    parts: ProgramsParts,
-    skipped: Skips,
+    programs: Vec<Shared>,
+    summary: Summary,
 }
 
 impl Bench<'_> {
@@ -127,7 +136,7 @@ impl Bench<'_> {
         let place = match place {
             Ok(place) => place,
             Err(why) => {
-                self.skipped.note(entry.name, &why);
+                self.summary.skip(entry.name, &why);
                 return Ok(());
             }
         };
@@ -162,7 +171,10 @@ impl Bench<'_> {
             false => &self.args.sides[..],
         };
         let (sides, skipped) = self.runner.sides(asked, limits)?;
-        self.parts.skipped_sides(&mut self.skipped, skipped);
+        for (side, why) in skipped {
+            // All programs have the same sides.
+            self.summary.skip_once(&side.to_string(), &why);
+        }
         let equal = self
             .runner
             .find_equal(&sides, limits, should, |runner, limits| {
@@ -182,10 +194,10 @@ impl Bench<'_> {
             store: self.args.how.store_name(),
             equal,
         };
-        self.parts.programs.push(Shared {
+        self.programs.push(Shared {
             name: entry.name,
             share,
-            part: Part::new(sizes, rounds.done),
+            part: Comparison::new(sizes, rounds.done),
         });
         Ok(())
     }
@@ -241,7 +253,7 @@ impl Place {
         runner: &mut Runner,
         side: Side,
         limits: Limits,
-    ) -> Result<crate::run::Ran, BenchError> {
+    ) -> Result<run::Ran, BenchError> {
         self.empty_work().map_err(BenchError::Start)?;
         let program = Program {
             words: &self.words,
@@ -260,12 +272,6 @@ impl Place {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn no_two_options_are_the_same() {
-        use clap::Args;
-        ProgramsArgs::augment_args(clap::Command::new("programs")).debug_assert();
-    }
 
     #[test]
     fn an_input_that_cannot_be_made_is_said_with_its_command() {

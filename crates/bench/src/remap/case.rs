@@ -1,7 +1,6 @@
 //! The owner of the memory that is moved, and how its old and its new place lie to each other.
 
-use crate::part::Contender;
-use serde::{Serialize, Serializer};
+use crate::side::{Contender, by_text};
 use std::fmt;
 use std::str::FromStr;
 
@@ -73,7 +72,7 @@ impl FromStr for Case {
     }
 }
 
-/// The name that the case has in arguments.
+/// The name that the case has in JSON.
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -87,11 +86,7 @@ impl fmt::Display for Case {
     }
 }
 
-impl Serialize for Case {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
+by_text!(Case);
 
 #[cfg(test)]
 mod tests {

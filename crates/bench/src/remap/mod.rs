@@ -10,25 +10,22 @@
 
 mod case;
 mod kernel;
-mod moving;
-mod report;
-mod vec;
+pub mod moving;
+pub mod vec;
 
-use crate::bench::{self, Asked, Bench};
+use crate::bench::{Asked, Bench, Parts};
 use crate::error::BenchError;
+use crate::jobs::Job;
 use crate::memory;
 use crate::order::BenchOrder;
-use crate::part::Part;
-use crate::worker::say_measured;
-use case::Case;
+pub use case::Case;
 use millpond_cli::size::Human;
-use report::RemapParts;
 
 /// `millpond bench remap`'s arguments.
 #[derive(clap::Args, Debug)]
 pub struct RemapArgs {
     #[command(flatten)]
-    asked: Asked<Name>,
+    asked: Asked<Part>,
     /// The order of Millpond's folios in all parts
     #[arg(long, default_value = "4")]
     order: BenchOrder,
@@ -42,7 +39,7 @@ pub struct RemapArgs {
 
 /// A part of the benchmark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-enum Name {
+enum Part {
     /// Memory at any offset, all of it in memory or half of it in the store
     Move,
     /// Memory of growing size
@@ -51,31 +48,12 @@ enum Name {
     Vec,
 }
 
-impl bench::Name for Name {}
+impl Parts for Part {
+    const SCHEMA: &'static str = "millpond-bench-remap/2";
 
-/// One measured process of this benchmark.
-#[derive(clap::Subcommand, Debug)]
-pub enum RemapWorker {
-    /// Move memory
-    Move {
-        /// The side whose memory is moved, and where the memory is
-        place: Case,
-        /// The order of Millpond's folios
-        #[arg(long)]
-        order: BenchOrder,
-        #[command(flatten)]
-        sizes: moving::Sizes,
-    },
-    /// Let a vector grow by pushes
-    Vec {
-        /// The side whose vector grows
-        side: vec::Side,
-        /// The order of Millpond's folios
-        #[arg(long)]
-        order: BenchOrder,
-        #[command(flatten)]
-        sizes: vec::Sizes,
-    },
+    fn units(order: &str) -> String {
+        format!("moves are µs; Millpond's folios are of order {order}")
+    }
 }
 
 /// Measures and prints. Returns 1 when memory held wrong bytes.
@@ -83,94 +61,98 @@ pub enum RemapWorker {
 /// # Errors
 /// When a worker fails, or a signal asked for the end.
 pub fn remap(args: &RemapArgs) -> Result<u8, BenchError> {
-    Bench::run(&args.asked, Some(args.order), |bench, part| match part {
-        Name::Move => moving(bench, args),
-        Name::Scale => scale(bench, args),
-        Name::Vec => vec(bench, args),
+    let order = args.order;
+    Bench::run(&args.asked, Some(order), |bench, part| match part {
+        Part::Move => {
+            let sizes = args.moving;
+            let heading = format!("moving {}", Human(sizes.memory_bytes));
+            let job = |case| Job::RemapMove(case, order, sizes);
+            bench.processes::<moving::Outcome, _, _>(part, heading, sizes, &case::ALL, job)
+        }
+        Part::Scale => scale(bench, args),
+        Part::Vec => {
+            let sizes = args.vec;
+            let (to, budget) = (Human(sizes.to_bytes), Human(sizes.budget_bytes));
+            let heading = format!("pushes up to {to}, PondVec at a budget of {budget}; ms");
+            let sides = [vec::Side::Pond, vec::Side::System];
+            let job = |side| Job::RemapVec(side, order, sizes);
+            bench.processes::<vec::Outcome, _, _>(part, heading, sizes, &sides, job)
+        }
     })
 }
 
-fn moving(bench: &mut Bench<RemapParts>, args: &RemapArgs) -> Result<(), BenchError> {
-    let sizes = args.moving;
-    let rounds = bench.processes(&case::ALL, |case| {
-        args.worker_of("move", &case, sizes.to_arguments())
-    })?;
-    bench.parts.moving = Some(Part::new(sizes, rounds));
-    Ok(())
-}
-
-fn scale(bench: &mut Bench<RemapParts>, args: &RemapArgs) -> Result<(), BenchError> {
+fn scale(bench: &mut Bench, args: &RemapArgs) -> Result<(), BenchError> {
     let mut runs = Vec::new();
     for &memory_bytes in &args.scale.memory_bytes {
-        match memory::room_for(memory_bytes) {
-            Ok(()) => {
-                runs.extend(
-                    [Case::Ours { offset: 0 }, Case::Kernel].map(|place| moving::Run {
-                        place,
-                        memory_bytes,
-                    }),
-                )
-            }
-            Err(why) => {
-                let what = format!("scale at {}", Human(memory_bytes));
-                bench.skipped.note(&what, &why);
-            }
+        let what = format!("scale at {}", Human(memory_bytes));
+        if bench.can(&what, memory::room_for(memory_bytes)) {
+            let places = [Case::Ours { offset: 0 }, Case::Kernel];
+            runs.extend(places.map(|place| moving::Run {
+                place,
+                memory_bytes,
+            }));
         }
     }
-    let rounds = bench.processes(&runs, |run| {
+    let heading = "moving more and more, all in memory".to_owned();
+    let job = |run: moving::Run| {
         let sizes = moving::Sizes {
             memory_bytes: run.memory_bytes,
             ..args.moving
         };
-        args.worker_of("move", &run.place, sizes.to_arguments())
-    })?;
-    bench.parts.scale = Some(Part::new(args.scale.clone(), rounds));
-    Ok(())
-}
-
-fn vec(bench: &mut Bench<RemapParts>, args: &RemapArgs) -> Result<(), BenchError> {
-    let sizes = args.vec;
-    let rounds = bench.processes(&[vec::Side::Pond, vec::Side::System], |side| {
-        args.worker_of("vec", &side, sizes.to_arguments())
-    })?;
-    bench.parts.vec = Some(Part::new(sizes, rounds));
-    Ok(())
-}
-
-impl RemapArgs {
-    fn worker_of(&self, part: &str, side: &impl ToString, sizes: Vec<String>) -> Vec<String> {
-        let (side, order) = (side.to_string(), self.order.to_string());
-        let mut arguments = ["remap", part, &side, "--order", &order]
-            .map(str::to_owned)
-            .to_vec();
-        arguments.extend(sizes);
-        arguments
-    }
-}
-
-/// Does the work of the measured process, and prints what it measured as JSON.
-///
-/// # Errors
-/// When the process cannot get its memory, or print.
-pub fn work(command: &RemapWorker) -> Result<(), BenchError> {
-    match command {
-        RemapWorker::Move {
-            place,
-            order,
-            sizes,
-        } => say_measured(moving::work(*place, *order, sizes)),
-        RemapWorker::Vec { side, order, sizes } => say_measured(vec::work(*side, *order, sizes)),
-    }
+        Job::RemapMove(run.place, args.order, sizes)
+    };
+    bench.processes::<moving::Outcome, _, _>(Part::Scale, heading, args.scale.clone(), &runs, job)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::comparison::{Comparison, Table};
+
+    fn moved(moving: f64, wrong_pages: u64) -> Vec<moving::Outcome> {
+        vec![moving::Outcome {
+            moving,
+            wrong_pages,
+            ..moving::Outcome::default()
+        }]
+    }
 
     #[test]
-    fn no_two_options_are_the_same() {
-        use clap::{Args, Subcommand};
-        RemapArgs::augment_args(clap::Command::new("remap")).debug_assert();
-        RemapWorker::augment_subcommands(clap::Command::new("worker")).debug_assert();
+    fn each_offset_is_held_against_both_ways_of_the_kernel() {
+        let moving = Comparison::new(
+            (),
+            vec![
+                (Case::Ours { offset: 0 }, moved(2.0, 0)),
+                (Case::Ours { offset: 4096 }, moved(4.0, 0)),
+                (Case::HalfStored, moved(3.0, 0)),
+                (Case::Kernel, moved(3.0, 0)),
+                (Case::KernelMisaligned, moved(30.0, 0)),
+            ],
+        );
+        let ratio = |offset, kernel| moving.ratio("move", Case::Ours { offset }, kernel);
+        assert_eq!(ratio(0, Case::Kernel), Some(1.5));
+        assert_eq!(ratio(4096, Case::KernelMisaligned), Some(7.5));
+        let half = moving.ratio("move", Case::HalfStored, Case::Kernel);
+        assert_eq!(half, Some(1.0));
+        assert_eq!(moving.wrong(), 0);
+    }
+
+    #[test]
+    fn sizes_are_compared_with_their_like_and_a_wrong_page_is_seen() {
+        let run = |place, memory_bytes| moving::Run {
+            place,
+            memory_bytes,
+        };
+        let ours = Case::Ours { offset: 0 };
+        let rounds = vec![
+            (run(ours, 1), moved(1.0, 0)),
+            (run(Case::Kernel, 1), moved(2.0, 1)),
+            (run(ours, 2), moved(1.0, 0)),
+            (run(Case::Kernel, 2), moved(8.0, 0)),
+        ];
+        let scale = Comparison::new((), rounds);
+        let ratio = |kernel| scale.ratio("move", run(ours, 2), run(Case::Kernel, kernel));
+        assert_eq!((ratio(2), ratio(1)), (Some(8.0), None));
+        assert_eq!(scale.wrong(), 1);
     }
 }

@@ -16,10 +16,10 @@
 use crate::data::{self, PAGE};
 use crate::error::Failure;
 use crate::order::BenchOrder;
-use crate::part::{self, Contender, Figure};
+use crate::outcome::{highest, median, mib, outcome};
 use crate::remap::case::Case;
 use crate::remap::kernel::{Alignment, Movable};
-use crate::rounds::{Median, count, highest, known, median, of};
+use crate::side::Contender;
 use crate::{millpond_side, rounds};
 use millpond_cli::size::Human;
 use serde::{Deserialize, Serialize};
@@ -34,7 +34,7 @@ const HALF_LEAF: usize = 1 << 20;
 const SPARE: u64 = 64 << 20;
 
 /// Sizes of one measurement.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
     /// The size of the memory that is moved
@@ -52,18 +52,6 @@ fn at_least_its_half_is_a_budget(text: &str) -> Result<u64, String> {
         return Err(format!("`{text}` is less than {least}"));
     }
     Ok(bytes)
-}
-
-impl Sizes {
-    /// The sizes as arguments of the measured process.
-    #[must_use]
-    pub fn to_arguments(self) -> Vec<String> {
-        let numbers = [
-            ("--move-memory", self.memory_bytes),
-            ("--move-times", self.times.into()),
-        ];
-        rounds::options(&numbers)
-    }
 }
 
 /// The amounts of memory that are moved in `scale`.
@@ -100,26 +88,36 @@ impl fmt::Display for Run {
     }
 }
 
-/// The measurements of one process, in microseconds.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Outcome {
-    /// The time of a move: the median of all moves.
-    #[serde(rename = "move")]
-    pub moving: f64,
-    /// The time of the first move.
-    pub first: f64,
-    /// The time of the end of the region that was moved from; null on the kernel's side.
-    pub emptied: Option<f64>,
-    /// The time for reading a word of a page, all pages in order, after all moves.
-    pub read: f64,
-    /// Leaves of 2 MiB that the memory has.
-    pub leaves: u64,
-    /// Bytes in the store before the first move.
-    pub stored_bytes: u64,
-    /// Bytes mapped before the first move.
-    pub resident_bytes: u64,
-    /// Pages that did not hold what was written.
-    pub wrong_pages: u64,
+outcome! {
+    /// The measurements of one process, in microseconds.
+    pub struct Outcome {
+        /// The time of a move: the median of all moves.
+        #[serde(rename = "move")]
+        pub moving: f64,
+        /// The time of the first move.
+        pub first: f64,
+        /// The time of the end of the region that was moved from; null on the kernel's side.
+        pub emptied: Option<f64>,
+        /// The time for reading a word of a page, all pages in order, after all moves.
+        pub read: f64,
+        /// Leaves of 2 MiB that the memory has.
+        pub leaves: u64,
+        /// Bytes in the store before the first move.
+        pub stored_bytes: u64,
+        /// Bytes mapped before the first move.
+        pub resident_bytes: u64,
+        /// Pages that did not hold what was written.
+        pub wrong_pages: u64 = highest,
+    }
+    wrong |r| r.wrong_pages;
+    figures {
+        time "move" = |r| r.moving,
+        other "first" = |r| r.first,
+        other "emptied" = |r| r.emptied,
+        other "ns a leaf" = |r| r.leaf_ns(),
+        other "read a page" = |r| r.read,
+        other "stored MiB" = |r| mib(r.stored_bytes),
+    }
 }
 
 impl Outcome {
@@ -127,36 +125,6 @@ impl Outcome {
     #[must_use]
     pub fn leaf_ns(&self) -> f64 {
         self.moving * 1000.0 / self.leaves as f64
-    }
-}
-
-impl Median for Outcome {
-    fn median(rounds: &[Self]) -> Self {
-        Self {
-            moving: of(rounds, |r| r.moving),
-            first: of(rounds, |r| r.first),
-            emptied: known(rounds, |r| r.emptied),
-            read: of(rounds, |r| r.read),
-            leaves: count(rounds, |r| r.leaves),
-            stored_bytes: count(rounds, |r| r.stored_bytes),
-            resident_bytes: count(rounds, |r| r.resident_bytes),
-            wrong_pages: highest(rounds, |r| r.wrong_pages),
-        }
-    }
-}
-
-impl part::Outcome for Outcome {
-    const FIGURES: &'static [Figure<Self>] = &[
-        Figure::time("move", |r| r.moving),
-        Figure::other("first", |r| r.first),
-        Figure::other("emptied", |r| r.emptied.unwrap_or(f64::NAN)),
-        Figure::other("ns a leaf", Self::leaf_ns),
-        Figure::other("read a page", |r| r.read),
-        Figure::other("stored MiB", |r| (r.stored_bytes >> 20) as f64),
-    ];
-
-    fn wrong(&self) -> u64 {
-        self.wrong_pages
     }
 }
 

@@ -11,12 +11,11 @@
 use crate::clock::Clock;
 use crate::error::Failure;
 use crate::order::BenchOrder;
-use crate::part::{self, Contender, Figure};
+use crate::outcome::{highest, mib, outcome};
 use crate::phases::usage;
-use crate::rounds::{Median, highest, known, of};
+use crate::side::sides;
 use crate::{millpond_side, rounds};
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
 /// Bytes of a number.
 pub const NUMBER: u64 = size_of::<u64>() as u64;
@@ -24,34 +23,19 @@ pub const NUMBER: u64 = size_of::<u64>() as u64;
 const IN_A_PAGE: u64 = 512;
 const RANDOM: u64 = 128;
 
-/// The vector that is measured.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "snake_case")]
-#[value(rename_all = "snake_case")]
-pub enum Side {
-    /// `PondVec`
-    Pond,
-    /// `Vec` with the system's allocator
-    System,
-}
-
-impl fmt::Display for Side {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Pond => "pond",
-            Self::System => "system",
-        })
+sides! {
+    /// The vector that is measured.
+    pub enum Side {
+        /// `PondVec`
+        Pond,
+        /// `Vec` with the system's allocator
+        System,
     }
-}
-
-impl Contender for Side {
-    fn is_kernel(self) -> bool {
-        self == Self::System
-    }
+    against [System]
 }
 
 /// Sizes of one measurement.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
     /// The capacity of the vector at first
@@ -65,68 +49,32 @@ pub struct Sizes {
     pub budget_bytes: u64,
 }
 
-impl Sizes {
-    /// The sizes as arguments of the measured process.
-    #[must_use]
-    pub fn to_arguments(self) -> Vec<String> {
-        let numbers = [
-            ("--vec-from", self.from_bytes),
-            ("--vec-to", self.to_bytes),
-            ("--vec-ram", self.budget_bytes),
-        ];
-        rounds::options(&numbers)
+outcome! {
+    /// The measurements of one process.
+    pub struct Outcome {
+        /// Milliseconds until the vector is as long as the budget is large.
+        pub to_budget: f64,
+        /// Milliseconds from that length to the end.
+        pub beyond: f64,
+        /// Milliseconds that all threads have spent until the vector is as long as the budget is large.
+        pub cpu_to_budget: f64,
+        /// Milliseconds that all threads have spent from that length to the end.
+        pub cpu_beyond: f64,
+        /// Most bytes that the manager charged to its budget; null for `Vec`.
+        pub peak_charged_bytes: Option<u64>,
+        /// Highest resident set of the process, the store's RAM included.
+        pub peak_rss_bytes: u64 = highest,
+        /// Numbers that were not what was pushed, and numbers that were missing.
+        pub wrong_numbers: u64 = highest,
     }
-}
-
-/// The measurements of one process.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Outcome {
-    /// Milliseconds until the vector is as long as the budget is large.
-    pub to_budget: f64,
-    /// Milliseconds from that length to the end.
-    pub beyond: f64,
-    /// Milliseconds that all threads have spent until the vector is as long as the budget is large.
-    pub cpu_to_budget: f64,
-    /// Milliseconds that all threads have spent from that length to the end.
-    pub cpu_beyond: f64,
-    /// Most bytes that the manager charged to its budget; null for `Vec`.
-    pub peak_charged_bytes: Option<u64>,
-    /// Highest resident set of the process, the store's RAM included.
-    pub peak_rss_bytes: u64,
-    /// Numbers that were not what was pushed, and numbers that were missing.
-    pub wrong_numbers: u64,
-}
-
-impl Median for Outcome {
-    fn median(rounds: &[Self]) -> Self {
-        Self {
-            to_budget: of(rounds, |r| r.to_budget),
-            beyond: of(rounds, |r| r.beyond),
-            cpu_to_budget: of(rounds, |r| r.cpu_to_budget),
-            cpu_beyond: of(rounds, |r| r.cpu_beyond),
-            peak_charged_bytes: known(rounds, |r| r.peak_charged_bytes.map(|b| b as f64))
-                .map(|bytes| bytes as u64),
-            peak_rss_bytes: highest(rounds, |r| r.peak_rss_bytes),
-            wrong_numbers: highest(rounds, |r| r.wrong_numbers),
-        }
-    }
-}
-
-impl part::Outcome for Outcome {
-    const FIGURES: &'static [Figure<Self>] = &[
-        Figure::time("to budget", |r| r.to_budget),
-        Figure::other("its cpu", |r| r.cpu_to_budget),
-        Figure::time("beyond", |r| r.beyond),
-        Figure::other("its cpu", |r| r.cpu_beyond),
-        Figure::other("charged MiB", |r| {
-            r.peak_charged_bytes
-                .map_or(f64::NAN, |bytes| (bytes >> 20) as f64)
-        }),
-        Figure::other("peak RSS MiB", |r| (r.peak_rss_bytes >> 20) as f64),
-    ];
-
-    fn wrong(&self) -> u64 {
-        self.wrong_numbers
+    wrong |r| r.wrong_numbers;
+    figures {
+        time "to budget" = |r| r.to_budget,
+        other "its cpu" = |r| r.cpu_to_budget,
+        time "beyond" = |r| r.beyond,
+        other "its cpu" = |r| r.cpu_beyond,
+        other "charged MiB" = |r| r.peak_charged_bytes.map(mib),
+        other "peak RSS MiB" = |r| mib(r.peak_rss_bytes),
     }
 }
 

@@ -2,8 +2,7 @@
 
 use crate::error::Failure;
 use crate::remote::objects::{Objects, SENT_AT_ONCE};
-use crate::remote::report::Outcome;
-use crate::remote::work::Job;
+use crate::remote::work::{Outcome, Task};
 use opendal::Operator;
 use tokio::task::JoinSet;
 
@@ -11,28 +10,28 @@ use tokio::task::JoinSet;
 ///
 /// # Errors
 /// When the service does not answer.
-pub fn work(job: &Job) -> Result<Outcome, Failure> {
+pub fn work(task: &Task) -> Result<Outcome, Failure> {
     // Millpond talks to a service by one thread.
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build()?;
-    runtime.block_on(move_objects(job, &job.url.operator()?))
+    runtime.block_on(move_objects(task, &task.url()?.operator()?))
 }
 
-async fn move_objects(job: &Job, operator: &Operator) -> Result<Outcome, Failure> {
-    let objects = Objects::new(job);
-    let clocks = job.start()?;
+async fn move_objects(task: &Task, operator: &Operator) -> Result<Outcome, Failure> {
+    let objects = Objects::new(task);
+    let clocks = task.start()?;
     put(operator, objects).await?;
     let fill = clocks.stop(objects.pages)?;
 
     let mut wrong_pages = 0;
-    let clocks = job.start()?;
+    let clocks = task.start()?;
     for object in 0..objects.count() {
         let bytes = operator.read(&Objects::path(object)).await?.to_vec();
         wrong_pages += objects.wrong(object, &bytes);
     }
     let read = clocks.stop(objects.pages)?;
 
-    let clocks = job.start()?;
+    let clocks = task.start()?;
     for access in objects.at_random() {
         let range = access.bytes.start as u64..access.bytes.end as u64;
         let bytes = operator.read_with(&access.path).range(range).await?;
@@ -74,16 +73,16 @@ async fn put(operator: &Operator, objects: Objects) -> Result<(), Failure> {
 mod tests {
     use super::*;
     use crate::data::PAGE;
+    use crate::remote::Side;
     use crate::remote::Sizes;
-    use crate::remote::side::Side;
 
     #[test]
     fn objects_come_back_as_they_were_put_and_none_is_left() {
         let directory = tempfile::tempdir().unwrap();
         let url = format!("fs://{}", directory.path().display());
-        let job = Job {
+        let task = Task {
             side: Side::Client,
-            url: url.parse().unwrap(),
+            url,
             server: std::process::id() as i32,
             sizes: Sizes {
                 budget_bytes: 16 << 20,
@@ -93,7 +92,7 @@ mod tests {
                 accesses: 300,
             },
         };
-        let outcome = work(&job).unwrap();
+        let outcome = work(&task).unwrap();
         assert_eq!(outcome.wrong_pages, 0);
         assert!(outcome.fill.wall > 0.0 && outcome.random.wall > 0.0);
         let left = std::fs::read_dir(directory.path().join("objects")).unwrap();

@@ -17,20 +17,19 @@
 //! not compress, so both sides move the same bytes.
 //!
 //! The service is on the same machine, so there is no network in the figures: they say what Millpond adds to a client's
-//! own work. The service's processor time stands beside the process's own.
+//! own work. The service's processor time stands beside the process's own. A ratio is the time of a client divided by
+//! Millpond's.
 
 mod client;
 mod objects;
 mod ours;
 mod redis;
-mod report;
 mod server;
-mod side;
 mod work;
 
 use crate::bench::{self, Asked, Bench};
+use crate::comparison::Comparison;
 use crate::error::BenchError;
-use crate::part::Part;
 use crate::rounds::{self, parse_pages};
 use clap::ValueEnum;
 use millpond_cli::size::{self, SizeError};
@@ -44,13 +43,13 @@ pub use work::{Job, work};
 #[derive(clap::Args, Debug)]
 pub struct RemoteArgs {
     #[command(flatten)]
-    asked: Asked<Name>,
+    asked: Asked<Part>,
     #[command(flatten)]
     sizes: Sizes,
 }
 
 /// Sizes of one measurement.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
     /// The RAM budget
@@ -71,76 +70,108 @@ fn parse_file(text: &str) -> Result<u64, SizeError> {
     size::parse(text)
 }
 
-impl Sizes {
-    /// The sizes as arguments of the measured process.
-    fn to_arguments(self) -> Vec<String> {
-        rounds::options(&[
-            ("--ram", self.budget_bytes),
-            ("--file", self.file_bytes),
-            ("--beyond", self.beyond_bytes),
-            ("--accesses", self.accesses),
-        ])
-    }
-}
-
 /// A part of the benchmark: a service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 #[value(rename_all = "snake_case")]
-pub enum Name {
+pub enum Part {
     /// A Redis
     Redis,
     /// An S3 server, moto's
     S3,
 }
 
-impl bench::Name for Name {}
+impl Parts for Part {
+    const SCHEMA: &'static str = "millpond-bench-remote/1";
+
+    fn units(_order: &str) -> String {
+        "times are µs a page of 4 KiB; processor time is of all threads, and of the service"
+            .to_owned()
+    }
+}
+
+sides! {
+    /// Who brings the data to the service and back.
+    pub enum Side {
+        /// A region of memory that neither the budget nor a file holds
+        Millpond,
+        /// The service's client, with objects of the same size
+        Client,
+        /// Redis's own client
+        RedisClient,
+    }
+    against [Client, RedisClient]
+}
 
 /// Measures, ends the services, and prints. Returns 1 when memory or an object held wrong bytes.
 ///
 /// # Errors
 /// When a service or a worker fails, or a signal asked for the end.
 pub fn remote(args: &RemoteArgs) -> Result<u8, BenchError> {
-    Bench::run(&args.asked, None, |bench, name| {
-        let server = match Server::start(name) {
-            Ok(server) => server,
-            Err(BenchError::Skipped(why)) => {
-                bench.skipped.note(&format!("{name:?}"), &why);
-                return Ok(());
-            }
-            Err(error) => return Err(error),
-        };
-        measure(bench, name, args.sizes, &server)
+    Bench::run(&args.asked, None, |bench, part| match Server::start(part) {
+        Ok(server) => measure(bench, part, args.sizes, &server),
+        Err(BenchError::Skipped(why)) => {
+            bench.summary.skip(&format!("{part:?}"), &why);
+            Ok(())
+        }
+        Err(error) => Err(error),
     })
 }
 
-fn measure(
-    bench: &mut Bench<RemoteParts>,
-    name: Name,
-    sizes: Sizes,
-    server: &Server,
-) -> Result<(), BenchError> {
-    let all = Side::value_variants().iter().copied();
-    let sides: Vec<_> = all.filter(|&side| side.is_of(name)).collect();
-    let rounds = bench.rounds(&sides, |bench, side| {
+fn measure(bench: &mut Bench, part: Part, sizes: Sizes, server: &Server) -> Result<(), BenchError> {
+    let mut sides = Side::value_variants().to_vec();
+    sides.retain(|&side| side != Side::RedisClient || part == Part::Redis);
+    let rounds = bench.rounds::<_, Outcome>(&sides, |bench, side| {
+        let job = Job::Remote(Task {
+            side,
+            url: server.url().to_owned(),
+            server: server.pid() as i32,
+            sizes,
+        });
         let mut worker = server.worker();
-        worker.args(["worker", "remote", &side.to_string()]);
-        worker.args(["--url", server.url()]);
-        worker.args(["--server", &server.pid().to_string()]);
-        worker.args(sizes.to_arguments());
-        bench.workers.measure_command(worker, |_, _| Ok(()))
+        worker.args(job.to_arguments()?);
+        bench.workers.measure_command(worker, None)
     })?;
-    bench.parts.set(name, Part::new(sizes, rounds));
-    Ok(())
+    let service = match part {
+        Part::Redis => "a redis-server",
+        Part::S3 => "an S3 server (moto)",
+    };
+    let (ram, file) = (Human(sizes.budget_bytes), Human(sizes.file_bytes));
+    let beyond = Human(sizes.beyond_bytes);
+    let heading = format!("{beyond} in {service}, beyond {ram} of RAM and a file of {file}");
+    bench.part(part, heading, sizes, rounds)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::comparison::{Comparison, Table};
+    use work::Phase;
 
     #[test]
-    fn no_two_options_are_the_same() {
-        use clap::Args;
-        RemoteArgs::augment_args(clap::Command::new("remote")).debug_assert();
-        Job::augment_args(clap::Command::new("worker")).debug_assert();
+    fn millpond_is_compared_with_the_client_in_each_phase() {
+        let moved = |wall, wrong_pages| {
+            let phase = |wall| Phase {
+                wall,
+                ..Phase::default()
+            };
+            Outcome {
+                fill: phase(wall),
+                read: phase(2.0 * wall),
+                random: phase(100.0),
+                wrong_pages,
+                ..Outcome::default()
+            }
+        };
+        let rounds = vec![
+            (Side::Millpond, vec![moved(2.0, 0)]),
+            (Side::Client, vec![moved(1.0, 0), moved(1.0, 1)]),
+        ];
+        let part = Comparison::new((), rounds);
+        let ratio = |figure| part.ratio(figure, Side::Millpond, Side::Client);
+        assert_eq!(
+            [ratio("fill"), ratio("read"), ratio("random")],
+            [Some(0.5), Some(0.5), Some(1.0)]
+        );
+        assert_eq!(part.wrong(), 1, "one wrong page of one round is seen");
     }
 }

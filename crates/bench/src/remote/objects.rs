@@ -1,7 +1,7 @@
 //! The objects of the sides that are clients: as large as Millpond's, with names and contents of their own.
 
 use crate::data::{self, Contents, PAGE};
-use crate::remote::work::Job;
+use crate::remote::work::Task;
 use std::ops::Range;
 
 /// Objects that are sent at once, as by Millpond. It reads by one thread, so one request at a time.
@@ -31,14 +31,14 @@ pub struct Access {
 }
 
 impl Objects {
-    /// The objects of a job.
-    pub fn new(job: &Job) -> Self {
+    /// The objects of a task.
+    pub fn new(task: &Task) -> Self {
         // Millpond's are a thirty-second of the budget, from 512 KiB to 4 MiB.
-        let bytes = (job.sizes.budget_bytes / 32).clamp(512 << 10, 4 << 20);
+        let bytes = (task.sizes.budget_bytes / 32).clamp(512 << 10, 4 << 20);
         Self {
-            pages: job.beyond(),
+            pages: task.beyond(),
             each: bytes as usize / PAGE,
-            accesses: job.sizes.accesses as usize,
+            accesses: task.sizes.accesses as usize,
         }
     }
 

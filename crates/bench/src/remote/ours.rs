@@ -2,23 +2,22 @@
 
 use crate::data::{self, Contents, PAGE};
 use crate::error::Failure;
-use crate::remote::report::Outcome;
-use crate::remote::work::Job;
+use crate::remote::work::{Outcome, Task};
 use millpond::{Advice, Delivery, Manager, StoreKind};
 
 /// Fills the region, reads what left first in order, and reads what left last at random.
 ///
 /// # Errors
 /// When the process cannot get its memory, or the service does not answer.
-pub fn work(job: &Job) -> Result<Outcome, Failure> {
-    let (within, beyond) = (job.within(), job.beyond());
+pub fn work(task: &Task) -> Result<Outcome, Failure> {
+    let (within, beyond) = (task.within(), task.beyond());
     let store = StoreKind::Remote {
-        url: job.url.clone(),
+        url: task.url()?,
         directory: None,
-        file_bytes: job.sizes.file_bytes,
+        file_bytes: task.sizes.file_bytes,
         max_bytes: None,
     };
-    let settings = Manager::builder().ram(job.sizes.budget_bytes).store(store);
+    let settings = Manager::builder().ram(task.sizes.budget_bytes).store(store);
     let manager = settings.delivery(Delivery::InThread).build()?;
     let mut region = manager.region((within + beyond) * PAGE)?;
     let fill = |memory: &mut [u8], first: usize| {
@@ -28,13 +27,13 @@ pub fn work(job: &Job) -> Result<Outcome, Failure> {
     };
     let (front, rest) = region.as_mut_slice().split_at_mut(within * PAGE);
     fill(front, 0);
-    let clocks = job.start()?;
+    let clocks = task.start()?;
     fill(rest, within);
     let filled = clocks.stop(beyond)?;
 
     let mut wrong_pages = 0;
     let memory = region.as_slice();
-    let clocks = job.start()?;
+    let clocks = task.start()?;
     for page in 0..beyond {
         wrong_pages += u64::from(!is_right(memory, page));
     }
@@ -42,9 +41,9 @@ pub fn work(job: &Job) -> Result<Outcome, Failure> {
 
     // What was not read since it was filled is in the store alone: what was read has taken the budget and the file.
     region.advise(0..memory.len(), Advice::Random)?;
-    let accesses = job.sizes.accesses as usize;
+    let accesses = task.sizes.accesses as usize;
     let far = data::random_pages(within.min(beyond), 7).take(accesses);
-    let clocks = job.start()?;
+    let clocks = task.start()?;
     for page in far {
         wrong_pages += u64::from(!is_right(memory, beyond + page));
     }

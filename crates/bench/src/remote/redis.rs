@@ -2,8 +2,7 @@
 
 use crate::error::Failure;
 use crate::remote::objects::{Objects, SENT_AT_ONCE};
-use crate::remote::report::Outcome;
-use crate::remote::work::Job;
+use crate::remote::work::{Outcome, Task};
 use redis::{Client, Connection, RedisResult, cmd};
 use std::thread;
 
@@ -11,23 +10,23 @@ use std::thread;
 ///
 /// # Errors
 /// When the service does not answer.
-pub fn work(job: &Job) -> Result<Outcome, Failure> {
-    let objects = Objects::new(job);
-    let client = Client::open(job.url.to_string())?;
-    let clocks = job.start()?;
+pub fn work(task: &Task) -> Result<Outcome, Failure> {
+    let objects = Objects::new(task);
+    let client = Client::open(task.url.as_str())?;
+    let clocks = task.start()?;
     set(&client, objects)?;
     let fill = clocks.stop(objects.pages)?;
 
     let mut wrong_pages = 0;
     let mut connection = client.get_connection()?;
-    let clocks = job.start()?;
+    let clocks = task.start()?;
     for object in 0..objects.count() {
         let bytes = get(&mut connection, &Objects::path(object))?;
         wrong_pages += objects.wrong(object, &bytes);
     }
     let read = clocks.stop(objects.pages)?;
 
-    let clocks = job.start()?;
+    let clocks = task.start()?;
     for access in objects.at_random() {
         let mut range = cmd("GETRANGE");
         range.arg(&access.path).arg(access.bytes.start);

@@ -2,7 +2,7 @@
 
 use crate::error::{BenchError, Skip};
 use crate::programs_here;
-use crate::remote::Name;
+use crate::remote::Part;
 use crate::worker::unblock_signals;
 use rustix::process::Signal;
 use std::io::{self, Read, Write};
@@ -27,7 +27,7 @@ const CREDENTIALS: [(&str, &str); 2] = [
 /// A service that runs. It is killed when the value is dropped, and by the kernel when the benchmark is killed.
 pub struct Server {
     child: Child,
-    name: Name,
+    part: Part,
     port: u16,
     url: String,
     /// The directory that it is in.
@@ -39,16 +39,16 @@ impl Server {
     ///
     /// # Errors
     /// When its program is not on this machine, which is a skip, or does not listen.
-    pub fn start(name: Name) -> Result<Self, BenchError> {
-        let program = program(name)?;
+    pub fn start(part: Part) -> Result<Self, BenchError> {
+        let program = program(part)?;
         let directory = tempfile::tempdir().map_err(BenchError::Start)?;
         let port = free_port().map_err(BenchError::Start)?;
         let mut command = Command::new(program);
-        match name {
-            Name::Redis => command
+        match part {
+            Part::Redis => command
                 .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
                 .args(["--port", &port.to_string()]),
-            Name::S3 => command.args(["-H", "127.0.0.1", "-p", &port.to_string()]),
+            Part::S3 => command.args(["-H", "127.0.0.1", "-p", &port.to_string()]),
         };
         command.current_dir(directory.path()).stdin(Stdio::null());
         command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -62,21 +62,21 @@ impl Server {
             });
         }
         let child = command.spawn().map_err(BenchError::Start)?;
-        let url = match name {
-            Name::Redis => format!("redis://127.0.0.1:{port}/0"),
-            Name::S3 => {
+        let url = match part {
+            Part::Redis => format!("redis://127.0.0.1:{port}/0"),
+            Part::S3 => {
                 format!("s3://{BUCKET}/bench?endpoint=http://127.0.0.1:{port}&region=us-east-1")
             }
         };
         let mut server = Self {
             child,
-            name,
+            part,
             port,
             url,
             _directory: directory,
         };
         server.wait().map_err(BenchError::Start)?;
-        if name == Name::S3 {
+        if part == Part::S3 {
             server.make_bucket().map_err(BenchError::Start)?;
         }
         Ok(server)
@@ -95,9 +95,9 @@ impl Server {
     /// A command of this executable that has the service's credentials.
     pub fn worker(&self) -> Command {
         let mut worker = Command::new("/proc/self/exe");
-        match self.name {
-            Name::Redis => worker.env_remove("REDISCLI_AUTH"),
-            Name::S3 => worker.envs(CREDENTIALS).env_remove("AWS_SESSION_TOKEN"),
+        match self.part {
+            Part::Redis => worker.env_remove("REDISCLI_AUTH"),
+            Part::S3 => worker.envs(CREDENTIALS).env_remove("AWS_SESSION_TOKEN"),
         };
         worker
     }
@@ -106,11 +106,11 @@ impl Server {
         let until = Instant::now() + PATIENCE;
         while TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_err() {
             if let Some(status) = self.child.try_wait()? {
-                let name = self.name;
-                return Err(io::Error::other(format!("the {name:?} service: {status}")));
+                let part = self.part;
+                return Err(io::Error::other(format!("the {part:?} service: {status}")));
             }
             if Instant::now() > until {
-                let why = format!("the {:?} service does not listen", self.name);
+                let why = format!("the {:?} service does not listen", self.part);
                 return Err(io::Error::new(io::ErrorKind::TimedOut, why));
             }
             sleep(Duration::from_millis(20));
@@ -145,10 +145,10 @@ impl Drop for Server {
     }
 }
 
-fn program(name: Name) -> Result<PathBuf, Skip> {
-    match name {
-        Name::Redis => programs_here::find("redis-server"),
-        Name::S3 => match std::env::var_os("MOTO_SERVER") {
+fn program(part: Part) -> Result<PathBuf, Skip> {
+    match part {
+        Part::Redis => programs_here::find("redis-server"),
+        Part::S3 => match std::env::var_os("MOTO_SERVER") {
             Some(named) => Ok(named.into()),
             None => programs_here::find("moto_server").map_err(|Skip(why)| {
                 Skip(format!(

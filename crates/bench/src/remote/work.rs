@@ -3,26 +3,69 @@
 use crate::clock::Clock;
 use crate::data::PAGE;
 use crate::error::Failure;
+use crate::outcome::{highest, mib, outcome};
 use crate::phases::usage;
-use crate::remote::report::{Outcome, Phase};
-use crate::remote::side::Side;
-use crate::remote::{Sizes, client, ours, redis};
+use crate::remote::{Side, Sizes, client, ours, redis};
 use millpond::RemoteUrl;
 use procfs::process::Process;
+use serde::{Deserialize, Serialize};
+
+outcome! {
+    /// The times of one phase, in microseconds for each page.
+    #[derive(Copy)]
+    pub struct Phase {
+        /// Time that passes.
+        pub wall: f64,
+        /// Processor time of the measured process, all its threads together.
+        pub cpu: f64,
+        /// Processor time of the service.
+        pub server_cpu: f64,
+    }
+}
+
+outcome! {
+    /// The measurements of one process.
+    pub struct Outcome {
+        /// Pages that are written in order, beyond what the budget and the file hold, or as objects.
+        pub fill: Phase,
+        /// Pages that are read in order.
+        pub read: Phase,
+        /// Pages that are read at random, one at a time.
+        pub random: Phase,
+        /// Highest resident set of the process, as the kernel counts it.
+        pub peak_rss_bytes: u64 = highest,
+        /// How often the store of Millpond's region took nothing for a while, so that pages stayed above the budget.
+        /// Where that happened, less was moved than on the other sides, and the times are not to be compared.
+        pub store_failures: u64 = highest,
+        /// Pages that did not hold what they must.
+        pub wrong_pages: u64 = highest,
+    }
+    wrong |r| r.wrong_pages;
+    figures {
+        time "fill" = |r| r.fill.wall,
+        other "its cpu" = |r| r.fill.cpu,
+        other "service's" = |r| r.fill.server_cpu,
+        time "read" = |r| r.read.wall,
+        other "its cpu" = |r| r.read.cpu,
+        other "service's" = |r| r.read.server_cpu,
+        time "random" = |r| r.random.wall,
+        other "its cpu" = |r| r.random.cpu,
+        other "service's" = |r| r.random.server_cpu,
+        other "rss MiB" = |r| mib(r.peak_rss_bytes),
+        other "refused" = |r| r.store_failures,
+    }
+}
 
 /// What is measured once.
-#[derive(Clone, Debug, clap::Args)]
-#[group(skip)]
-pub struct Job {
-    /// Who moves the data
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Task {
+    /// Who moves the data.
     pub side: Side,
-    /// The service
-    #[arg(long)]
-    pub url: RemoteUrl,
-    /// The service's process
-    #[arg(long, value_name = "PID")]
+    /// The service, as a URL.
+    pub url: String,
+    /// The service's process.
     pub server: i32,
-    #[command(flatten)]
+    /// The sizes.
     pub sizes: Sizes,
 }
 
@@ -30,11 +73,11 @@ pub struct Job {
 ///
 /// # Errors
 /// When the process cannot get its memory, or the service does not answer.
-pub fn work(job: &Job) -> Result<Outcome, Failure> {
-    let outcome = match job.side {
-        Side::Millpond => ours::work(job)?,
-        Side::Client => client::work(job)?,
-        Side::RedisClient => redis::work(job)?,
+pub fn work(task: &Task) -> Result<Outcome, Failure> {
+    let outcome = match task.side {
+        Side::Millpond => ours::work(task)?,
+        Side::Client => client::work(task)?,
+        Side::RedisClient => redis::work(task)?,
     };
     Ok(Outcome {
         peak_rss_bytes: usage().peak_rss_bytes,
@@ -42,7 +85,15 @@ pub fn work(job: &Job) -> Result<Outcome, Failure> {
     })
 }
 
-impl Job {
+impl Task {
+    /// The service.
+    ///
+    /// # Errors
+    /// When the URL is none.
+    pub fn url(&self) -> Result<RemoteUrl, Failure> {
+        Ok(self.url.parse()?)
+    }
+
     /// Pages beyond the budget and the file.
     pub fn beyond(&self) -> usize {
         self.sizes.beyond_bytes as usize / PAGE
@@ -103,26 +154,26 @@ mod tests {
 
     #[test]
     fn the_clocks_run_for_both_processes() {
-        let url = "memory://".parse().unwrap();
+        let url = "memory://".to_owned();
         let sizes = Sizes {
             budget_bytes: 16 << 20,
             file_bytes: 4 << 20,
             beyond_bytes: 1 << 20,
             accesses: 1,
         };
-        let job = Job {
+        let task = Task {
             side: Side::Client,
             url,
             server: std::process::id() as i32,
             sizes,
         };
-        let clocks = job.start().unwrap();
+        let clocks = task.start().unwrap();
         while clocks.own.cpu() < 50_000.0 {}
         let phase = clocks.stop(10).unwrap();
         assert!(phase.wall >= 5000.0 && phase.cpu >= 5000.0, "{phase:?}");
         assert!(phase.server_cpu >= 2000.0, "{phase:?}");
-        assert_eq!((job.beyond(), job.within()), (256, 5120));
-        let gone = Job { server: -1, ..job };
+        assert_eq!((task.beyond(), task.within()), (256, 5120));
+        let gone = Task { server: -1, ..task };
         assert!(gone.start().is_err());
     }
 }

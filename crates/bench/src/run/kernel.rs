@@ -2,15 +2,13 @@
 //! each measurement and put back after it, because the machine swaps to the first place that it has, whichever side's
 //! turn it is.
 
+use crate::cgroup::UNLIMITED;
 use crate::error::BenchError;
 use crate::guard::Guard;
-use crate::part::Contender;
+use crate::run::Side;
 use crate::run::runner::Limits;
-use crate::run::side::Side;
+use crate::side::Contender;
 use std::path::{Path, PathBuf};
-
-/// A limit that is none: more than any machine has.
-const UNLIMITED: u64 = 1 << 60;
 
 /// The setting of one measurement.
 #[derive(Clone, Debug, Default)]

@@ -15,22 +15,24 @@
 //! then, and how it ends. A program that does not print the same twice cannot be compared, and the result says so. A
 //! quarter of its peak is the limit, unless `--ram` gives another. Where root measures, the page cache is dropped
 //! before each run of each side, so that the program's code is read anew and counts on all sides alike.
+//!
+//! In JSON the only part is `program`. Its `sizes` have `equal`, the limit of `kernel_equal`, and what it led to when
+//! it was found. [`Outcome`] says what its figures are.
 
 mod equal;
 mod kernel;
+mod outcome;
 mod program;
-mod report;
 mod runner;
 mod side;
 
+use crate::comparison::Comparison;
 use crate::error::BenchError;
-use crate::part::Part;
-use crate::rounds::{Rounds, load_average};
+use crate::rounds::Rounds;
 use crate::summary::Summary;
 use millpond_cli::size;
-pub use program::{Job, Ran, work};
-use report::RunParts;
-pub use report::{Expected, Outcome, Sizes};
+pub use outcome::{Expected, Outcome, Sizes};
+pub use program::{Ran, Task, work};
 use runner::SWAP_LEAST;
 pub use runner::{How, Limits, Program, Runner};
 pub use side::Side;
@@ -38,6 +40,7 @@ use std::ffi::OsString;
 
 /// The divisor that makes the limit from what the program takes, unless `--ram` says otherwise.
 const QUARTER: u64 = 4;
+
 /// `millpond bench run`'s arguments.
 #[derive(clap::Args, Debug)]
 pub struct RunArgs {
@@ -94,7 +97,12 @@ pub fn run(args: &RunArgs) -> Result<u8, BenchError> {
         runner.measure(Side::KernelEqual, limits, program)
     })?;
     limits.equal = equal.map(|equal| equal.limit_bytes);
-    let load = load_average();
+    let order = args.how.order;
+    let units = units(&order.to_string());
+    let mut summary = Summary::new("millpond-bench-run/3", units, args.rounds, Some(order));
+    for (side, why) in skipped {
+        summary.skip(&side.to_string(), &why);
+    }
     let mut rounds = Rounds::new(&sides, args.rounds);
     rounds.run(|side| Ok(should.judge(side, &runner.measure(side, limits, program)?)))?;
     runner.finish()?;
@@ -107,11 +115,26 @@ pub fn run(args: &RunArgs) -> Result<u8, BenchError> {
         store: args.how.store_name(),
         equal,
     };
-    let parts = RunParts {
-        program: Some(Part::new(sizes, rounds.done)),
+    let heading = heading(&sizes);
+    let part = Comparison::new(sizes, rounds.done);
+    summary.table(heading, &part);
+    summary.field("program", &part)?;
+    summary.conclude(args.json)
+}
+
+/// Says what the figures of programs are.
+pub fn units(order: &str) -> String {
+    format!("times are seconds; Millpond's folios are of order {order}")
+}
+
+fn heading(sizes: &Sizes) -> String {
+    let (ram, peak) = sizes.ram_and_peak();
+    let (program, store) = (sizes.program.join(" "), &sizes.store);
+    let differs = match sizes.is_repeatable {
+        true => "",
+        false => "\noutput differs between two runs without a limit, so that no output is compared",
     };
-    let load = [load, load_average()];
-    Summary::new(args.rounds, Some(args.how.order), load, parts, skipped).conclude(args.json)
+    format!("{program} in {ram}, the store {store}; without a limit it takes {peak}{differs}")
 }
 
 #[cfg(test)]
@@ -119,9 +142,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_options_are_the_same() {
-        use clap::Args;
-        RunArgs::augment_args(clap::Command::new("run")).debug_assert();
-        Job::augment_args(clap::Command::new("worker")).debug_assert();
+    fn a_program_that_never_prints_the_same_is_said_to() {
+        let mut sizes = Sizes {
+            ram_bytes: 16 << 20,
+            peak_rss_bytes: 64 << 20,
+            is_repeatable: true,
+            program: vec!["sort".to_owned(), "numbers".to_owned()],
+            store: "auto".to_owned(),
+            equal: None,
+        };
+        let said = "sort numbers in 16 MiB, the store auto; without a limit it takes 64 MiB";
+        assert_eq!(heading(&sizes), said);
+        sizes.is_repeatable = false;
+        let differs = "output differs between two runs without a limit";
+        assert!(heading(&sizes).contains(differs));
     }
 }

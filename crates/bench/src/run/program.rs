@@ -5,13 +5,14 @@
 //! a hash.
 
 use crate::error::Failure;
-use crate::run::side::Side;
+use crate::order::BenchOrder;
+use crate::run::Side;
 use crate::worker::unblock_signals;
 use crate::{cgroup, zram};
 use millpond_cli::{run, sibling};
 use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::hash::{DefaultHasher, Hasher};
 use std::io::{self, Read};
@@ -25,33 +26,23 @@ use std::time::{Duration, Instant};
 /// The time between two looks at what the group and zram have together.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// What is measured once.
-#[derive(Clone, Debug, clap::Args)]
-#[group(skip)]
-pub struct Job {
-    /// The side that is measured
+/// What is measured once, but for the program's words.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Task {
+    /// The side that is measured.
     pub side: Side,
-    /// The memory for the program
-    #[arg(long)]
+    /// The memory for the program.
     pub ram: u64,
-    /// Millpond's store
-    #[arg(long)]
+    /// Millpond's store.
     pub store: OsString,
-    /// The order of Millpond's folios
-    #[arg(long)]
-    pub order: String,
-    /// The memory cgroup that the program enters
-    #[arg(long)]
+    /// The order of Millpond's folios.
+    pub order: BenchOrder,
+    /// The memory cgroup that the program enters.
     pub group: Option<PathBuf>,
-    /// The zram device whose memory counts with the group's
-    #[arg(long)]
+    /// The zram device whose memory counts with the group's.
     pub zram: Option<u32>,
-    /// How many seconds the program may take
-    #[arg(long)]
+    /// How many seconds the program may take.
     pub patience: Option<u64>,
-    /// The program and its arguments
-    #[arg(required = true, last = true)]
-    pub program: Vec<OsString>,
 }
 
 /// The outcome of a program.
@@ -78,18 +69,21 @@ pub struct Ran {
     pub oom_kills: u64,
 }
 
-/// Runs the program.
+/// Runs `program`, the first word of which is its name.
 ///
 /// # Errors
 /// When the program cannot be started.
-pub fn work(job: &Job) -> Result<Ran, Failure> {
-    let mut command = command(job)?;
+pub fn work(task: &Task, program: &[OsString]) -> Result<Ran, Failure> {
+    let [name, arguments @ ..] = program else {
+        return Err("no program is named".into());
+    };
+    let mut command = command(task, name, arguments)?;
     // The program's standard error is about itself, and is dropped on every side.
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
-    let procs = job.group.as_deref().map(open_procs).transpose()?;
+    let procs = task.group.as_deref().map(open_procs).transpose()?;
     // SAFETY: the closure makes system calls only and neither allocates nor locks, as is required after a fork.
     unsafe {
         command.pre_exec(move || {
@@ -104,15 +98,15 @@ pub fn work(job: &Job) -> Result<Ran, Failure> {
     let started = Instant::now();
     let mut child = command
         .spawn()
-        .map_err(|error| format!("cannot start {}: {error}", job.program[0].display()))?;
+        .map_err(|error| format!("cannot start {}: {error}", name.display()))?;
     let (ended, end) = mpsc::channel::<()>();
-    let follow = job
+    let follow = task
         .zram
-        .zip(job.group.clone())
+        .zip(task.group.clone())
         .map(|(id, group)| thread::spawn(move || most_together(id, &group, &end)));
     let (over, bound) = mpsc::channel::<()>();
-    let bounded = job.patience.map(|seconds| {
-        let (pid, group) = (Pid::from_child(&child), job.group.clone());
+    let bounded = task.patience.map(|seconds| {
+        let (pid, group) = (Pid::from_child(&child), task.group.clone());
         thread::spawn(move || keep_in_time(seconds, pid, group.as_deref(), &bound))
     });
     let output = hash(child.stdout.take());
@@ -135,7 +129,7 @@ pub fn work(job: &Job) -> Result<Ran, Failure> {
             .unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
         is_over_time,
         together_bytes,
-        oom_kills: job.group.as_deref().map_or(0, cgroup::oom_kills),
+        oom_kills: task.group.as_deref().map_or(0, cgroup::oom_kills),
     })
 }
 
@@ -153,19 +147,20 @@ fn keep_in_time(seconds: u64, pid: Pid, group: Option<&Path>, end: &mpsc::Receiv
     true
 }
 
-fn command(job: &Job) -> io::Result<Command> {
-    if job.side != Side::Millpond {
-        let mut command = Command::new(&job.program[0]);
-        command.args(&job.program[1..]);
+fn command(task: &Task, name: &OsStr, arguments: &[OsString]) -> io::Result<Command> {
+    if task.side != Side::Millpond {
+        let mut command = Command::new(name);
+        command.args(arguments);
         return Ok(command);
     }
     let mut command = Command::new(sibling::find(sibling::MILLPOND)?);
     command
-        .args(["run", "--report", "none", "--ram", &job.ram.to_string()])
+        .args(["run", "--report", "none", "--ram", &task.ram.to_string()])
         .arg("--store")
-        .arg(&job.store)
-        .args(["--order", &job.order, "--"])
-        .args(&job.program);
+        .arg(&task.store)
+        .args(["--order", &task.order.to_string(), "--"])
+        .arg(name)
+        .args(arguments);
     Ok(command)
 }
 
@@ -218,21 +213,22 @@ fn wait(child: &Child) -> io::Result<(ExitStatus, libc::rusage)> {
 mod tests {
     use super::*;
 
-    fn job(program: &[&str]) -> Job {
-        Job {
+    fn run_for(patience: Option<u64>, program: &[&str]) -> Result<Ran, Failure> {
+        let task = Task {
             side: Side::Unlimited,
             ram: 1 << 30,
             store: "auto".into(),
-            order: "adaptive".to_owned(),
+            order: "adaptive".parse().unwrap(),
             group: None,
             zram: None,
-            patience: None,
-            program: program.iter().map(OsString::from).collect(),
-        }
+            patience,
+        };
+        let program: Vec<OsString> = program.iter().map(OsString::from).collect();
+        work(&task, &program)
     }
 
     fn run(script: &str) -> Ran {
-        work(&job(&["/bin/sh", "-c", script])).unwrap()
+        run_for(None, &["/bin/sh", "-c", script]).unwrap()
     }
 
     #[test]
@@ -248,17 +244,14 @@ mod tests {
 
     #[test]
     fn a_program_that_takes_too_long_is_ended() {
-        let mut long = job(&["/bin/sleep", "1000"]);
-        long.patience = Some(1);
-        let ran = work(&long).unwrap();
+        let ran = run_for(Some(1), &["/bin/sleep", "1000"]).unwrap();
         assert!(ran.is_over_time && ran.status == 128 + 15 && ran.seconds < 100.0);
-        long.program = vec!["/bin/true".into()];
-        assert!(!work(&long).unwrap().is_over_time);
+        assert!(!run_for(Some(1), &["/bin/true"]).unwrap().is_over_time);
     }
 
     #[test]
     fn a_program_that_is_not_there_is_named() {
-        let error = work(&job(&["/none/such"])).unwrap_err();
+        let error = run_for(None, &["/none/such"]).unwrap_err();
         assert!(error.to_string().contains("/none/such"));
     }
 }

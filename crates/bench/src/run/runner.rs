@@ -1,18 +1,22 @@
 //! What `bench run` and `bench programs` have in common: a program is run on a side, in a setting that is made before
 //! each run and put back after it.
 
+use crate::bench::is_asked_for;
 use crate::error::{BenchError, Skip};
 use crate::guard::Guard;
+use crate::jobs::Job;
 use crate::order::BenchOrder;
-use crate::part::{Contender, Skips, is_asked_for};
 use crate::run::equal::{Equal, Search};
 use crate::run::kernel;
+use crate::run::outcome::Expected;
 use crate::run::program::Ran;
-use crate::run::report::Expected;
-use crate::run::side::{SIDES, Side};
+use crate::run::program::Task;
+use crate::run::side::Side;
+use crate::side::Contender;
 use crate::under_run;
 use crate::worker::Workers;
-use millpond_cli::run::{StoreChoice, parse_store};
+use clap::ValueEnum;
+use millpond_cli::run::{DeliveryChoice, StoreChoice, parse_store};
 use millpond_cli::size;
 use std::ffi::OsString;
 use std::fs;
@@ -82,6 +86,9 @@ impl Limits {
     }
 }
 
+/// Sides that this machine cannot do, and why.
+type SkippedSides = Vec<(Side, Skip)>;
+
 /// The measured processes and what is to be put back.
 pub struct Runner {
     how: How,
@@ -123,15 +130,15 @@ impl Runner {
         &mut self,
         only: &[Side],
         limits: Limits,
-    ) -> Result<(Vec<Side>, Skips), BenchError> {
-        let (mut sides, mut skipped) = (Vec::new(), Skips::default());
-        for side in SIDES {
+    ) -> Result<(Vec<Side>, SkippedSides), BenchError> {
+        let (mut sides, mut skipped) = (Vec::new(), Vec::new());
+        for &side in Side::value_variants() {
             if !is_asked_for(only, side) {
                 continue;
             }
             match self.try_out(side, limits) {
                 Ok(()) => sides.push(side),
-                Err(BenchError::Skipped(why)) => skipped.note(&side.to_string(), &why),
+                Err(BenchError::Skipped(why)) => skipped.push((side, why)),
                 Err(error) => return Err(error),
             }
         }
@@ -140,7 +147,7 @@ impl Runner {
 
     fn try_out(&mut self, side: Side, limits: Limits) -> Result<(), BenchError> {
         if side == Side::Millpond {
-            return Ok(under_run::can_run()?);
+            return Ok(under_run::can_run_by(DeliveryChoice::Auto)?);
         }
         let tried = self.set_up(side, limits).map(drop);
         // This also puts back what was made before it turned out that the side cannot run.
@@ -154,9 +161,7 @@ impl Runner {
                 let directory = &self.how.swap_directory;
                 kernel::set_up(guard, side, limits, directory)
             }
-            None if side.is_kernel() => {
-                Err(Skip("making swap and cgroups needs root".to_owned()).into())
-            }
+            None if side.is_kernel() => Err(Skip::needs_root().into()),
             None => Ok(kernel::Setting::default()),
         }
     }
@@ -177,28 +182,20 @@ impl Runner {
     ) -> Result<Ran, BenchError> {
         self.forget_files();
         let setting = self.set_up(side, limits)?;
+        let job = Job::Run(Task {
+            side,
+            ram: limits.ram,
+            store: self.how.store.to_variable(),
+            order: self.how.order,
+            group: setting.group,
+            zram: setting.zram,
+            patience: self.patience,
+        });
         let mut command = Command::new("/proc/self/exe");
-        command.args(["worker", "program", &side.to_string()]);
-        command.args(["--ram", &limits.ram.to_string()]);
-        command.arg("--store").arg(self.how.store.to_os_string());
-        command.args(["--order", &self.how.order.to_string()]);
-        if let Some(group) = &setting.group {
-            command.arg("--group").arg(group);
-        }
-        if let Some(id) = setting.zram {
-            command.args(["--zram", &id.to_string()]);
-        }
-        if let Some(seconds) = self.patience {
-            command.args(["--patience", &seconds.to_string()]);
-        }
+        command.args(job.to_arguments()?);
         command.arg("--").args(program.words);
         command.envs(program.environment.iter().cloned());
-        let guard = &mut self.guard;
-        let ran = self.workers.measure_command(command, |pid, start| {
-            guard.as_mut().map_or(Ok(()), |guard| {
-                guard.record(|made| made.worker = Some((pid, start)))
-            })
-        })?;
+        let ran = self.workers.measure_command(command, self.guard.as_mut())?;
         self.put_back()?;
         Ok(ran)
     }

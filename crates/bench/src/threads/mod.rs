@@ -13,27 +13,32 @@
 //! share: the core's lock, the kernel's lock on the address space, and the interruptions by which one processor tells
 //! the other that a page has left. A handler is one thread for all. The kernel's swap to zram stands beside it, as the
 //! machine's answer to the same question.
+//!
+//! In JSON a `side` has `who` and `threads`, and `kernel_swap` is the setting of the kernel's side. Times are
+//! microseconds of the clock on the wall, whatever the number of threads. A ratio is the time of one thread divided by
+//! that of more: how many times as often these fault.
 
-mod report;
 mod side;
 mod work;
 
-use crate::bench::{self, Asked, Bench};
+use crate::bench::{Asked, Bench, Parts, is_asked_for};
 use crate::error::BenchError;
+use crate::jobs::Job;
 use crate::kernel_swap::KernelSwap;
 use crate::order::BenchOrder;
-use crate::part::Part;
 use crate::phases::Work;
 use clap::ValueEnum;
-use report::ThreadsParts;
-use side::{Run, Who};
-pub use work::{Job, work};
+use millpond_cli::size::Human;
+use serde::{Deserialize, Serialize};
+pub use side::{Run, Who};
+use work::Outcome;
+pub use work::{Task, work};
 
 /// `millpond bench threads`' arguments.
 #[derive(clap::Args, Debug)]
 pub struct ThreadsArgs {
     #[command(flatten)]
-    asked: Asked<Name>,
+    asked: Asked<Part>,
     /// The order of Millpond's folios
     #[arg(long, default_value = "adaptive")]
     order: BenchOrder,
@@ -48,9 +53,9 @@ pub struct ThreadsArgs {
 }
 
 /// A part of the benchmark.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::ValueEnum)]
 #[value(rename_all = "snake_case")]
-pub enum Name {
+pub enum Part {
     /// Reads at random
     Random,
     /// Reads in order, each thread in a part of its own
@@ -59,71 +64,85 @@ pub enum Name {
     InPieces,
 }
 
-impl bench::Name for Name {}
+impl Parts for Part {
+    const SCHEMA: &'static str = "millpond-bench-threads/2";
+    const KERNEL: Option<&'static str> = Some("kernel_swap");
+
+    fn units(order: &str) -> String {
+        format!("times are µs, of all threads together; Millpond's folios are of order {order}")
+    }
+}
 
 /// Measures, puts everything back, and prints. Returns 1 when memory held wrong bytes.
 ///
 /// # Errors
 /// When a worker fails, something cannot be put back, or a signal asked for the end.
 pub fn threads(args: &ThreadsArgs) -> Result<u8, BenchError> {
-    Bench::run(&args.asked, Some(args.order), |bench, name| {
-        measure(bench, name, args)
+    Bench::run(&args.asked, Some(args.order), |bench, part| {
+        measure(bench, part, args)
     })
 }
 
-fn measure(
-    bench: &mut Bench<ThreadsParts>,
-    name: Name,
-    args: &ThreadsArgs,
-) -> Result<(), BenchError> {
-    let part = report::name_of(name);
-    let one = |bench: &mut Bench<ThreadsParts>, kernel: Option<&KernelSwap>| {
-        bench.rounds(&runs(args, kernel), |bench, run| {
-            let kernel = kernel.filter(|_| run.who == Who::Kernel);
-            bench.process(arguments(&part, run, args), kernel)
+fn measure(bench: &mut Bench, part: Part, args: &ThreadsArgs) -> Result<(), BenchError> {
+    let all = |bench: &mut Bench, kernel: Option<&KernelSwap>| {
+        bench.rounds::<_, Outcome>(&runs(args, kernel), |bench, run| {
+            bench.guarded(&Job::Threads(Task {
+                part,
+                run,
+                order: args.order,
+                cgroup: KernelSwap::group_of(kernel, run),
+                work: args.work,
+            }))
         })
     };
-    let wants_kernel = args.sides.is_empty() || args.sides.contains(&Who::Kernel);
-    let rounds = match wants_kernel {
-        true => {
-            let (rounds, setting) = bench.beside_kernel_swap(&part, &args.work, one)?;
-            bench.parts.kernel_swap = setting.or(bench.parts.kernel_swap.take());
-            rounds
-        }
-        false => one(bench, None)?,
+    let rounds = match is_asked_for(&args.sides, Who::Kernel) {
+        true => bench.beside_kernel_swap(part, &args.work, all)?,
+        false => all(bench, None)?,
     };
-    bench.parts.set(name, Part::new(args.work, rounds));
-    Ok(())
+    let how = match part {
+        Part::Random => "at random",
+        Part::InOrder => "in order",
+        Part::InPieces => "in order by pieces",
+    };
+    let (memory, ram) = (Human(args.work.pages * 4096), Human(args.work.ram));
+    let heading = format!("{memory} in {ram}, read {how}");
+    bench.part(part, heading, args.work, rounds)
 }
 
 /// The sides that were asked for and are there, each with one thread and with more.
 fn runs(args: &ThreadsArgs, kernel: Option<&KernelSwap>) -> Vec<Run> {
     let who = Who::value_variants().iter().copied();
     let here = who
-        .filter(|who| args.sides.is_empty() || args.sides.contains(who))
+        .filter(|&who| is_asked_for(&args.sides, who))
         .filter(|&who| who != Who::Kernel || kernel.is_some());
     here.flat_map(|who| [1, args.threads].map(|threads| Run { who, threads }))
         .collect()
 }
 
-fn arguments(part: &str, run: Run, args: &ThreadsArgs) -> Vec<String> {
-    let mut arguments = ["threads", part, &run.who.to_string()]
-        .map(str::to_owned)
-        .to_vec();
-    arguments.extend(["--threads".to_owned(), run.threads.to_string()]);
-    arguments.extend(["--order".to_owned(), args.order.to_string()]);
-    arguments.extend(args.work.to_arguments());
-    arguments
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::comparison::{Comparison, Table};
 
     #[test]
-    fn no_two_options_are_the_same() {
-        use clap::Args;
-        ThreadsArgs::augment_args(clap::Command::new("threads")).debug_assert();
-        Job::augment_args(clap::Command::new("worker")).debug_assert();
+    fn two_threads_are_compared_with_one() {
+        let faulted = |micros, wrong_pages| Outcome {
+            fault: micros,
+            cpu: micros,
+            page: micros,
+            major_faults: 1,
+            wrong_pages,
+        };
+        let run = |threads| Run {
+            who: Who::Direct,
+            threads,
+        };
+        let rounds = vec![
+            (run(1), vec![faulted(8.0, 0)]),
+            (run(2), vec![faulted(5.0, 0), faulted(5.0, 1)]),
+        ];
+        let part = Comparison::new((), rounds);
+        assert_eq!(part.ratio("fault", run(2), run(1)), Some(1.6));
+        assert_eq!(part.wrong(), 1);
     }
 }

@@ -5,12 +5,12 @@ use crate::data::{self, PAGE};
 use crate::error::Failure;
 use crate::mapping::{Mapping, Pages};
 use crate::order::BenchOrder;
+use crate::outcome::{highest, outcome};
 use crate::phases::{Work, usage};
-use crate::threads::Name;
-use crate::threads::report::Outcome;
-use crate::threads::side::Who;
+use crate::threads::{Part, Run, Who};
 use crate::{cgroup, millpond_side};
 use millpond::Delivery;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -21,24 +21,42 @@ const LAPS: usize = 2;
 /// Pages of a piece that one thread reads.
 const PIECE: usize = 512;
 
+outcome! {
+    /// The measurements of one process.
+    pub struct Outcome {
+        /// Microseconds in which all threads together have one major fault.
+        pub fault: f64,
+        /// Processor time of all threads of the process for each major fault, in microseconds. Where other programs
+        /// want the processors too, this says more than the clock on the wall.
+        pub cpu: f64,
+        /// Microseconds in which all threads together read one page.
+        pub page: f64,
+        /// Major faults of all threads.
+        pub major_faults: u64,
+        /// Pages that did not hold what was written.
+        pub wrong_pages: u64 = highest,
+    }
+    wrong |r| r.wrong_pages;
+    figures {
+        time "fault" = |r| r.fault,
+        other "cpu" = |r| r.cpu,
+        time "page" = |r| r.page,
+        other "faults" = |r| r.major_faults,
+    }
+}
+
 /// What is measured once.
-#[derive(Clone, Debug, clap::Args)]
-#[group(skip)]
-pub struct Job {
-    /// The part
-    pub part: Name,
-    /// Who serves the faults
-    pub who: Who,
-    /// How many threads fault
-    #[arg(long)]
-    pub threads: u16,
-    /// The order of Millpond's folios
-    #[arg(long)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Task {
+    /// The part.
+    pub part: Part,
+    /// Who serves the faults, and how many threads fault.
+    pub run: Run,
+    /// The order of Millpond's folios.
     pub order: BenchOrder,
-    /// The directory of the memory cgroup, for the kernel's side
-    #[arg(long)]
+    /// The directory of the memory cgroup, for the kernel's side.
     pub cgroup: Option<PathBuf>,
-    #[command(flatten)]
+    /// The sizes.
     pub work: Work,
 }
 
@@ -46,44 +64,38 @@ pub struct Job {
 ///
 /// # Errors
 /// When the process cannot get its memory or enter its group.
-pub fn work(job: &Job) -> Result<Outcome, Failure> {
-    let delivery = match job.who {
+pub fn work(task: &Task) -> Result<Outcome, Failure> {
+    let delivery = match task.run.who {
         Who::Direct => Delivery::InThread,
         Who::Handler => Delivery::Handler,
-        Who::Kernel => return kernels(job),
+        Who::Kernel => return kernels(task),
     };
-    let manager = millpond_side::settings(job.work.ram)
+    let manager = millpond_side::settings(task.work.ram)
         .delivery(delivery)
         .build()?;
-    let mut region = manager.region_with(job.work.len()?, job.order.0)?;
-    fill(region.as_mut_slice());
-    read(region.as_slice(), job, || manager.stats().vm.pgmajfault)
+    let mut region = manager.region_with(task.work.len()?, task.order.0)?;
+    data::fill_all(region.as_mut_slice());
+    read(region.as_slice(), task, || manager.stats().vm.pgmajfault)
 }
 
-fn kernels(job: &Job) -> Result<Outcome, Failure> {
-    if let Some(cgroup) = &job.cgroup {
+fn kernels(task: &Task) -> Result<Outcome, Failure> {
+    if let Some(cgroup) = &task.cgroup {
         cgroup::enter(cgroup)?;
     }
-    let mut memory = Mapping::new(job.work.len()?, Pages::Small)?;
-    fill(memory.bytes_mut());
-    read(memory.bytes(), job, || usage().major_faults)
-}
-
-fn fill(memory: &mut [u8]) {
-    for (index, page) in memory.chunks_exact_mut(PAGE).enumerate() {
-        data::fill(page, index);
-    }
+    let mut memory = Mapping::new(task.work.len()?, Pages::Small)?;
+    data::fill_all(memory.bytes_mut());
+    read(memory.bytes(), task, || usage().major_faults)
 }
 
 /// Has all threads read, from when the last of them is there. `faults` looks at the count of major faults.
-fn read(memory: &[u8], job: &Job, faults: impl Fn() -> u64) -> Result<Outcome, Failure> {
-    let threads = usize::from(job.threads);
+fn read(memory: &[u8], task: &Task, faults: impl Fn() -> u64) -> Result<Outcome, Failure> {
+    let threads = usize::from(task.run.threads);
     let start = &Barrier::new(threads + 1);
     let taken = &AtomicUsize::new(0);
     let before = faults();
     let (micros, cpu, done) = thread::scope(|scope| {
         let running: Vec<_> = (0..threads)
-            .map(|number| scope.spawn(move || share(memory, job, number, start, taken)))
+            .map(|number| scope.spawn(move || share(memory, task, number, start, taken)))
             .collect();
         start.wait();
         let clock = Clock::start();
@@ -116,16 +128,16 @@ struct Done {
 
 /// One thread's work. All threads together read as many pages in order as one thread would; at random each reads as
 /// many as one thread would. `taken` counts the pieces that threads have taken.
-fn share(memory: &[u8], job: &Job, number: usize, start: &Barrier, taken: &AtomicUsize) -> Done {
-    let (pages, threads) = (memory.len() / PAGE, usize::from(job.threads));
+fn share(memory: &[u8], task: &Task, number: usize, start: &Barrier, taken: &AtomicUsize) -> Done {
+    let (pages, threads) = (memory.len() / PAGE, usize::from(task.run.threads));
     let own = number * pages / threads..(number + 1) * pages / threads;
-    let order: Box<dyn Iterator<Item = usize>> = match job.part {
-        Name::Random => {
-            let accesses = job.work.accesses as usize;
+    let order: Box<dyn Iterator<Item = usize>> = match task.part {
+        Part::Random => {
+            let accesses = task.work.accesses as usize;
             Box::new(data::random_pages(pages, number as u64).take(accesses))
         }
-        Name::InOrder => Box::new((0..LAPS).flat_map(move |_| own.clone())),
-        Name::InPieces => {
+        Part::InOrder => Box::new((0..LAPS).flat_map(move |_| own.clone())),
+        Part::InPieces => {
             let pieces = pages.div_ceil(PIECE);
             let next =
                 move || Some(taken.fetch_add(1, Relaxed)).filter(|&piece| piece < LAPS * pieces);
@@ -149,11 +161,13 @@ fn share(memory: &[u8], job: &Job, number: usize, start: &Barrier, taken: &Atomi
 mod tests {
     use super::*;
 
-    fn job(part: Name, threads: u16) -> Job {
-        Job {
+    fn task(part: Part, threads: u16) -> Task {
+        Task {
             part,
-            who: Who::Kernel,
-            threads,
+            run: Run {
+                who: Who::Kernel,
+                threads,
+            },
             order: "0".parse().unwrap(),
             cgroup: None,
             work: Work {
@@ -167,11 +181,11 @@ mod tests {
     #[test]
     fn each_page_is_read_once_a_lap_and_a_wrong_one_is_counted() {
         let mut memory = vec![0; 1001 * PAGE];
-        fill(&mut memory);
+        data::fill_all(&mut memory);
         memory[1000 * PAGE + PAGE - 1] ^= 1;
-        for part in [Name::InOrder, Name::InPieces] {
+        for part in [Part::InOrder, Part::InPieces] {
             for threads in [1, 2, 3] {
-                let outcome = read(&memory, &job(part, threads), || 0).unwrap();
+                let outcome = read(&memory, &task(part, threads), || 0).unwrap();
                 assert_eq!(outcome.wrong_pages, LAPS as u64, "{part:?} {threads}");
             }
         }
@@ -181,15 +195,15 @@ mod tests {
     fn every_thread_reads_its_share_at_random() {
         let start = Barrier::new(1);
         let mut memory = vec![0; 1001 * PAGE];
-        fill(&mut memory);
+        data::fill_all(&mut memory);
         let done = share(
             &memory,
-            &job(Name::Random, 2),
+            &task(Part::Random, 2),
             1,
             &start,
             &AtomicUsize::new(0),
         );
         assert_eq!((done.pages, done.wrong), (700, 0));
-        assert_eq!(kernels(&job(Name::Random, 2)).unwrap().wrong_pages, 0);
+        assert_eq!(kernels(&task(Part::Random, 2)).unwrap().wrong_pages, 0);
     }
 }

@@ -9,38 +9,26 @@
 use crate::data::{self, PAGE};
 use crate::error::Failure;
 use crate::millpond_side;
-use crate::part::{self, Figure};
-use crate::rounds::{self, Median, count, highest};
-use crate::workingset::memory::{BATCH, Setting, Touched};
+use crate::order::BenchOrder;
+use crate::outcome::{highest, outcome};
+use crate::side::sides;
+use crate::workingset::memory::{BATCH, Touched};
 use millpond::{GroupLimits, Region};
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
-/// Whether the quiet group has company.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "snake_case")]
-#[value(rename_all = "snake_case")]
-pub enum Company {
-    /// The group has all memory alone
-    Alone,
-    /// Another group beside it thrashes
-    Beside,
-}
-
-impl part::Contender for Company {}
-
-/// The name that the company has in arguments.
-impl fmt::Display for Company {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Alone => "alone",
-            Self::Beside => "beside",
-        })
+sides! {
+    /// Whether the quiet group has company.
+    pub enum Company {
+        /// The group has all memory alone
+        Alone,
+        /// Another group beside it thrashes
+        Beside,
     }
+    against []
 }
 
 /// Sizes of one measurement.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
     /// The RAM budget of both groups together
@@ -52,16 +40,6 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// The sizes as arguments of the measured process.
-    #[must_use]
-    pub fn to_arguments(self) -> Vec<String> {
-        let numbers = [
-            ("--groups-ram", self.budget_bytes),
-            ("--groups-accesses", self.accesses),
-        ];
-        rounds::options(&numbers)
-    }
-
     /// The bytes that the quiet group may have.
     fn quiet_bytes(&self) -> u64 {
         self.budget_bytes / PAGE as u64 * 2 / 5 * PAGE as u64
@@ -78,45 +56,26 @@ impl Sizes {
     }
 }
 
-/// The measurements of one process.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Outcome {
-    /// Major faults of the quiet group.
-    pub refaults: u64,
-    /// The share of the quiet group's accesses that took a major fault.
-    pub refault_ratio: f64,
-    /// Bytes that the quiet group had at the end.
-    pub usage_bytes: u64,
-    /// Major faults of the other group.
-    pub others_faults: u64,
-    /// Pages that did not hold what was written.
-    pub wrong_pages: u64,
-}
-
-impl Median for Outcome {
-    fn median(rounds: &[Self]) -> Self {
-        Self {
-            refaults: count(rounds, |round| round.refaults),
-            refault_ratio: rounds::of(rounds, |round| round.refault_ratio),
-            usage_bytes: count(rounds, |round| round.usage_bytes),
-            others_faults: count(rounds, |round| round.others_faults),
-            wrong_pages: highest(rounds, |round| round.wrong_pages),
-        }
+outcome! {
+    /// The measurements of one process.
+    pub struct Outcome {
+        /// Major faults of the quiet group.
+        pub refaults: u64,
+        /// The share of the quiet group's accesses that took a major fault.
+        pub refault_ratio: f64,
+        /// Bytes that the quiet group had at the end.
+        pub usage_bytes: u64,
+        /// Major faults of the other group.
+        pub others_faults: u64,
+        /// Pages that did not hold what was written.
+        pub wrong_pages: u64 = highest,
     }
-}
-
-impl part::Outcome for Outcome {
-    const FIGURES: &'static [Figure<Self>] = &[
-        Figure::other("refaults", |one| one.refaults as f64),
-        Figure::other("ratio", |one| one.refault_ratio),
-        Figure::other("MiB at end", |one| {
-            one.usage_bytes as f64 / f64::from(1 << 20)
-        }),
-        Figure::other("other's", |one| one.others_faults as f64),
-    ];
-
-    fn wrong(&self) -> u64 {
-        self.wrong_pages
+    wrong |r| r.wrong_pages;
+    figures {
+        other "refaults" = |one| one.refaults,
+        other "ratio" = |one| one.refault_ratio,
+        other "MiB at end" = |one| one.usage_bytes as f64 / f64::from(1 << 20),
+        other "other's" = |one| one.others_faults,
     }
 }
 
@@ -124,14 +83,13 @@ impl part::Outcome for Outcome {
 ///
 /// # Errors
 /// When there is no memory.
-pub fn work(company: Company, setting: Setting<'_>, sizes: &Sizes) -> Result<Outcome, Failure> {
-    let manager = millpond_side::settings(setting.budget).build()?;
+pub fn work(company: Company, order: BenchOrder, sizes: &Sizes) -> Result<Outcome, Failure> {
+    let manager = millpond_side::settings(sizes.budget_bytes).build()?;
     let bytes = sizes.quiet_bytes();
     let limits = GroupLimits::new().low(bytes).max(bytes);
     let quiet = manager.group(&manager.root(), "quiet", limits)?;
     let thrashing = manager.group(&manager.root(), "thrashing", GroupLimits::new())?;
-    let order = setting.order.0;
-    let builder = || Region::builder().order(order);
+    let builder = || Region::builder().order(order.0);
     let mut quiet_region = builder()
         .group(&quiet)
         .build(&manager, sizes.quiet() * PAGE)?;

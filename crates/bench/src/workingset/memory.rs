@@ -8,45 +8,47 @@ use crate::data::{self, PAGE};
 use crate::error::Failure;
 use crate::mapping::{Mapping, Pages};
 use crate::order::BenchOrder;
-use crate::workingset::side::Side;
+use crate::workingset::Side;
 use crate::{cgroup, millpond_side, phases};
+use serde::{Deserialize, Serialize};
 use std::hint::black_box;
-use std::path::Path;
+use std::path::PathBuf;
 
 /// Pages of a set that are touched between two looks at the counters. A look takes tens of microseconds.
 pub const BATCH: usize = 64;
 
-/// The way in which a side was asked to get its memory.
-#[derive(Clone, Copy, Debug)]
-pub struct Setting<'a> {
+/// Where a side has its memory.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Place {
     /// The side that has the memory.
     pub side: Side,
     /// The order of Millpond's folios.
     pub order: BenchOrder,
     /// The kernel's cgroup.
-    pub cgroup: Option<&'a Path>,
-    /// Bytes that may be in RAM.
-    pub budget: u64,
-    /// All pages of the memory.
-    pub pages: usize,
+    pub cgroup: Option<PathBuf>,
 }
 
-/// Does `work` on memory of the kind that `setting` says.
+/// Does `work` on memory of `pages` pages in that place, of which `budget` bytes may be in RAM.
 ///
 /// # Errors
 /// When there is no such memory.
-pub fn with<T>(setting: Setting<'_>, work: impl FnOnce(Touched<'_>) -> T) -> Result<T, Failure> {
-    let len = setting.pages * PAGE;
-    if setting.side == Side::Kernel {
-        if let Some(cgroup) = setting.cgroup {
+pub fn with<T>(
+    place: &Place,
+    budget: u64,
+    pages: usize,
+    work: impl FnOnce(Touched<'_>) -> T,
+) -> Result<T, Failure> {
+    let len = pages * PAGE;
+    if place.side == Side::Kernel {
+        if let Some(cgroup) = &place.cgroup {
             cgroup::enter(cgroup)?;
         }
         let mut memory = Mapping::new(len, Pages::Small)?;
         let majors = || phases::usage().major_faults;
         return Ok(work(Touched::new(memory.bytes_mut(), &majors)));
     }
-    let manager = millpond_side::settings(setting.budget).build()?;
-    let mut region = manager.region_with(len, setting.order.0)?;
+    let manager = millpond_side::settings(budget).build()?;
+    let mut region = manager.region_with(len, place.order.0)?;
     let majors = || manager.stats().vm.pgmajfault;
     Ok(work(Touched::new(region.as_mut_slice(), &majors)))
 }

@@ -10,10 +10,8 @@
 use crate::data::PAGE;
 use crate::error::Failure;
 use crate::order::BenchOrder;
-use crate::part::{self, Figure};
-use crate::rounds::{self, Median, highest};
-use crate::workingset::memory::Setting;
-use crate::{millpond_side, smaps};
+use crate::outcome::{highest, outcome};
+use crate::{millpond_side, rounds, smaps};
 use millpond::OrderPolicy;
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +21,7 @@ pub const A_FOLIO: u64 = 48;
 pub const A_PAGE: u64 = 8;
 
 /// Sizes of one measurement.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
     /// The size of the memory that is touched
@@ -32,12 +30,6 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// The sizes as arguments of the measured process.
-    #[must_use]
-    pub fn to_arguments(self) -> Vec<String> {
-        rounds::options(&[("--metadata-memory", self.memory_bytes)])
-    }
-
     /// The budget, which has room for as much again.
     #[must_use]
     pub fn budget(&self) -> u64 {
@@ -51,46 +43,28 @@ impl Sizes {
     }
 }
 
-/// The measurements of one process.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Outcome {
-    /// Bytes of tables that the touched memory took.
-    pub bytes: u64,
-    /// Bytes that are allowed for the touched memory.
-    pub allowed: u64,
-    /// The ratio of both.
-    pub over_allowed: f64,
-    /// Bytes of tables beyond those of a page, divided by the pages.
-    pub bytes_a_page: f64,
-    /// Resident bytes of the process that are neither the memory nor reported as tables.
-    pub unreported: f64,
-    /// Pages that did not hold what was written.
-    pub wrong_pages: u64,
-}
-
-impl Median for Outcome {
-    fn median(rounds: &[Self]) -> Self {
-        Self {
-            bytes: highest(rounds, |round| round.bytes),
-            allowed: highest(rounds, |round| round.allowed),
-            over_allowed: rounds::of(rounds, |round| round.over_allowed),
-            bytes_a_page: rounds::of(rounds, |round| round.bytes_a_page),
-            unreported: rounds::of(rounds, |round| round.unreported),
-            wrong_pages: highest(rounds, |round| round.wrong_pages),
-        }
+outcome! {
+    /// The measurements of one process.
+    pub struct Outcome {
+        /// Bytes of tables that the touched memory took.
+        pub bytes: u64 = highest,
+        /// Bytes that are allowed for the touched memory.
+        pub allowed: u64 = highest,
+        /// The ratio of both.
+        pub over_allowed: f64,
+        /// Bytes of tables beyond those of a page, divided by the pages.
+        pub bytes_a_page: f64,
+        /// Resident bytes of the process that are neither the memory nor reported as tables.
+        pub unreported: f64,
+        /// Pages that did not hold what was written.
+        pub wrong_pages: u64 = highest,
     }
-}
-
-impl part::Outcome for Outcome {
-    const FIGURES: &'static [Figure<Self>] = &[
-        Figure::other("bytes", |one| one.bytes as f64),
-        Figure::other("allowed", |one| one.allowed as f64),
-        Figure::other("bytes a page", |one| one.bytes_a_page),
-        Figure::other("unreported", |one| one.unreported),
-    ];
-
-    fn wrong(&self) -> u64 {
-        self.wrong_pages
+    wrong |r| r.wrong_pages;
+    figures {
+        other "bytes" = |one| one.bytes,
+        other "allowed" = |one| one.allowed,
+        other "bytes a page" = |one| one.bytes_a_page,
+        other "unreported" = |one| one.unreported,
     }
 }
 
@@ -98,12 +72,12 @@ impl part::Outcome for Outcome {
 ///
 /// # Errors
 /// When there is no memory, or the kernel does not say how much is used.
-pub fn work(setting: Setting<'_>) -> Result<Outcome, Failure> {
-    let BenchOrder(OrderPolicy::Fixed(order)) = setting.order else {
+pub fn work(order: BenchOrder, sizes: &Sizes) -> Result<Outcome, Failure> {
+    let BenchOrder(OrderPolicy::Fixed(order)) = order else {
         return Err("adaptive folios have no order to count them by; give --order 0 to 9".into());
     };
-    let manager = millpond_side::settings(setting.budget).build()?;
-    let mut region = manager.region_with(setting.pages * PAGE, order)?;
+    let manager = millpond_side::settings(sizes.budget()).build()?;
+    let mut region = manager.region_with(sizes.pages() * PAGE, order)?;
     // The first leaf is not counted, because it holds the least that a table takes.
     let memory = region.as_mut_slice();
     memory[0] = 1;

@@ -13,38 +13,39 @@
 //! As in the other benchmarks each measurement is a fresh process, and the sides of a part take turns in every round.
 //! Folios are of order 0 unless asked otherwise: the question is which pages are chosen, and larger folios bring
 //! neighbours along.
+//!
+//! In JSON `kernel` says what the kernel's sides ran on, and is null when they were skipped; `traces` is a
+//! [`Traces`], not a part with sides.
 
-mod groups;
+pub mod groups;
 mod memory;
-mod metadata;
-mod overhead;
-mod report;
-mod scan;
-mod shift;
-mod side;
+pub mod metadata;
+pub mod overhead;
+pub mod scan;
+pub mod shift;
 mod traces;
 
-use crate::bench::{self, Asked, Bench};
+use crate::bench::{Asked, Bench, Parts};
 use crate::error::{BenchError, Skip};
+use crate::jobs::Job;
+use crate::kernel_swap::KernelSwap;
 use crate::order::BenchOrder;
-use crate::part::{Contender, Part};
+use crate::outcome::Outcome;
 use crate::phases::Work;
-use crate::worker::say_measured;
+use crate::side::{name, sides};
 use groups::Company;
-use memory::Setting;
+pub use memory::Place;
+use millpond_cli::size::Human;
 use overhead::Detection;
-use report::WorkingsetParts;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use side::Side;
-use std::fmt::Display;
-use std::path::PathBuf;
 use traces::Traces;
 
 /// `millpond bench workingset`'s arguments.
 #[derive(clap::Args, Debug)]
 pub struct WorkingsetArgs {
     #[command(flatten)]
-    asked: Asked<Name, 3>,
+    asked: Asked<Part, 3>,
     /// The order of Millpond's folios in all parts
     #[arg(long, default_value = "0")]
     order: BenchOrder,
@@ -64,7 +65,7 @@ pub struct WorkingsetArgs {
 
 /// A part of the benchmark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-enum Name {
+enum Part {
     /// A working set that takes the place of another
     Shift,
     /// A scan beside a hot working set
@@ -79,82 +80,29 @@ enum Name {
     Traces,
 }
 
-impl bench::Name for Name {
+impl Parts for Part {
+    const SCHEMA: &'static str = "millpond-bench-workingset/2";
+    const KERNEL: Option<&'static str> = Some("kernel");
+
+    fn units(order: &str) -> String {
+        format!("Millpond's folios are of order {order}")
+    }
+
     /// Replays disturb nobody's figures except by the processor time that they take.
     fn wants_quiet(self) -> bool {
         self != Self::Traces
     }
 }
 
-/// One measured process of this benchmark.
-#[derive(clap::Subcommand, Debug)]
-pub enum WorkingsetWorker {
-    /// Replace a working set by another
-    Shift {
-        #[command(flatten)]
-        how: How,
-        #[command(flatten)]
-        sizes: shift::Sizes,
-    },
-    /// Scan memory beside a hot working set
-    Scan {
-        #[command(flatten)]
-        how: How,
-        #[command(flatten)]
-        sizes: scan::Sizes,
-    },
-    /// Run a group alone or beside one that thrashes
-    Groups {
-        /// Whether the group that thrashes is there
-        company: groups::Company,
-        /// The order of the folios
-        #[arg(long)]
-        order: BenchOrder,
-        #[command(flatten)]
-        sizes: groups::Sizes,
-    },
-    /// Measure the memory that the tables take
-    Metadata {
-        #[command(flatten)]
-        how: How,
-        #[command(flatten)]
-        sizes: metadata::Sizes,
-    },
-    /// Measure the part of a fault's time that bookkeeping takes
-    Overhead {
-        /// Whether the bookkeeping is done
-        detection: overhead::Detection,
-        /// The order of the folios
-        #[arg(long)]
-        order: BenchOrder,
-        #[command(flatten)]
-        sizes: overhead::Sizes,
-    },
-}
-
-/// Whose memory a measured process has.
-#[derive(clap::Args, Debug)]
-pub struct How {
-    /// The side whose memory is measured
-    side: Side,
-    /// The order of Millpond's folios
-    #[arg(long)]
-    order: BenchOrder,
-    /// The directory of the memory cgroup, for the kernel's side
-    #[arg(long)]
-    cgroup: Option<PathBuf>,
-}
-
-impl How {
-    fn setting(&self, budget: u64, pages: usize) -> Setting<'_> {
-        Setting {
-            side: self.side,
-            order: self.order,
-            cgroup: self.cgroup.as_deref(),
-            budget,
-            pages,
-        }
+sides! {
+    /// The owner of the memory.
+    pub enum Side {
+        /// A region under a manager
+        Millpond,
+        /// Anonymous memory in a memory cgroup, swapped to zram
+        Kernel,
     }
+    against [Kernel]
 }
 
 /// Measures, puts everything back, and prints. Returns 1 when memory held wrong bytes.
@@ -162,157 +110,111 @@ impl How {
 /// # Errors
 /// When a worker fails, something cannot be put back, or a signal asked for the end.
 pub fn workingset(args: &WorkingsetArgs) -> Result<u8, BenchError> {
-    Bench::run(&args.asked, Some(args.order), |bench, part| {
-        measure(bench, args, part)
+    let order = args.order;
+    Bench::run(&args.asked, Some(order), |bench, part| match part {
+        Part::Shift => {
+            let sizes = args.shift;
+            let budget = Human(sizes.budget_bytes);
+            let heading = format!("another set of 0.9 of {budget}, a scan going past");
+            let work = (sizes.budget_bytes, sizes.pages());
+            let job = |place| Job::WorkingsetShift(place, sizes);
+            both::<shift::Outcome, _>(bench, args, part, heading, sizes, work, job)
+        }
+        Part::Scan => {
+            let sizes = args.scan;
+            let budget = Human(sizes.budget_bytes);
+            let heading = format!("a hot set of half of {budget}, a scan of ten times as much");
+            let work = (sizes.budget_bytes, sizes.pages());
+            let job = |place| Job::WorkingsetScan(place, sizes);
+            both::<scan::Outcome, _>(bench, args, part, heading, sizes, work, job)
+        }
+        Part::Groups => {
+            let sizes = args.groups;
+            let budget = Human(sizes.budget_bytes);
+            let heading =
+                format!("a quiet group with 0.4 of {budget}, and one that thrashes in the rest");
+            let sides = [Company::Alone, Company::Beside];
+            let job = |company| Job::WorkingsetGroups(company, order, sizes);
+            bench.processes::<groups::Outcome, _, _>(part, heading, sizes, &sides, job)
+        }
+        Part::Metadata => {
+            let sizes = args.metadata;
+            let memory = Human(sizes.memory_bytes);
+            let heading = format!("tables for {memory}, all of it resident");
+            let job = |_| Job::WorkingsetMetadata(order, sizes);
+            bench.processes::<metadata::Outcome, _, _>(part, heading, sizes, &[Side::Millpond], job)
+        }
+        Part::Overhead => {
+            let sizes = args.overhead;
+            let (all, ram) = (Human(2 * sizes.budget_bytes), Human(sizes.budget_bytes));
+            let heading =
+                format!("random reads of {all} in {ram}, with workingset detection and without");
+            let sides = [Detection::On, Detection::Off];
+            let job = |detection| Job::WorkingsetOverhead(detection, order, sizes);
+            bench.processes::<overhead::Outcome, _, _>(part, heading, sizes, &sides, job)
+        }
+        Part::Traces => traces(bench, &args.traces),
     })
 }
 
-fn measure(
-    bench: &mut Bench<WorkingsetParts>,
-    args: &WorkingsetArgs,
-    part: Name,
-) -> Result<(), BenchError> {
-    match part {
-        Name::Shift => {
-            let sizes = args.shift;
-            let work = (sizes.budget_bytes, sizes.pages());
-            let rounds = both(bench, args, "shift", work, &sizes.to_arguments())?;
-            bench.parts.shift = Some(Part::new(sizes, rounds));
-        }
-        Name::Scan => {
-            let sizes = args.scan;
-            let work = (sizes.budget_bytes, sizes.pages());
-            let rounds = both(bench, args, "scan", work, &sizes.to_arguments())?;
-            bench.parts.scan = Some(Part::new(sizes, rounds));
-        }
-        Name::Groups => {
-            let sizes = args.groups;
-            let sides = [Company::Alone, Company::Beside];
-            let arguments = sizes.to_arguments();
-            let rounds = bench.processes(&sides, |side| args.worker_of("groups", side, &arguments));
-            bench.parts.groups = Some(Part::new(sizes, rounds?));
-        }
-        Name::Metadata => {
-            let sizes = args.metadata;
-            let arguments = sizes.to_arguments();
-            let rounds = bench.processes(&[Side::Millpond], |side| {
-                args.worker_of("metadata", side, &arguments)
-            })?;
-            bench.parts.metadata = Some(Part::new(sizes, rounds));
-        }
-        Name::Overhead => {
-            let sizes = args.overhead;
-            let sides = [Detection::On, Detection::Off];
-            let arguments = sizes.to_arguments();
-            let rounds =
-                bench.processes(&sides, |side| args.worker_of("overhead", side, &arguments))?;
-            bench.parts.overhead = Some(Part::new(sizes, rounds));
-        }
-        Name::Traces => match &args.traces.traces {
-            Some(directory) => {
-                bench.parts.traces = Some(Traces::measure(&args.traces, directory)?);
-            }
-            None => {
-                let why = Skip("name a directory of traces with --traces".to_owned());
-                bench.skipped.note("traces", &why);
-            }
-        },
-    }
-    Ok(())
+fn traces(bench: &mut Bench, sizes: &traces::Sizes) -> Result<(), BenchError> {
+    let part = name(&Part::Traces);
+    let Some(directory) = &sizes.traces else {
+        let why = Skip("name a directory of traces with --traces".to_owned());
+        bench.summary.skip(&part, &why);
+        return Ok(());
+    };
+    let traces = Traces::measure(sizes, directory)?;
+    let heading = "miss ratios of traces, in parts of their pages".to_owned();
+    bench.summary.table(heading, &traces);
+    bench.summary.field(&part, &traces)
 }
 
 /// Measures Millpond beside the kernel, if the kernel's side can run here.
-fn both<T: DeserializeOwned>(
-    bench: &mut Bench<WorkingsetParts>,
+fn both<T: Outcome + Serialize + DeserializeOwned, S: Serialize>(
+    bench: &mut Bench,
     args: &WorkingsetArgs,
-    part: &str,
+    part: Part,
+    heading: String,
+    sizes: S,
     (ram, pages): (u64, usize),
-    sizes: &[String],
-) -> Result<Vec<(Side, Vec<T>)>, BenchError> {
+    job: impl Fn(Place) -> Job,
+) -> Result<(), BenchError> {
     let work = Work {
         pages: pages as u64,
         ram,
         accesses: 1,
     };
-    let (rounds, setting) = bench.beside_kernel_swap(part, &work, |bench, kernel| {
+    let rounds = bench.beside_kernel_swap(part, &work, |bench, kernel| {
         let mut sides = vec![Side::Millpond];
         sides.extend(kernel.map(|_| Side::Kernel));
-        bench.rounds(&sides, |bench, side| {
-            let arguments = args.worker_of(part, side, sizes);
-            bench.process(arguments, kernel.filter(|_| side.is_kernel()))
+        bench.rounds::<_, T>(&sides, |bench, side| {
+            bench.guarded(&job(Place {
+                side,
+                order: args.order,
+                cgroup: KernelSwap::group_of(kernel, side),
+            }))
         })
     })?;
-    bench.parts.kernel = setting.or(bench.parts.kernel.take());
-    Ok(rounds)
-}
-
-impl WorkingsetArgs {
-    fn worker_of(&self, part: &str, side: impl Display, sizes: &[String]) -> Vec<String> {
-        let (side, order) = (side.to_string(), self.order.to_string());
-        let mut arguments = ["workingset", part, &side, "--order", &order]
-            .map(str::to_owned)
-            .to_vec();
-        arguments.extend_from_slice(sizes);
-        arguments
-    }
-}
-
-/// Does the work of the measured process, and prints what it measured as JSON.
-///
-/// # Errors
-/// When the process cannot get its memory, or print.
-pub fn work(command: &WorkingsetWorker) -> Result<(), BenchError> {
-    match command {
-        WorkingsetWorker::Shift { how, sizes } => {
-            let setting = how.setting(sizes.budget_bytes, sizes.pages());
-            say_measured(shift::work(setting, sizes))
-        }
-        WorkingsetWorker::Scan { how, sizes } => {
-            let setting = how.setting(sizes.budget_bytes, sizes.pages());
-            say_measured(scan::work(setting, sizes))
-        }
-        WorkingsetWorker::Groups {
-            company,
-            order,
-            sizes,
-        } => {
-            let setting = own_setting(*order, sizes.budget_bytes);
-            say_measured(groups::work(*company, setting, sizes))
-        }
-        WorkingsetWorker::Overhead {
-            detection,
-            order,
-            sizes,
-        } => {
-            let setting = own_setting(*order, sizes.budget_bytes);
-            say_measured(overhead::work(*detection, setting, sizes))
-        }
-        WorkingsetWorker::Metadata { how, sizes } => {
-            let setting = how.setting(sizes.budget(), sizes.pages());
-            say_measured(metadata::work(setting))
-        }
-    }
-}
-
-/// The setting for a part that makes regions of its own.
-fn own_setting(order: BenchOrder, budget: u64) -> Setting<'static> {
-    Setting {
-        side: Side::Millpond,
-        order,
-        cgroup: None,
-        budget,
-        pages: 0,
-    }
+    bench.part(part, heading, sizes, rounds)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outcome::Median;
 
     #[test]
-    fn no_two_options_are_the_same() {
-        use clap::{Args, Subcommand};
-        WorkingsetArgs::augment_args(clap::Command::new("workingset")).debug_assert();
-        WorkingsetWorker::augment_subcommands(clap::Command::new("worker")).debug_assert();
+    fn a_set_that_never_was_steady_in_one_round_is_not_steady() {
+        let steady = |rounds: &[Option<u64>]| {
+            let outcome = |&steady_after: &Option<u64>| shift::Outcome {
+                steady_after,
+                ..shift::Outcome::default()
+            };
+            let rounds: Vec<_> = rounds.iter().map(outcome).collect();
+            shift::Outcome::median(rounds.iter()).steady_after
+        };
+        assert_eq!(steady(&[Some(2), Some(2)]), Some(2));
+        assert_eq!(steady(&[Some(2), None, Some(2)]), None);
     }
 }

@@ -10,44 +10,32 @@
 use crate::data::{self, PAGE};
 use crate::error::Failure;
 use crate::millpond_side;
-use crate::part::{self, Figure};
-use crate::rounds::{self, Median, count, highest};
-use crate::workingset::memory::{Setting, Touched};
+use crate::order::BenchOrder;
+use crate::outcome::{highest, outcome};
+use crate::side::sides;
+use crate::workingset::memory::Touched;
 use millpond_core::{Config, LEAF_PAGES, PageCount};
 use millpond_replay::core_policy::CorePolicy;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::hint::black_box;
 use std::time::Instant;
 
 /// The cost of a load from compressed RAM, in sixteenths of the cost of a rescue.
 const LOAD_COST: u32 = 20;
 
-/// Whether pages that come back are noted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "snake_case")]
-#[value(rename_all = "snake_case")]
-pub enum Detection {
-    /// The bookkeeping of the working set is done
-    On,
-    /// The bookkeeping of the working set is left out
-    Off,
-}
-
-impl part::Contender for Detection {}
-
-/// The name that the detection has in arguments.
-impl fmt::Display for Detection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::On => "on",
-            Self::Off => "off",
-        })
+sides! {
+    /// Whether pages that come back are noted.
+    pub enum Detection {
+        /// The bookkeeping of the working set is done
+        On,
+        /// The bookkeeping of the working set is left out
+        Off,
     }
+    against []
 }
 
 /// Sizes of one measurement.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
     /// The RAM budget
@@ -59,16 +47,6 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// The sizes as arguments of the measured process.
-    #[must_use]
-    pub fn to_arguments(self) -> Vec<String> {
-        let numbers = [
-            ("--overhead-ram", self.budget_bytes),
-            ("--overhead-accesses", self.accesses),
-        ];
-        rounds::options(&numbers)
-    }
-
     /// Pages that the budget holds.
     fn room(&self) -> u32 {
         (self.budget_bytes / PAGE as u64) as u32
@@ -85,43 +63,26 @@ impl Sizes {
     }
 }
 
-/// The measurements of one process.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Outcome {
-    /// Nanoseconds an access on real memory.
-    pub access_ns: f64,
-    /// Nanoseconds an access in the core, timed alone.
-    pub core_ns: f64,
-    /// Major faults of the accesses on real memory.
-    pub major_faults: u64,
-    /// Rescues of the accesses on real memory.
-    pub rescues: u64,
-    /// Pages that did not hold what was written.
-    pub wrong_pages: u64,
-}
-
-impl Median for Outcome {
-    fn median(rounds: &[Self]) -> Self {
-        Self {
-            access_ns: rounds::of(rounds, |round| round.access_ns),
-            core_ns: rounds::of(rounds, |round| round.core_ns),
-            major_faults: count(rounds, |round| round.major_faults),
-            rescues: count(rounds, |round| round.rescues),
-            wrong_pages: highest(rounds, |round| round.wrong_pages),
-        }
+outcome! {
+    /// The measurements of one process.
+    pub struct Outcome {
+        /// Nanoseconds an access on real memory.
+        pub access_ns: f64,
+        /// Nanoseconds an access in the core, timed alone.
+        pub core_ns: f64,
+        /// Major faults of the accesses on real memory.
+        pub major_faults: u64,
+        /// Rescues of the accesses on real memory.
+        pub rescues: u64,
+        /// Pages that did not hold what was written.
+        pub wrong_pages: u64 = highest,
     }
-}
-
-impl part::Outcome for Outcome {
-    const FIGURES: &'static [Figure<Self>] = &[
-        Figure::other("ns an access", |one| one.access_ns),
-        Figure::other("of the core", |one| one.core_ns),
-        Figure::other("major faults", |one| one.major_faults as f64),
-        Figure::other("rescues", |one| one.rescues as f64),
-    ];
-
-    fn wrong(&self) -> u64 {
-        self.wrong_pages
+    wrong |r| r.wrong_pages;
+    figures {
+        other "ns an access" = |one| one.access_ns,
+        other "of the core" = |one| one.core_ns,
+        other "major faults" = |one| one.major_faults,
+        other "rescues" = |one| one.rescues,
     }
 }
 
@@ -129,13 +90,13 @@ impl part::Outcome for Outcome {
 ///
 /// # Errors
 /// When there is no memory, or the core cannot be driven.
-pub fn work(detection: Detection, setting: Setting<'_>, sizes: &Sizes) -> Result<Outcome, Failure> {
+pub fn work(detection: Detection, order: BenchOrder, sizes: &Sizes) -> Result<Outcome, Failure> {
     let on = detection == Detection::On;
     let core_ns = time_core(on, sizes)?;
-    let manager = millpond_side::settings(setting.budget)
+    let manager = millpond_side::settings(sizes.budget_bytes)
         .workingset(on)
         .build()?;
-    let mut region = manager.region_with(sizes.pages() * PAGE, setting.order.0)?;
+    let mut region = manager.region_with(sizes.pages() * PAGE, order.0)?;
     let majors = || manager.stats().vm.pgmajfault;
     let mut memory = Touched::new(region.as_mut_slice(), &majors);
     memory.fill(0..sizes.pages());

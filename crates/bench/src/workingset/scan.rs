@@ -8,9 +8,8 @@
 
 use crate::data::PAGE;
 use crate::error::Failure;
-use crate::part::{self, Figure};
-use crate::rounds::{self, Median, count, highest};
-use crate::workingset::memory::{self, BATCH, Mixed, Scan, Setting};
+use crate::outcome::{highest, outcome};
+use crate::workingset::memory::{self, BATCH, Mixed, Place, Scan};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
@@ -20,7 +19,7 @@ const WARM_PASSES: u32 = 4;
 const SCAN_BUDGETS: u64 = 10;
 
 /// Sizes of one measurement.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
     /// The RAM budget
@@ -32,16 +31,6 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// The sizes as arguments of the measured process.
-    #[must_use]
-    pub fn to_arguments(self) -> Vec<String> {
-        let numbers = [
-            ("--scan-ram", self.budget_bytes),
-            ("--scan-rate", self.scan_in_64.into()),
-        ];
-        rounds::options(&numbers)
-    }
-
     fn hot(&self) -> usize {
         (self.budget_bytes / PAGE as u64 / 2) as usize
     }
@@ -57,49 +46,30 @@ impl Sizes {
     }
 }
 
-/// The measurements of one process.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Outcome {
-    /// The share of accesses to the hot set that took no major fault, while the scan went past.
-    pub hit_ratio: f64,
-    /// Accesses to the hot set.
-    pub hot_accesses: u64,
-    /// Accesses to the hot set that took a major fault.
-    pub hot_faults: u64,
-    /// Pages of the scan that went past.
-    pub scanned: u64,
-    /// Major faults by pages of the scan.
-    pub scan_faults: u64,
-    /// The time in seconds while the scan went past.
-    pub seconds: f64,
-    /// Pages that did not hold what was written.
-    pub wrong_pages: u64,
-}
-
-impl Median for Outcome {
-    fn median(rounds: &[Self]) -> Self {
-        Self {
-            hit_ratio: rounds::of(rounds, |round| round.hit_ratio),
-            hot_accesses: count(rounds, |round| round.hot_accesses),
-            hot_faults: count(rounds, |round| round.hot_faults),
-            scanned: count(rounds, |round| round.scanned),
-            scan_faults: count(rounds, |round| round.scan_faults),
-            seconds: rounds::of(rounds, |round| round.seconds),
-            wrong_pages: highest(rounds, |round| round.wrong_pages),
-        }
+outcome! {
+    /// The measurements of one process.
+    pub struct Outcome {
+        /// The share of accesses to the hot set that took no major fault, while the scan went past.
+        pub hit_ratio: f64,
+        /// Accesses to the hot set.
+        pub hot_accesses: u64,
+        /// Accesses to the hot set that took a major fault.
+        pub hot_faults: u64,
+        /// Pages of the scan that went past.
+        pub scanned: u64,
+        /// Major faults by pages of the scan.
+        pub scan_faults: u64,
+        /// The time in seconds while the scan went past.
+        pub seconds: f64,
+        /// Pages that did not hold what was written.
+        pub wrong_pages: u64 = highest,
     }
-}
-
-impl part::Outcome for Outcome {
-    const FIGURES: &'static [Figure<Self>] = &[
-        Figure::other("hit ratio", |one| one.hit_ratio),
-        Figure::other("hot faults", |one| one.hot_faults as f64),
-        Figure::other("scan faults", |one| one.scan_faults as f64),
-        Figure::time("seconds", |one| one.seconds),
-    ];
-
-    fn wrong(&self) -> u64 {
-        self.wrong_pages
+    wrong |r| r.wrong_pages;
+    figures {
+        other "hit ratio" = |one| one.hit_ratio,
+        other "hot faults" = |one| one.hot_faults,
+        other "scan faults" = |one| one.scan_faults,
+        time "seconds" = |one| one.seconds,
     }
 }
 
@@ -107,10 +77,10 @@ impl part::Outcome for Outcome {
 ///
 /// # Errors
 /// When there is no memory.
-pub fn work(setting: Setting<'_>, sizes: &Sizes) -> Result<Outcome, Failure> {
+pub fn work(place: &Place, sizes: &Sizes) -> Result<Outcome, Failure> {
     let hot = sizes.hot();
     let scan = hot..hot + sizes.scan();
-    memory::with(setting, |mut memory| {
+    memory::with(place, sizes.budget_bytes, sizes.pages(), |mut memory| {
         memory.fill(scan.clone());
         memory.fill(0..hot);
         let mut warm = Mixed::new(0..hot, None);

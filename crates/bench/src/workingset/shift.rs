@@ -17,9 +17,8 @@
 
 use crate::data::PAGE;
 use crate::error::Failure;
-use crate::part::{self, Figure};
-use crate::rounds::{self, Median, count, highest};
-use crate::workingset::memory::{self, BATCH, Mixed, Scan, Setting};
+use crate::outcome::{Median, highest, none, outcome};
+use crate::workingset::memory::{self, BATCH, Mixed, Place, Scan};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
@@ -29,7 +28,7 @@ const OLD_PASSES: u32 = 4;
 const SCAN_BUDGETS: u64 = 4;
 
 /// Sizes of one measurement.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::Args)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
     /// The RAM budget
@@ -44,17 +43,6 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// The sizes as arguments of the measured process.
-    #[must_use]
-    pub fn to_arguments(self) -> Vec<String> {
-        let numbers = [
-            ("--shift-ram", self.budget_bytes),
-            ("--shift-scan", self.scan_in_64.into()),
-            ("--shift-passes", self.passes.into()),
-        ];
-        rounds::options(&numbers)
-    }
-
     /// Pages of either set.
     #[must_use]
     pub fn set(&self) -> usize {
@@ -72,65 +60,49 @@ impl Sizes {
     }
 }
 
-/// The measurements of one process.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Outcome {
-    /// Major faults by the new set until it was steady, the steady time included, divided by its pages. If it never was
-    /// steady, the faults are those of all times.
-    pub faults_over_set: f64,
-    /// Times through the set until it was steady; null if it never was.
-    pub steady_after: Option<u64>,
-    /// Major faults by the new set, each time through it; of single rounds only.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub major_faults: Vec<u64>,
-    /// Major faults by the old set when it was gone through last.
-    pub old_set_faults: u64,
-    /// The time of step 3 in seconds.
-    pub seconds: f64,
-    /// Pages that did not hold what was written.
-    pub wrong_pages: u64,
-}
-
-impl Median for Outcome {
-    fn median(rounds: &[Self]) -> Self {
-        let never = rounds.iter().any(|round| round.steady_after.is_none());
-        let after = count(rounds, |round| round.steady_after.unwrap_or(0));
-        Self {
-            faults_over_set: rounds::of(rounds, |round| round.faults_over_set),
-            steady_after: (!never).then_some(after),
-            major_faults: Vec::new(),
-            old_set_faults: count(rounds, |round| round.old_set_faults),
-            seconds: rounds::of(rounds, |round| round.seconds),
-            wrong_pages: highest(rounds, |round| round.wrong_pages),
-        }
+outcome! {
+    /// The measurements of one process.
+    #[serde(default)]
+    pub struct Outcome {
+        /// Major faults by the new set until it was steady, the steady time included, divided by its pages. If it never
+        /// was steady, the faults are those of all times.
+        pub faults_over_set: f64,
+        /// Times through the set until it was steady; null if it never was.
+        pub steady_after: Option<u64> = steady,
+        /// Major faults by the new set, each time through it; of single rounds only.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub major_faults: Vec<u64> = none,
+        /// Major faults by the old set when it was gone through last.
+        pub old_set_faults: u64,
+        /// The time of step 3 in seconds.
+        pub seconds: f64,
+        /// Pages that did not hold what was written.
+        pub wrong_pages: u64 = highest,
+    }
+    wrong |r| r.wrong_pages;
+    figures {
+        other "faults/set" = |one| one.faults_over_set,
+        other "steady after" = |one| one.steady_after,
+        other "seconds" = |one| one.seconds,
     }
 }
 
-impl part::Outcome for Outcome {
-    const FIGURES: &'static [Figure<Self>] = &[
-        Figure::other("faults/set", |one| one.faults_over_set),
-        Figure::other("steady after", |one| {
-            one.steady_after.map_or(f64::NAN, |passes| passes as f64)
-        }),
-        Figure::other("seconds", |one| one.seconds),
-    ];
-
-    fn wrong(&self) -> u64 {
-        self.wrong_pages
-    }
+/// A rule: a set that was not steady in one round is not steady.
+fn steady<'a>(rounds: impl Iterator<Item = &'a Option<u64>>) -> Option<u64> {
+    let after: Option<Vec<u64>> = rounds.copied().collect();
+    Some(u64::median(after?.iter()))
 }
 
 /// The measured process.
 ///
 /// # Errors
 /// When there is no memory.
-pub fn work(setting: Setting<'_>, sizes: &Sizes) -> Result<Outcome, Failure> {
+pub fn work(place: &Place, sizes: &Sizes) -> Result<Outcome, Failure> {
     let set = sizes.set();
     let new = 0..set;
     let scan = set..set + sizes.scan();
     let old = scan.end..scan.end + set;
-    memory::with(setting, |mut memory| {
+    memory::with(place, sizes.budget_bytes, sizes.pages(), |mut memory| {
         memory.fill(0..old.end);
         let mut abandoned = Mixed::new(old, None);
         let mut old_set_faults = 0;

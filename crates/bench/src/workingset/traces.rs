@@ -7,8 +7,8 @@
 //! compared by the geometric mean of their miss ratios, in which halving the misses of one trace weighs as much as
 //! halving those of another.
 
+use crate::comparison::Table;
 use crate::error::BenchError;
-use crate::part::Table;
 use millpond_cli::replay::{run_all, traces_in};
 use millpond_replay::import::Reading;
 use millpond_replay::open;
@@ -140,11 +140,7 @@ impl Traces {
 }
 
 impl Table for Traces {
-    fn wrong(&self) -> u64 {
-        0
-    }
-
-    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write(&self, f: &mut dyn fmt::Write) -> fmt::Result {
         write!(f, "{:<26}", "")?;
         for policy in &self.policies {
             write!(f, "{policy:>12}")?;

@@ -2,16 +2,19 @@
 //!
 //! Each round runs Millpond at every order and then the kernel.
 
+mod report;
+
 use crate::backing::Backing;
 use crate::error::{BenchError, Skip};
 use crate::guard::Guard;
+use crate::jobs::Job;
 use crate::kernel_swap::KernelSwap;
-use crate::millpond_side::{self, How, ServedBy};
+use crate::millpond_side::{How, ServedBy};
 use crate::order::BenchOrder;
 use crate::phases::{Manner, Phases, Work};
-use crate::report::{KernelSide, MillpondSide, Skipped, SwapReport, What};
 use crate::rounds::print;
 use crate::worker::Workers;
+use report::{KernelSide, MillpondSide, Skipped, SwapReport, What};
 
 /// `millpond bench swap`'s arguments.
 #[derive(clap::Args, Debug)]
@@ -81,11 +84,12 @@ pub fn swap(args: &SwapArgs) -> Result<u8, BenchError> {
     let mut kernels = Vec::new();
     for _ in 0..args.rounds {
         for (&order, rounds) in orders.iter().zip(&mut ours) {
-            let how = how(order);
-            rounds.push(millpond_side::measure(&workers, &how, &work, manner)?);
+            let job = Job::Millpond(how(order), work, manner);
+            rounds.push(workers.measure(&job, None)?);
         }
-        if let (Some(kernel), Some(guard)) = (&kernel, &mut guard) {
-            kernels.push(kernel.measure(&workers, guard, manner)?);
+        if let Some(kernel) = &kernel {
+            let job = Job::KernelSwap(kernel.group().to_owned(), work, manner);
+            kernels.push(workers.measure(&job, guard.as_mut())?);
         }
     }
     let setting = kernel.map(|kernel| kernel.setting);
@@ -120,6 +124,6 @@ fn set_up_kernel(args: &SwapArgs, guard: Option<&mut Guard>) -> Result<KernelSwa
     }
     match guard {
         Some(guard) => KernelSwap::set_up(guard, &args.work, &args.backing),
-        None => Err(Skip("making swap and cgroups needs root".to_owned()).into()),
+        None => Err(Skip::needs_root().into()),
     }
 }

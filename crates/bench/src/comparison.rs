@@ -1,61 +1,17 @@
 //! A part of a benchmark: the results of its sides, the comparison between them, and the table that people see.
 //!
-//! A part has an `Outcome`, which says what one measured process found, and a kind of side, which says whose memory
+//! A part has an [`Outcome`], which says what one measured process found, and a kind of side, which says whose memory
 //! that was and how it was used. From both a part makes medians, a ratio for each pair of an own side and a kernel's,
 //! and its text.
 
-use crate::error::Skip;
-use crate::rounds::{Measured, Median};
+use crate::outcome::{Median, Outcome};
+use crate::side::Contender;
 use serde::Serialize;
 use std::fmt;
 
-/// A figure of a part.
-pub struct Figure<T> {
-    name: &'static str,
-    of: fn(&T) -> f64,
-    /// Whether sides are compared by this figure.
-    is_time: bool,
-}
-
-impl<T> Figure<T> {
-    /// A time, by which sides are compared.
-    pub const fn time(name: &'static str, of: fn(&T) -> f64) -> Self {
-        let is_time = true;
-        Self { name, of, is_time }
-    }
-
-    /// A figure by which sides are not compared.
-    pub const fn other(name: &'static str, of: fn(&T) -> f64) -> Self {
-        let is_time = false;
-        Self { name, of, is_time }
-    }
-}
-
-/// The findings of a measured process.
-pub trait Outcome: Median + 'static {
-    /// The figures that are shown of the outcome.
-    const FIGURES: &'static [Figure<Self>];
-
-    /// Places in memory that did not hold what they had to.
-    fn wrong(&self) -> u64;
-}
-
-/// A side that is compared with others.
-pub trait Contender: Copy + PartialEq {
-    /// Whether the kernel has the memory.
-    fn is_kernel(self) -> bool {
-        false
-    }
-
-    /// Whether the side is compared with `other`; if nothing else is said, each own side is with each of the kernel's.
-    fn is_against(self, other: Self) -> bool {
-        !self.is_kernel() && other.is_kernel()
-    }
-}
-
-/// A part that was measured.
+/// The sides of a part that was measured, and how they compare.
 #[derive(Clone, Debug, Serialize)]
-pub struct Part<K, S, T> {
+pub struct Comparison<K, S, T> {
     /// The sizes of the work.
     pub sizes: S,
     /// The rounds of each side.
@@ -74,6 +30,24 @@ pub struct SideRounds<K, T> {
     pub measured: Measured<T>,
 }
 
+/// The rounds of one side.
+#[derive(Clone, Debug, Serialize)]
+pub struct Measured<T> {
+    /// The median of the rounds.
+    pub median: T,
+    /// Each round, in the order in which they ran.
+    pub rounds: Vec<T>,
+}
+
+impl<T: Median> From<Vec<T>> for Measured<T> {
+    fn from(rounds: Vec<T>) -> Self {
+        Self {
+            median: T::median(rounds.iter()),
+            rounds,
+        }
+    }
+}
+
 /// The factor by which a side is faster than another.
 #[derive(Clone, Debug, Serialize)]
 struct Ratio<K> {
@@ -83,7 +57,7 @@ struct Ratio<K> {
     times: f64,
 }
 
-impl<K: Contender, S, T: Outcome> Part<K, S, T> {
+impl<K: Contender, S, T: Outcome> Comparison<K, S, T> {
     /// Sums up the rounds, and compares the sides.
     #[must_use]
     pub fn new(sizes: S, rounds: Vec<(K, Vec<T>)>) -> Self {
@@ -137,22 +111,24 @@ fn ratios<K: Contender, T: Outcome>(sides: &[SideRounds<K, T>]) -> Vec<Ratio<K>>
 /// A part for people.
 pub trait Table {
     /// Places in memory of all sides that did not hold what they had to.
-    fn wrong(&self) -> u64;
+    fn wrong(&self) -> u64 {
+        0
+    }
 
     /// Writes the table.
     ///
     /// # Errors
     /// When `f` takes no more.
-    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
+    fn write(&self, f: &mut dyn fmt::Write) -> fmt::Result;
 }
 
-impl<K: Contender + fmt::Display, S, T: Outcome> Table for Part<K, S, T> {
+impl<K: Contender + fmt::Display, S, T: Outcome> Table for Comparison<K, S, T> {
     fn wrong(&self) -> u64 {
         let medians = self.sides.iter().map(|side| &side.measured.median);
         medians.map(T::wrong).sum()
     }
 
-    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write(&self, f: &mut dyn fmt::Write) -> fmt::Result {
         write!(f, "{:<26}", "")?;
         for figure in T::FIGURES {
             write!(f, "{:>13}", figure.name)?;
@@ -161,8 +137,7 @@ impl<K: Contender + fmt::Display, S, T: Outcome> Table for Part<K, S, T> {
         for side in &self.sides {
             write!(f, "{:<26}", side.side.to_string())?;
             for figure in T::FIGURES {
-                let value = (figure.of)(&side.measured.median);
-                match value {
+                match (figure.of)(&side.measured.median) {
                     value if value.is_nan() => write!(f, "{:>13}", "-")?,
                     value if value.fract() == 0.0 => write!(f, "{value:>13}")?,
                     value => write!(f, "{value:>13.3}")?,
@@ -184,66 +159,4 @@ impl<K: Contender + fmt::Display, S, T: Outcome> Table for Part<K, S, T> {
         }
         Ok(())
     }
-}
-
-/// A part that was measured, below its heading.
-pub struct Shown<'a> {
-    /// What was measured.
-    pub heading: String,
-    /// The figures.
-    pub table: &'a dyn Table,
-}
-
-/// A part as people see it; `None` when it was not measured.
-pub fn show<K: Contender + fmt::Display, S, T: Outcome>(
-    part: &Option<Part<K, S, T>>,
-    heading: impl FnOnce(&S) -> String,
-) -> Option<Shown<'_>> {
-    let part = part.as_ref()?;
-    Some(Shown {
-        heading: heading(&part.sizes),
-        table: part,
-    })
-}
-
-/// The list of what was left out.
-#[derive(Clone, Debug, Default, Serialize)]
-#[serde(transparent)]
-pub struct Skips(Vec<Skipped>);
-
-#[derive(Clone, Debug, Serialize)]
-struct Skipped {
-    what: String,
-    why: String,
-}
-
-impl Skips {
-    /// Notes that something was left out.
-    pub fn note(&mut self, what: &str, why: &Skip) {
-        self.0.push(Skipped {
-            what: what.to_owned(),
-            why: why.to_string(),
-        });
-    }
-
-    /// What was left out, and why.
-    pub fn into_entries(self) -> impl Iterator<Item = (String, Skip)> {
-        self.0
-            .into_iter()
-            .map(|Skipped { what, why }| (what, Skip(why)))
-    }
-}
-
-/// The list as text, with a line for each entry.
-impl fmt::Display for Skips {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0
-            .iter()
-            .try_for_each(|Skipped { what, why }| writeln!(f, "{what} skipped: {why}"))
-    }
-}
-
-/// Whether `part` is among those that `--only` names; all parts are when it names none.
-pub fn is_asked_for<T: PartialEq>(only: &[T], part: T) -> bool {
-    only.is_empty() || only.contains(&part)
 }

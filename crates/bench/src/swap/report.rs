@@ -19,18 +19,19 @@
 //! | `ratio` | kernel's median over Millpond's: `fill`, `sequential`, `verify` at the order given in `sequential_order`, `random` at the best order, given in `random_order`; null when a side was skipped |
 //!
 //! A `median` and each of `rounds` has `fill`, `random`, `sequential`, `verify`, `wrong_pages`, `random_major_faults`
-//! (as the side that resolves them counts them), `random_brought_in` (see [`BroughtIn`]; null for the kernel),
-//! `peak_rss_bytes` (as the kernel counts it for the process, Millpond's store included), and `peak_charged_bytes`
-//! (what Millpond's manager charged to its budget; null for the kernel). The median is taken of each time by itself; of
-//! `wrong_pages` and the peaks it is the highest.
+//! (as the side that resolves them counts them), `random_brought_in` (see [`BroughtIn`](crate::phases::BroughtIn); null
+//! for the kernel), `peak_rss_bytes` (as the kernel counts it for the process, Millpond's store included), and
+//! `peak_charged_bytes` (what Millpond's manager charged to its budget; null for the kernel). The median is taken of
+//! each time by itself; of `wrong_pages` and the peaks it is the highest.
 
 use crate::backing::Medium;
+use crate::comparison::Measured;
 use crate::data::Contents;
 use crate::kernel_swap::Setting;
 use crate::millpond_side::ServedBy;
 use crate::order::BenchOrder;
-use crate::phases::{BroughtIn, Manner, Phases, Work};
-use crate::rounds::{Measured, Median, count, highest, of};
+use crate::phases::{Manner, Phases, Work};
+use crate::summary::Machine;
 use serde::Serialize;
 use std::fmt;
 
@@ -61,27 +62,6 @@ pub struct Skipped {
     pub millpond: Option<String>,
     /// The reason for the kernel's side.
     pub kernel: Option<String>,
-}
-
-/// The machine, on which the figures depend.
-#[derive(Clone, Debug, Serialize)]
-pub struct Machine {
-    kernel: String,
-    cores: usize,
-}
-
-impl Machine {
-    /// Looks at the machine.
-    #[must_use]
-    pub fn look() -> Self {
-        Self {
-            kernel: rustix::system::uname()
-                .release()
-                .to_string_lossy()
-                .into_owned(),
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
-        }
-    }
 }
 
 /// The work that was done, apart from its sizes.
@@ -126,22 +106,6 @@ pub struct SwapReport {
     kernel: Option<KernelSide>,
     skipped: Skipped,
     ratio: Option<Ratio>,
-}
-
-impl Median for Phases {
-    fn median(rounds: &[Self]) -> Self {
-        Self {
-            fill: of(rounds, |p| p.fill),
-            random: of(rounds, |p| p.random),
-            sequential: of(rounds, |p| p.sequential),
-            verify: of(rounds, |p| p.verify),
-            wrong_pages: highest(rounds, |p| p.wrong_pages),
-            random_major_faults: count(rounds, |p| p.random_major_faults),
-            random_brought_in: BroughtIn::median(rounds.iter().filter_map(|p| p.random_brought_in)),
-            peak_rss_bytes: highest(rounds, |p| p.peak_rss_bytes),
-            peak_charged_bytes: rounds.iter().filter_map(|p| p.peak_charged_bytes).max(),
-        }
-    }
 }
 
 impl SwapReport {

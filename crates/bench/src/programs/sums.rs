@@ -1,21 +1,7 @@
-//! The result of `millpond bench programs`, for programs (JSON) and for people.
-//!
-//! The JSON object has `schema` = `millpond-bench-programs/3`; later versions only add fields:
-//!
-//! | field | meaning |
-//! | --- | --- |
-//! | `machine` | `kernel` release, `cores` |
-//! | `load` | the machine's load average of the last minute, before and after |
-//! | `rounds` | rounds of each side |
-//! | `order` | the order of Millpond's folios, as `--order` takes it |
-//! | `programs` | for each program and each share (2 is a half of its memory): `name`, `share`, and what `bench run` has for its `program` |
-//! | `sums` | for each share: [`Sum`] |
-//! | `skipped` | `what` was left out and `why` |
+//! A program in a share of its memory, and what all of them come to.
 
-use crate::part::{Part, Shown, Skips, Table};
+use crate::comparison::{Comparison, Table};
 use crate::run::{Outcome, Side, Sizes};
-use crate::summary::Parts;
-use millpond_cli::size::Human;
 use serde::Serialize;
 use std::fmt;
 
@@ -28,7 +14,7 @@ pub struct Shared {
     pub share: u64,
     /// Its sides.
     #[serde(flatten)]
-    pub part: Part<Side, Sizes, Outcome>,
+    pub part: Comparison<Side, Sizes, Outcome>,
 }
 
 impl Shared {
@@ -41,6 +27,17 @@ impl Shared {
     fn over_equal(&self) -> Option<f64> {
         let time = |side| self.median(side).filter(|one| one.failed == 0)?.seconds;
         Some(time(Side::Millpond)? / time(Side::KernelEqual)?)
+    }
+
+    /// What was measured.
+    pub fn heading(&self) -> String {
+        let sizes = &self.part.sizes;
+        let (ram, peak) = sizes.ram_and_peak();
+        let differs = match sizes.is_repeatable {
+            true => "",
+            false => "; its output differs between two runs without a limit, and is not compared",
+        };
+        format!("{} in {ram}, without a limit {peak}{differs}", self.name)
     }
 }
 
@@ -70,6 +67,24 @@ pub struct Sum {
 }
 
 impl Sum {
+    /// The sum of each share.
+    pub fn of_each(programs: &[Shared]) -> Vec<Self> {
+        let mut shares: Vec<u64> = programs.iter().map(|one| one.share).collect();
+        shares.sort_unstable();
+        shares.dedup();
+        let sums = shares.into_iter().map(|share| {
+            let programs = programs.iter().filter(|one| one.share == share);
+            Self::of(share, &programs.collect::<Vec<_>>())
+        });
+        sums.collect()
+    }
+
+    /// What is summed up.
+    pub fn heading(&self) -> String {
+        let (programs, share) = (self.programs, self.share);
+        format!("all {programs} programs in 1/{share} of their memory")
+    }
+
     fn of(share: u64, programs: &[&Shared]) -> Self {
         let ratios = programs
             .iter()
@@ -107,11 +122,7 @@ impl Sum {
 
 /// The lines of a sum for people.
 impl Table for Sum {
-    fn wrong(&self) -> u64 {
-        0
-    }
-
-    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write(&self, f: &mut dyn fmt::Write) -> fmt::Result {
         let list = |names: &[&str]| match names {
             [] => "none".to_owned(),
             names => names.join(", "),
@@ -145,74 +156,5 @@ impl Table for Sum {
             "over the budget under Millpond: {}",
             list(&self.over_budget)
         )
-    }
-}
-
-/// All that was measured.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct ProgramsParts {
-    /// Each program in each share of its memory.
-    pub programs: Vec<Shared>,
-    sums: Vec<Sum>,
-    #[serde(skip)]
-    said: Vec<String>,
-}
-
-impl ProgramsParts {
-    /// Sums up, for each share.
-    pub fn sum_up(&mut self) {
-        let mut shares: Vec<u64> = self.programs.iter().map(|one| one.share).collect();
-        shares.sort_unstable();
-        shares.dedup();
-        let sums = shares.into_iter().map(|share| {
-            let programs = self.programs.iter().filter(|one| one.share == share);
-            Sum::of(share, &programs.collect::<Vec<_>>())
-        });
-        self.sums = sums.collect();
-    }
-
-    /// Takes over what was left out of one program's sides: each side once, because all programs have the same.
-    pub fn skipped_sides(&mut self, all: &mut Skips, skipped: Skips) {
-        for (what, why) in skipped.into_entries() {
-            if !self.said.contains(&what) {
-                all.note(&what, &why);
-                self.said.push(what);
-            }
-        }
-    }
-}
-
-impl Parts for ProgramsParts {
-    const SCHEMA: &'static str = "millpond-bench-programs/3";
-
-    fn all(&self) -> Vec<Option<Shown<'_>>> {
-        let programs = self.programs.iter().map(|one| {
-            let sizes = &one.part.sizes;
-            let (ram, peak) = (Human(sizes.ram_bytes), Human(sizes.peak_rss_bytes));
-            let differs = match sizes.is_repeatable {
-                true => "",
-                false => {
-                    "; its output differs between two runs without a limit, and is not compared"
-                }
-            };
-            Some(Shown {
-                heading: format!("{} in {ram}, without a limit {peak}{differs}", one.name),
-                table: &one.part as &dyn Table,
-            })
-        });
-        let sums = self.sums.iter().map(|sum| {
-            Some(Shown {
-                heading: format!(
-                    "all {} programs in 1/{} of their memory",
-                    sum.programs, sum.share
-                ),
-                table: sum as &dyn Table,
-            })
-        });
-        programs.chain(sums).collect()
-    }
-
-    fn units(&self, order: &str) -> String {
-        format!("times are seconds; Millpond's folios are of order {order}")
     }
 }

@@ -62,7 +62,8 @@ pub struct Bench {
     pub workers: Workers,
     /// The lock and what is to be put back, for root.
     pub guard: Option<Guard>,
-    rounds: u16,
+    /// The rounds of each side.
+    pub rounds: u16,
     /// What the kernel's side ran on.
     kernel: Option<Setting>,
 }
@@ -81,23 +82,10 @@ impl Bench {
         order: Option<BenchOrder>,
         mut measure: impl FnMut(&mut Self, N) -> Result<(), BenchError>,
     ) -> Result<u8, BenchError> {
-        let workers = Workers::new().map_err(BenchError::Start)?;
         let is_asked_for = |name: &N| is_asked_for(&asked.only, *name);
         let wants_quiet = |name: &N| is_asked_for(name) && name.wants_quiet();
-        // Root takes the lock even where nothing of the machine is changed, so that no two benchmarks disturb each
-        // other.
-        let guard = match N::value_variants().iter().any(wants_quiet) {
-            true => Guard::acquire_if_root()?,
-            false => None,
-        };
-        let units = N::units(&order.map_or_else(String::new, |order| order.to_string()));
-        let mut bench = Self {
-            summary: Summary::new(N::SCHEMA, units, asked.rounds, order),
-            workers,
-            guard,
-            rounds: asked.rounds,
-            kernel: None,
-        };
+        let wants_quiet = N::value_variants().iter().any(wants_quiet);
+        let mut bench = Self::start(N::SCHEMA, N::units, asked.rounds, order, wants_quiet)?;
         for name in N::value_variants() {
             if is_asked_for(name) {
                 measure(&mut bench, *name)?;
@@ -110,9 +98,45 @@ impl Bench {
         if let Some(field) = N::KERNEL {
             bench.summary.field(field, &bench.kernel)?;
         }
-        bench.guard.map_or(Ok(()), Guard::finish)?;
-        bench.workers.check()?;
-        bench.summary.conclude(asked.json)
+        bench.finish(asked.json)
+    }
+
+    /// Begins: takes the lock, if it is wanted, and has nothing measured yet. It comes before any thread is started.
+    ///
+    /// # Errors
+    /// When another benchmark runs.
+    pub fn start(
+        schema: &'static str,
+        units: fn(&str) -> String,
+        rounds: u16,
+        order: Option<BenchOrder>,
+        wants_quiet: bool,
+    ) -> Result<Self, BenchError> {
+        let workers = Workers::new().map_err(BenchError::Start)?;
+        // Root takes the lock even where nothing of the machine is changed, so that no two benchmarks disturb each
+        // other.
+        let guard = match wants_quiet {
+            true => Guard::acquire_if_root()?,
+            false => None,
+        };
+        let units = units(&order.map_or_else(String::new, |order| order.to_string()));
+        Ok(Self {
+            summary: Summary::new(schema, units, rounds, order),
+            workers,
+            guard,
+            rounds,
+            kernel: None,
+        })
+    }
+
+    /// Puts everything back, and prints. Returns 1 when memory held what it must not.
+    ///
+    /// # Errors
+    /// When something cannot be put back, or a signal asked for the end.
+    pub fn finish(self, json: bool) -> Result<u8, BenchError> {
+        self.guard.map_or(Ok(()), Guard::finish)?;
+        self.workers.check()?;
+        self.summary.conclude(json)
     }
 
     /// Takes the rounds of a part.

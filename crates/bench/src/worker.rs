@@ -176,10 +176,23 @@ impl Workers {
     }
 }
 
-/// Lets the calling process get the signals that the benchmark itself fetches. A measured program must get them: its
-/// mask would be the benchmark's, and a server that is ended by SIGTERM would go on for ever. It is called between fork
-/// and exec, and neither allocates nor locks.
-pub fn unblock_signals() {
+/// Ties the program of `command` to the process that starts it: it gets `signal` when that process ends. It also gets
+/// the signals that the benchmark itself fetches: its mask would be the benchmark's, and a server that is ended by
+/// SIGTERM would go on for ever.
+pub fn tie(command: &mut Command, signal: Signal) {
+    // SAFETY: the closure makes system calls only and neither allocates nor locks, as is required after a fork.
+    unsafe {
+        command.pre_exec(move || {
+            unblock_signals();
+            Ok(rustix::process::set_parent_process_death_signal(Some(
+                signal,
+            ))?)
+        });
+    }
+}
+
+/// It is called between fork and exec, and neither allocates nor locks.
+fn unblock_signals() {
     let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: the set is writable and owned here; unblocking signals touches no memory else.
     unsafe {

@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::{Pace, compile, is_possible, is_right, preloaded, prints_the_same};
+use common::{Pace, compile, is_possible, is_right, preloaded};
 
 #[test]
 fn a_process_reads_its_own_memory_by_the_mebibyte() {

@@ -4,12 +4,11 @@ use crate::error::{Failure, Skip};
 use crate::fits::{Part, Side, heap, http, redis, sqlite};
 use crate::outcome::{highest, outcome};
 use crate::programs_here;
-use crate::worker::unblock_signals;
+use crate::worker::tie;
 use millpond_cli::{run, sibling};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use tempfile::TempDir;
@@ -134,16 +133,8 @@ impl<'a> Place<'a> {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
-        // SAFETY: the closure makes system calls only and neither allocates nor locks, as is required after a fork.
-        unsafe {
-            command.pre_exec(|| {
-                unblock_signals();
-                // `millpond run` hands this signal on to its program; it could not hand on SIGKILL.
-                Ok(rustix::process::set_parent_process_death_signal(Some(
-                    Signal::TERM,
-                ))?)
-            });
-        }
+        // `millpond run` hands this signal on to its program; it could not hand on SIGKILL.
+        tie(&mut command, Signal::TERM);
         let child = command
             .spawn()
             .map_err(|error| format!("cannot start {}: {error}", program.display()))?;

@@ -21,11 +21,8 @@
 mod sums;
 mod table;
 
-use crate::comparison::Comparison;
 use crate::error::{BenchError, Failure, Skip};
-use crate::rounds::Rounds;
-use crate::run::{self, Expected, How, Limits, Program, Runner, Side, Sizes};
-use crate::summary::Summary;
+use crate::run::{self, Expected, How, Limits, Program, Runner, Side};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -86,48 +83,42 @@ fn names() -> clap::builder::PossibleValuesParser {
 /// # Errors
 /// When something cannot be put back, or a signal asked for the end.
 pub fn programs(args: &ProgramsArgs) -> Result<u8, BenchError> {
-    let runner = Runner::new(args.how.clone())?;
-    let order = args.how.order;
-    let units = run::units(&order.to_string());
-    let mut bench = Bench {
+    let mut measured = Measured {
         args,
-        runner,
+        runner: Runner::new(args.how.clone(), "millpond-bench-programs/3", args.rounds)?,
         python: table::python(args.python.as_deref())?,
         programs: Vec::new(),
-        summary: Summary::new("millpond-bench-programs/3", units, args.rounds, Some(order)),
     };
     for entry in &TABLE {
         if args.only.is_empty() || args.only.iter().any(|name| name == entry.name) {
-            bench.program(entry)?;
+            measured.program(entry)?;
         }
     }
-    bench.runner.finish()?;
-    let Bench {
-        mut summary,
-        programs,
-        ..
-    } = bench;
+    let Measured {
+        runner, programs, ..
+    } = measured;
+    let mut bench = runner.bench;
     for one in &programs {
-        summary.table(one.heading(), &one.part);
+        bench.summary.table(one.heading(), &one.part);
     }
     let sums = Sum::of_each(&programs);
     for sum in &sums {
-        summary.table(sum.heading(), sum);
+        bench.summary.table(sum.heading(), sum);
     }
-    summary.field("programs", &programs)?;
-    summary.field("sums", &sums)?;
-    summary.conclude(args.json)
+    bench.summary.field("programs", &programs)?;
+    bench.summary.field("sums", &sums)?;
+    bench.finish(args.json)
 }
 
-struct Bench<'a> {
+/// The programs that were measured so far.
+struct Measured<'a> {
     args: &'a ProgramsArgs,
     runner: Runner,
     python: PathBuf,
     programs: Vec<Shared>,
-    summary: Summary,
 }
 
-impl Bench<'_> {
+impl Measured<'_> {
     /// Measures a program, or notes why it cannot be.
     fn program(&mut self, entry: &Entry) -> Result<(), BenchError> {
         let place = table::is_here(entry, &self.python).and_then(|()| {
@@ -136,7 +127,7 @@ impl Bench<'_> {
         let place = match place {
             Ok(place) => place,
             Err(why) => {
-                self.summary.skip(entry.name, &why);
+                self.runner.bench.summary.skip(entry.name, &why);
                 return Ok(());
             }
         };
@@ -151,54 +142,23 @@ impl Bench<'_> {
         self.runner.set_patience(Some(bound.ceil() as u64));
         let should = Expected::of(runs);
         self.runner.expect(should.peak_rss_bytes);
-        for &share in &self.args.shares {
-            self.share(entry, &place, &should, share)?;
-        }
-        Ok(())
-    }
-
-    fn share(
-        &mut self,
-        entry: &Entry,
-        place: &Place,
-        should: &Expected,
-        share: u64,
-    ) -> Result<(), BenchError> {
-        let peak = should.peak_rss_bytes;
-        let mut limits = Limits::of(peak, (peak / share).max(entry.least_mib << 20));
         let asked = match self.args.sides.is_empty() {
             true => &SIDES[..],
             false => &self.args.sides[..],
         };
-        let (sides, skipped) = self.runner.sides(asked, limits)?;
-        for (side, why) in skipped {
-            // All programs have the same sides.
-            self.summary.skip_once(&side.to_string(), &why);
+        for &share in &self.args.shares {
+            let peak = should.peak_rss_bytes;
+            let limits = Limits::of(peak, (peak / share).max(entry.least_mib << 20));
+            let words = vec![entry.run.to_owned()];
+            let measure = |runner: &mut Runner, side, limits| place.measure(runner, side, limits);
+            self.programs.push(Shared {
+                name: entry.name,
+                share,
+                part: self
+                    .runner
+                    .compare(asked, limits, &should, words, measure)?,
+            });
         }
-        let equal = self
-            .runner
-            .find_equal(&sides, limits, should, |runner, limits| {
-                place.measure(runner, Side::KernelEqual, limits)
-            })?;
-        limits.equal = equal.map(|equal| equal.limit_bytes);
-        let mut rounds = Rounds::new(&sides, self.args.rounds);
-        rounds.run(|side| {
-            let ran = place.measure(&mut self.runner, side, limits)?;
-            Ok(should.judge(side, &ran))
-        })?;
-        let sizes = Sizes {
-            ram_bytes: limits.ram,
-            peak_rss_bytes: peak,
-            is_repeatable: should.is_repeatable,
-            program: vec![entry.run.to_owned()],
-            store: self.args.how.store_name(),
-            equal,
-        };
-        self.programs.push(Shared {
-            name: entry.name,
-            share,
-            part: Comparison::new(sizes, rounds.done),
-        });
         Ok(())
     }
 }

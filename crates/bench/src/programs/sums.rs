@@ -1,7 +1,7 @@
 //! A program in a share of its memory, and what all of them come to.
 
-use crate::comparison::{Comparison, Table};
-use crate::run::{Outcome, Side, Sizes};
+use crate::comparison::Table;
+use crate::run::{Compared, Outcome, Side};
 use serde::Serialize;
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub struct Shared {
     pub share: u64,
     /// Its sides.
     #[serde(flatten)]
-    pub part: Comparison<Side, Sizes, Outcome>,
+    pub part: Compared,
 }
 
 impl Shared {

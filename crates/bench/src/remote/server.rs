@@ -3,11 +3,10 @@
 use crate::error::{BenchError, Skip};
 use crate::programs_here;
 use crate::remote::Part;
-use crate::worker::unblock_signals;
+use crate::worker::tie;
 use rustix::process::Signal;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -52,15 +51,7 @@ impl Server {
         };
         command.current_dir(directory.path()).stdin(Stdio::null());
         command.stdout(Stdio::null()).stderr(Stdio::null());
-        // SAFETY: the closure makes system calls alone and neither allocates nor locks, as is required after a fork.
-        unsafe {
-            command.pre_exec(|| {
-                unblock_signals();
-                Ok(rustix::process::set_parent_process_death_signal(Some(
-                    Signal::KILL,
-                ))?)
-            });
-        }
+        tie(&mut command, Signal::KILL);
         let child = command.spawn().map_err(BenchError::Start)?;
         let url = match part {
             Part::Redis => format!("redis://127.0.0.1:{port}/0"),

@@ -26,15 +26,12 @@ mod program;
 mod runner;
 mod side;
 
-use crate::comparison::Comparison;
 use crate::error::BenchError;
-use crate::rounds::Rounds;
-use crate::summary::Summary;
 use millpond_cli::size;
 pub use outcome::{Expected, Outcome, Sizes};
 pub use program::{Ran, Task, work};
 use runner::SWAP_LEAST;
-pub use runner::{How, Limits, Program, Runner};
+pub use runner::{Compared, How, Limits, Program, Runner};
 pub use side::Side;
 use std::ffi::OsString;
 
@@ -74,14 +71,13 @@ pub struct RunArgs {
 /// # Errors
 /// When the program cannot be started, something cannot be put back, or a signal asked for the end.
 pub fn run(args: &RunArgs) -> Result<u8, BenchError> {
-    let mut runner = Runner::new(args.how.clone())?;
+    let mut runner = Runner::new(args.how.clone(), "millpond-bench-run/3", args.rounds)?;
     let program = Program {
         words: &args.program,
         environment: &[],
     };
-    let ram = args.ram.unwrap_or(size::MIN_RAM);
-    let mut limits = Limits {
-        ram,
+    let limits = Limits {
+        ram: args.ram.unwrap_or(size::MIN_RAM),
         swap_bytes: SWAP_LEAST,
         equal: None,
     };
@@ -90,41 +86,21 @@ pub fn run(args: &RunArgs) -> Result<u8, BenchError> {
         runner.measure(Side::Unlimited, limits, program)?,
     ]);
     let peak = should.peak_rss_bytes;
-    limits = Limits::of(peak, args.ram.unwrap_or(peak / QUARTER));
+    let limits = Limits::of(peak, args.ram.unwrap_or(peak / QUARTER));
     runner.expect(peak);
-    let (sides, skipped) = runner.sides(&args.only, limits)?;
-    let equal = runner.find_equal(&sides, limits, &should, |runner, limits| {
-        runner.measure(Side::KernelEqual, limits, program)
-    })?;
-    limits.equal = equal.map(|equal| equal.limit_bytes);
-    let order = args.how.order;
-    let units = units(&order.to_string());
-    let mut summary = Summary::new("millpond-bench-run/3", units, args.rounds, Some(order));
-    for (side, why) in skipped {
-        summary.skip(&side.to_string(), &why);
-    }
-    let mut rounds = Rounds::new(&sides, args.rounds);
-    rounds.run(|side| Ok(should.judge(side, &runner.measure(side, limits, program)?)))?;
-    runner.finish()?;
     let words = args.program.iter().map(|word| word.to_string_lossy());
-    let sizes = Sizes {
-        ram_bytes: limits.ram,
-        peak_rss_bytes: peak,
-        is_repeatable: should.is_repeatable,
-        program: words.map(String::from).collect(),
-        store: args.how.store_name(),
-        equal,
-    };
-    let heading = heading(&sizes);
-    let part = Comparison::new(sizes, rounds.done);
-    summary.table(heading, &part);
-    summary.field("program", &part)?;
-    summary.conclude(args.json)
-}
-
-/// Says what the figures of programs are.
-pub fn units(order: &str) -> String {
-    format!("times are seconds; Millpond's folios are of order {order}")
+    let words = words.map(String::from).collect();
+    let compared = runner.compare(
+        &args.only,
+        limits,
+        &should,
+        words,
+        |runner, side, limits| runner.measure(side, limits, program),
+    )?;
+    let summary = &mut runner.bench.summary;
+    summary.table(heading(&compared.sizes), &compared);
+    summary.field("program", &compared)?;
+    runner.bench.finish(args.json)
 }
 
 fn heading(sizes: &Sizes) -> String {

@@ -7,7 +7,7 @@
 use crate::error::Failure;
 use crate::order::BenchOrder;
 use crate::run::Side;
-use crate::worker::unblock_signals;
+use crate::worker::tie;
 use crate::{cgroup, zram};
 use millpond_cli::{run, sibling};
 use rustix::process::{Pid, Signal};
@@ -83,17 +83,11 @@ pub fn work(task: &Task, program: &[OsString]) -> Result<Ran, Failure> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
-    let procs = task.group.as_deref().map(open_procs).transpose()?;
-    // SAFETY: the closure makes system calls only and neither allocates nor locks, as is required after a fork.
-    unsafe {
-        command.pre_exec(move || {
-            unblock_signals();
-            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-            if let Some(procs) = &procs {
-                rustix::io::write(procs, b"0")?;
-            }
-            Ok(())
-        });
+    tie(&mut command, Signal::KILL);
+    if let Some(group) = &task.group {
+        let procs = open_procs(group)?;
+        // SAFETY: the closure makes a system call only and neither allocates nor locks, as is required after a fork.
+        unsafe { command.pre_exec(move || Ok(rustix::io::write(&procs, b"0").map(drop)?)) };
     }
     let started = Instant::now();
     let mut child = command

@@ -1,20 +1,20 @@
 //! What `bench run` and `bench programs` have in common: a program is run on a side, in a setting that is made before
 //! each run and put back after it.
 
-use crate::bench::is_asked_for;
+use crate::bench::{Bench, is_asked_for};
+use crate::comparison::Comparison;
 use crate::error::{BenchError, Skip};
-use crate::guard::Guard;
 use crate::jobs::Job;
 use crate::order::BenchOrder;
+use crate::rounds::Rounds;
 use crate::run::equal::{Equal, Search};
 use crate::run::kernel;
-use crate::run::outcome::Expected;
+use crate::run::outcome::{Expected, Outcome, Sizes};
 use crate::run::program::Ran;
 use crate::run::program::Task;
 use crate::run::side::Side;
 use crate::side::Contender;
 use crate::under_run;
-use crate::worker::Workers;
 use clap::ValueEnum;
 use millpond_cli::run::{DeliveryChoice, StoreChoice, parse_store};
 use millpond_cli::size;
@@ -43,13 +43,6 @@ pub struct How {
     /// The directory in which the kernel's swap file is made
     #[arg(long, value_name = "DIRECTORY", default_value = "/var/tmp")]
     swap_directory: PathBuf,
-}
-
-impl How {
-    /// Millpond's store, as a report names it.
-    pub fn store_name(&self) -> String {
-        self.store.to_string()
-    }
 }
 
 /// A program that is measured.
@@ -86,16 +79,16 @@ impl Limits {
     }
 }
 
-/// Sides that this machine cannot do, and why.
-type SkippedSides = Vec<(Side, Skip)>;
+/// A program on all of its sides.
+pub type Compared = Comparison<Side, Sizes, Outcome>;
 
-/// The measured processes and what is to be put back.
+/// A runner of programs.
 pub struct Runner {
     how: How,
     /// How many seconds a program may take.
     patience: Option<u64>,
-    workers: Workers,
-    guard: Option<Guard>,
+    /// What is measured, and what is to be put back.
+    pub bench: Bench,
 }
 
 impl Runner {
@@ -103,18 +96,21 @@ impl Runner {
     ///
     /// # Errors
     /// When another benchmark runs.
-    pub fn new(how: How) -> Result<Self, BenchError> {
+    pub fn new(how: How, schema: &'static str, rounds: u16) -> Result<Self, BenchError> {
+        let units =
+            |order: &str| format!("times are seconds; Millpond's folios are of order {order}");
+        let bench = Bench::start(schema, units, rounds, Some(how.order), true)?;
+        let patience = None;
         Ok(Self {
             how,
-            patience: None,
-            workers: Workers::new().map_err(BenchError::Start)?,
-            guard: Guard::acquire_if_root()?,
+            patience,
+            bench,
         })
     }
 
     /// Says how much memory the next program takes by itself.
     pub fn expect(&mut self, peak: u64) {
-        self.workers.take(WARM_TIMES * peak);
+        self.bench.workers.take(WARM_TIMES * peak);
     }
 
     /// Bounds the next runs.
@@ -122,27 +118,53 @@ impl Runner {
         self.patience = seconds;
     }
 
-    /// The sides of `only`, or all, that this machine can do, and the list of the others.
+    /// Compares the sides of `asked`, or all, that this machine can do; the others are noted as left out. `measure` makes
+    /// a run of the program on a side.
     ///
     /// # Errors
-    /// When something cannot be put back.
-    pub fn sides(
+    /// Those of `measure`, and when something cannot be put back.
+    pub fn compare(
         &mut self,
-        only: &[Side],
-        limits: Limits,
-    ) -> Result<(Vec<Side>, SkippedSides), BenchError> {
-        let (mut sides, mut skipped) = (Vec::new(), Vec::new());
-        for &side in Side::value_variants() {
-            if !is_asked_for(only, side) {
-                continue;
-            }
+        asked: &[Side],
+        mut limits: Limits,
+        should: &Expected,
+        program: Vec<String>,
+        mut measure: impl FnMut(&mut Self, Side, Limits) -> Result<Ran, BenchError>,
+    ) -> Result<Compared, BenchError> {
+        let sides = self.sides(asked, limits)?;
+        let equal = match sides.contains(&Side::KernelEqual) {
+            true => self.find_equal(limits, should, &mut measure)?,
+            false => None,
+        };
+        limits.equal = equal.map(|equal| equal.limit_bytes);
+        let mut rounds = Rounds::new(&sides, self.bench.rounds);
+        rounds.run(|side| Ok(should.judge(side, &measure(self, side, limits)?)))?;
+        let sizes = Sizes {
+            ram_bytes: limits.ram,
+            peak_rss_bytes: should.peak_rss_bytes,
+            is_repeatable: should.is_repeatable,
+            program,
+            store: self.how.store.to_variable().to_string_lossy().into_owned(),
+            equal,
+        };
+        Ok(Comparison::new(sizes, rounds.done))
+    }
+
+    fn sides(&mut self, asked: &[Side], limits: Limits) -> Result<Vec<Side>, BenchError> {
+        let mut sides = Side::value_variants().to_vec();
+        sides.retain(|&side| is_asked_for(asked, side));
+        let mut here = Vec::new();
+        for side in sides {
             match self.try_out(side, limits) {
-                Ok(()) => sides.push(side),
-                Err(BenchError::Skipped(why)) => skipped.push((side, why)),
+                Ok(()) => here.push(side),
+                // Several programs may have the same sides.
+                Err(BenchError::Skipped(why)) => {
+                    self.bench.summary.skip_once(&side.to_string(), &why);
+                }
                 Err(error) => return Err(error),
             }
         }
-        Ok((sides, skipped))
+        Ok(here)
     }
 
     fn try_out(&mut self, side: Side, limits: Limits) -> Result<(), BenchError> {
@@ -151,12 +173,12 @@ impl Runner {
         }
         let tried = self.set_up(side, limits).map(drop);
         // This also puts back what was made before it turned out that the side cannot run.
-        self.put_back()?;
+        self.bench.put_back()?;
         tried
     }
 
     fn set_up(&mut self, side: Side, limits: Limits) -> Result<kernel::Setting, BenchError> {
-        match &mut self.guard {
+        match &mut self.bench.guard {
             Some(guard) => {
                 let directory = &self.how.swap_directory;
                 kernel::set_up(guard, side, limits, directory)
@@ -164,10 +186,6 @@ impl Runner {
             None if side.is_kernel() => Err(Skip::needs_root().into()),
             None => Ok(kernel::Setting::default()),
         }
-    }
-
-    fn put_back(&mut self) -> Result<(), BenchError> {
-        self.guard.as_mut().map_or(Ok(()), Guard::put_back)
     }
 
     /// Makes one run, in a setting of its own.
@@ -195,51 +213,36 @@ impl Runner {
         command.args(job.to_arguments()?);
         command.arg("--").args(program.words);
         command.envs(program.environment.iter().cloned());
-        let ran = self.workers.measure_command(command, self.guard.as_mut())?;
-        self.put_back()?;
+        let guard = self.bench.guard.as_mut();
+        let ran = self.bench.workers.measure_command(command, guard)?;
+        self.bench.put_back()?;
         Ok(ran)
     }
 
     /// Has the kernel drop what it keeps of files: the program's code then counts in every side's memory, where else it
     /// would be charged to whoever read it first.
     fn forget_files(&self) {
-        if self.guard.is_some() {
+        if self.bench.guard.is_some() {
             // Where the kernel refuses that, as in a container, code counts on Millpond's side alone.
             let _ = fs::write("/proc/sys/vm/drop_caches", "3");
         }
     }
 
-    /// Searches the limit of [`Side::KernelEqual`] by runs of the program, if that side is among `sides`.
-    ///
-    /// # Errors
-    /// Those of `measure`, which makes a run of that side under the limits that it is given.
-    pub fn find_equal(
+    /// Searches the limit of [`Side::KernelEqual`] by runs of that side.
+    fn find_equal(
         &mut self,
-        sides: &[Side],
         limits: Limits,
         should: &Expected,
-        mut measure: impl FnMut(&mut Self, Limits) -> Result<Ran, BenchError>,
+        measure: &mut impl FnMut(&mut Self, Side, Limits) -> Result<Ran, BenchError>,
     ) -> Result<Option<Equal>, BenchError> {
-        if !sides.contains(&Side::KernelEqual) {
-            return Ok(None);
-        }
         let mut search = Search::new(limits.ram);
         while let Some(limit) = search.next() {
             let equal = Some(limit);
-            let ran = measure(self, Limits { equal, ..limits })?;
+            let ran = measure(self, Side::KernelEqual, Limits { equal, ..limits })?;
             let has_finished = should.judge(Side::KernelEqual, &ran).failed == 0;
             search.tell(ran.together_bytes.unwrap_or(0), has_finished);
         }
         Ok(search.best())
-    }
-
-    /// Puts everything back.
-    ///
-    /// # Errors
-    /// When something cannot be put back, or a signal asked for the end.
-    pub fn finish(self) -> Result<(), BenchError> {
-        self.guard.map_or(Ok(()), Guard::finish)?;
-        self.workers.check()
     }
 }
 

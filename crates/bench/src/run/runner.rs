@@ -10,8 +10,7 @@ use crate::rounds::Rounds;
 use crate::run::equal::{Equal, Search};
 use crate::run::kernel;
 use crate::run::outcome::{Expected, Outcome, Sizes};
-use crate::run::program::Ran;
-use crate::run::program::Task;
+use crate::run::program::{Ran, Task};
 use crate::run::side::Side;
 use crate::side::Contender;
 use crate::under_run;
@@ -118,8 +117,8 @@ impl Runner {
         self.patience = seconds;
     }
 
-    /// Compares the sides of `asked`, or all, that this machine can do; the others are noted as left out. `measure` makes
-    /// a run of the program on a side.
+    /// Compares the sides of `asked`, or all, that this machine can do; the others are noted as left out. `measure`
+    /// makes a run of the program on a side.
     ///
     /// # Errors
     /// Those of `measure`, and when something cannot be put back.

@@ -118,7 +118,7 @@ fn no_increment_is_lost_while_huge_pages_are_broken_up_and_made_again() {
     let stop = AtomicBool::new(false);
     let counter = |n: usize| {
         let at = mmu.addr_of(PageIndex(0)).wrapping_add(n * PAGE_SIZE / 2);
-        // SAFETY: the address is in the arena, aligned, and lives as long as the RealMemory; a fault waits until the page
+        // SAFETY: the address is in the arena, aligned, and lives as long as the memory; a fault waits until the page
         // is back.
         unsafe { AtomicU64::from_ptr(at.cast()) }
     };

@@ -143,7 +143,7 @@ impl Runner {
             peak_rss_bytes: should.peak_rss_bytes,
             is_repeatable: should.is_repeatable,
             program,
-            store: self.how.store.to_variable().to_string_lossy().into_owned(),
+            store: self.how.store.to_string(),
             equal,
         };
         Ok(Comparison::new(sizes, rounds.done))
@@ -202,7 +202,7 @@ impl Runner {
         let job = Job::Run(Task {
             side,
             ram: limits.ram,
-            store: self.how.store.to_variable(),
+            store: self.how.store.to_os_string(),
             order: self.how.order,
             group: setting.group,
             zram: setting.zram,

@@ -11,7 +11,7 @@ use super::config;
 
 const HUGE: usize = 2 << 20;
 
-/// A RealMemory of `leaves` open leaves, without delivery. The answer is `None`, with a line that says why, when there are
+/// Memory of `leaves` open leaves, without delivery. The answer is `None`, with a line that says why, when there are
 /// no huge pages.
 pub fn memory(leaves: u32) -> Option<RealMemory> {
     for needed in [

@@ -52,7 +52,7 @@ pub fn config(delivery: Delivery, take_out: TakeOutMethod, leaves: u32) -> Memor
     }
 }
 
-/// A RealMemory of open leaves, without delivery. The answer is `None`, with a line that says why, when this kernel cannot
+/// Memory of open leaves, without delivery. The answer is `None`, with a line that says why, when this kernel cannot
 /// move pages.
 pub fn open_leaves(leaves: u32) -> Option<RealMemory> {
     if !usable(Delivery::InThread, TakeOutMethod::Move) {

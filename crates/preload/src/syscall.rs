@@ -26,6 +26,7 @@
 
 use crate::arch::{self, CHILDREN, DUP2};
 use crate::dlopen;
+use crate::guard::children::exec;
 use crate::guard::{self, signals};
 use crate::{
     ask, brk, clone, descriptors, filters, futexes, last_words, madvise, mlock, mmap, mprotect,
@@ -72,7 +73,10 @@ const WORDS: usize = NUMBERS / 64;
 /// One bit for each number that is served.
 static IS_SERVED: [u64; WORDS] = with(
     with(
-        with(with(with([0; WORDS], SERVED), SERVED_ELSEWHERE), DUP2),
+        with(
+            with(with(with([0; WORDS], SERVED), SERVED_ELSEWHERE), NESTED),
+            DUP2,
+        ),
         CHILDREN,
     ),
     signals::SERVED,
@@ -131,8 +135,10 @@ unsafe extern "C" fn serve(
     if let Some(result) = unsafe { clone::by_number(number, args) } {
         return answer(result);
     }
-    // SAFETY: the caller guarantees what this call needs.
-    unsafe { served(number, args).or_else(|| about_descriptors(number, args)) }
+    // SAFETY: the caller guarantees what these calls need.
+    let served = unsafe { served(number, args).or_else(|| exec::by_number(number, args)) };
+    served
+        .or_else(|| about_descriptors(number, args))
         // SAFETY: the caller guarantees what this call needs.
         .unwrap_or_else(|| answer(unsafe { guard::call::held(number, args) }))
 }
@@ -261,7 +267,7 @@ mod tests {
     #[test]
     fn what_is_served_has_its_bit_and_nothing_else_has() {
         let ours = SERVED.iter().chain(SERVED_ELSEWHERE).chain(DUP2);
-        let ours = ours.chain(CHILDREN);
+        let ours = ours.chain(CHILDREN).chain(NESTED);
         let all: Vec<i64> = ours.chain(signals::SERVED).copied().collect();
         for number in 0..NUMBERS {
             let bit = IS_SERVED[number / 64] >> (number % 64) & 1 == 1;

@@ -99,6 +99,13 @@ fn calls_by_number_are_served_as_by_name() {
     prints_the_same("by_number", &[]);
 }
 
+/// Covers calls by `syscall` with vectors that lie where the kernel manages memory: with direct delivery each was
+/// `EFAULT` where a buffer was out of memory. The list of these calls was never among the calls that are served.
+#[test]
+fn vectors_that_are_named_by_number_are_brought_in() {
+    prints_the_same("vectors_by_number", &[]);
+}
+
 /// Covers a seal that was on our own mapping, so that no page could be brought in afterwards.
 #[test]
 fn sealed_memory_stays_as_it_is_and_leaves_all_the_same() {

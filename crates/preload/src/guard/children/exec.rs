@@ -39,6 +39,22 @@ unsafe fn held(
     crate::c_answer(unsafe { call::make(number, &args, Way::Plain) }) as c_int
 }
 
+/// Serves a call by `syscall`, if it is one of these.
+///
+/// # Safety
+/// The conditions are those of the system call.
+pub unsafe fn by_number(number: i64, [a, b, c, d, e, _]: [usize; 6]) -> Option<i64> {
+    // SAFETY: the caller guarantees what these calls need.
+    let answer = unsafe {
+        match number {
+            libc::SYS_execve => execve(a as _, b as _, c as _),
+            libc::SYS_execveat => execveat(a as c_int, b as _, c as _, d as _, e as c_int),
+            _ => return None,
+        }
+    };
+    Some(answer.into())
+}
+
 exports! {
     [execve: Held]
     unsafe extern "C" fn execve(path: *const c_char, argv: Texts, envp: Texts) -> c_int

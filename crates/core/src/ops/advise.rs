@@ -1,4 +1,4 @@
-//! Hints, and news of changed protection: folios change lists, or leave at once.
+//! Hints, and notices of changed protection: folios change lists, or leave at once.
 
 use crate::addr::{PageIndex, PageRange};
 use crate::command::Commands;
@@ -48,7 +48,7 @@ impl Core {
             self.split_off_freed(id, out);
             return Step::To(page);
         }
-        // The page that a thread touched last may be mapped already while its arrival is still to be told.
+        // The page that a thread touched last may already be mapped before its arrival is reported.
         if folio.state == State::Filling && advice == Advice::PageOut {
             let start = self.at(id).start;
             self.folios.get_mut(id).waited_for = true;
@@ -58,7 +58,7 @@ impl Core {
         Step::To(self.at(id).end())
     }
 
-    /// Makes a mapped folio that can leave the first to do so, or starts to take it out.
+    /// Makes a mapped folio that can leave the next victim, or starts to take it out.
     fn cool(&mut self, id: FolioId, advice: Advice, out: &mut Commands) {
         let folio = self.folios.get_mut(id);
         let first_anyway = folio.lazy;
@@ -72,7 +72,7 @@ impl Core {
                 self.list_old(id, ListName::Inactive);
             }
             _ => {
-                // Without room in the pool the folio stays, first in line.
+                // Without room in the pool the folio stays, as the next victim.
                 if !self.start_take_out(id, Errand::PageOut, out) {
                     self.unlist(id);
                     self.make_coldest(id);
@@ -84,7 +84,7 @@ impl Core {
 
     /// The protection of `range` is about to change, or has. From now on folios end at the range's ends, so that each
     /// lies in one mapping, and folios that could not move get another chance. Lazily freed folios that are mapped lose
-    /// their mark, since they may not be readable any more: the check whether they were used again reads them.
+    /// their mark, since they may no longer be readable: the check whether they were used again reads them.
     pub(crate) fn protected(&mut self, range: PageRange, out: &mut Commands) -> Reply {
         if !self.range_ok(range) {
             return Reply::Refused(Refusal::BadRange);
@@ -93,8 +93,8 @@ impl Core {
         self.for_each_folio(range, |core, id| {
             let folio = core.folios.get_mut(id);
             let is_looked_at = (folio.lazy || folio.lazy_part.pages > 0) && folio.in_flight();
-            // A take-out may find the former protection: its answer, told after this news, would keep the folio from
-            // moving for good.
+            // A take-out may encounter the former protection: its answer, which arrives after this notice, would
+            // permanently keep the folio from moving.
             if is_looked_at || folio.state == State::TakingOut {
                 folio.waited_for = true;
                 waits = Some(core.at(id).start);
@@ -111,7 +111,7 @@ impl Core {
             let marked = folio.lazy || folio.lazy_part.pages > 0;
             let relist = (folio.immovable || marked) && folio.state == State::Resident;
             folio.immovable = false;
-            // A folio in flight is on no list, and gets on one when it has arrived.
+            // A folio in flight is on no list, and joins one when it has arrived.
             if relist {
                 core.unlist(id);
                 core.unmark(id);

@@ -1,14 +1,14 @@
 //! A long stream through new memory takes several leaves at a time.
 //!
-//! Each leaf costs a fault otherwise: a signal, and a page table that the kernel makes before it asks and that has to
-//! be dropped again, because a huge page needs the place. That is a fifth of the cost of the leaf. Leaves that come
-//! along see no fault.
+//! Otherwise each leaf costs a fault: a signal, and a page table that the kernel makes before it reports the fault and
+//! that has to be dropped again, because a huge page needs its place. That is a fifth of the cost of the leaf. Leaves
+//! that come along cost no fault.
 //!
-//! They are no more than half of the pages that the run has brought in, and no more than [`MOST`], because the fault
-//! takes the longer for them. And they come only where there is plenty: an eighth of memory is free, and there is no
+//! They are at most half of the pages that the run has brought in, and at most [`MOST`] leaves, because the fault takes
+//! longer with each of them. And they come along only if memory is plentiful: an eighth of it is free, and there is no
 //! spare frame, which would have to be zeroed first. In the first touch of 1 GiB by folios of 2 MiB this gives 0.87 of
-//! the speed of the kernel's own huge pages, and 0.80 without; with a second processor that zeroes ahead (the driver's
-//! affair) it is 1.10 and 0.91.
+//! the speed of the kernel's own huge pages, against 0.80 without it; with a second processor that zeroes ahead (which
+//! the driver arranges) it is 1.10 against 0.91.
 
 use crate::addr::{LEAF_PAGES, Order, PageCount, PageIndex, PageRange};
 use crate::command::Commands;

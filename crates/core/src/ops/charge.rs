@@ -1,14 +1,14 @@
-//! Charging: to which group a folio's memory belongs, and to which a page's contents.
+//! Charging: which group pays for a folio's memory, and which group holds a page's contents.
 //!
 //! Two things are counted by group. *Memory* is counted by folio: mapped or in limbo, from the moment that it is
-//! brought in (and its frame spoken for) until its frame holds nothing. *Pages held* are counted by entry: a page that
-//! is not empty, in memory or in the store, belongs to the group of its region. Everything that changes one of these
-//! goes through here.
+//! brought in (and its frame reserved) until its frame holds nothing. *Pages held* are counted by entry: a page that is
+//! not empty, in memory or in the store, belongs to the group of its region. Every change to either count goes through
+//! this file.
 //!
-//! The shadows that pages have left behind ([`workingset`](crate::policy::workingset)) are no group's memory, but they
-//! are judged by the lists of their page's group. A shadow does not change hands. A page that is handed over forgets
-//! its shadow. A page that is left to the group above a removed one keeps it: by the depth of the removed group it then
-//! says that it is not about the present one.
+//! The shadows that pages have left behind ([`workingset`](crate::policy::workingset)) are no group's memory, but are
+//! interpreted by the lists of their page's group. A shadow does not change groups. A page that is handed over forgets
+//! its shadow. A page that passes to the group above a removed one keeps its shadow: the depth of the removed group,
+//! which the shadow records, shows that it does not refer to the present group.
 
 use crate::addr::{PageIndex, PageRange};
 use crate::ids::{FolioId, GroupId, ListName};
@@ -18,7 +18,7 @@ use crate::tables::folio::State;
 use crate::tables::leaf::Entry;
 
 impl Core {
-    /// The group that `page` belongs to. While a region changes groups, the pages that the change has not come to
+    /// The group that `page` belongs to. While a region changes groups, the pages that the change has not reached
     /// belong to the old group.
     pub(crate) fn group_of(&self, page: PageIndex) -> GroupId {
         if self.groups.is_single() {
@@ -33,14 +33,14 @@ impl Core {
         }
     }
 
-    /// Counts an event for all, and for the group that it happened to.
+    /// Counts an event globally, and for the group that it concerns.
     pub(crate) fn count(&mut self, group: GroupId, add: impl Fn(&mut VmStat)) {
         add(&mut self.stat);
         let group = self.groups.heir_of(group);
         add(&mut self.groups.get_mut(group).stat);
     }
 
-    /// Counts an event for all, and for the group of a folio.
+    /// Counts an event globally, and for the group of a folio.
     pub(crate) fn count_for(&mut self, id: FolioId, add: impl Fn(&mut VmStat)) {
         self.count(self.folios.get(id).group, add);
     }
@@ -53,7 +53,7 @@ impl Core {
         self.groups.charge(group, pages);
     }
 
-    /// Takes a folio that was mapped, and is no more, off the charge of its group.
+    /// Uncharges a folio that is no longer mapped from its group.
     pub(crate) fn uncharge_mapped(&mut self, id: FolioId) {
         let (group, pages) = self.bill(id);
         self.mapped -= pages;
@@ -123,7 +123,7 @@ impl Core {
         }
     }
 
-    /// Counts entries at `page`, and behind it in its leaf, that were empty and are not any more.
+    /// Counts entries at `page`, and behind it in its leaf, that are no longer empty.
     pub(crate) fn hold(&mut self, page: PageIndex, pages: u32) {
         self.held += pages;
         let group = self.group_of(page);
@@ -144,7 +144,7 @@ impl Core {
         self.groups.get_mut(group).zeros += pages;
     }
 
-    /// Counts entries at `page`, and behind it in its leaf, that were zeros and are something else.
+    /// Counts entries at `page`, and behind it in its leaf, that are no longer zeros.
     pub(crate) fn fewer_zeros(&mut self, page: PageIndex, pages: u32) {
         if pages > 0 {
             self.zeros -= pages;
@@ -154,8 +154,8 @@ impl Core {
     }
 
     /// Hands the contents of `range`, a part of a leaf, from the group `from` to the group `to`. The shadows there are
-    /// forgotten: they say nothing by `to`'s clock, and `from`'s number may be another group's when they are asked
-    /// about.
+    /// forgotten: they mean nothing by `to`'s clock, and `from`'s number may belong to another group by the time they
+    /// are read.
     pub(crate) fn hand_over(&mut self, range: PageRange, from: GroupId, to: GroupId) {
         if from == to {
             return;
@@ -223,7 +223,7 @@ impl Core {
             }
             self.groups.charge(to, pages);
         }
-        // By the clock of another lruvec the folio's age says nothing.
+        // By the clock of another lruvec the folio's age means nothing.
         let coldest = self
             .lru
             .get(self.lru.id(to, folio.node))

@@ -1,7 +1,7 @@
-//! Completions: the driver has done what a command asked, or could not.
+//! Completions: the driver has carried out a command, or could not.
 //!
-//! Each folio state in flight admits certain outcomes. Any other outcome means that the driver has mixed up two
-//! commands, and stops the program before memory is lost.
+//! Each in-flight state of a folio admits certain outcomes. Any other outcome means that the driver has mixed up two
+//! commands; it stops the program before data is lost.
 
 use crate::addr::{Frame, PageRange};
 use crate::command::{Command, Commands};
@@ -39,7 +39,7 @@ impl Core {
             }
             _ => lost_count(id, &folio, outcome),
         }
-        // Threads still wait for a folio that is on its way again.
+        // Threads keep waiting for a folio that is in flight again.
         let goes_on = matches!(
             (folio.state, self.folios.get(id).state),
             (State::TakingOut, State::Zapping) | (State::Filling, State::Poisoning)
@@ -48,7 +48,7 @@ impl Core {
             self.folios.get_mut(id).waited_for = folio.waited_for;
             return Reply::Done;
         }
-        // The record may be free by now, so the copy says whether a thread waited for it.
+        // The record may already be free, so the copy tells whether a thread waited for it.
         if self.waited_for(id, &folio) {
             self.folios.get_mut(id).waited_for = false;
             out.push(Command::Wake { at });
@@ -240,7 +240,8 @@ impl Core {
         self.list(id, list);
     }
 
-    /// Makes the pool's frame of a folio that came in spare if it was copied from, or a hole if it was moved.
+    /// Settles the frame from which a folio came in: it is spare if its pages were copied, and a hole if they were
+    /// moved.
     fn settle_frame(&mut self, frame: Option<Frame>, kept: bool) {
         match frame {
             Some(frame) if kept => self.frames.now_spare(frame),
@@ -249,13 +250,13 @@ impl Core {
         }
     }
 
-    /// Pages that frames take beyond the limit.
+    /// Pages of frames beyond the limit.
     pub(crate) fn over_limit(&self) -> u32 {
         self.frames_in_use().saturating_sub(self.limit)
     }
 
     /// Gives spare frames beyond the limit back to the kernel. Frames exceed the limit because copied folios leave
-    /// theirs behind, and because the driver lowers the limit by what the store needs.
+    /// their frames behind, and because the driver lowers the limit by the amount that the store needs.
     pub(crate) fn trim(&mut self, out: &mut Commands) {
         let over = self.over_limit();
         if over > 0 && self.frames.spare_pages() > 0 {
@@ -263,7 +264,7 @@ impl Core {
         }
     }
 
-    /// Puts the entries of a folio that could not be filled back to what they were.
+    /// Restores the entries of a folio that could not be filled.
     fn not_filled(&mut self, id: FolioId, frame_kept: bool, out: &mut Commands) {
         let folio = *self.folios.get(id);
         match (folio.errand, folio.slot()) {
@@ -278,7 +279,7 @@ impl Core {
             }
             (Errand::Copy, _) => self.not_copied(id, out),
             (_, Some(slot)) => self.leaves.set_swapped(self.at(id), slot, folio.slot_first),
-            // An empty page would be the file's.
+            // An empty entry would mean the file's page.
             (_, None) if folio.kind() == Kind::Private && !folio.is_as_read() => {
                 let at = self.at(id);
                 self.leaves.fill(at, Entry::Zero);
@@ -290,8 +291,8 @@ impl Core {
     }
 
     /// Notes that a folio's contents could not be loaded and are lost. Its pages stay in flight until they are marked
-    /// as lost: a discard of them meanwhile waits. Otherwise the mark would come to pages that another fault has
-    /// brought in there by then.
+    /// as lost, so that a discard of them waits. Otherwise the mark could hit pages that another fault has brought in
+    /// there since.
     fn load_failed(&mut self, id: FolioId, frame_kept: bool, out: &mut Commands) {
         self.stat.load_failed += 1;
         let at = self.at(id);
@@ -331,7 +332,7 @@ impl Core {
     }
 
     fn taken_out(&mut self, id: FolioId, out: &mut Commands) {
-        // A folio that was thought to be zeros and is not has been used again.
+        // A folio that was presumed to be zeros and is not has been used again.
         self.in_use_again(id);
         let folio = *self.folios.get(id);
         let pages = folio.order.pages().0;
@@ -369,8 +370,8 @@ impl Core {
         self.keeps_slot(id);
     }
 
-    /// The mapping forbids a take-out. A large folio may straddle two mappings, so each of its pages gets a chance. A
-    /// single page waits on the unevictable list for [`Event::Protected`](crate::Event::Protected).
+    /// The mapping forbids a take-out. A large folio may straddle two mappings, so each of its pages is tried by
+    /// itself. A single page waits on the unevictable list for [`Event::Protected`](crate::Event::Protected).
     fn immovable(&mut self, id: FolioId, out: &mut Commands) {
         let folio = *self.folios.get(id);
         self.stat.takeout_immovable += 1;
@@ -392,7 +393,7 @@ impl Core {
         self.slots.cancel(folio.saved_as());
     }
 
-    /// Notes that the folio has left memory: its pages are in a slot, from this page of it on, or zeros.
+    /// Notes that the folio has left memory: its pages are zeros, or in a slot from this page of the slot on.
     fn evicted(&mut self, id: FolioId, folio: &Folio, to: Option<(SlotId, u16)>) {
         let at = self.at(id);
         match to {
@@ -405,7 +406,7 @@ impl Core {
         self.gone(id, folio);
     }
 
-    /// Releases a folio that was saved. Its entries already say where its contents are.
+    /// Releases a folio that was saved. Its entries already point to its contents.
     pub(crate) fn gone(&mut self, id: FolioId, folio: &Folio) {
         self.count_exit(folio, false);
         self.leave_shadows(self.at(id), folio);
@@ -429,7 +430,7 @@ impl Core {
         self.folios.release(id);
     }
 
-    /// Makes the pages of `range` empty. They inherit nothing any more.
+    /// Makes the pages of `range` empty. They no longer inherit anything.
     pub(crate) fn forget(&mut self, range: PageRange) {
         self.leaves.fill(range, Entry::Empty);
         let hidden = self.hide_inherited(range);

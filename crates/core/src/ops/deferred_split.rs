@@ -1,19 +1,19 @@
-//! Deferred splits: a folio of which only a part was freed stays whole until memory is needed.
+//! Deferred splits: a partly freed folio stays whole until memory is needed.
 //!
 //! An allocator gives back the pages between two objects, and takes them again a moment later. Splitting the folio each
-//! time would leave small ones behind for good, and dropping the part costs a system call, a TLB shootdown, and a fault
-//! when it is used again. So where nobody uses the part meanwhile ([`FreeMode::Exclusive`](crate::FreeMode)) it is
-//! zeroed in place, as a whole folio would be, and noted in the folio's record; the folio goes to a queue. The kernel's
-//! counterpart is the deferred split queue of large folios.
+//! time would permanently leave small folios behind, and dropping the part costs a system call, a TLB shootdown, and a
+//! fault when it is used again. So if nobody uses the part during the call ([`FreeMode::Exclusive`](crate::FreeMode)),
+//! it is zeroed in place, as a whole folio would be, and noted in the folio's record; the folio goes to a queue. The
+//! kernel's counterpart is the deferred split queue of large folios.
 //!
-//! When lazily freed memory is asked for and none is left that could go as a whole, the queue gives its oldest folio.
-//! The folio is split around the part, into pieces as large as alignment allows, and the pieces of the part join the
-//! lazily freed. If the program has used the part again, that shows when they are looked at, as with all lazily freed
+//! When lazily freed memory is needed and no whole folio of it is left, the queue gives its oldest folio. The folio is
+//! split around the part, into pieces as large as alignment allows, and the pieces of the part join the lazily freed.
+//! If the program has used the part again, that is detected when the pieces are checked, as with all lazily freed
 //! folios.
 //!
-//! One run of pages is noted for each folio. A second run that joins it makes it longer; one that does not is split off
-//! at once. The queue is a ring of names beside the folios, which are on other lists as well; freeing a whole folio
-//! never touches it.
+//! One run of pages is noted for each folio. A second run that adjoins it extends it; any other is split off at once.
+//! The queue is a ring of names beside the folios, which are on other lists as well; freeing a whole folio never
+//! touches it.
 
 use crate::addr::{PageCount, PageIndex, PageRange};
 use crate::command::{Command, Commands};
@@ -24,8 +24,8 @@ use crate::machine::Core;
 use crate::tables::folio::{Errand, Part, State};
 
 impl Core {
-    /// Starts freeing the part of a mapped folio that lies in `range`, without a split. Returns false when that cannot
-    /// be.
+    /// Starts freeing the part of a mapped folio that lies in `range`, without a split. Returns false if that is
+    /// impossible.
     pub(crate) fn free_part(
         &mut self,
         id: FolioId,
@@ -48,7 +48,7 @@ impl Core {
     }
 
     /// Takes a mapped folio off its list and notes the part of it that lies in `range` as freed. Returns `None`, and
-    /// changes nothing, when that cannot be.
+    /// changes nothing, if that is impossible.
     pub(crate) fn note_part(
         &mut self,
         id: FolioId,
@@ -109,7 +109,7 @@ impl Core {
         (u32::from(first)..u32::from(first + pages)).contains(&index)
     }
 
-    /// Makes no part of the folio count as freed any more. Returns how many pages did.
+    /// Clears the freed part of the folio. Returns how many pages it had.
     pub(crate) fn in_one_piece(&mut self, id: FolioId) -> u32 {
         let folio = self.folios.get_mut(id);
         let pages = u32::from(std::mem::take(&mut folio.lazy_part).pages);
@@ -144,8 +144,8 @@ impl Core {
     }
 
     /// Splits a mapped folio around the part that was freed. The part's pieces join the lazily freed; they were counted
-    /// when they were freed, perhaps for the group that the region was in then. Returns false when there are no records
-    /// for the pieces: then the part, which is zeros, counts as freed no more.
+    /// when they were freed, perhaps for the group that the region was in then. Returns false if there are no records
+    /// for the pieces: then the part, which is zeros, no longer counts as freed.
     pub(crate) fn split_off_freed(&mut self, id: FolioId, out: &mut Commands) -> bool {
         let first = self.folios.get(id).lazy_part.first;
         let start = self.at(id).start.plus(u32::from(first));
@@ -169,7 +169,7 @@ impl Core {
             })
     }
 
-    /// Looks whether the next part in the queue was used again. Returns how many pages the part has; `None` when there
+    /// Checks whether the next part in the queue was used again. Returns how many pages the part has; `None` if there
     /// is none.
     pub(crate) fn look_at_deferred(&mut self, out: &mut Commands) -> Option<u32> {
         for _ in 0..self.deferred.len().min(RECLAIM_SCAN) {

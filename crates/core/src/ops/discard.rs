@@ -1,19 +1,19 @@
 //! Discard: a range forgets its contents and reads as zeros (`MADV_DONTNEED`), or as its file holds it.
 //!
-//! A discard goes entry by entry: a page in the store releases its slot, a folio in limbo gives its frame up as spare,
-//! a mapped folio is dropped. As long as demand asks for frames ([`free`](crate::ops::free) says for how many), mapped
-//! folios are taken out by a command, so that their frames serve the next faults. All others are left in the batch of
-//! the list of commands ([`gather`](crate::gather)): slots, and runs of mapped folios, which are `Zapping` until the
-//! batch was given back. A command for each folio would ask for the core's lock twice every 64 of them. Spare frames
-//! beyond the pool's mark go to the kernel at the next tick, in a batch of their own, so that the caller does not wait
-//! for it.
+//! A discard goes entry by entry: a page in the store releases its slot, the frame of a folio in limbo becomes spare, a
+//! mapped folio is dropped. As long as demand asks for frames ([`free`](crate::ops::free) explains for how many),
+//! mapped folios are taken out by a command, so that their frames serve the next faults. Everything else goes into the
+//! batch of the list of commands ([`gather`](crate::gather)): slots, and runs of mapped folios, which are `Zapping`
+//! until the batch was given back. With a command for each folio, every 64 of them would take the core's lock twice.
+//! Spare frames beyond the pool's mark go to the kernel at the next tick, in a batch of their own, so that the caller
+//! does not wait for it.
 //!
 //! A folio that is only partly in the range is split if it is mapped. If it is in limbo it must come back first, which
-//! happens at most at the two ends. Pins refuse the whole call before anything is changed.
+//! happens at most at the two ends. If a page is pinned, the whole call is refused before anything is changed.
 //!
-//! *Purge* is a discard without patience, for memory whose owner has agreed that it may go at any time. Folios that are
-//! in flight, pinned, or in limbo and only partly in the range are passed over, and mapped folios are taken out, so
-//! that their frames serve the next faults without the kernel.
+//! *Purge* is a discard that does not wait, for memory whose owner has agreed that it may go at any time. It skips
+//! folios that are in flight, pinned, or in limbo and only partly in the range, and it takes mapped folios out, so that
+//! their frames serve the next faults without the kernel.
 
 use crate::addr::{Frame, Order, PageCount, PageIndex, PageRange};
 use crate::command::{Command, Commands, Releases};
@@ -62,7 +62,7 @@ impl Core {
             self.discard_limbo(id, out.batch());
             return Step::To(at.end());
         }
-        // Frames that circulate stay out of the kernel's hands.
+        // Frames that circulate do not go back to the kernel.
         let kept =
             self.frames.spare_pages() < self.pool_mark() && folio.list != ListName::Unevictable;
         if !(kept && self.start_take_out(id, Errand::Discard, out)) {
@@ -75,7 +75,8 @@ impl Core {
         Step::To(at.end())
     }
 
-    /// Notes that a run of a discard was dropped. Returns where threads wait, from the first such page to the last.
+    /// Notes that a run of a discard was dropped. Returns the range from the first page to the last at which threads
+    /// wait.
     pub(crate) fn run_zapped(&mut self, run: PageRange) -> Option<PageRange> {
         let mut waited_for: Option<PageRange> = None;
         let mut page = run.start;
@@ -147,8 +148,8 @@ impl Core {
         Step::To(at.end())
     }
 
-    /// Makes a folio in flight that stands for the poison of a page while that is dropped. Returns `None` without
-    /// records.
+    /// Makes an in-flight folio that represents the poison of a page while the poison is dropped. Returns `None`
+    /// without records.
     fn stand_for_poison(&mut self, page: PageIndex) -> Option<(FolioId, PageRange)> {
         let id = self.new_folio(page, Order::ZERO, State::Zapping)?;
         self.folios.get_mut(id).errand = Errand::Poison;
@@ -202,7 +203,7 @@ impl Core {
         })
     }
 
-    /// Purges the folio at `page`. Returns where to go on: at the same page when the folio was split there.
+    /// Purges the folio at `page`. Returns where to continue: at the same page if the folio was split there.
     fn purge_folio(
         &mut self,
         id: FolioId,
@@ -231,8 +232,8 @@ impl Core {
         end
     }
 
-    /// Where a discard of `range` has to begin, exact to a leaf; `None` when there is nothing that it would change. For
-    /// a range that is not in the arena it is the range's start, where the discard would be refused.
+    /// Where a discard of `range` has to begin, exact to a leaf; `None` if the discard would change nothing. For a
+    /// range outside the arena it is the range's start, where the discard would be refused.
     #[must_use]
     pub fn first_in_use(&self, range: PageRange) -> Option<PageIndex> {
         if !self.range_ok(range) {

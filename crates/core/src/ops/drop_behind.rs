@@ -1,5 +1,5 @@
 //! A stream passes: the folios behind it are put at the old end of their lists. [`streams`](crate::policy::streams)
-//! says why, and when.
+//! explains why, and when.
 
 use crate::addr::{LEAF_PAGES, Order, PageCount, PageIndex};
 use crate::ids::{FolioId, Kind, ListName};
@@ -31,15 +31,15 @@ impl Lruvec {
         if longer {
             return is_stream(step) && streams.passed(at, step.window.pages().0, room);
         }
-        // An inactive page like this would have stayed in memory.
+        // An inactive page at this distance would have stayed in memory.
         if !shadow.workingset {
             streams.missed(order.pages().0, room);
         }
         false
     }
 
-    /// Whether the page `at`, which has never been in memory, as far as is known, belongs to a stream whose folios
-    /// should be dropped behind it: one over a file that memory cannot hold.
+    /// Whether the page `at`, which as far as is known has never been in memory, belongs to a stream whose folios
+    /// should be dropped behind it: a stream over a file that memory cannot hold.
     pub(crate) fn stream_passes_file(&mut self, at: PageIndex, step: Step) -> bool {
         let room = self.pages();
         let streams = &mut self.workingset.streams;
@@ -53,20 +53,20 @@ fn is_stream(step: Step) -> bool {
 }
 
 impl Core {
-    /// Most pages that the driver reads ahead of a stream over a file by faults of its own, beside the window of the
-    /// last fault of the program's.
+    /// Most pages that the driver reads ahead of a stream over a file with its own faults, in addition to the window of
+    /// the program's last fault.
     #[must_use]
     pub fn read_ahead_most(&self) -> PageCount {
         PageCount((READ_AHEAD_WINDOWS * LEAF_PAGES).min(self.limit / READ_AHEAD_SHARE))
     }
 
-    /// Puts folios that a stream has passed at the old end. The stream has come to `page`, which is in memory now, by
+    /// Puts folios that a stream has passed at the old end. The stream has reached `page`, which is in memory now, by
     /// this step.
     pub(crate) fn drop_behind(&mut self, page: PageIndex, step: Step) {
         let region = self.regions.of(page).expect("a fault is in a region");
         let (range, kind) = (region.range, region.kind);
         let lag = match (kind, step.way) {
-            // A fault of the driver's, which reads ahead: the program has yet to use what is between.
+            // This is a fault of the driver, which reads ahead: the program has yet to use the pages between.
             (Kind::File | Kind::Private, Way::Up) => {
                 self.read_ahead_most().0 + step.window.pages().0
             }

@@ -1,13 +1,13 @@
-//! A stream gets its leaf whole.
+//! A stream gets its leaf in one piece.
 //!
-//! Random accesses leave a leaf in memory in pieces. A stream that comes to it wants the pages between them, and gets
-//! them by a call for each hole and a fault for every few of these. Pages that came in so leave so, and the next stream
-//! finds the pieces of two. Of 512 MiB in memory for 256, read in order after 100,000 random reads, a page took 2.2 µs,
-//! and 1.6 in the lap after it. Of a leaf that comes and goes whole it takes 0.65.
+//! Random accesses leave a leaf in memory in pieces. A stream that reaches the leaf needs the pages between the pieces,
+//! and gets them with a call for each hole and a fault for every few holes. Pages that came in as pieces leave as
+//! pieces, and the next stream finds the pieces of both. With 512 MiB in memory for 256, read in order after 100,000
+//! random reads, a page took 2.2 µs, and 1.6 in the next lap. In a leaf that comes and goes whole, a page takes 0.65.
 //!
 //! So the leaf's pages in memory are evicted first: out of the program by its page table
-//! ([`leaf_out`](crate::ops::leaf_out)), and on to the store at once. Then all of the leaf comes in as one folio. The
-//! first lap takes 1.3 µs a page that way, the second 0.65. To read a hundred pages again costs less than eighty calls
+//! ([`leaf_out`](crate::ops::leaf_out)), and immediately on to the store. Then all of the leaf comes in as one folio.
+//! The first lap takes 1.3 µs a page that way, the second 0.65. Rereading a hundred pages costs less than eighty calls
 //! for the holes between them, and unchanged pages are not written. (The kernel's khugepaged copies the pages in memory
 //! to a huge page, and brings in the others, page by page.)
 //!
@@ -18,22 +18,22 @@
 //!     8 h + a / 2   >   2 r + 200
 //! ```
 //!
-//! The left side is the cost of the holes: for each a call and its part of a fault, and what a small page takes beyond
-//! its part of a large one. The right side is the cost of comparing, dropping and reading again the pages that are
-//! there, and of the way out by the table.
+//! The left side is the cost of the holes: for each a call and its share of a fault, and the extra cost of a small page
+//! over its share of a large one. The right side is the cost of comparing, dropping and rereading the pages in memory,
+//! and of taking them out by the table.
 //!
 //! # When it would be in vain
-//! A leaf comes as one folio from one slot, or from [`FOLD_PARTS`](crate::limits::FOLD_PARTS) of them. Pages that were
-//! never saved will have slots of their own, so the parts are counted first, as if nothing had changed. Pages that have
-//! changed since they came in are not known before they are saved. So there is an account: after a leaf that was put
-//! out and did not come whole the next one is left as it is, after another failure the next two, four, up to 64.
+//! A leaf comes in as one folio from one slot, or from [`FOLD_PARTS`](crate::limits::FOLD_PARTS) of them. Pages that
+//! were never saved will get slots of their own, so the parts are counted first, as if nothing had changed. Pages that
+//! have changed since they came in are not known until they are saved. So failures are counted: after a leaf that was
+//! evicted and did not come in whole, the next leaf is left alone, after another failure the next two, four, up to 64.
 //!
 //! # Programs that it would hurt
-//! A program may use the pages that are there, while the stream passes. They would come back with the stream, and leave
-//! with it. Uses of mapped pages are not seen, but pages that were evicted by mistake fault again at once, away from
-//! every stream. Such faults are *strays*: with more than eight of late (half are forgotten with each leaf that a
-//! stream comes to) no leaf is evicted. That costs a leaf or two of a set in use, and none beside a thread that faults
-//! at random.
+//! A program may be using the pages in memory while the stream passes. They would come back with the stream, and leave
+//! with it. Uses of mapped pages are not observed, but pages that were evicted by mistake fault again at once, away
+//! from every stream. Such faults are *strays*: with more than eight recent strays (half are forgotten with each leaf
+//! that a stream reaches) no leaf is evicted. That costs a leaf or two of a set in use, and none if another thread
+//! faults at random.
 
 use crate::addr::{LEAF_PAGES, Order, PageCount, PageIndex, PageRange};
 use crate::limits::{EVICT_SHARE, LARGE};
@@ -62,7 +62,7 @@ impl Core {
         }
     }
 
-    /// How many pages to reclaim so that a leaf leaves first to which a stream has come. Returns `None` if it need not
+    /// How many pages to reclaim so that the leaf that a stream has reached leaves first. Returns `None` if it need not
     /// leave.
     pub(crate) fn evict_leaf(&mut self, page: PageIndex, step: Step) -> Option<PageCount> {
         let leaf = PageRange::block(page, Order::MAX);
@@ -88,7 +88,7 @@ impl Core {
         Some(PageCount(self.frames.spare_pages() + there))
     }
 
-    /// How many pages of a leaf are in memory, if it pays to put them out and have all of the leaf as one folio.
+    /// How many pages of a leaf are in memory, if it pays to evict them and bring in the leaf as one folio.
     fn pays_to_evict(&self, leaf: PageRange) -> Option<u32> {
         let mut parts = Parts::new();
         let (mut there, mut holes, mut in_hole) = (0, 0, false);

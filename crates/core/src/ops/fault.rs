@@ -1,19 +1,19 @@
-//! A fault: one page is wanted now.
+//! A fault: a thread needs one page now.
 //!
 //! The state of the page decides everything. Nothing yet: map zeros. In limbo: map it again. In the store: load it. In
-//! its file: read it. In flight: wait. Mapped: another thread was faster. In a base, for a region that has a snapshot
-//! or is one: [`snapshot`](crate::ops::snapshot). How much comes with the page, its *window*, is the order policy's to
-//! say ([`order`](crate::policy::order)); a window that is not of one piece comes as several folios, the wanted one
-//! first. It ends where the program may not go: pages that the program cannot use would only take memory from those
-//! that it can. Then the memory is found, in this order:
+//! its file: read it. In flight: wait. Mapped: another thread was faster. In a base, for a region that is a snapshot or
+//! has one: [`snapshot`](crate::ops::snapshot). The order policy ([`order`](crate::policy::order)) decides how much
+//! comes in with the page, its *window*; a window that is not in one piece comes in as several folios, the requested
+//! one first. The window ends where the program has no access: pages that the program cannot use would only take memory
+//! from those that it can. The memory comes from the first of these sources that has some:
 //!
 //! 1. a spare frame of the right order: memory that the program gave up a moment ago;
 //! 2. new pages from the kernel, while the frames in use stay within the limit;
-//! 3. new pages from the kernel after spare frames of other orders are given back: a few by commands of the fault's
-//!    own, many for a large folio by the faulting thread ([`Reply::Scattered`]);
-//! 4. none: the caller reclaims and asks again. A store that takes nothing makes reclaim pointless once nothing lazily
-//!    freed is left, and so does memory of which nothing can leave ([`stuck`](crate::ops::stuck)); then the limit is
-//!    exceeded and counted, because the alternatives are to lose data or to hang.
+//! 3. new pages from the kernel after spare frames of other orders are given back: a few by commands of this fault,
+//!    many for a large folio by the faulting thread ([`Reply::Scattered`]);
+//! 4. none: the caller reclaims and asks again. Reclaim is pointless if the store accepts nothing and no lazily freed
+//!    memory is left, or if nothing in memory can leave ([`stuck`](crate::ops::stuck)); then the fault exceeds the
+//!    limit and is counted, because the alternatives are to lose data or to hang.
 
 use crate::addr::{Frame, Order, PageCount, PageIndex, PageRange};
 use crate::command::{Command, Commands};
@@ -32,21 +32,20 @@ pub(crate) enum Memory {
     Spare(Frame),
     /// New pages, from the kernel.
     Fresh,
-    /// No memory: the reply says what has to be done first.
+    /// No memory: the reply says what must be done first.
     Short(Reply),
 }
 
-/// What a fault asks for.
+/// What a fault requests.
 #[derive(Clone, Copy)]
 struct Asked {
     /// The order of the largest folio of pages that read as zeros.
     folio: Order,
     /// The order of the largest part of a slot that comes as one folio.
     slot: Order,
-    /// How much around the page comes too, as far as it is absent and there is memory, and which run that continues.
+    /// How much around the page comes in too, where it is absent and memory suffices, and which run that continues.
     step: Step,
-    /// The range beyond which no page comes: pages there may not be mapped in the same way, or the program may not use
-    /// them.
+    /// The range beyond which no page comes in: pages there may be mapped differently, or the program may not use them.
     within: PageRange,
 }
 
@@ -73,7 +72,7 @@ pub(crate) struct Coming {
     pub(crate) zeros: Order,
     /// The order of the largest part of a slot.
     pub(crate) slot: Order,
-    /// Whether the fault is at this page. Any other page comes only if there is memory without taking it from others.
+    /// Whether the fault is at this page. Any other page comes in only if there is free memory for it.
     pub(crate) wanted: bool,
 }
 
@@ -85,7 +84,7 @@ impl Core {
         within: PageRange,
         out: &mut Commands,
     ) -> Reply {
-        // A handler may be late, and its fault come when the region has been detached.
+        // A handler may be late, so its fault may arrive after the region was detached.
         if self.regions.of(page).is_none_or(|region| region.ending) {
             return Reply::Refused(Refusal::OutsideRegion);
         }
@@ -127,7 +126,7 @@ impl Core {
         out: &mut Commands,
     ) -> Reply {
         let habit = self.regions.of(page).expect("a fault is in a region").habit;
-        // The pages that were evicted for the stream were there when it came.
+        // The pages that were evicted for the stream were in memory when it arrived.
         let was_there = self.was_stepped_over(page);
         let folio = |p| {
             let was_there = was_there.filter(|pages| pages.contains(p));
@@ -166,7 +165,7 @@ impl Core {
         reply
     }
 
-    /// How much is to be reclaimed before a stream can have the leaf that it has come to as one folio.
+    /// How much to reclaim before a stream can get the leaf that it has reached as one folio.
     fn leaf_first(
         &mut self,
         page: PageIndex,
@@ -180,9 +179,9 @@ impl Core {
         short.or_else(|| self.evict_leaf(page, asked.step))
     }
 
-    /// How much memory a stream that begins a leaf has to wait for. With the memory that is there now it would get a
-    /// part of the leaf, then the rest and a part of the next one, and so on: no frames would ever lie as the leaf
-    /// does, and none would be moved with it as a whole.
+    /// How much memory a stream that begins a leaf has to wait for. With the memory available now it would get a part
+    /// of the leaf, then the rest and a part of the next one, and so on: frames would never be laid out like the leaf,
+    /// so that one move could take the whole leaf.
     fn short_of_leaf(&self, page: PageIndex, asked: Asked) -> Option<PageCount> {
         let leaf = PageRange::block(page, Order::MAX);
         let Step { window, way, .. } = asked.step;
@@ -198,7 +197,7 @@ impl Core {
         .then(|| PageCount(leaf.len.0 - there.0))
     }
 
-    /// The orders and the step that a fault at `page` asks for.
+    /// The orders and the step that a fault at `page` requests.
     fn window(
         &mut self,
         page: PageIndex,
@@ -230,18 +229,18 @@ impl Core {
         }
     }
 
-    /// The most pages that one folio may have: its share of the limit. The limit is what is left of a budget, which is
-    /// mostly a power of two, so a fifth may be missing.
+    /// The most pages that one folio may have: its share of the limit. The limit is the remainder of a budget that is
+    /// usually a power of two, so up to a fifth of that power may be missing.
     pub(crate) fn folio_share(&self) -> u32 {
         (self.limit + self.limit / 4) / self.config.folio_share
     }
 
-    /// Brings in the absent pages of the window beside the one that was wanted, in memory that is free anyway.
+    /// Brings in the other absent pages of the window, in memory that is free anyway.
     fn bring_in_rest(&mut self, page: PageIndex, asked: Asked, out: &mut Commands) {
         let region = self.regions.of(page).expect("a fault is in a region").range;
         let Step { window, way, .. } = asked.step;
         let (block, pages) = (PageRange::block(page, window), window.pages().0);
-        // Pages behind a stream are not wanted again, even if they have left memory by now.
+        // Pages behind a stream are not needed again, even if they have left memory by now.
         let (first, end) = match way {
             Way::Unknown => (block.start.0, block.end().0),
             Way::Up => (page.0, page.0.saturating_add(pages)),
@@ -250,8 +249,8 @@ impl Core {
         let first = PageIndex(first).max(region.start).max(asked.within.start);
         let end = PageIndex(end).min(region.end()).min(asked.within.end());
         let (mut folios, mut loads) = (1, 1);
-        // The pages come from the wanted one on, the way the stream goes: if not all of them come, there is no hole
-        // among those that do.
+        // The pages come in from the requested one onwards, in the stream's direction: if memory does not suffice for
+        // all of them, those that come in have no hole.
         let mut next = Some(if way == Way::Down { page } else { first });
         while let Some(at) = next
             && folios < FAULT_FOLIOS
@@ -284,7 +283,7 @@ impl Core {
         }
     }
 
-    /// Makes a whole leaf that comes in at once leave at once, too: none of it is taken out before the others to be
+    /// Keeps the folios of a leaf that came in at once together when they leave: none of them is taken out early to be
     /// watched. A folio that is used again is watched from then on ([`fault_limbo`](Self::fault_limbo)).
     fn keep_together(&mut self, leaf: PageRange) {
         let mut at = leaf.start;
@@ -325,7 +324,7 @@ impl Core {
         }
     }
 
-    /// Brings in the largest block around the page that is wholly out of memory, if that takes more than one part.
+    /// Brings in the largest block around the page that is entirely out of memory, if that takes more than one part.
     /// Returns `None` when it does not, or when nothing can be folded now.
     fn fold_up(
         &mut self,
@@ -392,7 +391,7 @@ impl Core {
         Some(Reply::Done)
     }
 
-    /// The parts of a block, if all of it is out of memory, none of it lost, and the parts are not too many.
+    /// The parts of a block, if all of it is out of memory, none of it is lost, and there are not too many parts.
     fn parts_of(&self, block: PageRange, bounds: PageRange) -> Option<Parts> {
         if !bounds.covers(block) {
             return None;
@@ -434,8 +433,8 @@ impl Core {
         Reply::Done
     }
 
-    /// The largest block around an empty page, up to `most`, that is empty as a whole and in the page's region, and how
-    /// many of its pages are zero though touched before.
+    /// The largest block around an empty page, up to `most`, that is completely empty and in the page's region, and how
+    /// many of its pages were touched before but are zero.
     pub(crate) fn largest_blank(&self, page: PageIndex, most: Order) -> (PageRange, Order, u32) {
         let bounds = self.regions.of(page).expect("a fault is in a region").range;
         let fitting = Order::up_to(most).rev().find_map(|order| {
@@ -496,7 +495,7 @@ impl Core {
         let folio = *self.folios.get(id);
         let frame = folio.frame.expect("a folio in limbo has a frame");
         if max_order < folio.order {
-            // The folio cannot be mapped as a whole any more: from the store it can be had page by page.
+            // The folio can no longer be mapped as a whole: from the store it can be loaded page by page.
             return match self.start_save(id, out) {
                 true => {
                     self.folios.get_mut(id).waited_for = true;
@@ -579,7 +578,7 @@ impl Core {
         Some(id)
     }
 
-    /// Whether the pool can have a folio of this order at `page` in it.
+    /// Whether the pool has a place for a folio of this order at `page`.
     pub(crate) fn has_place(&self, page: PageIndex, order: Order) -> bool {
         let node = self.node_of(page);
         self.frames.holes(order, node) > 0 || self.frames.has_spare_on(order, node)
@@ -599,7 +598,7 @@ impl Core {
             if !wanted {
                 return short;
             }
-            // Nothing but reclaim in the group itself makes room there, unless the store takes nothing.
+            // Only reclaim in the group itself makes room there, unless the store accepts nothing.
             let stuck = order == Order::ZERO && self.nothing_leaves(full);
             let served =
                 self.groups.get(full).lazy == 0 && (stuck || self.store_ends_it(full, out));
@@ -617,7 +616,7 @@ impl Core {
         if missing(self) > 0 && !wanted {
             return Memory::Short(Reply::short(GroupId::ROOT, PageCount(missing(self))));
         }
-        // Commands would give back only two dozen pieces at a time.
+        // Commands would give back only about two dozen pieces at a time.
         if order >= LARGE && (1..=self.frames.spare_pages()).contains(&missing(self)) {
             let pages = PageCount(missing(self));
             return Memory::Short(Reply::Scattered { pages });

@@ -1,30 +1,31 @@
 //! Pages of files: they are read where they belong, and written back there.
 //!
-//! An anonymous page that leaves memory needs a slot, a name under which the store keeps it. A page of a file has its
-//! place already: the region's pages are the file's, in their order. So its entry says nothing while it is not in
-//! memory: an empty entry in such a region, with or without a shadow, stands for the file's contents. A leaf of which
-//! all has left holds shadows only, and these are bounded like all others.
+//! An anonymous page that leaves memory needs a slot, a name under which the store keeps it. A page of a file already
+//! has its place: the region's pages are the file's, in the same order. So its entry need not say where it is while it
+//! is out of memory: an empty entry in such a region, with or without a shadow, represents the file's contents. A leaf
+//! from which all pages have left holds only shadows, and these are bounded like all others.
 //!
-//! A page that becomes dirty is not seen, just as its use is not seen. Whether it must be written is found out where it
-//! is for an anonymous folio: when it leaves limbo its bytes are compared with those that were read (`Unchanged`). A
-//! clean page is dropped; that costs a hash, and no slot.
+//! User space does not see that a page becomes dirty, just as it does not see its use. Whether the page must be written
+//! is determined as for an anonymous folio: when it leaves limbo its bytes are compared with those that were read
+//! (`Unchanged`). A clean page is dropped; that costs a hash, and no slot.
 //!
 //! *A page that could not be written is stranded*: it is known to be dirty from then on, and waits in limbo, without
-//! another try until files are said to take something ([`Event::RetryStore`](crate::Event::RetryStore)). Nothing else
-//! waits with it: other pages of files are asked for, because they may be clean or another file's, and the store is. A
-//! scan passes over stranded folios as it does over folios that a full store does not take. They do not count as limbo
-//! where its length is judged, as they are no test of what is in use; otherwise a file of the size of limbo that takes
-//! nothing would keep mapped memory from leaving. When nothing but stranded folios is left, faults are served above the
-//! limit ([`store_full`](crate::ops::store_full)).
+//! another attempt until an event says that files may accept something again
+//! ([`Event::RetryStore`](crate::Event::RetryStore)). Nothing else waits with it: other pages of files are still
+//! offered, because they may be clean or belong to another file, and so is everything for the store. A scan skips
+//! stranded folios as it skips folios that a full store does not accept. They do not count as limbo when its length is
+//! measured, as they are no test of what is in use; otherwise a file of the size of limbo that accepts nothing would
+//! keep mapped memory from leaving. When only stranded folios are left, faults are served above the limit
+//! ([`store_full`](crate::ops::store_full)).
 //!
-//! *A private region* reads a file and never writes it. A folio that was read there is saved like an anonymous one when
-//! it leaves, unless it still is what was read: then it is dropped, and its entry is empty again. Whichever of its
-//! pages was written to, all of it goes to the slot. What was saved as zeros keeps its entry, because an empty one
-//! would be the file's; so blocks of pages that come in together are all in the file, or all zeros. As long as a folio
-//! may be as it was read it counts as a file's memory, which costs what files cost when it comes back.
+//! *A private region* reads a file and never writes it. A folio that was read from the file is saved like an anonymous
+//! one when it leaves, unless it is unchanged: then it is dropped, and its entry is empty again. If any of its pages
+//! was written to, all of it goes to the slot. A page saved as zeros keeps its entry, because an empty one would mean
+//! the file's page; so blocks of pages that come in together are all in the file, or all zeros. As long as a folio may
+//! be unchanged it counts as a file's memory, whose return costs what a file's page costs.
 //!
-//! Files cannot be lazily freed, purged, snapshot or moved here: all of these depend on where else the bytes are, and
-//! the file has them.
+//! Files cannot be lazily freed, purged, snapshotted or moved here: all of these depend on where else the bytes are,
+//! and for a file they are in the file.
 
 use crate::addr::{Order, PageIndex, PageRange};
 use crate::command::{Command, Commands};
@@ -36,8 +37,8 @@ use crate::tables::folio::{Folio, State};
 use crate::tables::leaf::Entry;
 
 impl Core {
-    /// Brings in an absent page of a file's region: from the file, or from where a page of a private region is since it
-    /// was written to.
+    /// Brings in an absent page of a file's region: from the file or, if it is a page of a private region that was
+    /// written to, from wherever it is now.
     pub(crate) fn bring_in_of_file(&mut self, coming: Coming, out: &mut Commands) -> Reply {
         let Coming {
             page,
@@ -52,8 +53,8 @@ impl Core {
         }
     }
 
-    /// The order of the largest block around an absent page, up to `most`, that is in the page's region and of which
-    /// all pages are as this one is: in the file, or zeros.
+    /// The order of the largest block around an absent page, up to `most`, that is in the page's region and whose pages
+    /// are all like this one: in the file, or zeros.
     fn largest_alike(&self, page: PageIndex, most: Order) -> Order {
         let bounds = self.regions.of(page).expect("a fault is in a region").range;
         let is_zero = self.leaves.get(page) == Entry::Zero;
@@ -65,7 +66,7 @@ impl Core {
         Order::up_to(most).rev().find(alike).unwrap_or(Order::ZERO)
     }
 
-    /// Reads an absent page of a file, with as much around it as the pool allows.
+    /// Reads an absent page of a file, with as many pages around it as the pool allows.
     fn bring_in_from_file(
         &mut self,
         page: PageIndex,
@@ -90,7 +91,7 @@ impl Core {
         Reply::Done
     }
 
-    /// Whether a folio in limbo is not offered now, because the store or its file has taken nothing of late.
+    /// Whether a folio in limbo is not offered now, because the store or its file recently refused.
     pub(crate) fn waits_for_room(&self, folio: &Folio) -> bool {
         let blocked = match folio.is_in_file() {
             true => self.files_blocked,

@@ -1,14 +1,14 @@
-//! Free: a range that nobody can touch any more is unhooked into a batch ([`gather`](crate::gather)).
+//! Free: a range that nobody can touch any longer is unhooked into a batch ([`gather`](crate::gather)).
 //!
-//! This module also has the mark that says how much freed memory stays in the pool, for the next faults, without a way
-//! through the kernel. The mark follows demand, the pages that faults brought in since the last tick: it is the higher
-//! of that and half of the former mark. So memory that circulates stays in the pool, and a program that rests gives all
-//! of it back within a second.
+//! This module also keeps the mark that determines how much freed memory stays in the pool for the next faults, without
+//! passing through the kernel. The mark follows demand, the number of pages that faults brought in since the last tick:
+//! it is the higher of that number and half of the previous mark. So memory that circulates stays in the pool, and an
+//! idle program gives all of it back within a second.
 //!
-//! Memory that circulates need not even leave its place. A range that only its owner uses and gives up can be zeroed
-//! where it is, as a lazy free does, and is touched again without a fault; a way through the pool and back is two moves
-//! and a fault for each folio, five times the price. The driver keeps a book of such ranges and tells how much is in it
-//! ([`Core::keep`]). The pool then keeps so much less. The driver also gives back what is beyond the mark
+//! Memory that circulates need not even leave its place. A range that is given up by its only user can be zeroed in
+//! place, as a lazy free does, and is touched again without a fault; passing through the pool and back takes two moves
+//! and a fault for each folio, five times the price. The driver records such ranges and tells the core their total size
+//! ([`Core::keep`]). The pool then keeps that much less. The driver also gives back what is beyond the mark
 //! ([`Event::GiveFreedBack`](crate::Event::GiveFreedBack)).
 
 use crate::addr::{Frame, PageCount, PageIndex, PageRange};
@@ -21,8 +21,9 @@ use crate::tables::folio::State;
 use crate::tables::leaf::Entry;
 
 impl Core {
-    /// Unhooks `range`, or as much of it as one batch holds: nobody can touch it any more. Returns `Done`, `More`,
-    /// `Wait`, or a refusal; in the first two cases `gather` is to be given back, and [`Core::gathered`] to be told.
+    /// Unhooks `range`, or as much of it as one batch holds: nobody can touch it any longer. Returns `Done`, `More`,
+    /// `Wait`, or a refusal; in the first two cases the caller gives the contents of `gather` back, and calls
+    /// [`Core::gathered`].
     ///
     /// # Panics
     /// When `gather` is not empty.
@@ -90,7 +91,7 @@ impl Core {
                 if self.frames.spare_pages() < self.pool_mark() {
                     self.frames.now_spare(frame);
                 } else {
-                    // The frame is given back with thousands of others: until then it counts as memory.
+                    // The frame is given back together with thousands of others: until then it counts as memory.
                     self.frames.drain_busy(frame);
                     self.gather_frame(frame, gather);
                 }
@@ -126,7 +127,7 @@ impl Core {
         self.let_go(page, 1);
     }
 
-    /// Notes that the contents of `gather` were given back to kernel and store: what [`Core::gather`],
+    /// Notes that the contents of `gather` were given back to kernel and store: everything that [`Core::gather`],
     /// [`Core::gather_spare`] or a discard has collected. Returns the pages at which threads may wait for that, as for
     /// [`Command::Wake`](crate::Command::Wake).
     #[must_use = "somebody may wait there"]
@@ -151,37 +152,37 @@ impl Core {
         waited_for
     }
 
-    /// Pages that hold nothing and are kept for the next faults, in the pool or in place.
+    /// Number of pages that hold nothing and are kept for the next faults, in the pool or in place.
     fn keep_mark(&self) -> u32 {
         let demand = self.demand.mark.max(self.demand.now);
         demand.min(self.limit / 2).min(POOL_MARK)
     }
 
-    /// How many of the kept pages are kept in the pool.
+    /// The part of these pages that is kept in the pool.
     pub(crate) fn pool_mark(&self) -> u32 {
         self.keep_mark().saturating_sub(self.demand.kept)
     }
 
-    /// Tells the core that `kept` pages are zeros and stay where they are, to be used again. `used_again` of them were
-    /// just now: they count as demand, like pages that faults bring in.
+    /// Tells the core that `kept` pages are zeros and stay in place, to be used again. `used_again` pages were just
+    /// used again: they count as demand, like pages that faults bring in.
     pub fn keep(&mut self, kept: PageCount, used_again: PageCount) {
         self.demand.kept = kept.0;
         self.demand.brought(used_again.0);
     }
 
-    /// Pages that could be kept in place beside those that are.
+    /// Number of further pages that could be kept in place.
     #[must_use]
     pub fn room_to_keep(&self) -> PageCount {
         PageCount(self.pool_mark())
     }
 
-    /// Pages kept in place beyond what demand asks for.
+    /// Pages kept in place beyond what demand requires.
     #[must_use]
     pub fn kept_too_much(&self) -> PageCount {
         PageCount(self.demand.kept.saturating_sub(self.keep_mark()))
     }
 
-    /// Freed pages that the pool would take now.
+    /// Freed pages that the pool would accept now.
     #[must_use]
     pub fn pool_room(&self) -> PageCount {
         PageCount(self.pool_mark().saturating_sub(self.frames.spare_pages()))
@@ -195,9 +196,9 @@ impl Core {
         Reply::Done
     }
 
-    /// Collects spare frames that are to go to the kernel, `most` pages or a batch: those beyond the mark, those that a
-    /// lowered budget leaves no room for, and those that a cap on lazily freed memory has made spare. They are to be
-    /// given back, and [`Core::gathered`] to be told. An empty batch says that there are no more.
+    /// Collects spare frames that should go to the kernel, `most` pages or a batch: those beyond the mark, those for
+    /// which a lowered budget leaves no room, and those that a cap on lazily freed memory has made spare. The caller
+    /// gives them back, and calls [`Core::gathered`]. An empty batch means that there are no more.
     ///
     /// # Panics
     /// When `gather` is not empty.
@@ -207,7 +208,7 @@ impl Core {
             "a batch is given back before it is used again"
         );
         while gather.room() > 0 && gather.frames < most.0 {
-            // After the budget was lowered the limit may ask for more than the mark.
+            // After the budget was lowered, the limit may require more than the mark.
             let over = self
                 .frames
                 .spare_pages()
@@ -229,8 +230,8 @@ impl Core {
         }
     }
 
-    /// Collects `missing` pages of spare frames that lie apart, because a fault wants them in one piece
-    /// ([`Reply::Scattered`]). They are to be given back, and [`Core::gathered`] to be told. An empty batch says that
+    /// Collects `missing` pages of scattered spare frames, because a fault needs that much memory in one piece
+    /// ([`Reply::Scattered`]). The caller gives them back, and calls [`Core::gathered`]. An empty batch means that
     /// there are none.
     ///
     /// # Panics
@@ -256,7 +257,7 @@ impl Core {
         gather.push(Gathered::Frame(frame));
     }
 
-    /// Spare pages that a lowered limit leaves no room for, and that are not collected yet.
+    /// Spare pages for which a lowered limit leaves no room, and that are not collected yet.
     #[must_use]
     pub fn spare_excess(&self) -> PageCount {
         let beyond = self.frames_that_stay().saturating_sub(self.limit);

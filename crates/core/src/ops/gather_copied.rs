@@ -1,18 +1,18 @@
-//! Frames that copies leave behind go to the kernel before a fault has to see to it.
+//! Frames that copies leave behind go to the kernel before a fault has to return them.
 //!
 //! A folio can come in by moving its frame's pages or by copying them ([`Placed`](crate::Placed)); the driver measures
 //! which is cheaper. A moved folio leaves a hole. A copied folio leaves a spare frame, and at the limit the new page is
-//! one too many: the fault itself gives spare frames back, [`TRIM_BATCH`](crate::limits::TRIM_BATCH) at once. That is a
-//! system call which interrupts the other processors, 25 to 60 µs; where everything is copied, one fault in 24 pays for
-//! it, and the 99th percentile is what that takes.
+//! one too many: the fault itself gives spare frames back, [`TRIM_BATCH`](crate::limits::TRIM_BATCH) at once. That
+//! takes a system call that interrupts the other processors, 25 to 60 µs; if everything is copied, one fault in 24 pays
+//! for it, which determines the 99th percentile.
 //!
-//! So the thread that reclaims ahead of need gives back ahead of need, too: [`Core::gather_copied`] collects spare
-//! frames until the frames in use leave as much below the limit as background reclaim wants available. Where frames are
-//! moved that would be work for nothing, as each spare frame serves the next load. A balance for each order tells the
-//! two apart: it goes up when a frame was kept, down when none was, and only orders with a balance above zero have
-//! their frames collected. A load into new memory leaves no frame either and says nothing, so the balance goes up
-//! faster than it comes down: of folios that are copied, one in [`COPY_WEIGHT`] + 1 that still finds a spare frame
-//! keeps it up; of folios that are moved, one in [`COPY_WEIGHT`] may be copied on trial.
+//! So the thread that reclaims ahead of need also gives frames back ahead of need: [`Core::gather_copied`] collects
+//! spare frames until the frames in use are as far below the limit as background reclaim wants. If folios are moved,
+//! this would be wasted work, as each spare frame serves the next load. A balance for each order tells the two cases
+//! apart: it goes up when a frame was kept, and down when none was; frames are collected only from orders with a
+//! balance above zero. A load into new memory also leaves no frame, but proves nothing, so the balance rises faster
+//! than it falls: if folios are copied, one in [`COPY_WEIGHT`] + 1 that still finds a spare frame keeps it up; if
+//! folios are moved, one in [`COPY_WEIGHT`] may be copied on trial.
 
 use crate::addr::Order;
 use crate::gather::Gather;
@@ -21,8 +21,8 @@ use crate::machine::Core;
 
 impl Core {
     /// Collects a batch of frames that copies have left behind, if there is a batch's worth between the frames in use
-    /// and the room that faults should find. It is to be given back, and [`Core::gathered`] to be told. An empty batch
-    /// says that there is no more.
+    /// and the room that faults should find. The caller gives the batch back, and calls [`Core::gathered`]. An empty
+    /// batch means that there are no more frames to collect.
     ///
     /// # Panics
     /// When `gather` is not empty.

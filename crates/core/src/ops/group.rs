@@ -1,9 +1,9 @@
-//! Groups are made, get other limits, take regions over, and end. [`group`](crate::tables::group) says what they are.
+//! The life of groups: creation, new limits, regions that change groups, removal. [`group`](crate::tables::group)
+//! explains what groups are.
 //!
-//! Memory that changes groups does so a bounded number of entries, or folios, at a time. A region that moves belongs to
-//! its new group at once. The memory at and behind the page that the move has come to still belongs to the old group,
-//! and so does memory that is brought in there meanwhile. Pieces are whole leaves, so that no folio lies across that
-//! page.
+//! Memory changes groups in bounded steps of entries or folios. A region that moves belongs to its new group at once.
+//! The memory from the page that the move has reached onwards still belongs to the old group, and so does memory that
+//! is brought in there in the meantime. Steps are whole leaves, so that no folio straddles that page.
 
 use crate::addr::{LEAF_PAGES, PageCount, PageIndex, PageRange};
 use crate::event::{Refusal, Reply};
@@ -80,8 +80,8 @@ impl Core {
         }
     }
 
-    /// Removes a group. The first event takes its name away; repeats move its folios, until none is left on a list, and
-    /// then the tables of shadows that it was charged with.
+    /// Removes a group. The first event invalidates its name; repetitions move its folios, until none is left on a
+    /// list, and then the tables of shadows that are charged to it.
     pub(crate) fn remove_group(&mut self, group: GroupId) -> Reply {
         if self.groups.is_live(group) {
             if group == GroupId::ROOT || self.groups.has_children(group) {
@@ -96,7 +96,8 @@ impl Core {
         let mut moved = 0;
         for vec in self.lru.of_group(group) {
             for &name in ListName::ALL.iter().skip(1) {
-                // The youngest go to the old end first, so that the folios keep their order, behind the parent's own.
+                // The youngest go to the old end first, so that the folios keep their order, and are older than all of
+                // the parent's own.
                 while let Some(id) = self.lru.get(vec).youngest(name) {
                     if moved == RECLAIM_SCAN {
                         return Reply::More { from: PageIndex(0) };
@@ -123,7 +124,7 @@ impl Core {
         Reply::Done
     }
 
-    /// The state of a group, with all below it; `None` for a group that is not known.
+    /// The state of a group, with all below it; `None` for an unknown group.
     #[must_use]
     pub fn group_stat(&self, id: GroupId) -> Option<GroupStat> {
         if !self.groups.is_live(id) {
@@ -169,7 +170,7 @@ impl Core {
         Some(stat)
     }
 
-    /// Pages charged to a group, and the events of its own marks, without a sum over all groups.
+    /// Pages charged to a group, and the events of its own marks, without the cost of a sum over all groups.
     #[must_use]
     pub fn group_usage(&self, id: GroupId) -> Option<(PageCount, GroupEvents)> {
         let group = self.groups.is_live(id).then(|| self.groups.get(id))?;
@@ -200,7 +201,7 @@ impl Core {
         PageCount(group.limits.max.0.saturating_sub(group.usage()))
     }
 
-    /// Most pages that a group may have, as its own max and the limit say.
+    /// Most pages that a group may have, by its own max and the limit.
     #[must_use]
     pub fn most_in(&self, group: GroupId) -> PageCount {
         match self.groups.is_live(group) {
@@ -219,7 +220,7 @@ impl Core {
     }
 
     /// The group around `page` that is above its high, and how many pages a thread that faults there should reclaim
-    /// first: once, and fewer if not all of it can be had. Returns `None` while the store takes nothing.
+    /// first: once, and fewer if there are not that many. Returns `None` while the store takes nothing.
     #[must_use]
     pub fn beyond_high(&self, page: PageIndex) -> Option<(GroupId, PageCount)> {
         if self.groups.is_single() || self.store_blocked {

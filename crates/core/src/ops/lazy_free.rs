@@ -1,38 +1,38 @@
-//! Lazy free: memory that is not wanted any more stays where it is until it is needed elsewhere (`MADV_FREE`).
+//! Lazy free: memory that is no longer needed stays where it is until it is needed elsewhere (`MADV_FREE`).
 //!
 //! # What the caller gets
-//! A page that was lazily freed reads as it did, or as zeros. Once it was zeros it stays zeros until it is written to;
-//! a write keeps the page for good, whatever races with it. Until memory is short, using the page again costs no
+//! A lazily freed page reads as before, or as zeros. Once it has read as zeros it does so until it is written to; a
+//! write keeps the page for good, whatever races with the write. Until memory is short, using the page again costs no
 //! allocation and no store access. When memory is short these folios are the first to go, oldest first, and nothing is
 //! written.
 //!
 //! # How a write is noticed
-//! The kernel clears the dirty bit of each page and looks at it again before it drops the page. User space has no such
-//! bit, so a mark must either be one that a write cannot pass unseen, or one that needs no watching:
+//! The kernel clears the dirty bit of each page and checks it again before it drops the page. User space has no such
+//! bit, so a mark must either be impossible to write past unnoticed, or need no watching:
 //!
 //! - *capture* ([`FreeMode::Shared`], and folios above 64 KiB): the folio is taken out into the frame pool, as for
-//!   limbo. Any touch faults and brings it back, which takes the mark away. Each page leaves atomically, so a racing
-//!   write lands before the capture, or faults. Dropping the folio later is one list operation: the frame is spare at
-//!   once.
-//! - *zeroing* ([`FreeMode::Exclusive`], folios up to 64 KiB): the owner says that nobody uses the bytes during the
-//!   call, so they can be zeroed where they are. From then on the memory is as after a fresh fault, and using it again
-//!   is a plain store. Whether it *was* used again shows in its bytes: a folio that is still zeros when memory is short
-//!   is dropped; one that is not has lost its mark, and nothing else. So the mark itself may come late: an owner who
-//!   can zero mapped memory by itself does so, and tells of many ranges at once ([`FreeMode::AlreadyZeroed`]).
+//!   limbo. Any touch faults and brings it back, which removes the mark. Each page leaves atomically, so a racing write
+//!   lands before the capture, or faults. Dropping the folio later is one list operation: the frame is spare at once.
+//! - *zeroing* ([`FreeMode::Exclusive`], folios up to 64 KiB): the owner promises that nobody uses the bytes during the
+//!   call, so they can be zeroed in place. From then on the memory is as after a fresh fault, and using it again is a
+//!   plain store. Whether it *was* used again shows in its bytes: a folio that is still zeros when memory is short is
+//!   dropped; any other loses its mark, and nothing else. So the mark itself may come late: an owner that can zero
+//!   mapped memory by itself does so, and reports many ranges at once ([`FreeMode::AlreadyZeroed`]).
 //!
-//! The third way, write protection, was measured and left: freeing and rewriting 64 KiB by 4 KiB pages took 9.8 µs,
-//! where the kernel takes 6.1 and zeroing 2 (docs/ARCHITECTURE.md). It costs a system call and a TLB shootdown at the
-//! mark, and a fault and another shootdown at reuse; and memory that is registered for write protection cannot be moved
-//! by its page tables.
+//! A third mark, write protection, was measured and rejected: freeing and rewriting 64 KiB by 4 KiB pages took 9.8 µs;
+//! the kernel takes 6.1, and zeroing 2 (docs/ARCHITECTURE.md). It costs a system call and a TLB shootdown at the mark,
+//! and a fault and another shootdown at reuse; and memory that is registered for write protection cannot be moved by
+//! its page tables.
 //!
 //! A page in the store loses its slot at once when it is freed: reading it back would cost more than new zeros.
 //!
 //! # Where marked folios wait
-//! Marked folios wait on a list of their own, young end first, whatever list they were on: not proven cold, never hot.
-//! The list is part of what Linux calls inactive; there the head of the inactive *file* list is used, which is scanned
-//! before anonymous memory. Reclaim empties this list before it looks at any other. A folio on it is either in limbo
-//! (captured) or mapped (zeroed). A mapped one gets a glance before it is taken out, so that a busy allocator's reused
-//! memory is not chased through the pool, and a full look afterwards, when it can no longer be written to.
+//! Marked folios wait on a list of their own, which they join at the young end, whatever list they were on: they are
+//! not proven cold, but never hot. The list is part of what Linux calls inactive; Linux uses the head of the inactive
+//! *file* list, which is scanned before anonymous memory. Reclaim empties this list before it considers any other. A
+//! folio on it is either in limbo (captured) or mapped (zeroed). A mapped one gets a quick check before it is taken
+//! out, so that a busy allocator's reused memory does not pass through the pool for nothing, and a full check
+//! afterwards, when it can no longer be written to.
 
 use crate::addr::{Frame, PageCount, PageIndex, PageRange};
 use crate::command::{Command, Commands};
@@ -82,7 +82,7 @@ impl Core {
             Entry::Poisoned => return self.zap_poison(page, out),
             Entry::Folio(id) if mode == FreeMode::Stored => {
                 // A page that is being read may turn out to be lost, or has just done so: a caller that overwrites it
-                // must not hear of that.
+                // must not get that error.
                 let at = self.at(id);
                 let folio = self.folios.get_mut(id);
                 if matches!(folio.state, State::Filling | State::Poisoning) {
@@ -103,8 +103,8 @@ impl Core {
         match folio.state {
             State::Limbo if mode == FreeMode::ReadsZeros => self.discard_limbo(id, out),
             State::Limbo => self.mark_limbo(id, out),
-            // The folio's mapping forbids both ways: the folio stays as it is, which is within the contract but for one
-            // mode.
+            // The folio's mapping forbids both marks: the folio stays as it is, which the contract allows in every mode
+            // but one.
             _ if folio.immovable && mode == FreeMode::ReadsZeros => self.zap(id, out),
             _ if folio.immovable => {}
             _ if mode != FreeMode::Shared && folio.order.pages().0 <= ZERO_IN_PLACE_PAGES => {
@@ -122,8 +122,8 @@ impl Core {
         Step::To(at.end())
     }
 
-    /// Marks the folio around `page`, which its owner says to be zeros, if it is mapped and not in use. A mark that is
-    /// wrong costs a look.
+    /// Marks the folio around `page`, which its owner declares to be zeros, if it is mapped and not in use. A wrong
+    /// mark costs only a check.
     fn mark_zeroed(&mut self, page: PageIndex, range: PageRange, out: &mut Commands) -> Step {
         let Entry::Folio(id) = self.leaves.get(page) else {
             return Step::To(page.plus(1));
@@ -167,7 +167,7 @@ impl Core {
         }
     }
 
-    /// Gives up the store's copy of the folio, which is not wanted any more. Returns whether there was one.
+    /// Gives up the store's copy of the folio, which is no longer needed. Returns whether there was one.
     pub(crate) fn disown_slot(&mut self, id: FolioId, out: &mut Commands) -> bool {
         let folio = self.folios.get_mut(id);
         let pages = folio.order.pages().0;
@@ -202,7 +202,8 @@ impl Core {
         self.list(id, ListName::LazyFree);
     }
 
-    /// Takes away the mark of all or of a part of the folio, if there is one. The folio must be listed elsewhere then.
+    /// Removes the mark of all or of a part of the folio, if there is one. The caller must then list the folio
+    /// elsewhere.
     pub(crate) fn unmark(&mut self, id: FolioId) -> bool {
         self.in_one_piece(id);
         let folio = self.folios.get_mut(id);
@@ -226,7 +227,7 @@ impl Core {
         true
     }
 
-    /// Notes that the folio is used again: it is not free any more.
+    /// Notes that the folio is used again: it is no longer free.
     pub(crate) fn in_use_again(&mut self, id: FolioId) {
         self.stat.pglazyfree_reused += u64::from(self.in_one_piece(id));
         if self.unmark(id) {
@@ -243,7 +244,7 @@ impl Core {
         self.mark(id);
     }
 
-    /// Notes that the folio was looked at. It is still mapped.
+    /// Notes that the folio was checked. It is still mapped.
     pub(crate) fn looked_at(&mut self, id: FolioId, blank: bool) {
         let folio = self.folios.get_mut(id);
         folio.state = State::Resident;
@@ -266,14 +267,15 @@ impl Core {
         PageCount(self.lazy_mapped + self.lazy_limbo)
     }
 
-    /// Lazily freed pages beyond a cap that are not on their way out yet: the most of any group, the root among them.
+    /// Lazily freed pages beyond a cap that are not on their way out yet: the maximum over all groups, including the
+    /// root.
     #[must_use]
     pub fn lazyfree_over(&self) -> PageCount {
         let groups = self.groups.iter().map(|(_, group)| group.lazyfree_over());
         PageCount(groups.max().unwrap_or(0))
     }
 
-    /// The lazily freed folio of `scope` and the groups below it that goes first: the oldest in the lruvec that has
+    /// The lazily freed folio of `scope` and the groups below it that goes first: the oldest in the lruvec that has the
     /// most of them.
     fn oldest_lazyfree(&self, scope: GroupId) -> Option<FolioId> {
         let mut most = (0, None);
@@ -286,13 +288,13 @@ impl Core {
         most.1
     }
 
-    /// The lazily freed folio that is looked at next. The lruvecs take turns, each for one round of its list.
+    /// The next lazily freed folio to check. The lruvecs take turns, each for one round of its list.
     fn next_to_look_at(&mut self) -> Option<FolioId> {
         if self.lru.total(ListName::LazyFree) == 0 {
             return None;
         }
         let pages = |core: &Self| core.lru.get(core.recount.at).pages_of(ListName::LazyFree);
-        // Other folios are not looked at twice in place of those that have left the list since.
+        // Folios that have left the list since do not cause others to be checked twice.
         self.recount.left = self.recount.left.min(pages(self));
         while self.recount.left == 0 {
             self.recount.at = self.lru.after(self.recount.at);
@@ -305,7 +307,7 @@ impl Core {
     }
 
     /// Drops the oldest lazily freed folios of `scope`, and of the groups below it, until `pages` pages are free or on
-    /// their way. `errand` says for what purpose.
+    /// their way. `errand` is the purpose.
     pub(crate) fn drop_lazyfree(
         &mut self,
         pages: u32,
@@ -341,19 +343,19 @@ impl Core {
             if leaves {
                 dropped += n;
             } else if out.len() > given {
-                // A place in the pool is being made free for the folio.
+                // A place in the pool is being freed for the folio.
                 break;
             } else if self.without_a_place(id) && errand == Errand::Trim {
-                // The folio counts as lazily freed no more, which is the aim of a trim.
+                // The folio no longer counts as lazily freed, which is the aim of a trim.
                 dropped += n;
             }
         }
         dropped
     }
 
-    /// Puts a mapped folio aside that the pool has no place for. It makes way for the lazily freed in limbo, which give
-    /// places. When there are none it loses its mark, so that nothing waits for memory that cannot be dropped; it is
-    /// zeros, and leaves without a write. Returns true when it lost its mark.
+    /// Puts aside a mapped folio for which the pool has no place. The lazily freed folios in limbo, which free places,
+    /// go first. If there are none, the folio loses its mark, so that nothing waits for memory that cannot be dropped;
+    /// it is zeros, and leaves without a write. Returns true if it lost its mark.
     fn without_a_place(&mut self, id: FolioId) -> bool {
         self.unlist(id);
         let makes_way = self.lruvec_of(id).lazy_limbo > 0;
@@ -393,12 +395,12 @@ impl Core {
         self.forget(at);
         let frame = folio.frame.expect("a take-out has a frame");
         self.lazily_dropped(at, &folio, frame, folio.errand);
-        // This comes last: a removed group is gone with the last folio that is charged to it.
+        // This comes last: a removed group ceases to exist with the last folio charged to it.
         self.uncharge_mapped(id);
         self.folios.release(id);
     }
 
-    /// Makes the busy frame of a dropped folio spare. The next fault gets it, or, when the cap is the reason, the
+    /// Makes the busy frame of a dropped folio spare. It goes to the next fault, or, when the cap is the reason, to the
     /// kernel ([`Core::gather_spare`]). Under pressure the folio's pages leave their shadows.
     fn lazily_dropped(&mut self, at: PageRange, folio: &Folio, frame: Frame, errand: Errand) {
         let (pages, group) = (frame.order().pages().0, folio.group);
@@ -413,7 +415,7 @@ impl Core {
         }
     }
 
-    /// Gives back memory that was kept in place ([`free`](crate::ops::free)) and that demand does not ask for any more.
+    /// Gives back memory that was kept in place ([`free`](crate::ops::free)) beyond what demand requires.
     pub(crate) fn give_freed_back(&mut self, range: PageRange, out: &mut Commands) -> Reply {
         self.walk(range, out, |core, page, out| {
             let Entry::Folio(id) = core.leaves.get(page) else {
@@ -421,7 +423,7 @@ impl Core {
             };
             let (folio, at) = (*core.folios.get(id), core.at(id));
             if matches!(folio.state, State::Looking | State::Zeroing) {
-                // The event is not sent again, so a folio that is only being looked at is waited for.
+                // The event is not sent again, so it waits for a folio that is only being checked.
                 core.folios.get_mut(id).waited_for = true;
                 return Step::Stop(Reply::Wait { page: at.start });
             }
@@ -454,15 +456,15 @@ impl Core {
         Reply::Done
     }
 
-    /// Looks at the next batch of lazily freed folios. Each goes to the young end, so a whole round leaves the order as
-    /// it was.
+    /// Checks the next batch of lazily freed folios. Each goes to the young end, so a whole round leaves the order
+    /// unchanged.
     pub(crate) fn recount_lazyfree(&mut self, left: PageCount, out: &mut Commands) -> Reply {
         let mut seen = 0;
         for _ in 0..RECLAIM_SCAN {
             if seen >= left.0 || out.len() >= RECLAIM_BATCH {
                 break;
             }
-            // The parts of folios come last, so that each kind is gone through once.
+            // The parts of folios come last, so that a round covers whole folios once and parts once.
             if left.0 - seen <= self.lazy_parts {
                 match self.look_at_deferred(out) {
                     Some(pages) => seen += pages,
@@ -493,7 +495,7 @@ impl Core {
         }
     }
 
-    /// Notes that the glance before a take-out showed that the folio was used again. It is still mapped.
+    /// Notes that the quick check before a take-out showed that the folio was used again. It is still mapped.
     pub(crate) fn not_blank(&mut self, id: FolioId) {
         self.in_use_again(id);
         self.stays(id, ListName::Inactive);

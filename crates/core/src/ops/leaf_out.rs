@@ -1,52 +1,52 @@
 //! Small folios leave by the leaf.
 //!
 //! A take-out interrupts every processor that runs the program: 10 µs for one page or for a run of neighbours. Pages
-//! that random accesses have brought in have no neighbours, so a batch of single pages is an interruption each, and
-//! where two threads run that is more than all the rest together. But the kernel can move all entries of a page table
-//! at once to another place: 256 pages of a leaf in a hundredth of the time of 256 moves (`mmu/src/uffd/leaf.rs`).
+//! brought in by random accesses have no neighbours, so in a batch of single pages each page costs an interruption, and
+//! if two threads run this exceeds all other costs together. But the kernel can move all entries of a page table at
+//! once: 256 pages of a leaf in a hundredth of the time of 256 moves (`mmu/src/uffd/leaf.rs`).
 //!
 //! So when the next victim is a folio in a leaf that has many of them, the leaf leaves as a whole: one command, one
-//! answer, and a frame for each page, at the place in a block of frames that the page has in the leaf. Larger folios
-//! among them are split first, where the region's orders are adaptive. In a region whose folios all have the size that
-//! the program has asked for, larger folios stay, and their leaf with them.
+//! answer, and a frame for each page, which has the same place in a block of frames as the page has in the leaf. Larger
+//! folios among them are split first if the region's orders are adaptive. In a region whose folios all have a size that
+//! the program requested, larger folios stay, and so does their leaf.
 //!
-//! # Leaves that may leave so
-//! All mapped folios of the leaf come along, so none of them may have a reason to stay: no pins, no folio that was
-//! lazily freed or cannot move, nothing in flight, no page that stands for a lost one, nothing that a snapshot shares.
-//! No stream may stand in the leaf, as it would ask for the rest of the leaf next. And some of the leaf should be due:
-//! the victim is the oldest folio; of the others one in four has been in memory for a quarter of the oldest one's time,
-//! and half are inactive. That much is enough, because a folio that was taken along too early shows in limbo, where it
-//! is rescued at half the price of a take-out by itself, and then is young: a leaf of pages that are all in use leaves
-//! once, and stays for as long as that is remembered.
+//! # Leaves that may leave as a whole
+//! All mapped folios of the leaf leave with it, so none of them may have a reason to stay: no pins, no folio that was
+//! lazily freed or cannot move, nothing in flight, no poison, nothing that a snapshot shares. No stream may stand in
+//! the leaf, as it would request the rest of the leaf next. And some of the leaf should be due: the victim is the
+//! oldest folio; of the others one in four has been idle for a quarter of the oldest one's time, and half are inactive.
+//! That suffices, because a folio that left too early shows in limbo, where it is rescued at half the price of a
+//! take-out by itself, and then is young: a leaf whose pages are all in use leaves once, and stays for as long as that
+//! is remembered.
 //!
-//! The leaf of each victim is considered, not that of the first of a batch only: by their ages the next victim lies in
-//! another leaf. And when a leaf that was looked at has to stay, the event ends, and the thread that reclaims checks
-//! whether more is wanted. Once the event went on with a batch and the next leaf, and the next, until none was left to
-//! be looked at; thousands of pages went for one that was wanted, and the working set with them.
+//! The leaf of each victim is considered, not only that of the first victim of a batch: by their ages the next victim
+//! lies in another leaf. And if an examined leaf has to stay, the event ends, and the reclaiming thread checks whether
+//! more memory is needed. In an earlier version the event continued with a batch and the next leaf, and the next, until
+//! no leaf was left to examine; thousands of pages left for one that was needed, and the working set with them.
 //!
-//! But limbo is short where it buys nothing, and a folio that is not wanted there soon is gone. So a watched folio,
-//! which is looked at long before it is due, takes no others along. When it did, and half of a leaf could be young and
-//! a quarter active, sets that had just come in left: a set of nine tenths of memory that took the place of another,
-//! with a scan beside it, never stayed, and was missed 13 times a page in 20 turns (`millpond/tests/working_sets.rs`).
-//! Now such a set stays at once, with a fault a page. The price is that watched pages go one by one again.
+//! But limbo is short where it gains nothing, and a folio that is not used again there soon is gone. So a watched
+//! folio, which is tested long before it is due, takes no others along. When it did, and half of a leaf could be young
+//! and a quarter active, sets left that had just come in: a set of nine tenths of memory that replaced another, during
+//! a scan, never stayed, and was missed 13 times a page in 20 turns (`millpond/tests/working_sets.rs`). Now such a set
+//! stays at once, with one fault per page. The price is that watched pages leave one by one again.
 //!
 //! # For a stream
-//! A stream that wants all of a leaf has the part in memory evicted, due or not
-//! ([`evict_leaf`](crate::ops::evict_leaf)). Folios that have left so do not stay in limbo: the same events go on to
-//! save them, and those of the leaf that were in limbo before.
+//! For a stream that needs all of a leaf, the part in memory is evicted, due or not
+//! ([`evict_leaf`](crate::ops::evict_leaf)). Folios that left for a stream do not stay in limbo: the same events go on
+//! to save them, and also the folios of the leaf that were already in limbo.
 //!
 //! # In steps
-//! A leaf has up to 512 folios, and to look at one and to take it off its list is a tenth of a microsecond each. A
-//! fault that waits for the core should not wait for all of them, so each event goes on by [`LEAF_STEP`] folios and
-//! asks to be sent again: the leaf is *looked at*, then its folios *begin* to leave, then the command goes out, and
-//! when that is answered they are *told*. The facts seen while looking may be wrong by the time the folios begin, so
-//! each folio is checked once more, and one that has to stay sends all back.
+//! A leaf has up to 512 folios; to examine one and to take it off its list take a tenth of a microsecond each. A fault
+//! that waits for the core should not wait for all of them, so each event handles [`LEAF_STEP`] folios and asks to be
+//! sent again: the leaf is *looked at*, then its folios *begin* to leave, then the command goes out, and when that is
+//! answered they are *told*. What was seen while looking may be out of date by the time the folios begin, so each folio
+//! is checked once more, and a single folio that has to stay sends all of them back.
 //!
-//! # While it is under way
-//! From the first folio that begins, no other operation asks for any of them: they are
+//! # While a leaf is leaving
+//! From the moment that the first folio begins to leave, no other operation asks for any of them: they are
 //! [`TakingOut`](crate::tables::folio::State::TakingOut). Pages that are *not* in memory must stay away, too: a page
-//! that was mapped in the meantime would be moved along unnoticed. So faults in the leaf wait
-//! ([`Core::waits_for_leaf`]). No more is needed, because everything that maps a page begins with a fault.
+//! mapped in the meantime would be moved along unnoticed. So faults in the leaf wait ([`Core::waits_for_leaf`]).
+//! Nothing else is needed, because everything that maps a page begins with a fault.
 
 use crate::addr::{Frame, LEAF_PAGES, Order, PageIndex, PageRange};
 use crate::command::{Command, Commands};
@@ -64,10 +64,10 @@ use crate::tables::lru::{UNWATCHED, WATCHED};
 
 /// A folio is young if it has been idle for less than the oldest folio's time divided by this.
 const YOUNG: u32 = 4;
-/// After this many failed take-outs in a row no more are tried.
+/// After this many failed take-outs in a row, no leaf is tried any more.
 const FAILURES: u32 = 8;
 
-/// What a leaf that is to leave has at an index.
+/// What a leaving leaf has at an index.
 enum Found {
     /// No mapped folio, up to the index given.
     Absent(u32),
@@ -78,7 +78,7 @@ enum Found {
 }
 
 impl Core {
-    /// Makes the leaf of a victim that is due the next to be looked at, if it may be worth it. Returns whether it is.
+    /// Schedules the leaf of a due victim to be examined next, if that may be worthwhile. Returns whether it is.
     pub(crate) fn consider_leaf(&mut self, victim: FolioId) -> bool {
         let oldest = *self.folios.get(victim);
         let start = PageRange::block(self.at(victim).start, Order::MAX).start;
@@ -102,7 +102,7 @@ impl Core {
         true
     }
 
-    /// Whether nothing speaks against taking a leaf out, as far as is known without a look at its contents.
+    /// Whether nothing is known to prevent taking a leaf out, without examining its contents.
     pub(crate) fn may_take_leaf(&self, start: PageIndex) -> bool {
         let known = |leaf: &LeavingLeaf| leaf.start == start;
         self.leaving.allowed
@@ -111,8 +111,8 @@ impl Core {
             && self.stands_alone(start)
     }
 
-    /// Begins to take out a leaf that [may be taken](Self::may_take_leaf), for a stream that wants all of it. The leaf
-    /// goes on to the store.
+    /// Begins to take out a leaf that [may be taken](Self::may_take_leaf), for a stream that needs all of it. The leaf
+    /// then moves on to the store.
     pub(crate) fn take_leaf_for_stream(&mut self, start: PageIndex, vec: VecId) {
         self.look_at(start, vec, true, true, Seen::default());
     }
@@ -139,7 +139,7 @@ impl Core {
     }
 
     /// How long the oldest mapped folio has been idle: the victim's time, unless active or watched folios are older.
-    /// Folios that a stream has left behind are no measure for others.
+    /// Folios that a stream has left behind do not count.
     fn idle_of_oldest(&self, vec: VecId, victim: &Folio) -> u32 {
         let workingset = &self.lru.get(vec).workingset;
         let oldest = self.next_for_limbo(vec, &[UNWATCHED, WATCHED]);
@@ -148,15 +148,14 @@ impl Core {
         workingset.now().wrapping_sub(age.unwrap_or(victim.age))
     }
 
-    /// The start of the leaf that is looked at now.
+    /// The start of the leaf being examined.
     pub(crate) fn leaf_to_look_at(&self) -> Option<PageIndex> {
         let is_looked_at = |leaf: &&LeavingLeaf| matches!(leaf.stage, Stage::IsLookedAt(..));
         let leaf = self.leaving.leaves.iter().find(is_looked_at);
         leaf.map(|leaf| leaf.start)
     }
 
-    /// Goes on with a leaf that was begun with. Returns `None` when there is none. [`Reply::More`] asks for the event
-    /// again.
+    /// Continues a leaf that was begun. Returns `None` if there is none. [`Reply::More`] asks for the event again.
     pub(crate) fn go_on_with_leaf(&mut self, by: Reclaimer, out: &mut Commands) -> Option<Reply> {
         let own = |leaf: &LeavingLeaf| !leaf.is_the_drivers();
         let number = self.leaving.leaves.iter().position(own)?;
@@ -186,7 +185,8 @@ impl Core {
         Some(more)
     }
 
-    /// Looks at some more of a leaf. When all was seen the leaf begins to leave, or stays. Returns false when it stays.
+    /// Examines some more of a leaf. When all of it was seen, the leaf begins to leave, or stays. Returns false when it
+    /// stays.
     fn look_at_leaf(&mut self, number: usize, mut index: u32, mut seen: Seen) -> bool {
         let leaf = self.leaving.leaves[number];
         let workingset = &self.lru.get(leaf.vec).workingset;
@@ -239,7 +239,8 @@ impl Core {
         frame.is_some()
     }
 
-    /// Lets some more of a leaf begin to leave. Returns true when that was all of it, and the command is out.
+    /// Starts the leaving of some more folios of a leaf. Returns true once all of them have begun and the command is
+    /// out.
     fn begin_leaf(
         &mut self,
         number: usize,
@@ -282,7 +283,7 @@ impl Core {
         true
     }
 
-    /// Lets a page of a folio that may leave begin to, by itself.
+    /// Splits a page off a folio that may leave, and starts its leaving.
     fn begin_page(
         &mut self,
         leaf: &mut LeavingLeaf,
@@ -290,7 +291,7 @@ impl Core {
         by: Reclaimer,
         out: &mut Commands,
     ) {
-        // The pages before this one are split off already, so a split behind it makes it a folio of its own.
+        // The pages before this one are already split off, so a split behind it makes it a folio of its own.
         if let Some(next) = self.folio_of(page)
             && self.folios.get(next).order > Order::ZERO
         {
@@ -329,7 +330,7 @@ impl Core {
         Found::Absent(end)
     }
 
-    /// Whether a leaf lies inside one region of anonymous memory that shares nothing and changes no groups.
+    /// Whether a leaf lies inside one region of anonymous memory that shares nothing and is not changing groups.
     fn stands_alone(&self, start: PageIndex) -> bool {
         let leaf = PageRange::block(start, Order::MAX);
         self.regions.of(start).is_some_and(|region| {
@@ -361,7 +362,7 @@ impl Core {
         }
     }
 
-    /// Tells some more of a leaf's folios how the take-out went. Returns true when all know.
+    /// Tells some more of a leaf's folios the result of the take-out. Returns true when all have been told.
     fn end_leaf(&mut self, number: usize, taken: bool, out: &mut Commands) -> bool {
         let leaf = self.leaving.leaves[number];
         for index in leaf.left.iter().take(LEAF_STEP as usize) {
@@ -405,8 +406,7 @@ impl Core {
         true
     }
 
-    /// Saves some more of a leaf that has left for a stream. Returns true when that was all of it, or no more can be
-    /// saved.
+    /// Saves some more of a leaf that has left for a stream. Returns true when all of it is saved, or no more can be.
     fn save_leaf(
         &mut self,
         number: usize,
@@ -443,7 +443,7 @@ impl Core {
         true
     }
 
-    /// Puts a folio back that had begun to leave and does not: it is where it was, and nothing is known of its use.
+    /// Restores a folio that had begun to leave but stays: it is where it was, and nothing was learnt about its use.
     fn comes_back(&mut self, id: FolioId, out: &mut Commands) {
         let folio = *self.folios.get(id);
         if folio.errand != Errand::None {

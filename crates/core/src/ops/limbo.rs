@@ -1,15 +1,15 @@
-//! Into limbo and out of it: the two steps in which memory leaves.
+//! Into limbo and out of it: the two steps by which memory leaves.
 //!
-//! *In.* The oldest mapped folios of a lruvec are taken out of the program into frames of the pool. Neighbours that go
-//! one after the other go by one call of the kernel's, so a batch that has all that it wants still takes the rest of a
-//! leaf ([`ends_leaf`](Core::ends_leaf)). Where the victims are scattered, their leaf may go as a whole
+//! *In.* The oldest mapped folios of a lruvec are taken out of the program into frames of the pool. One system call
+//! takes out consecutive neighbours, so a batch that already has enough still takes the rest of a leaf
+//! ([`ends_leaf`](Core::ends_leaf)). If the victims are scattered, their leaf may leave as a whole
 //! ([`leaf_out`](crate::ops::leaf_out)).
 //!
-//! *Out.* The oldest folios in limbo go to the store, or to their file. A batch that has all that it wants still
-//! empties a block of frames ([`ends_block`](Core::ends_block)), to which a leaf may be taken out next.
+//! *Out.* The oldest folios in limbo go to the store, or to their file. A batch that already has enough still empties a
+//! block of frames ([`ends_block`](Core::ends_block)), so that the next leaf can be taken out to that block.
 //!
-//! Limbo has a part for watched folios and one for all others. The length of each is judged as a share of that part's
-//! mapped folios and those in limbo together.
+//! Limbo has a part for watched folios and one for all others. The length of each part is measured as a share of its
+//! folios, mapped and in limbo together.
 
 use crate::addr::{Frame, LEAF_PAGES, Order, PageIndex, PageRange};
 use crate::command::{Command, Commands};
@@ -30,7 +30,7 @@ impl Core {
         limbo.into_iter().sum::<u32>() + lists.taking_out - self.stranded(vec)
     }
 
-    /// Pages in limbo that wait for their file, as long as these are not offered.
+    /// Pages in limbo that wait for their file, while files are not asked to accept anything.
     fn stranded(&self, vec: VecId) -> u32 {
         match self.files_blocked {
             true => self.lru.get(vec).stranded(),
@@ -38,8 +38,8 @@ impl Core {
         }
     }
 
-    /// Least pages in limbo, so that every folio that leaves memory has been there: the lruvec's share, by its pages,
-    /// of the configured least for all.
+    /// Minimum number of pages in limbo, such that every folio that leaves memory has been there: the lruvec's share,
+    /// by its pages, of the configured minimum for all.
     pub(crate) fn limbo_least(&self, vec: VecId) -> u32 {
         let all = u64::from(self.limit) * u64::from(self.config.limbo_share) / 1024;
         let total = self.lru.pages().max(1);
@@ -58,7 +58,7 @@ impl Core {
         }
     }
 
-    /// By how many pages a part's limbo is shorter than it should be.
+    /// Number of pages by which a part's limbo is too short.
     pub(crate) fn limbo_behind(&self, vec: VecId, part: u8) -> u32 {
         let lists = self.lru.get(vec);
         let (mut limbo, mut mapped) = (lists.taking_out, 0);
@@ -76,7 +76,7 @@ impl Core {
         (wanted as u32).saturating_sub(limbo)
     }
 
-    /// Starts saves from limbo's old ends until `pages` pages are on their way out, in at most `most` folios.
+    /// Starts saving from limbo's old ends until `pages` pages are on their way out, in at most `most` folios.
     pub(crate) fn save_oldest(
         &mut self,
         vec: VecId,
@@ -107,8 +107,8 @@ impl Core {
             let n = folio.order.pages().0;
             self.count_scan(id, by);
             self.unlist(id);
-            // A store that takes nothing may still hold a folio that has not changed. The others make way for the next
-            // scan.
+            // A store that accepts nothing may still have the bytes of an unchanged folio. The other folios step aside
+            // for the next scan.
             if self.waits_for_room(&folio) {
                 self.waits(id);
                 continue;
@@ -123,9 +123,9 @@ impl Core {
         started
     }
 
-    /// The folio in limbo that a scan comes to next. While something takes nothing the usual order may not do: it has
-    /// one list for folios that are used again and one for those that are not, and one of these lists might be gone
-    /// round for ever.
+    /// The folio in limbo that a scan reaches next. While the store or a file accepts nothing, the usual order may
+    /// fail: it has one list for folios that were used again and one for the others, and the scan could go round one of
+    /// these lists forever.
     fn next_offered(&self, vec: VecId) -> Option<FolioId> {
         let lists = self.lru.get(vec);
         if self.store_blocked {
@@ -141,8 +141,8 @@ impl Core {
         }
     }
 
-    /// Starts the save of a folio in limbo that is on no list now, on behalf of `by`. Returns false when there is no
-    /// slot for it.
+    /// Starts saving a folio that is in limbo and on no list now, on behalf of `by`. Returns false if there is no slot
+    /// for it.
     pub(crate) fn evict(&mut self, id: FolioId, by: Reclaimer, out: &mut Commands) -> bool {
         let folio = *self.folios.get(id);
         if !self.start_save(id, out) {
@@ -189,7 +189,7 @@ impl Core {
         }
     }
 
-    /// The folio of these parts that is taken out next: of the kind of which less is in limbo, as both should have the
+    /// The folio of these parts that is taken out next: it is of the kind with less in limbo, as both should have the
     /// same share there.
     pub(crate) fn next_for_limbo(&self, vec: VecId, parts: &[u8]) -> Option<FolioId> {
         let lists = self.lru.get(vec);
@@ -238,8 +238,8 @@ impl Core {
         }
     }
 
-    /// Starts the save of a folio in limbo that is on no list. Returns false when there is no slot for it. A file's
-    /// folio needs none: it has its place in the file.
+    /// Starts saving a folio that is in limbo and on no list. Returns false if there is no slot for it. A file's folio
+    /// needs no slot: it has its place in the file.
     pub(crate) fn start_save(&mut self, id: FolioId, out: &mut Commands) -> bool {
         let folio = *self.folios.get(id);
         if folio.is_in_file() {
@@ -271,7 +271,7 @@ impl Core {
         true
     }
 
-    /// Starts take-outs of the oldest folios of these parts until `pages` pages are on their way.
+    /// Starts taking out the oldest folios of these parts until `pages` pages are on their way.
     pub(crate) fn take_oldest(
         &mut self,
         vec: VecId,
@@ -282,7 +282,7 @@ impl Core {
     ) -> u32 {
         let mut started = 0;
         let mut last = None;
-        // Watched folios are not due yet: they are only looked at.
+        // Watched folios are not due yet: they are only tested.
         let are_due = parts != [WATCHED];
         while out.len() < 2 * RECLAIM_BATCH && !self.lru.get(vec).is_stuck() {
             let Some(id) = self.next_for_limbo(vec, parts) else {
@@ -294,15 +294,14 @@ impl Core {
             if enough && !self.ends_leaf(last, at, order) {
                 break;
             }
-            // The leaf of each victim is considered: the next victim lies elsewhere, and need not go by itself because
-            // this one had to.
+            // The leaf of each victim is considered: the next victim lies elsewhere, and may leave with its leaf even
+            // if this one could not.
             if are_due && self.consider_leaf(id) {
                 break;
             }
             last = Some(at.end());
             if self.folios.get(id).lazy_part.pages > 0 {
-                // The freed part was passed over because the pool has no place for folios that are dropped. It is not
-                // written out.
+                // The freed part was skipped because the pool has no place for dropped folios. It is not written out.
                 self.split_off_freed(id, out);
                 continue;
             }
@@ -316,14 +315,14 @@ impl Core {
         started
     }
 
-    /// Whether a batch that has all that it wants takes this folio too, because the folio before it in its leaf has
-    /// gone: a leaf that fits into a batch leaves by one call.
+    /// Whether a batch that already has enough also takes this folio, because the folio before it in its leaf has gone:
+    /// a leaf that fits into a batch leaves by one call.
     fn ends_leaf(&self, last: Option<PageIndex>, at: PageRange, order: Order) -> bool {
         last == Some(at.start) && !at.start.0.is_multiple_of(LEAF_PAGES) && self.is_by_leaf(order)
     }
 
-    /// Whether a batch that has all that it wants empties this frame too, because the frame before it in its block was
-    /// emptied. A block that is spare as a whole can take in a leaf as a whole.
+    /// Whether a batch that already has enough also empties this frame, because the frame before it in its block was
+    /// emptied. An entirely spare block can take in an entire leaf.
     fn ends_block(&self, last: Option<Frame>, frame: Frame) -> bool {
         let order = frame.order();
         let follows =
@@ -332,13 +331,13 @@ impl Core {
         follows && !begins && self.is_by_leaf(order)
     }
 
-    /// Whether folios of this order come and go by the leaf, if they are neighbours. They do if a leaf is a small part
-    /// of all memory, and has no more of them than a batch.
+    /// Whether neighbouring folios of this order come and go by the leaf. They do if a leaf is a small part of all
+    /// memory, and has no more of them than a batch.
     pub(crate) fn is_by_leaf(&self, order: Order) -> bool {
         block_of(order) <= RECLAIM_BATCH && self.folio_share() >= LEAF_PAGES
     }
 
-    /// Starts the take-out of a resident folio. Returns false when the pool has no place for it.
+    /// Starts taking out a resident folio. Returns false if the pool has no place for it.
     pub(crate) fn start_take_out(
         &mut self,
         id: FolioId,
@@ -373,15 +372,15 @@ impl Core {
         if self.frames.holes(order, node) > LOAD_RESERVE {
             return self.frames.take_hole(order, node, page);
         }
-        // The pool may be full of spare frames: their places are wanted more than their pages.
+        // The pool may be full of spare frames: their places are needed more than their pages.
         if let Some(frame) = self.frames.drain_one_of(order, node) {
             out.push(Command::FreeFrame { frame });
         }
         None
     }
 
-    /// Under the rule of reuse each kind's inactive list is a thirty-second of all its folios. The excess of either
-    /// list changes over, oldest first.
+    /// Under the rule of reuse each kind's inactive list has a thirty-second of all its folios. The excess of either
+    /// list moves to the other, oldest first.
     pub(crate) fn balance(&mut self, vec: VecId, kind: usize) {
         for _ in 0..BALANCE_BATCH {
             let lists = self.lru.get(vec);

@@ -1,16 +1,16 @@
-//! Merging: the last heir of a base takes over the contents that are left in it.
+//! Merging: the last heir of a base takes over the base's remaining contents.
 //!
-//! It goes page by page, by the state of the base's page. Slots and zeros are entries, and change hands as such; so
-//! does a folio in limbo, whose frame is mapped in its new place when it is touched. A mapped folio is captured into
-//! limbo first. Pages for which the heir has its own are dropped, and a folio of which the heir has some is split
-//! there; in limbo it cannot be split, and goes to the store.
+//! A merge proceeds page by page, by the state of the base's page. Slots and zeros are entries, and their entries move
+//! to the heir; so does a folio in limbo, whose frame is mapped in its new place when it is touched. A mapped folio is
+//! captured into limbo first. Pages for which the heir has its own are dropped, and a folio is split if the heir has
+//! its own pages for a part of it; in limbo it cannot be split, and goes to the store.
 //!
-//! A dropped page leaves zeros behind where the base inherits something itself, and a base below may be merged into
-//! this one at the same time, behind the place where this merge is. So the merge ends when it finds nothing left, and
-//! goes round again until then.
+//! A dropped page leaves zeros behind if the base itself inherits something there, and a lower base may be merged into
+//! this one at the same time, behind the position of this merge. So the merge goes round again until it finds nothing
+//! left.
 //!
-//! The heir's threads may go on meanwhile. A merge that cannot finish now (the store is full, the kernel holds a page)
-//! may be left where it is: an heir with a base is as right as one without, only slower.
+//! The heir's threads run on during the merge. A merge that cannot finish now (the store is full, the kernel holds a
+//! page) may stop at any point: an heir with a base is as correct as one without, only slower.
 
 use crate::addr::{PageIndex, PageRange};
 use crate::command::Commands;
@@ -88,7 +88,7 @@ impl Core {
         Step::To(page.plus(1))
     }
 
-    /// Drops a page of the base that is in no folio, as the heir has its own in its place.
+    /// Drops a page of the base that is in no folio, because the heir has its own page there.
     fn forget_hidden(&mut self, page: PageIndex, out: &mut Commands) {
         match self.leaves.get(page) {
             Entry::Swapped { slot, .. } => self.drop_slot_pages(slot, 1, out),
@@ -99,7 +99,7 @@ impl Core {
         self.let_go(page, 1);
     }
 
-    /// Moves poison. It is a mark in the page table, too: it goes here and comes there.
+    /// Moves poison. It is also a mark in the page table: the mark is removed here and set there.
     fn merge_poison(
         &mut self,
         page: PageIndex,
@@ -159,9 +159,9 @@ impl Core {
         Step::To(at.end())
     }
 
-    /// Captures a mapped folio, to be handed over when it is in limbo. A folio that could not move is tried again: no
-    /// event tells that the protection of a base has changed. Where the pool has no place for the folio, its halves may
-    /// find one.
+    /// Captures a mapped folio, so that it can be handed over once it is in limbo. A folio that could not move is tried
+    /// again: no event reports that the protection of a base has changed. If the pool has no place for the folio, its
+    /// halves may find one.
     fn merge_mapped(&mut self, id: FolioId, at: PageRange, out: &mut Commands) -> Step {
         let given = out.len();
         if std::mem::take(&mut self.folios.get_mut(id).immovable) {

@@ -1,4 +1,4 @@
-//! The work of the core for each kind of event, with one file for each operation.
+//! The core's work for each kind of event, one file per operation.
 
 mod advise;
 mod ahead;

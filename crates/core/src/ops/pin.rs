@@ -1,8 +1,8 @@
-//! Pins: pages that stay mapped until they are let go.
+//! Pins: pages that stay mapped until they are unpinned.
 //!
-//! A pin is exact to the page: folios that straddle an end of the range are split there, so that letting go finds the
-//! same folios however they were split in between (pieces inherit the count). All pages must be mapped first; pinning
-//! is all or nothing.
+//! A pin is exact to the page: folios that straddle an end of the range are split there, so that unpinning covers the
+//! same pages however the folios were split in between (pieces inherit the count). All pages must be mapped first;
+//! pinning is all or nothing.
 
 use crate::addr::{PageIndex, PageRange};
 use crate::command::Commands;

@@ -1,19 +1,19 @@
 //! Reclaim: the next batch of work that makes memory available.
 //!
-//! Lazily freed memory goes first ([`lazy_free`](crate::ops::lazy_free)). Then memory leaves in two steps, and a batch
-//! has both, so that limbo stays at its length while its old end is written out:
+//! Lazily freed memory goes first ([`lazy_free`](crate::ops::lazy_free)). All other memory leaves in two steps, and a
+//! batch contains both, so that limbo keeps its length while its old end is written out:
 //!
-//! 1. *save*: the oldest folios in limbo go to the store, and their frames become spare. This happens only as long as
-//!    limbo is longer than its least share: some time there is what tells a folio in use from one that is not;
-//! 2. *take out*: the oldest mapped folios are captured into limbo, as many as are wanted there and have been earned.
+//! 1. *save*: the oldest folios in limbo go to the store, and their frames become spare. This happens only while limbo
+//!    is longer than its minimum share: the time spent there distinguishes a folio in use from an idle one;
+//! 2. *take out*: the oldest mapped folios are captured into limbo, as many as limbo lacks and as have been earned.
 //!
-//! [`limbo`](crate::ops::limbo) has the choice of the next folio, and the two steps themselves.
-//! [`workingset`](crate::policy::workingset) says which list is the old one, how long limbo is and how take-outs are
-//! earned. [`balance`](crate::policy::balance) says how much of each kind leaves.
+//! [`limbo`](crate::ops::limbo) chooses the next folio and implements the two steps.
+//! [`workingset`](crate::policy::workingset) explains which list is the old one, how long limbo is and how take-outs
+//! are earned. [`balance`](crate::policy::balance) decides how much of each kind leaves.
 //!
-//! Background and direct reclaim are the same code in the same order. A batch is bounded, in commands and in folios
-//! looked at; the caller asks again until enough is available. When nothing but limbo is left, limbo is written out
-//! below its share: a fault that cannot be served is worse than a wrong victim.
+//! Background and direct reclaim are the same code in the same order. A batch is bounded in its commands and in the
+//! folios that it examines; the caller asks again until enough memory is available. When only limbo is left, limbo is
+//! written out below its share: a fault that cannot be served is worse than a wrong victim.
 
 use crate::addr::PageCount;
 use crate::command::Commands;
@@ -26,7 +26,7 @@ use crate::tables::folio::{Errand, Folio};
 use crate::tables::group::Spared;
 use crate::tables::lru::{UNWATCHED, WATCHED};
 
-/// The lruvec that gives the next batch, by its clock.
+/// The lruvec that gives the next batch, chosen by its clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Victim {
     pub(crate) clock: u64,
@@ -43,7 +43,7 @@ impl Core {
         scope: GroupId,
         out: &mut Commands,
     ) -> Reply {
-        // The first thread that comes goes on with a leaf that another has begun.
+        // Any thread continues a leaf that another has begun.
         if let Some(reply) = self.go_on_with_leaf(by, out) {
             return reply;
         }
@@ -55,8 +55,8 @@ impl Core {
         }
         let given = out.len();
         let lazy = self.drop_lazyfree(pages.0, Errand::For(by), scope, out);
-        // Small folios fill a batch before there are enough of them: the next batch goes on with these. (Folios that
-        // were in limbo give no command.)
+        // Small folios fill a batch before they amount to enough memory: the next batch continues with them. (Folios
+        // that were in limbo give no command.)
         let progress = lazy > 0 || out.len() > given;
         if lazy >= pages.0 || progress && self.more_lazyfree(scope) {
             return Reply::Done;
@@ -89,7 +89,7 @@ impl Core {
         Reply::Done
     }
 
-    /// Makes places in the pool for a group that can give nothing. All groups share the pool's places, and other
+    /// Frees places in the pool for a group that has none to give. All groups share the pool's places, and other
     /// groups' folios in limbo may fill it: these are dropped or saved, so that the group can take something out.
     fn make_places(&mut self, pages: PageCount, by: Reclaimer, out: &mut Commands) {
         let given = out.len();
@@ -165,7 +165,7 @@ impl Core {
         (u64::from(evictable) * u64::from(beyond)).div_ceil(u64::from(usage.max(1))) as u32
     }
 
-    /// Whether memory was left alone that a lower degree of protection would not spare.
+    /// Whether memory was spared that a lower degree of protection would not spare.
     fn spares(&self, scope: GroupId, spared: Spared) -> bool {
         let below = |vec| self.groups.is_below(self.lru.group(vec), scope);
         spared != Spared::Nothing
@@ -175,7 +175,7 @@ impl Core {
             })
     }
 
-    /// Puts the victim's clock forward by the pages that it gave, divided by the pages that it has to give.
+    /// Advances the victim's clock by the pages that it gave, divided by the pages that it has to give.
     fn put_forward(&mut self, victim: Victim, scope: GroupId, taken: u32, spared: Spared) {
         const SECOND: u64 = 1 << 20;
         let depth = self.groups.path(scope).count() - 1;
@@ -209,7 +209,7 @@ impl Core {
         }
         let least = self.limbo_least(vec);
         let behind = [UNWATCHED, WATCHED].map(|part| self.limbo_behind(vec, part));
-        // The take-outs that are earned must fit into the batch: where limbo is to grow, a batch saves less.
+        // The earned take-outs must fit into the batch: if limbo should grow, a batch saves less.
         let most = match behind {
             [0, 0] => RECLAIM_BATCH as u32,
             _ => (RECLAIM_BATCH as u32 * SIXTEENTH / pace(self.dearest(vec))).max(1),
@@ -225,7 +225,7 @@ impl Core {
                 continue;
             }
             let wanted = earned.min(self.limbo_behind(vec, part));
-            // Watched folios that are not looked at, since nothing pays for it, are due when others of their age are.
+            // If nothing pays for examining watched folios, they are due at the same age as others.
             let looked_at = self.lru.get(vec).workingset.limbo.earned(true) > 0;
             let parts: &[u8] = match (watched, looked_at) {
                 (true, _) => &[WATCHED],
@@ -257,7 +257,7 @@ impl Core {
         });
     }
 
-    /// Counts a folio whose contents have left memory on behalf of `by`.
+    /// Counts a folio whose contents `by` has made leave memory.
     pub(crate) fn count_steal(&mut self, folio: &Folio, by: Reclaimer) {
         let pages = u64::from(folio.order.pages().0);
         self.count(folio.group, |stat| {

@@ -1,4 +1,5 @@
-//! Uses that were seen, and departures: here [`workingset`](crate::policy::workingset) meets folios, entries and lists.
+//! Observed uses, and departures: this file applies [`workingset`](crate::policy::workingset) to folios, entries and
+//! lists.
 
 use crate::addr::{Order, PageIndex, PageRange};
 use crate::ids::{ANON, FILE, FolioId, Kind, ListName, VecId};
@@ -11,9 +12,9 @@ use crate::tables::leaf::Entry;
 use crate::tables::lru::{EVICTABLE, Lruvec, Lruvecs, WATCHED, kind_of};
 
 impl Core {
-    /// Notes that an absent page was wanted, and has come in as a part of a folio, by this `step`. `shadow` is the
-    /// shadow that it had left behind. Returns whether the page passes, in a stream that is dropped behind: such a page
-    /// will have been used but once, so that the rules have nothing to learn from it.
+    /// Notes that a fault requested an absent page, which has come in as a part of a folio, by this `step`. `shadow` is
+    /// the shadow that it had left behind. Returns whether the page belongs to a passing stream that is dropped behind:
+    /// such a page is used only once, so the rules cannot learn from it.
     pub(crate) fn faulted_in(&mut self, page: PageIndex, shadow: u32, step: Step) -> bool {
         let Entry::Folio(id) = self.leaves.get(page) else {
             unreachable!("{page} was brought in");
@@ -75,8 +76,8 @@ impl Core {
         passes
     }
 
-    /// Notes that the folio at `page` has come in with one that was wanted. It is expected to be used next, so that a
-    /// larger memory would have it. Returns its pages.
+    /// Notes that the folio at `page` has come in with a requested one. It is expected to be used next, so a larger
+    /// memory would have it. Returns its pages.
     pub(crate) fn came_along(&mut self, page: PageIndex, shadow: u32) -> PageRange {
         let Entry::Folio(id) = self.leaves.get(page) else {
             unreachable!("{page} was brought in")
@@ -88,8 +89,8 @@ impl Core {
         self.at(id)
     }
 
-    /// Whether a page comes in for the first time. A region that was handed over has lost its shadows, but not its
-    /// slots.
+    /// Whether a page comes in for the first time. A region that was handed over to another group has lost its shadows,
+    /// but not its slots.
     fn use_of(folio: &Folio, shadow: u32) -> Use {
         match shadow == 0 && folio.backing().is_none() {
             true => Use::First,
@@ -97,12 +98,12 @@ impl Core {
         }
     }
 
-    /// Notes that a folio in limbo, on no list now, was wanted.
+    /// Notes that a fault requested a folio that is in limbo and on no list now.
     pub(crate) fn wanted_in_limbo(&mut self, id: FolioId) {
         let folio = *self.folios.get(id);
         let vec = self.lru.of(&folio);
         let lists = self.lru.get(vec);
-        // The advice that the folio was not needed was wrong, and nothing better is known.
+        // The advice that the folio is not needed was wrong, and nothing better is known.
         let near = lists.workingset.is_coldest(folio.age)
             || self.is_near(lists, kind_of(&folio), lists.workingset.since(folio.age));
         self.count_exit(&folio, true);
@@ -120,7 +121,7 @@ impl Core {
     }
 
     /// Whether a page last used `distance` ago was used after the oldest active folio of its kind was taken out. Only
-    /// an active folio in limbo is known to be idle. Where no folio is active, every page is near.
+    /// an active folio in limbo is known to be idle. If no folio is active, every page is near.
     fn is_near(&self, lists: &Lruvec, kind: usize, distance: u32) -> bool {
         let pages = |name| lists.pages_in(name, kind);
         if pages(ListName::Active) + pages(ListName::LimboActive) == 0 {
@@ -143,7 +144,7 @@ impl Core {
         }
     }
 
-    /// Counts what a use would have been in memory of other sizes.
+    /// Counts what the use would have been with other sizes of memory.
     fn imagine(&mut self, id: FolioId, what: Use) {
         let folio = *self.folios.get(id);
         let watched = folio.part() == WATCHED;
@@ -181,7 +182,7 @@ impl Core {
         EVICTABLE.into_iter().map(folios).sum()
     }
 
-    /// Notes that a folio leaves limbo. Limbo's length follows from how many folios of each class do.
+    /// Notes that a folio leaves limbo. Limbo's length follows from the numbers of folios of each class that leave.
     pub(crate) fn count_exit(&mut self, folio: &Folio, rescued: bool) {
         if folio.part() == WATCHED {
             let vec = self.lru.of(folio);
@@ -194,9 +195,9 @@ impl Core {
         }
     }
 
-    /// Leaves the shadow of a folio that leaves memory in the entries of its pages, which say already where these are
-    /// now. A folio of a removed group leaves none: by that group's clock the shadow would say nothing. Nor does a
-    /// folio that is mapped straight from where its file is: it comes back at no cost.
+    /// Stores the shadow of a folio that leaves memory in the entries of its pages, which already say where these are
+    /// now. A folio of a removed group leaves no shadow, which would mean nothing by that group's clock. Neither does a
+    /// folio that is mapped directly from its file's memory: it comes back at no cost.
     pub(crate) fn leave_shadows(&mut self, at: PageRange, folio: &Folio) {
         let useless = self.groups.is_dying(folio.group) || folio.kind() == Kind::Direct;
         if useless || !self.config.workingset {
@@ -208,7 +209,7 @@ impl Core {
         self.shrink_shadows(owner);
     }
 
-    /// Drops the oldest tables that hold shadows only, when there are more than memory warrants.
+    /// Drops the oldest tables that hold only shadows, if there are more of them than memory warrants.
     fn shrink_shadows(&mut self, owner: VecId) {
         let most = self.lru.get(owner).pages() / PAGES_PER_PAST_TABLE + 1;
         let index = Lruvecs::index(owner);
@@ -220,7 +221,7 @@ impl Core {
         }
     }
 
-    /// Whether a folio is taken for older than all others.
+    /// Whether a folio is treated as older than all others.
     pub(crate) fn is_coldest(&self, id: FolioId) -> bool {
         let folio = self.folios.get(id);
         self.lru

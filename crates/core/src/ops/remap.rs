@@ -1,15 +1,16 @@
 //! Remap: the contents of a range move to other addresses by their tables.
 //!
-//! Source and destination lie alike in their leaves (2 MiB), so each whole leaf is moved by its pointer, whatever it
-//! holds: folios, slots, zeros, marks. Only the pages before the first whole leaf and behind the last go entry by
-//! entry. 1 GiB is 512 pointers, resident or not. The driver moves the kernel's page tables in the same way (`mremap`),
-//! while no other operation is under way: no folio is in flight, so none can arrive where it no longer belongs.
+//! Source and destination have the same offset within their leaves (2 MiB), so each whole leaf is moved by its pointer,
+//! whatever it holds: folios, slots, zeros, marks. Only the pages before the first whole leaf and behind the last move
+//! entry by entry. 1 GiB is 512 pointers, resident or not. The driver moves the kernel's page tables in the same way
+//! (`mremap`), while no other operation is in progress: no folio is in flight, so none can arrive where it no longer
+//! belongs.
 //!
-//! A folio that straddles an end of the source is split there; in limbo it has to come back first. Pins refuse. Pages
-//! that are inherited from a snapshot's base are known by their offset in the region, so they move only with the whole
-//! region.
+//! A folio that straddles an end of the source is split there; in limbo it has to come back first. A pinned page
+//! refuses the move. Pages that are inherited from a snapshot's base are identified by their offset in the region, so
+//! they move only with the whole region.
 //!
-//! *Resizing* in place takes or gives back leaves behind the region, and touches nothing else.
+//! *Resizing* in place adds or returns leaves at the region's end, and touches nothing else.
 
 use crate::addr::{LEAF_PAGES, PageCount, PageIndex, PageRange};
 use crate::command::Commands;
@@ -78,7 +79,7 @@ impl Core {
         }
     }
 
-    /// Whether no page of `range` is inherited. Inherited pages would come to addresses of another region.
+    /// Whether no page of `range` is inherited. Inherited pages would end up at addresses of another region.
     fn inherits_nothing(&self, range: PageRange) -> bool {
         let region = self.regions.of(range.start);
         let inherits = region.is_some_and(|region| region.base.is_some());
@@ -99,7 +100,7 @@ impl Core {
         true
     }
 
-    /// Moves one entry, or all of one folio. Returns where to go on.
+    /// Moves one entry, or all of one folio. Returns where to continue.
     fn move_entry(&mut self, page: PageIndex, target: PageIndex) -> PageIndex {
         match self.leaves.get(page) {
             Entry::Folio(id) => {

@@ -1,18 +1,18 @@
 //! Snapshots: two regions that read the same until one of them is written to.
 //!
 //! # Shadow objects
-//! A snapshot must cost next to nothing to take, so nothing that is per page may be touched. The source's leaf tables
-//! and page tables are moved as they are to a hidden region, the *base*; source and snapshot are its *heirs*, and empty
-//! at first. An entry that is empty in an heir stands for the base's page there, or for a page of the base's own base.
-//! (Mach called these shadow objects; FreeBSD's VM has them still.) Moving a leaf is moving a pointer, here and in the
-//! kernel: 1 GiB is 512 of them.
+//! Taking a snapshot must cost next to nothing, so no work per page is allowed. The source's leaf tables and page
+//! tables are moved unchanged to a hidden region, the *base*; source and snapshot are its *heirs*, and empty at first.
+//! An empty entry in an heir represents the base's page at that offset, or a page of the base's own base. (Mach called
+//! these shadow objects; FreeBSD's VM still has them.) Moving a leaf means moving a pointer, here and in the kernel: 1
+//! GiB is 512 of them.
 //!
-//! No event names the base, so its contents never change; reclaim treats its folios like any others. An heir that
-//! touches a page gets it by the state of the base's page:
+//! No event names the base, so its contents never change; reclaim treats its folios like any others. How an heir gets a
+//! page that it touches depends on the state of the base's page:
 //!
-//! - *in memory, mapped or in limbo*: the base's folio is lent (no longer evictable until the copy is done), and as
-//!   much of it is copied at once as the window asks for and the heir has no pages of its own for;
-//! - *in the store*: the heir's entries name the slot too, which counts its holders, and the page is loaded as ever;
+//! - *in memory, mapped or in limbo*: the base's folio is lent (it cannot be evicted until the copy is done), and as
+//!   much of it is copied at once as the window requests and the heir has no pages of its own for;
+//! - *in the store*: the heir's entries also name the slot, which counts its holders, and the page is loaded as usual;
 //! - *zeros*: the heir gets zeros;
 //! - *lost*: the page is lost for the heir as well.
 //!
@@ -20,15 +20,15 @@
 //! of it.
 //!
 //! # Why not write protection
-//! Write protection is what the kernel uses for its own copy on write, and it would let readers share the frame. But
-//! protecting a resident GiB page by page takes 17 ms here, and moving its tables 0.3. A page that was taken out comes
-//! back unprotected by `UFFDIO_MOVE`, so that all of them would have to be copied in again; and memory registered for
-//! protection cannot be moved by its tables any more. The price is that reading costs a copy too. Neither copy keeps
-//! the other in memory: the one that is not used leaves first.
+//! The kernel uses write protection for its own copy on write, and it would let readers share the frame. But protecting
+//! a resident GiB page by page takes 17 ms here, and moving its tables 0.3. A page that was taken out comes back
+//! unprotected by `UFFDIO_MOVE`, so all pages would have to be copied back in instead; and memory registered for
+//! protection can no longer be moved by its tables. The price of shadow objects is that reading also costs a copy.
+//! Neither copy keeps the other in memory: an unused copy leaves first.
 //!
 //! # The end
-//! An heir that is dropped is detached first. A base without heirs is dropped; a base with a single heir left is merged
-//! into it ([`merge`](crate::ops::merge)), so that chains of bases do not grow by snapshots that came and went.
+//! An heir is detached before it is dropped. A base without heirs is dropped; a base with a single remaining heir is
+//! merged into it ([`merge`](crate::ops::merge)), so that short-lived snapshots do not build chains of bases.
 
 use crate::addr::{LEAF_PAGES, Order, PageIndex, PageRange};
 use crate::command::{Command, Commands, CopyFrom};
@@ -111,7 +111,7 @@ impl Core {
         Reply::Detached { orphan, single }
     }
 
-    /// The page of a base that an empty entry at `page` stands for, if a base has one.
+    /// The page of a base that an empty entry at `page` represents, if a base has one.
     pub(crate) fn inherited(&self, page: PageIndex) -> Option<PageIndex> {
         let mut region = self.regions.of(page)?;
         let mut at = page;
@@ -149,7 +149,7 @@ impl Core {
         false
     }
 
-    /// Makes the empty pages of `range` that would inherit something read as zeros. Returns how many there are.
+    /// Turns the empty pages of `range` that would inherit something into zeros. Returns how many there are.
     pub(crate) fn hide_inherited(&mut self, range: PageRange) -> u32 {
         let inherits = |region: &crate::tables::region::Region| region.base.is_some();
         if !self.regions.of(range.start).is_some_and(inherits) {
@@ -178,7 +178,7 @@ impl Core {
         (region.base.is_none() || range.pages().all(blank)).then_some(zeros)
     }
 
-    /// Brings in a page that is empty and stands for the base's page at `from`, by the state of that page.
+    /// Brings in an empty page that represents the base's page at `from`, by the state of that page.
     pub(crate) fn inherit(&mut self, coming: Coming, from: PageIndex, out: &mut Commands) -> Reply {
         let page = coming.page;
         match self.leaves.get(from) {
@@ -222,7 +222,7 @@ impl Core {
             && self.leaves.get(source) == entry
     }
 
-    /// Copies a folio that the base has in memory: as much of `lender` around the page as is wanted and inherited.
+    /// Copies a folio that the base has in memory: as much of `lender` around the page as is requested and inherited.
     fn copy_from(
         &mut self,
         lender: FolioId,

@@ -1,7 +1,7 @@
 //! Splitting: a folio becomes several, so that a boundary lies between two of them.
 //!
-//! Only records change: mapped pages stay mapped, and each piece is backed by its part of the slot. A folio that is not
-//! mapped cannot be split, because it has one frame; it has to come back first.
+//! Only records change: mapped pages stay mapped, and each piece is backed by its part of the slot. An unmapped folio
+//! cannot be split, because it has one frame; it has to come back first.
 
 use crate::addr::{PageIndex, PageRange};
 use crate::command::Commands;
@@ -14,7 +14,7 @@ use crate::tables::leaf::Entry;
 
 impl Core {
     /// Splits a resident folio so that no piece straddles `page`, into pieces as large as alignment allows. Returns
-    /// false when there are no records for the pieces; nothing has changed then.
+    /// false, without any change, if there are no records for the pieces.
     pub(crate) fn split_at(&mut self, id: FolioId, page: PageIndex, out: &mut Commands) -> bool {
         let (folio, at) = (*self.folios.get(id), self.at(id));
         debug_assert_eq!(folio.state, State::Resident);
@@ -22,15 +22,14 @@ impl Core {
             return true;
         }
         if folio.lazy_part.pages > 0 {
-            // The part that was freed is split off first, so that it is not forgotten; no more may be needed after
-            // that.
+            // The freed part is split off first, so that it is not forgotten; that may already suffice.
             self.split_off_freed(id, out);
             return match self.straddler(page) {
                 Some(id) => self.split_at(id, page, out),
                 None => true,
             };
         }
-        // Halving down to the page's own alignment makes one new piece a level.
+        // Halving down to the page's own alignment makes one new piece per level.
         if !self.folios.room(u32::from(folio.order.get())) {
             return false;
         }
@@ -74,7 +73,7 @@ impl Core {
     }
 
     /// [`Core::split_at`] for the edges of a range: afterwards every folio is inside or outside. Returns `None` when
-    /// that is so, or a reply when something must happen first.
+    /// that holds, or a reply when something must happen first.
     pub(crate) fn split_edges(&mut self, range: PageRange, out: &mut Commands) -> Option<Reply> {
         for page in [range.start, range.end()] {
             let Some(id) = self.straddler(page) else {
@@ -97,7 +96,7 @@ impl Core {
         None
     }
 
-    /// Whether folios of the region that has `page` may be split for reclaim's sake: their orders are adaptive.
+    /// Whether reclaim may split folios of the region that has `page`: their orders are adaptive.
     pub(crate) fn may_split(&self, page: PageIndex) -> bool {
         let region = self.regions.of(page);
         region.is_some_and(|region| matches!(region.order, OrderPolicy::Adaptive { .. }))

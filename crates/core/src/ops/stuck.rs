@@ -1,28 +1,30 @@
 //! Stuck memory: folios that cannot leave do not keep the others from leaving.
 //!
-//! A take-out can be refused for reasons that user space does not see: a device reads into the page, io_uring has it
-//! registered, `process_vm_readv` holds a thousand pages while it waits for the very fault that reclaims. Such a folio
-//! is *busy*. Nothing tells when it no longer is, so it has to be tried again, and the question is when.
+//! A take-out can be refused for reasons invisible to user space: a device reads into the page, io_uring has registered
+//! it, `process_vm_readv` holds a thousand pages while it waits for the very fault that reclaims. Such a folio is
+//! *busy*. Nothing reports when it no longer is, so it has to be tried again, and the question is when.
 //!
-//! *The next victim.* A busy folio is in use, so its age is now. It goes behind all that may still leave, and comes
-//! round again when these have been tried. Once it kept its age: a folio that a stream had left behind was older than
-//! anything else, was busy, and was the next victim for ever, while the rest of memory stayed untouched.
+//! *The next victim.* A busy folio is in use, so it counts as used now. It goes behind all that may still leave, and
+//! its turn comes again after these have been tried. In an early version it kept its age: a folio that a stream had
+//! left behind was older than anything else, was busy, and was the next victim forever, while the rest of memory stayed
+//! untouched.
 //!
-//! *When to give up.* Each lruvec counts the refusals since a folio last left. When these are as many as it has mapped
-//! folios, all were asked: reclaim gives no more commands, and if limbo is empty, too, a fault is served above the
-//! limit and counted, by a single page. The alternatives are to hang and to lose data. The count begins anew with every
-//! folio that leaves, and with each tick (100 ms), as nothing tells when a page is free again.
+//! *When to give up.* Each lruvec counts the refusals since a folio last left. When there are as many refusals as
+//! mapped folios, all were asked: reclaim gives no more commands, and if limbo is also empty, a fault is served above
+//! the limit and counted, with a single page. The alternatives are to hang and to lose data. The count restarts with
+//! every folio that leaves, and with each tick (100 ms), as nothing reports when a page is free again.
 //!
-//! *A large folio of which a part is held* keeps the rest, too. Two hundred threads that waited in `read` held 8 MiB in
-//! pieces of 16 KiB, and with them 50 MiB of folios. While most of what is asked for is refused, each refused folio is
-//! halved, so that after a few rounds only the parts that are held stay. Not before that: most calls are short, and a
-//! folio comes back by one fault.
+//! *A large folio of which a part is held* is held as a whole. Two hundred threads that waited in `read` held 8 MiB in
+//! pieces of 16 KiB, and with them 50 MiB of folios. While most requests are refused, each refused folio is halved, so
+//! that after a few rounds only the parts that are held stay. Folios are not halved earlier, because most calls are
+//! short, and a whole folio comes back by one fault.
 //!
-//! *A folio that its mapping does not let go* ([`TakeOutImmovable`](crate::Outcome::TakeOutImmovable)) waits on the
-//! unevictable list. The program says when it changes protections, but other things hold memory in place, too (a lock
-//! by a system call that is not intercepted). So with each tick a few of these folios get another chance, oldest first.
+//! *A folio whose mapping does not let it go* ([`TakeOutImmovable`](crate::Outcome::TakeOutImmovable)) waits on the
+//! unevictable list. The program reports changes of protection, but memory can also be held in place in other ways (a
+//! lock by a system call that is not intercepted). So with each tick a few of these folios are tried again, oldest
+//! first.
 //!
-//! A wrong guess (the kernel let a page go a moment ago) leaves memory above the limit for a tick.
+//! If the guess is wrong (the kernel released a page a moment ago), memory stays above the limit for a tick.
 
 use crate::addr::PageCount;
 use crate::command::Commands;
@@ -33,7 +35,7 @@ use crate::stats::Excess;
 use crate::tables::lru::Lruvec;
 
 impl Lruvec {
-    /// Mapped folios that reclaim may ask for.
+    /// Number of mapped folios that reclaim may ask for.
     fn asked(&self) -> u32 {
         let lists = [ListName::Active, ListName::Inactive];
         lists
@@ -82,7 +84,7 @@ impl Core {
         self.lruvec_of(id).refusals = 0;
     }
 
-    /// Whether no folio of `scope`, and of the groups below it, can leave memory now: nothing is under way, limbo is
+    /// Whether no folio of `scope`, and of the groups below it, can leave memory now: nothing is in flight, limbo is
     /// empty, and every mapped folio was asked for and refused, or must stay.
     pub(crate) fn nothing_leaves(&self, scope: GroupId) -> bool {
         if !self.is_quiet() || scope == GroupId::ROOT && self.limbo > 0 {
@@ -96,7 +98,7 @@ impl Core {
         })
     }
 
-    /// Remembers which pages held the memory when a fault was served above the limit because nothing could leave.
+    /// Records which pages held the memory when a fault was served above the limit because nothing could leave.
     pub(crate) fn note_excess(&mut self) {
         let mapped = [ListName::Active, ListName::Inactive].map(|name| self.lru.total(name));
         self.excess = Excess {
@@ -141,7 +143,7 @@ impl Core {
         own.all(|(_, lists)| lists.is_stuck())
     }
 
-    /// Folios that reclaim would take and that the kernel does not let go, as far as is known.
+    /// Number of folios that reclaim would take and that, as far as is known, the kernel does not release.
     #[must_use]
     pub fn refused_folios(&self) -> u32 {
         self.lru

@@ -1,9 +1,9 @@
 //! Walking a range entry by entry, in bounded pieces.
 //!
-//! Whole leaves that are not in use, in the range or in the base that it inherits from, are passed over in one step. A
-//! walk ends early, with [`Reply::More`], when the list of commands or the batch is full or the piece is long enough. A
-//! step that cannot be taken now ends it too, but only after the work that was already given: that goes first, and the
-//! question comes again.
+//! Whole leaves that are not in use, neither in the range nor in the base from which it inherits, are skipped in one
+//! step. A walk ends early, with [`Reply::More`], when the list of commands or the batch is full or the piece is long
+//! enough. A step that cannot be taken now also ends the walk, but if the walk has already produced work, that is
+//! carried out first, and the caller asks again.
 
 use crate::addr::{PageCount, PageIndex, PageRange};
 use crate::command::{Commands, Releases};
@@ -12,21 +12,21 @@ use crate::limits::DISCARD_WALK;
 use crate::machine::Core;
 use crate::tables::leaf::Entry;
 
-/// Most commands that one step of a walk gives: one about a folio, and the releases of two edge splits and a slot.
+/// Most commands that one step of a walk gives: one for a folio, and the releases of two edge splits and a slot.
 const STEP_COMMANDS: usize = 4;
 /// Most items that one step adds to a batch: a slot and a run.
 const STEP_ENTRIES: usize = 2;
 
 /// The result of one step of a walk.
 pub(crate) enum Step {
-    /// Go on at this page.
+    /// Continue at this page.
     To(PageIndex),
     /// Stop with this reply.
     Stop(Reply),
 }
 
 impl Core {
-    /// Takes `step` for each page or folio of `range`. Pages of leaves that are not in use get none.
+    /// Takes `step` for each page or folio of `range`, except pages of leaves that are not in use.
     pub(crate) fn walk(
         &mut self,
         range: PageRange,

@@ -1,15 +1,15 @@
-//! Addresses and sizes, one type each, so that pages never meet bytes by accident.
+//! Addresses and sizes, each with its own type, so that nobody mixes up pages and bytes.
 //!
-//! The core knows no virtual address. It speaks of pages by their number in the manager's *arena* (the
-//! one range that is reserved for all managed memory) and of frames by their place in the *frame pool*.
-//! Turning either into an address is the work of the MMU backend.
+//! The core knows no virtual addresses. It identifies pages by their number in the manager's *arena* (the one range
+//! that is reserved for all managed memory) and frames by their place in the *frame pool*. The MMU backend turns either
+//! into an address.
 
 use core::fmt;
 use std::num::NonZeroU32;
 
 /// `log2` of [`PAGE_SIZE`].
 pub const PAGE_SHIFT: u32 = 12;
-/// Bytes in a page. Millpond serves machines with 4 KiB base pages.
+/// Bytes in a page. Millpond supports machines with 4 KiB base pages.
 pub const PAGE_SIZE: usize = 1 << PAGE_SHIFT;
 /// Highest order of a folio: 2^9 pages, 2 MiB, one leaf.
 pub const MAX_ORDER: u8 = 9;
@@ -147,7 +147,7 @@ impl Order {
 }
 
 impl PageRange {
-    /// Every page that there can be.
+    /// Every possible page.
     pub const ALL: Self = Self::new(PageIndex(0), PageCount(u32::MAX));
 
     /// The run of `len` pages from `start`.
@@ -168,7 +168,7 @@ impl PageRange {
         self.start.plus(self.len.0)
     }
 
-    /// The first pages of all leaves that the range has pages of. The first may lie before the range.
+    /// The first pages of all leaves that the range overlaps. The first may lie before the range.
     ///
     /// ```
     /// use millpond_core::{LEAF_PAGES, PageCount, PageIndex, PageRange};
@@ -201,7 +201,7 @@ impl PageRange {
     /// The run with `lead` more pages before it and `trail` more behind it.
     ///
     /// # Panics
-    /// When there are not so many pages before the run.
+    /// When there are not that many pages before the run.
     #[must_use]
     pub fn widened(self, lead: PageCount, trail: PageCount) -> Self {
         let start = self.start.0.checked_sub(lead.0);
@@ -218,7 +218,7 @@ impl PageRange {
         Self::new(from, PageCount(self.end().0 - from.0))
     }
 
-    /// The pieces of the run that are left without `parts`, which are in order and apart.
+    /// The pieces of the run that remain without `parts`, which are sorted and do not overlap.
     ///
     /// ```
     /// use millpond_core::{PageCount, PageIndex, PageRange};
@@ -285,7 +285,8 @@ impl Frame {
         Self(NonZeroU32::new(number + 1).expect("one more than a number"))
     }
 
-    /// Order and number of the frame together. The field keeps one more, so that `Option<Frame>` takes no more space.
+    /// Order and number of the frame, packed. The field holds this plus one, so that `Option<Frame>` takes no more
+    /// space.
     fn number(self) -> u32 {
         self.0.get() - 1
     }

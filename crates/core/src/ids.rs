@@ -1,4 +1,4 @@
-//! The names of everything that has one, and its kinds. They are plain numbers without behaviour, so that no table
+//! The names of all things in the core, and their kinds. Names are plain numbers without behaviour, so that no table
 //! needs another table just to name its items.
 
 /// The number of a folio record.
@@ -32,7 +32,7 @@ impl ListName {
     ];
 }
 
-/// The name of a region. A name is not given to another region while 4,096 later ones use its place.
+/// The name of a region. A name is not reused until 4,096 later regions have used the same place.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RegionId(pub u32);
 
@@ -59,7 +59,7 @@ pub enum Kind {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SlotId(pub u32);
 
-/// The number of a group. Numbers are used again, the longest unused first.
+/// The number of a group. Numbers are reused, the longest unused first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct GroupId(pub u16);
 
@@ -94,7 +94,7 @@ pub enum Rule {
     Reuse,
 }
 
-/// The number of a fold under way.
+/// The number of a fold in progress.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FoldId(pub(crate) u8);
 

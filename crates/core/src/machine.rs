@@ -1,17 +1,17 @@
-//! The core itself: all state in one value, one way in, one way out.
+//! The core itself: all state in one value, with one input and one output.
 //!
 //! [`Core::handle`] is a function of the state and the event alone. It reads no clock, takes no lock, does no I/O and
 //! draws no random number; the same events give the same commands on real memory, in the simulator and under replay.
 //! The caller (the driver) holds one lock around it and none while it carries the commands out.
 //!
-//! # What is no event
-//! Seven functions change the core beside [`Core::handle`]. Five of them fill or answer a batch that the caller
-//! brings ([`Gather`](crate::gather::Gather)): [`Core::gather`], [`Core::gathered`], [`Core::gather_spare`],
-//! [`Core::gather_scattered`] and [`Core::gather_copied`]. They are no events because an event is a small value that
-//! can be copied into a log, while a batch owns the memory for its runs and slots. Two tell a number: [`Core::keep`],
-//! how much the driver keeps in place, and [`Core::throttled`], that a thread was held up. Like events, all seven
-//! depend on the state and on what they are given alone, and come under the same lock. The simulator calls all seven
-//! and checks the whole state afterwards as after an event, so what is shown for events is shown for them.
+//! # Calls that are not events
+//! Besides [`Core::handle`], seven functions change the core. Five of them fill or answer a batch that the caller
+//! passes ([`Gather`](crate::gather::Gather)): [`Core::gather`], [`Core::gathered`], [`Core::gather_spare`],
+//! [`Core::gather_scattered`] and [`Core::gather_copied`]. They are not events because an event is a small value that
+//! can be copied into a log, while a batch owns the memory for its runs and slots. The other two report something:
+//! [`Core::keep`], how much the driver keeps in place, and [`Core::throttled`], that a thread was held up. Like events,
+//! all seven depend only on the state and their arguments, and are called under the same lock. The simulator calls all
+//! seven and checks the whole state after each call as after an event, so what it shows for events holds for them.
 //!
 //! # What is counted
 //! `mapped` counts the pages of folios that are mapped or on their way in or out of the program, `limbo` those in
@@ -49,7 +49,7 @@ use crate::tables::region::Regions;
 use crate::tables::swap::Slots;
 use std::collections::VecDeque;
 
-/// The state machine: an event goes in, commands come out ([`Core::handle`]). All state is in here, and it touches
+/// The state machine: an event goes in, commands come out ([`Core::handle`]). It contains all state, and touches
 /// nothing outside.
 #[derive(Debug)]
 pub struct Core {
@@ -62,10 +62,10 @@ pub struct Core {
     pub(crate) regions: Regions,
     pub(crate) lru: Lruvecs,
     pub(crate) groups: Groups,
-    /// Where the next look at lazily freed memory begins.
+    /// Where the next check of lazily freed memory begins.
     pub(crate) recount: Recount,
     pub(crate) shadows: ShadowLayout,
-    /// What a major fault costs, in sixteenths of a rescue, by kind.
+    /// The cost of a major fault, in sixteenths of a rescue, by kind.
     pub(crate) refault_cost: [u32; KINDS],
     /// The node of the next region: regions go to the nodes in turn.
     pub(crate) next_node: NodeId,
@@ -94,7 +94,7 @@ pub struct Core {
     pub(crate) copied: CopiedFrames,
     /// Leaves that leave by their tables.
     pub(crate) leaving: Leaving,
-    /// Leaves that are evicted so that a stream has them whole.
+    /// Leaves that are evicted so that a stream gets them in one piece.
     pub(crate) evictions: LeafEvictions,
     /// Commands that name a folio and have not been answered.
     pub(crate) flights: u32,
@@ -104,13 +104,13 @@ pub struct Core {
     pub(crate) held: u32,
     /// Of the pages in `held`, those that left memory as zeros.
     pub(crate) zeros: u32,
-    /// Pins in force, so that operations need not look for them when there are none.
+    /// Number of pins in force, so that operations need not look for pins when there are none.
     pub(crate) pins: u32,
     /// The pages that held memory when the limit was last exceeded because nothing could leave.
     pub(crate) excess: Excess,
     /// Whether the store was full or failed: then nothing new is given to it until [`Event::RetryStore`].
     pub(crate) store_blocked: bool,
-    /// Whether a file did not take something: then nothing that is known to wait for its file is offered again until
+    /// Whether a file refused something: then nothing that is known to wait for its file is offered again until
     /// [`Event::RetryStore`].
     pub(crate) files_blocked: bool,
     /// Pages of files that are on their way out.
@@ -183,13 +183,13 @@ impl Core {
     }
 
     /// Makes the tables of the root group take all the memory that they will ever take, so that a budget for frames
-    /// alone is not eaten into later.
+    /// only is not reduced later.
     pub fn fill_tables(&mut self) {
         self.lru.fill();
     }
 
-    /// What a major fault of an anonymous page is taken to cost, in sixteenths of a rescue: [`Config::refault_cost`],
-    /// or what [`Event::SetRefaultCost`] said since.
+    /// The assumed cost of a major fault of an anonymous page, in sixteenths of a rescue: [`Config::refault_cost`], or
+    /// the latest [`Event::SetRefaultCost`].
     #[must_use]
     pub fn refault_cost(&self) -> u32 {
         self.refault_cost[ANON]
@@ -199,7 +199,7 @@ impl Core {
     ///
     /// # Panics
     /// When `out` has no room for what one event may give (it should be empty), or when a completion names a folio that
-    /// is not in flight: then the driver has lost count, and going on would lose data.
+    /// is not in flight: then the driver has lost count, and continuing would lose data.
     pub fn handle(&mut self, event: Event, out: &mut Commands) -> Reply {
         let reply = match event {
             Event::Fault {
@@ -244,7 +244,7 @@ impl Core {
             Event::DropRegion { region } => self.drop_region(region),
             Event::SetLimit { pages } => {
                 self.limit = pages.0;
-                // The spare frames of a larger excess go by batches ([`Core::gather_spare`]).
+                // The spare frames of a larger excess go back in batches ([`Core::gather_spare`]).
                 if self.over_limit() <= TRIM_AT_ONCE {
                     self.trim(out);
                 }
@@ -280,7 +280,7 @@ impl Core {
         )
     }
 
-    /// Most frames that there may be.
+    /// Maximum number of frames.
     #[must_use]
     pub fn limit(&self) -> PageCount {
         PageCount(self.limit)
@@ -302,8 +302,7 @@ impl Core {
         }
     }
 
-    /// How many pages must be available for a need of `missing` more: these, and the pages that are unused beside
-    /// them.
+    /// How many pages must be available for a need of `missing` more: these, and the reserve of unused pages.
     #[must_use]
     pub fn wanted(&self, missing: PageCount) -> PageCount {
         let wanted = u64::from(missing.0) + u64::from(self.limit);
@@ -317,7 +316,7 @@ impl Core {
     }
 
     /// Whether the next folio to leave memory is large and has to be written: then saving takes far longer than
-    /// capturing, and a second thread that does it is worth the interruptions. The store must also take something.
+    /// capturing, and a second saving thread is worth the interruptions. The store must also accept something.
     #[must_use]
     pub fn victims_are_work(&self) -> bool {
         let next = self.next_victim(GroupId::ROOT, Spared::Low, None);
@@ -333,7 +332,7 @@ impl Core {
         !self.store_blocked && next.is_some_and(is_work)
     }
 
-    /// How many pages background reclaim should free until its high mark; zero when it may rest.
+    /// How many pages background reclaim should free to reach its high mark; zero when it may rest.
     #[must_use]
     pub fn below_high_mark(&self) -> PageCount {
         PageCount(self.high_mark().0.saturating_sub(self.available().0))
@@ -389,7 +388,7 @@ impl Core {
                 .sum::<u64>()
     }
 
-    /// How the bits of shadows are shared out.
+    /// How the bits of shadows are allocated.
     #[must_use]
     pub fn shadow_layout(&self) -> ShadowLayout {
         self.shadows
@@ -443,25 +442,25 @@ impl Core {
         self.flights == 0 && given_back && self.frames.draining_pages() == 0 && !leaving
     }
 
-    /// Slots that are in use, or on their way to be forgotten.
+    /// Number of slots that are in use, or that the store is about to forget.
     #[must_use]
     pub fn slots_in_use(&self) -> u32 {
         self.slots.in_use()
     }
 
-    /// Whether the store takes nothing at the moment.
+    /// Whether the store accepts nothing at the moment.
     #[must_use]
     pub fn store_blocked(&self) -> bool {
         self.store_blocked
     }
 
-    /// Whether a file did not take something of late: what waits for it is not offered at the moment.
+    /// Whether a file recently refused something: pages that wait for a file are not offered at the moment.
     #[must_use]
     pub fn files_blocked(&self) -> bool {
         self.files_blocked
     }
 
-    /// Where a folio's pages are, or belong.
+    /// Where a folio's pages are mapped, or belong.
     pub(crate) fn at(&self, id: FolioId) -> PageRange {
         let folio = self.folios.get(id);
         PageRange::new(self.leaves.page_at(folio.entry), folio.order.pages())
@@ -539,7 +538,7 @@ impl Core {
         self.refault_cost[kind_of(folio)]
     }
 
-    /// The cost of a major fault for the dearest kind of pages in a lruvec, in sixteenths of a rescue.
+    /// The cost of a major fault for the most expensive kind of pages in a lruvec, in sixteenths of a rescue.
     pub(crate) fn dearest(&self, vec: VecId) -> u32 {
         let kinds = self.lru.get(vec).kinds().iter();
         let costs = kinds.map(|&kind| self.refault_cost[kind]);
@@ -567,7 +566,7 @@ impl Core {
         self.is_of_file(range.start) || self.is_of_file(last)
     }
 
-    /// Marks that a command for `id` is out: the folio is in `state` until the completion.
+    /// Records that a command for `id` was given: the folio is in `state` until the completion.
     pub(crate) fn begin(&mut self, id: FolioId, state: State) {
         let folio = self.folios.get_mut(id);
         debug_assert!(!folio.in_flight(), "{id:?} is in flight already");
@@ -576,7 +575,7 @@ impl Core {
         self.flights += 1;
     }
 
-    /// Gives up `pages` pages of `slot`, which are needed no more.
+    /// Gives up `pages` pages of `slot`, which are no longer needed.
     pub(crate) fn drop_slot_pages(&mut self, slot: SlotId, pages: u32, out: &mut impl Releases) {
         if self.slots.drop_pages(slot, pages) {
             self.releasing += 1;

@@ -1,22 +1,22 @@
-//! Counters under the names that Linux gives them in `/proc/vmstat`.
+//! Counters, with the names that Linux uses in `/proc/vmstat`.
 
 use crate::addr::PageCount;
 use std::time::Duration;
 
-/// Counters and gauges of one core. Counters only grow; pages are 4 KiB ones unless said otherwise.
+/// Counters and gauges of one core. Counters only grow; a page is 4 KiB unless stated otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct VmStat {
     /// Faults of any kind that were resolved.
     pub pgfault: u64,
-    /// Of the faults in `pgfault`, the ones that read from the store, or from a file.
+    /// Of the faults in `pgfault`, those that read from the store, or from a file.
     pub pgmajfault: u64,
-    /// Folios looked at by the background reclaimer, in pages.
+    /// Folios scanned by the background reclaimer, in pages.
     pub pgscan_kswapd: u64,
-    /// Folios looked at by threads in need of memory, in pages.
+    /// Folios scanned by threads in need of memory, in pages.
     pub pgscan_direct: u64,
-    /// Pages of anonymous folios that any reclaimer looked at.
+    /// Pages of anonymous folios scanned by any reclaimer.
     pub pgscan_anon: u64,
-    /// Pages of files' folios that any reclaimer looked at.
+    /// Pages of files' folios scanned by any reclaimer.
     pub pgscan_file: u64,
     /// Pages freed by the background reclaimer.
     pub pgsteal_kswapd: u64,
@@ -26,7 +26,7 @@ pub struct VmStat {
     pub pgsteal_anon: u64,
     /// Pages of files that any reclaimer freed.
     pub pgsteal_file: u64,
-    /// Times a fault found no memory and reclaimed by itself.
+    /// Number of times that a fault found no memory and reclaimed by itself.
     pub allocstall: u64,
     /// Pages read from the store.
     pub pswpin: u64,
@@ -40,7 +40,7 @@ pub struct VmStat {
     pub pswpout_unchanged: u64,
     /// Pages evicted without writing, because they were zero.
     pub pswpout_zero: u64,
-    /// Pages mapped from limbo: they were taken out, and wanted again before they were evicted.
+    /// Pages mapped from limbo: they were taken out, and used again before they were evicted.
     pub limbo_rescue: u64,
     /// Pages mapped as fresh zeros.
     pub pgzero: u64,
@@ -52,15 +52,15 @@ pub struct VmStat {
     pub pgdiscard: u64,
     /// Pages lazily freed while they were in memory.
     pub pglazyfree: u64,
-    /// Lazily freed pages that were dropped because memory was wanted (or the cap was reached).
+    /// Lazily freed pages that were dropped because memory was needed (or the cap was reached).
     pub pglazyfreed: u64,
     /// Lazily freed pages that were used again before they were dropped.
     pub pglazyfree_reused: u64,
-    /// Leaves whose remaining pages were evicted, because a stream wanted the leaves whole.
+    /// Leaves whose remaining pages were evicted so that a stream got the leaves in one piece.
     pub leaf_evicted: u64,
     /// Pages taken out with their leaf, by its table.
     pub takeout_leaf: u64,
-    /// Pages that were to be taken out with their leaf and stayed, because a page of their leaf had to.
+    /// Pages that were due to be taken out with their leaf and stayed, because a page of their leaf had to stay.
     pub takeout_leaf_stayed: u64,
     /// Take-outs that the kernel refused because a page was in use for I/O.
     pub takeout_busy: u64,
@@ -70,17 +70,17 @@ pub struct VmStat {
     pub store_failed: u64,
     /// Loads that failed; their pages are poisoned.
     pub load_failed: u64,
-    /// Faults that were served above the limit because the store could take nothing.
+    /// Faults that were served above the limit because the store could accept nothing.
     pub over_limit: u64,
-    /// Folios split because only a part was wanted or could move.
+    /// Folios split because only a part of them was needed or could move.
     pub folio_split: u64,
-    /// Folios that were left whole though a part of them was freed: they are split when memory is wanted.
+    /// Folios that stayed whole although a part of them was freed: they are split when memory is needed.
     pub deferred_split: u64,
     /// Folios that were brought in from several slots.
     pub folio_fold: u64,
     /// Anonymous pages that came back from the store, or were dropped, and had left a shadow.
     pub workingset_refault_anon: u64,
-    /// Of the pages in `workingset_refault_anon`, those that became active at once: they were used more lately than
+    /// Of the pages in `workingset_refault_anon`, those that became active at once: they were used more recently than
     /// the oldest active folio.
     pub workingset_activate_anon: u64,
     /// Of the pages in `workingset_activate_anon`, those that had been active before they left.
@@ -91,11 +91,10 @@ pub struct VmStat {
     pub workingset_activate_file: u64,
     /// Of the pages in `workingset_activate_file`, those that had been active before they left.
     pub workingset_restore_file: u64,
-    /// Tables of entries that held shadows only and were dropped.
+    /// Tables of entries that held only shadows and were dropped.
     pub workingset_nodereclaim: u64,
-    /// Of a sample of the faults on pages that were in memory before: how many there would have been in memory of
-    /// other sizes ([`curve::MORE`](crate::policy::curve::MORE)), the present size first. [`VmStat::avoided`] says
-    /// what follows.
+    /// Of a sample of the faults on pages that were in memory before: how many there would have been in memory of other
+    /// sizes ([`curve::MORE`](crate::policy::curve::MORE)), the present size first. [`VmStat::avoided`] evaluates them.
     pub refaults_at: [u64; crate::policy::curve::SIZES],
     /// Pages that a stream longer than memory has left behind: they are reclaimed first.
     pub drop_behind: u64,
@@ -128,24 +127,24 @@ pub struct VmStat {
     pub nr_inactive_file: u64,
     /// Gauge: pages of files in memory, mapped or in limbo, that may leave.
     pub nr_file_pages: u64,
-    /// Gauge: pages of files that are known to differ from what the file has. User space sees no dirty bit, so these
-    /// are the ones of which a write has failed, as far as they are in limbo.
+    /// Gauge: pages of files that are known to differ from what the file has. User space sees no dirty bit, so this
+    /// counts only pages in limbo whose write has failed.
     pub nr_dirty: u64,
     /// Gauge: pages of files that are being compared with what was read, and written if they differ, as they leave.
     pub nr_writeback: u64,
     /// Gauge: pages that cannot be reclaimed (pinned, or their mapping forbids it).
     pub nr_unevictable: u64,
-    /// Gauge: tables of entries that hold shadows only, of 4 KiB each.
+    /// Gauge: tables of entries that hold only shadows, of 4 KiB each.
     pub workingset_nodes: u64,
     /// Gauge: the limit, in pages.
     pub nr_limit: u64,
     /// Highest number of pages mapped, in limbo and spare at once.
     pub peak_frames: u64,
-    /// Pages that were ever touched, each counted once until it is discarded.
+    /// Pages ever touched, each counted once until it is discarded.
     pub touched: u64,
 }
 
-/// Does the same to each counter.
+/// Applies the same operation to each counter.
 macro_rules! each_counter {
     ($change:ident) => {
         $change!(pgfault);
@@ -205,7 +204,7 @@ fn each_second(count: u64, over: Duration) -> f64 {
 }
 
 impl VmStat {
-    /// The counts since `before`. Gauges and peaks are as they are now.
+    /// The counts since `before`. Gauges and peaks keep their current values.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let mut since = *self;
@@ -221,9 +220,9 @@ impl VmStat {
         since
     }
 
-    /// Pages that reclaim has freed for each page that it looked at; `None` when it looked at none. Near 1, reclaim
-    /// found its victims at once; a low value says that it looks at many pages that it cannot free. For an interval,
-    /// take it of the difference by [`VmStat::since`].
+    /// Pages that reclaim has freed per page that it scanned; `None` if it scanned none. Near 1, reclaim finds its
+    /// victims at once; a low value means that it scans many pages that it cannot free. For an interval, apply it to
+    /// the difference that [`VmStat::since`] returns.
     ///
     /// ```
     /// use millpond_core::VmStat;
@@ -245,9 +244,9 @@ impl VmStat {
         (scanned > 0).then(|| stolen as f64 / scanned as f64)
     }
 
-    /// Pages that reclaim looked at each second, in the background and in threads in need, when these counters are
-    /// those of the time `over`; 0 when `over` is zero. When this is high and [`efficiency`](Self::efficiency) is
-    /// low, reclaim costs time and gains little.
+    /// Pages that reclaim scanned per second, in the background and in threads in need, if these counters cover the
+    /// time `over`; 0 if `over` is zero. If this is high and [`efficiency`](Self::efficiency) is low, reclaim costs
+    /// time and gains little.
     ///
     /// ```
     /// use millpond_core::VmStat;
@@ -263,8 +262,8 @@ impl VmStat {
         each_second(self.pgscan_kswapd + self.pgscan_direct, over)
     }
 
-    /// Times each second that a fault found no memory and reclaimed by itself, when these counters are those of the
-    /// time `over`; 0 when `over` is zero.
+    /// How often per second a fault found no memory and reclaimed by itself, if these counters cover the time `over`; 0
+    /// if `over` is zero.
     ///
     /// ```
     /// use millpond_core::VmStat;
@@ -279,7 +278,7 @@ impl VmStat {
     }
 
     /// The share of major faults, 0 to 1, that would not have happened with `more` pages beyond the limit; `None` while
-    /// too few have happened to say. See [`curve`](crate::policy::curve).
+    /// there were too few to tell. See [`curve`](crate::policy::curve).
     ///
     /// ```
     /// use millpond_core::{PageCount, VmStat};

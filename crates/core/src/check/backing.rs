@@ -125,8 +125,8 @@ impl Core {
         Ok(())
     }
 
-    /// Checks that heirs are counted and inherit in no circle, and that each folio that is being copied has a lender
-    /// of its own.
+    /// Checks that heirs are counted and do not inherit in a circle, and that each folio that is being copied has its
+    /// own lender.
     pub(super) fn check_bases(&self) -> Result<(), String> {
         let mut heirs: HashMap<_, u32> = HashMap::new();
         for (id, region) in self.regions.iter() {

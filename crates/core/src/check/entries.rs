@@ -118,8 +118,8 @@ impl Core {
         Ok(())
     }
 
-    /// Checks that each leaf that holds shadows only is on the list of its lruvec, once, and inside a region, and
-    /// that no leaf with shadows is charged to a group that is gone.
+    /// Checks that each leaf that holds only shadows is on the list of its lruvec, once, and inside a region, and that
+    /// no leaf with shadows is charged to a group that no longer exists.
     fn check_shadows(&self) -> Result<(), String> {
         let mut listed = HashSet::new();
         for (vec, _) in self.lru.iter() {

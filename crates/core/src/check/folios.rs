@@ -8,7 +8,7 @@ use crate::tables::folio::{Errand, Folio, State};
 use crate::tables::leaf::Entry;
 use std::collections::HashMap;
 
-/// What the records of all folios add up to, in pages where nothing else is said.
+/// The sums over the records of all folios, in pages unless stated otherwise.
 #[derive(Default)]
 struct Sums {
     mapped: u32,
@@ -102,7 +102,7 @@ impl Core {
         sums.flights += u32::from(folio.in_flight());
     }
 
-    /// Checks that the core counts what the records add up to.
+    /// Checks that the core's counts match the sums of the records.
     fn check_sums(&self, sums: &Sums) -> Result<(), String> {
         for (vec, lists) in self.lru.iter() {
             let found = sums.taking_out.get(&vec).copied().unwrap_or(0);
@@ -147,7 +147,7 @@ impl Core {
     /// regions' entries.
     pub(super) fn check_charges(&self) -> Result<(), String> {
         let mut found: HashMap<GroupId, [u32; 7]> = HashMap::new();
-        // A folio that stands for poison is charged to no group: its group does not wait for it.
+        // A folio that represents poison is charged to no group: its group does not wait for it.
         let charged = |(_, folio): &(FolioId, &Folio)| folio.is_charged();
         for (id, folio) in self.folios.iter().filter(charged) {
             let pages = folio.order.pages().0;
@@ -207,8 +207,8 @@ impl Core {
     }
 }
 
-/// Checks that only a folio can be freed in part that is mapped, was not freed as a whole and has no pins, and that the
-/// part lies inside of it.
+/// Checks that a partly freed folio is mapped, was not freed as a whole and has no pins, and that the part lies inside
+/// it.
 fn check_freed_in_part(id: FolioId, folio: &Folio) -> Result<(), String> {
     let pages = folio.order.pages().0;
     let part = folio.lazy_part;

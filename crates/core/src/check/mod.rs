@@ -1,4 +1,4 @@
-//! Invariants of the whole state, for the simulator and for tests. docs/INVARIANTS.md says each in a sentence.
+//! Invariants of the whole state, for the simulator and for tests. docs/INVARIANTS.md states each in a sentence.
 
 mod backing;
 mod entries;
@@ -19,11 +19,11 @@ pub enum PageState {
     Empty,
     /// The page is mapped.
     Resident,
-    /// The page is on its way: a fault there waits.
+    /// The page is in flight: a fault there waits.
     InFlight,
     /// The page is in RAM, not mapped.
     Limbo,
-    /// The page was lazily freed and is not known to be used since.
+    /// The page was lazily freed and is not known to have been used since.
     LazyFree {
         /// Whether the page is mapped. If not, it is in limbo.
         mapped: bool,
@@ -36,7 +36,7 @@ pub enum PageState {
     Poisoned,
 }
 
-/// What the core knows of a fault that waits. It prints as one line.
+/// What the core knows about a waiting fault. It prints as one line.
 #[derive(Clone, Copy, Debug)]
 pub struct Standing {
     page: PageState,
@@ -106,7 +106,7 @@ impl Core {
         }
     }
 
-    /// What a fault at `page` waits for, in words, for a person who looks at a program that hangs.
+    /// What a fault at `page` waits for, in words, for a person who examines a hanging program.
     #[must_use]
     pub fn standing(&self, page: PageIndex) -> Standing {
         let folio = self.folio_of(page).map(|id| *self.folios.get(id));
@@ -131,13 +131,13 @@ impl Core {
         self.leaving.holds_up(page)
     }
 
-    /// The pages of the folio in memory, or on its way, that `page` is in.
+    /// The pages of the folio, in memory or on its way, that contains `page`.
     #[must_use]
     pub fn folio_at(&self, page: PageIndex) -> Option<PageRange> {
         self.folio_of(page).map(|id| self.at(id))
     }
 
-    /// The folio that `page` is in.
+    /// The folio that contains `page`.
     #[must_use]
     pub fn folio_of(&self, page: PageIndex) -> Option<FolioId> {
         match self.leaves.get(page) {
@@ -146,7 +146,7 @@ impl Core {
         }
     }
 
-    /// Pages of folios that are in flight now: the frames may exceed the limit by so many.
+    /// Pages of folios that are in flight now: the frames may exceed the limit by this many.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.folios
@@ -156,7 +156,7 @@ impl Core {
             .sum()
     }
 
-    /// Whether the state makes sense as a whole. The check takes time in proportion to the state.
+    /// Checks that the whole state is consistent. The check takes time in proportion to the size of the state.
     ///
     /// # Errors
     /// The first invariant that does not hold, in words.

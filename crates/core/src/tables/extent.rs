@@ -1,11 +1,11 @@
-//! Where the long tables lie, for the machine that backs them.
+//! The addresses of the long tables, for the machine that backs them.
 //!
 //! The tables are sized by the arena and used sparsely: an arena of 1.75 TiB has a table of entries of 3.5 GiB, of
-//! which a program that touches 100 MiB writes 200 KiB. They take as little memory as that only while the machine gives
-//! it page by page. A machine that gives huge pages to all memory (`transparent_hugepage/enabled` is *always* on most
-//! distributions) backs 2 MiB for each entry that lies alone, and khugepaged gathers what was small at first: a program
-//! with a budget of 30 MiB had 20 MiB more of such tables than the core had counted. So whoever makes a core tells the
-//! machine about its tables.
+//! which a program that touches 100 MiB writes 200 KiB. They take that little memory only while the machine provides it
+//! page by page. A machine that gives huge pages to all memory (`transparent_hugepage/enabled` is *always* on most
+//! distributions) backs 2 MiB for each isolated entry, and khugepaged later collects small pages into huge ones: in a
+//! program with a budget of 30 MiB such tables took 20 MiB more than the core had counted. So the creator of a core
+//! tells the machine about its tables.
 
 use crate::machine::Core;
 use std::ops::Range;

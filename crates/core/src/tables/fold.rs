@@ -1,15 +1,15 @@
-//! Folding up brings in one folio from several slots.
+//! Folding up: one folio comes in from several slots.
 //!
-//! Random accesses leave a region in pieces: pages that came in alone are saved alone. When a stream comes through
-//! later, its window is full of slots of one page, and bringing them in one by one would cost a fault's work each,
-//! now and each time they are saved again. So pages that lie in one aligned block, all of it out of memory, come in
-//! as one folio, whatever slots they are spread over. Pages that were never touched, or were zeros, are zeros in it.
-//! From then on it is one folio, and is saved as one slot. The kernel's counterpart is khugepaged, which copies
-//! resident pages together; here nothing is copied that would not have been read anyway.
+//! Random accesses leave a region in pieces: pages that came in alone are saved alone. When a stream passes later, its
+//! window is full of slots of one page, and bringing them in one by one would cost a fault's work for each, now and
+//! every time after they are saved again. So pages in one aligned block that is entirely out of memory come in as one
+//! folio, whatever slots they are spread over. Pages that were never touched, or were zeros, are zeros in it. From then
+//! on it is one folio, and is saved as one slot. The kernel's counterpart is khugepaged, which copies resident pages
+//! together; here nothing is copied that would not have been read anyway.
 //!
 //! The entries name the folio while it is on its way, so their former contents are kept here until it has arrived. If
-//! it cannot be mapped in one piece, or one of the slots cannot be read, all entries are put back and come again page
-//! by page: a page that is lost must not take its neighbours with it.
+//! it cannot be mapped in one piece, or one of the slots cannot be read, all entries are restored and their pages come
+//! in one by one: a lost page must not take its neighbours with it.
 
 use crate::addr::{PageCount, PageIndex, PageRange};
 use crate::ids::{FoldId, SlotId};
@@ -49,7 +49,7 @@ impl Parts {
         }
     }
 
-    /// Adds one more page. Returns false when that would be one part too many.
+    /// Adds one more page. Returns false if that would need one part too many.
     pub(crate) fn add(&mut self, slot: Option<SlotId>, index: u16) -> bool {
         if let Some(last) = self.list[..self.len].last_mut()
             && last.slot == slot
@@ -85,7 +85,7 @@ impl Parts {
     }
 }
 
-/// All folds under way. Nothing here allocates after the table was made.
+/// All folds in progress. Nothing here allocates after the table was made.
 #[derive(Debug)]
 pub(crate) struct Folds {
     seats: Vec<Option<Parts>>,
@@ -98,7 +98,7 @@ impl Folds {
         }
     }
 
-    /// Keeps `parts` until [`Folds::take`]. Returns `None` when too many folds are under way.
+    /// Keeps `parts` until [`Folds::take`]. Returns `None` if too many folds are in progress.
     pub(crate) fn keep(&mut self, parts: Parts) -> Option<FoldId> {
         let seat = self.seats.iter().position(Option::is_none)?;
         self.seats[seat] = Some(parts);
@@ -117,7 +117,7 @@ impl Folds {
             .expect("a fold is kept until it is taken")
     }
 
-    /// How many folds are under way.
+    /// Number of folds in progress.
     pub(crate) fn len(&self) -> usize {
         self.seats.iter().flatten().count()
     }

@@ -1,6 +1,6 @@
 //! Folios: runs of 2^order pages that are brought in, listed and taken out as one.
 //!
-//! A folio record exists while its pages are in memory or on their way. Its state says what may be done with it:
+//! A folio record exists while its pages are in memory or on their way. Its state determines what may be done with it:
 //!
 //! | state | contents are | entries | list | a fault here |
 //! | --- | --- | --- | --- | --- |
@@ -17,8 +17,8 @@
 //! | `Lending` | mapped or in a frame, being copied for an heir | folio | none | waits |
 //!
 //! Every state but `Resident` and `Limbo` is *in flight*: exactly one command names the folio, and its completion is
-//! the only event that changes it. That is the whole concurrency protocol between two commands about the same
-//! memory; there is no other lock on a page.
+//! the only event that changes it. That is the whole concurrency protocol between two commands on the same memory;
+//! there is no other lock on a page.
 
 use super::extent::extent;
 use crate::addr::{Frame, Order};
@@ -26,7 +26,7 @@ use crate::event::{Reclaimer, SlotPart};
 use crate::ids::{EntryId, FoldId, FolioId, GroupId, Kind, ListName, NodeId, SlotId};
 use std::ops::Range;
 
-/// The state of a folio, which says what may be done with it; see the [module](self).
+/// The state of a folio, which determines what may be done with it; see the [module](self).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
     Free,
@@ -46,15 +46,15 @@ pub(crate) enum State {
     LendingFrame,
 }
 
-/// Why the command under way was given, where its state alone does not tell.
+/// Why the command in progress was given, where the state alone does not tell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Errand {
     None,
     /// `TakingOut`: advice asked for it, so the folio goes to limbo's old end.
     PageOut,
-    /// `TakingOut`: the folio was lazily freed, so it waits among its like to be dropped.
+    /// `TakingOut`: the folio was lazily freed, so it then waits among the lazily freed to be dropped.
     LazyFree,
-    /// `TakingOut`: the folio's contents are not wanted; the frame becomes spare.
+    /// `TakingOut`: the folio's contents are not needed; the frame becomes spare.
     Drop,
     /// `TakingOut`: as [`Errand::Drop`], but a folio that cannot be taken out is zapped: its pages must read as
     /// zeros.
@@ -71,7 +71,7 @@ pub(crate) enum Errand {
     Copy,
     /// `Zeroing` a part of the folio.
     FreePart,
-    /// `Poisoning`, and `Zapping` afterwards: the folio stands for poison, which is not charged as memory.
+    /// `Poisoning`, and `Zapping` afterwards: the folio represents poison, which is not charged as memory.
     Poison,
 }
 
@@ -89,20 +89,20 @@ const NO_SLOT: SlotId = SlotId(u32::MAX);
 /// One folio record. It takes at most 48 bytes, asserted below.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Folio {
-    /// The folio's first entry: its address is known from there ([`Core::at`](crate::machine::Core)).
+    /// The folio's first entry, which determines its address ([`Core::at`](crate::machine::Core)).
     pub(crate) entry: EntryId,
     pub(crate) order: Order,
     pub(crate) state: State,
     pub(crate) list: ListName,
     pub(crate) pins: u8,
-    /// Whether a thread waits for the command under way.
+    /// Whether a thread waits for the command in progress.
     pub(crate) waited_for: bool,
-    /// Whether its mapping does not let the folio move.
+    /// Whether the folio's mapping does not let it move.
     pub(crate) immovable: bool,
     /// Whether all of the folio was lazily freed and, as far as is known, not used since. For a part of it see
     /// `lazy_part`.
     pub(crate) lazy: bool,
-    /// Whether no fault asked for the folio: it came in the window of another one.
+    /// Whether no fault requested the folio: it came in within another one's window.
     pub(crate) ahead: bool,
     /// The node that the folio's memory is on.
     pub(crate) node: NodeId,
@@ -110,13 +110,13 @@ pub(crate) struct Folio {
     pub(crate) group: GroupId,
     /// The first page of the folio's part of the slot; the slot may be larger than the folio.
     pub(crate) slot_first: u16,
-    /// Why the command under way was given.
+    /// Why the command in progress was given.
     pub(crate) errand: Errand,
     /// The part of the folio that was lazily freed while the rest was not; see `ops/deferred_split.rs`.
     pub(crate) lazy_part: Part,
     /// The slot of the store's copy of these bytes, or [`NO_SLOT`]. In `Filling` it is the slot that they come from.
     slot: SlotId,
-    /// The frame in the pool that the state speaks of.
+    /// The frame in the pool to which the state refers.
     pub(crate) frame: Option<Frame>,
     /// The folio before this one on its list. While the folio is `Saving`, on no list, it is the slot that is being
     /// written.
@@ -143,19 +143,20 @@ impl State {
     }
 }
 
-/// The folio is active, or left the active list.
+/// The folio is active, or was when it left the active list.
 const ACTIVE: u8 = 1;
 /// The folio was last seen in use in limbo: it has been used again since it came in.
 const REFERENCED: u8 = 2;
 
-/// The folio is one of those whose use is followed closely. This does not change while the record is in use.
+/// The folio is one whose use is followed closely. This does not change while the record is in use.
 const WATCHED: u8 = 4;
 
 /// The folio's pages are a file's.
 const IN_FILE: u8 = 8;
-/// The folio's pages are mapped straight from where their file is; without `IN_FILE`, they are of a private region.
+/// The folio's pages are mapped directly from their file's memory; without `IN_FILE`, they are of a private region.
 const DIRECT: u8 = 16;
-/// The file is known to hold other bytes, and could not be written; or, of a private region, the store took them not.
+/// The file is known to hold other bytes and could not be written; or, in a private region, the store did not accept
+/// them.
 const DIRTY: u8 = 32;
 /// The folio of a private region was read from the file, and may still be what the file holds.
 const AS_READ: u8 = 64;
@@ -191,7 +192,7 @@ impl Folio {
         self.marks & IN_FILE != 0
     }
 
-    /// Whether the pages were read from a file that is never written, and may still be as they were.
+    /// Whether the pages were read from a file that is never written, and may still be unchanged.
     pub(crate) fn is_as_read(&self) -> bool {
         self.marks & AS_READ != 0
     }
@@ -213,7 +214,7 @@ impl Folio {
         }
     }
 
-    /// Whether the folio's file did not take it when it was last asked.
+    /// Whether the folio's file refused it when last asked.
     pub(crate) fn is_stranded(&self) -> bool {
         self.is_in_file() && self.marks & DIRTY != 0
     }
@@ -242,7 +243,7 @@ impl Folio {
         self.marks |= REFERENCED;
     }
 
-    /// Takes over what is known of the use of `whole`, for a folio that is a part of it.
+    /// Copies what is known about the use of `whole` to a folio that is a part of it.
     pub(crate) fn used_like(&mut self, whole: &Self) {
         (self.age, self.idle_since, self.marks) = (whole.age, whole.idle_since, whole.marks);
     }
@@ -300,7 +301,7 @@ impl Folio {
         matches!(self.errand, Errand::None | Errand::PageOut)
     }
 
-    /// Whether the folio's pages count as memory. They do not when it stands for poison.
+    /// Whether the folio's pages count as memory. They do not if it represents poison.
     pub(crate) fn is_charged(&self) -> bool {
         self.errand != Errand::Poison
     }
@@ -333,7 +334,7 @@ impl Folios {
         each(extent(&self.records));
     }
 
-    /// Whether `n` more records can be had.
+    /// Whether `n` more records are available.
     pub(crate) fn room(&self, n: u32) -> bool {
         self.in_use as usize + n as usize <= self.records.capacity()
     }
@@ -406,7 +407,7 @@ impl Folios {
             .filter(|(_, folio)| folio.state != State::Free)
     }
 
-    /// A bound above all folios' numbers.
+    /// An upper bound of all folios' numbers.
     pub(crate) fn made(&self) -> u32 {
         self.records.len() as u32
     }

@@ -1,20 +1,20 @@
-//! The frame pool's book: it says which places are holes and which hold spare pages.
+//! The frame pool's book, which records what each place holds.
 //!
 //! The pool is a second range of addresses, with an area for each order. A place in it is
 //!
 //! - a *hole*: addresses without memory, where a take-out can put a folio;
 //! - *busy*: it holds a folio in limbo, or a folio on its way in;
-//! - *spare*: it has pages that hold nothing. They are the first to be used for the next folio that comes in, so that
-//!   memory circulates between program and pool without the kernel's allocator;
+//! - *spare*: it has pages that hold nothing. The next folio that comes in uses them first, so that memory circulates
+//!   between program and pool without the kernel's allocator;
 //! - *draining*: its pages are being given back to the kernel.
 //!
-//! Each node has an area of its own for each order, so that folios that are taken out on a node lie in that node's
-//! memory, and so do folios that come in there. There is one budget for all nodes: where a node has no spare frame,
-//! other nodes' spare frames are given back to make room for new pages.
+//! Each node has an area of its own for each order, so that folios taken out or brought in on a node lie in that node's
+//! memory. There is one budget for all nodes: if a node has no spare frame, other nodes' spare frames are given back to
+//! make room for new pages.
 //!
-//! Of several places the one is used that lets neighbours be moved by one system call
-//! ([`places`](crate::tables::places)). Holes, spare and draining places are three sets of bits, and a place in none
-//! of them is busy. A place costs 3½ bits, so that there can be more places than there is memory.
+//! The choice among several places aims at moving neighbours by one system call ([`places`](crate::tables::places)).
+//! Holes, spare and draining places are three sets of bits, and a place in none of them is busy. A place costs 3½ bits,
+//! so the pool can afford more places than there is memory.
 
 use crate::addr::{Frame, Order, PageIndex};
 use crate::config::PoolLayout;
@@ -34,7 +34,7 @@ struct Area {
     /// The number of the area's first place.
     first: u32,
     len: u32,
-    /// The number from which places are counted in the sets: the start of the block that the first place is in.
+    /// The number from which places are counted in the sets: the start of the block that contains the first place.
     base: u32,
     holes: Places,
     spare: Places,
@@ -255,7 +255,7 @@ impl Frames {
         areas.flat_map(|(order, area)| {
             let size = block_of(order);
             let end = (area.first - area.base + area.len) as usize;
-            // Most blocks are all holes or all spare. The area begins in the first block.
+            // Most blocks contain only holes or only spare frames. The area begins in the first block.
             let blocks = 0..end.div_ceil(size);
             let may_be_busy = move |&block: &usize| {
                 area.holes.in_block(block) + area.spare.in_block(block) < size

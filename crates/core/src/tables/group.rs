@@ -1,39 +1,40 @@
-//! Groups say to whom memory is charged, and how much of it they may have. Nodes say where the memory is.
+//! Groups: who is charged for memory, and how much of it they may have. (Nodes tell where the memory is.)
 //!
 //! # The tree
-//! Groups are a tree below the root, which has all memory. A region belongs to one group. The memory that is brought
-//! in for its pages, mapped or in limbo, is charged to that group and to all above it; frames that hold nothing are
-//! charged to no group. Each group has four marks, those of Linux's memory cgroups:
+//! Groups form a tree below the root, which has all memory. A region belongs to one group. The memory that is brought
+//! in for its pages, mapped or in limbo, is charged to that group and to all groups above it; frames that hold nothing
+//! are charged to no group. Each group has four marks, those of Linux's memory cgroups:
 //!
-//! - *max* is kept: a fault that would exceed it reclaims in the group first, however much memory is free elsewhere;
-//! - *high* is worked against: a fault that finds the group above it reclaims there first. (It does not do so after
-//!   the fault was served: that could take the page away before it is touched);
-//! - memory below *low* is left alone as long as another group has more than its low;
-//! - memory below *min* is left alone as long as there is memory that is not below a min.
+//! - *max* is a hard limit: a fault that would exceed it reclaims in the group first, however much memory is free
+//!   elsewhere;
+//! - *high* is a soft limit: a fault that finds the group above it reclaims there first. (It does not reclaim after the
+//!   fault was served, which could take the page away before it is touched);
+//! - memory below *low* is spared as long as another group has more than its low;
+//! - memory below *min* is spared as long as there is memory that is not below a min.
 //!
 //! # Protection
 //! Reclaim on behalf of a group (the root, when the budget is short) takes from all groups below it in proportion to
-//! the memory that they have beyond their protection. So a quiet group is not made to pay for a busy one: it may keep
-//! the memory that it uses, up to low. A group cannot give its children more protection than it has from its own
-//! parent, so each group's protection is worked out from the top down. A child claims the lower of its use and its
-//! mark. It gets all that it claims if the parent's share covers all claims, or else a part of the parent's share in
-//! proportion to its claim. The part of the parent's share that no child claims is shared among the children by the
-//! memory that they have beyond their claims.
+//! the memory that they have beyond their protection. So a quiet group does not pay for a busy one: it may keep the
+//! memory that it uses, up to low. A group cannot give its children more protection than it has from its own parent, so
+//! protection is computed from the top down. A child claims the lower of its use and its mark. It gets its whole claim
+//! if the parent's share covers all claims, and otherwise a part of the parent's share in proportion to its claim. The
+//! part of the parent's share that no child claims is divided among the children by the memory that they have beyond
+//! their claims.
 //!
-//! A wrong guess costs this: a low that is too high makes the other groups swap; with a low that is too low the
-//! group's memory is reclaimed by its last use, like everybody's. Nothing hangs: when all of the memory is below a
+//! A wrong mark has a bounded cost: with a low that is too high, the other groups swap; with a low that is too low, the
+//! group's memory is reclaimed by its last use, like all other memory. Nothing hangs: when all of the memory is below a
 //! min, the mins are broken, and that is counted.
 //!
 //! # Turns
-//! Reclaim's batches differ in size, so proportion is kept over many of them. Each lruvec has a clock for each group
-//! above it. A batch on behalf of that group puts the clock forward by the pages that it took, divided by the pages
-//! that the lruvec has beyond its protection. The lruvec whose clock is behind all others gives the next batch. A
-//! lruvec that had nothing to give for a while starts at the others' time.
+//! Reclaim's batches differ in size, so proportions are kept over many of them. Each lruvec has a clock for each group
+//! above it. A batch on behalf of that group advances the clock by the pages that it took, divided by the pages that
+//! the lruvec has beyond its protection. The lruvec whose clock is behind all others gives the next batch. A lruvec
+//! that had nothing to give for a while starts at the others' time.
 //!
 //! # The end
-//! A group that is removed leaves its regions, its memory and its counters to its parent. Its folios change lists a
-//! bounded number at a time, behind the parent's own: nobody has asked for that group any more. Folios in flight
-//! follow when they are listed; until then the number stays in use.
+//! A removed group leaves its regions, its memory and its counters to its parent. Its folios change lists a bounded
+//! number at a time, and become older than the parent's own, because nobody asks for that group any longer. Folios in
+//! flight follow when they are listed; until then the number stays in use.
 
 use crate::addr::PageCount;
 use crate::ids::GroupId;
@@ -41,7 +42,7 @@ use crate::limits::{MAX_GROUP_DEPTH, MAX_GROUPS, MIN_GROUP_MAX};
 use crate::stats::VmStat;
 use std::collections::VecDeque;
 
-/// How much memory a group, with all below it, may have, in pages. A mark of [`GroupLimits::NONE`] is no mark.
+/// How much memory a group, with all below it, may have, in pages. [`GroupLimits::NONE`] means no mark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GroupLimits {
     /// Memory below this is not taken as long as any other memory can be.
@@ -88,25 +89,25 @@ pub struct GroupStat {
     pub vm: VmStat,
     /// Pages charged to the group.
     pub usage: PageCount,
-    /// Pages of `usage` that are safe while other groups have more than their own: by min, then by low, as the groups
-    /// above it allow.
+    /// Pages of `usage` that are protected while other groups have more than their own protection: by min, then by low,
+    /// as far as the groups above it allow.
     pub protected: (PageCount, PageCount),
     /// The group's marks.
     pub limits: GroupLimits,
-    /// How often something happened because of a mark.
+    /// How often the marks have had an effect.
     pub events: GroupEvents,
 }
 
 /// Counts of a group, as Linux has them in `memory.events`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GroupEvents {
-    /// Batches that took from the group although it was below its low (or its min).
+    /// Number of batches that took from the group although it was below its low (or its min).
     pub low: u64,
-    /// Times that one of its threads reclaimed because the group was above its high.
+    /// Number of times that one of its threads reclaimed because the group was above its high.
     pub high: u64,
-    /// Times that one of its faults found no room below its max.
+    /// Number of times that one of its faults found no room below its max.
     pub max: u64,
-    /// Of the faults in `max`, those that were served nonetheless, because the store took nothing.
+    /// Of the faults in `max`, those that were served nonetheless, because the store accepted nothing.
     pub beyond: u64,
 }
 
@@ -128,7 +129,7 @@ pub(crate) struct Group {
     children: u16,
     /// How many groups lie above this one.
     depth: u8,
-    /// For a dying group: how many leaf tables were looked through for those that it is charged with.
+    /// For a dying group: how many leaf tables were searched for those that are charged to it.
     pub(crate) tables_passed: u32,
     pub(crate) limits: GroupLimits,
     /// Pages charged to this group and those below.
@@ -144,7 +145,7 @@ pub(crate) struct Group {
     /// The group's own pages whose entry is not empty; `zeros` are those of them that left memory as zeros.
     pub(crate) held: u32,
     pub(crate) zeros: u32,
-    /// How far the turns have come by which reclaim on this group's behalf goes; see `ops/reclaim.rs`.
+    /// The time of the turns that reclaim on this group's behalf follows; see `ops/reclaim.rs`.
     pub(crate) turn: u64,
     /// Counters of the group's own memory.
     pub(crate) stat: VmStat,
@@ -189,7 +190,7 @@ impl Group {
         }
     }
 
-    /// The protection that the group claims of its parent's.
+    /// The protection that the group claims from its parent.
     fn claim(&self) -> Marks {
         let Marks { min, low } = self.marks();
         Marks {
@@ -220,7 +221,7 @@ pub(crate) struct Groups {
     unused: VecDeque<GroupId>,
 }
 
-/// Why a group could not be made.
+/// The reason why a group could not be made.
 pub(crate) enum NoGroup {
     UnknownParent,
     TooDeep,
@@ -228,7 +229,7 @@ pub(crate) enum NoGroup {
 }
 
 impl Groups {
-    /// Makes the tree with the root alone. Of the root's limits only the cap on lazily freed memory counts.
+    /// Makes a tree of only the root. Of the root's limits only the cap on lazily freed memory applies.
     pub(crate) fn new(limits: GroupLimits) -> Self {
         Self {
             seats: vec![Group::new(None, 0, limits)],
@@ -279,12 +280,12 @@ impl Groups {
         group.is_some_and(|group| group.life == Life::Live)
     }
 
-    /// Whether there is no other group than the root.
+    /// Whether there is no group except the root.
     pub(crate) fn is_single(&self) -> bool {
         self.seats.len() == 1
     }
 
-    /// The groups that are in use, dying ones too.
+    /// The groups in use, including dying ones.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (GroupId, &Group)> {
         let numbered = self.seats.iter().enumerate();
         numbered
@@ -372,13 +373,13 @@ impl Groups {
         })
     }
 
-    /// How much of a group's memory is safe from reclaim on behalf of `scope`, a group above it. See the
+    /// How much of a group's memory is protected from reclaim on behalf of `scope`, a group above it. See the
     /// [module](self).
     pub(crate) fn protection(&self, id: GroupId, scope: GroupId) -> Marks {
         let group = self.get(id);
         let parent = match group.parent {
             Some(parent) if id != scope => parent,
-            // A group is not safe from reclaim on its own behalf.
+            // A group is not protected from reclaim on its own behalf.
             _ => return Marks::default(),
         };
         let claim = group.claim();
@@ -396,8 +397,8 @@ impl Groups {
         }
     }
 
-    /// Marks a group as removed, hands its counters over to its parent, and returns the parent. Nobody names the
-    /// group from now on.
+    /// Marks a group as removed, hands its counters over to its parent, and returns the parent. From now on no caller
+    /// names the group.
     pub(crate) fn bury(&mut self, id: GroupId) -> GroupId {
         self.set_limits(id, GroupLimits::default());
         let group = self.get_mut(id);
@@ -419,7 +420,7 @@ impl Groups {
         parent
     }
 
-    /// The group itself, or the nearest live group above it, which has what a dying group left.
+    /// The group itself, or the nearest live group above it, which has taken over from a dying group.
     pub(crate) fn heir_of(&self, mut id: GroupId) -> GroupId {
         debug_assert!(self.get(id).life != Life::Unused, "{id:?} is gone");
         while let (Life::Dying { .. }, Some(parent)) = (self.get(id).life, self.get(id).parent) {
@@ -428,7 +429,7 @@ impl Groups {
         id
     }
 
-    /// Marks that nothing is on the lists of a dying group any more.
+    /// Records that the lists of a dying group are empty.
     pub(crate) fn emptied(&mut self, id: GroupId) {
         self.get_mut(id).life = Life::Dying { emptied: true };
         self.forget_if_gone(id);
@@ -459,7 +460,7 @@ impl Groups {
 }
 
 impl Groups {
-    /// Checks that each group's count of its children and their claims is right.
+    /// Checks that each group's count of its children and their claims is correct.
     pub(crate) fn check(&self) -> Result<(), String> {
         for (id, group) in self.iter() {
             let mut claimed = Marks::default();
@@ -481,7 +482,7 @@ impl Groups {
     }
 }
 
-/// The protection that a group gets of its parent's protection: see the [module](self). `usage` is its own and its
+/// The protection that a group gets out of its parent's: see the [module](self). `usage` is its own usage and its
 /// parent's.
 fn share(claim: u32, claimed: u32, above: u32, usage: (u32, u32)) -> u32 {
     let part = |of: u32, n: u32, all: u32| (u64::from(of) * u64::from(n) / u64::from(all)) as u32;
@@ -495,7 +496,7 @@ fn share(claim: u32, claimed: u32, above: u32, usage: (u32, u32)) -> u32 {
     }
 }
 
-/// Memory that reclaim leaves alone.
+/// Memory that reclaim spares.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Spared {
     /// Memory below a low, or a min.
@@ -529,7 +530,7 @@ mod tests {
         groups.protection(id, GroupId::ROOT).low
     }
 
-    /// The groups are those of the example in Linux's documentation of `memory.low`, in hundredths of their
+    /// The groups are those of the example in Linux's documentation of `memory.low`, in hundredths of that example's
     /// gigabytes.
     #[test]
     fn children_share_what_their_parent_has_by_what_they_claim() {
@@ -539,7 +540,7 @@ mod tests {
         let c = make(&mut groups, a, 0, 100, 200);
         let d = make(&mut groups, a, 0, 0, 200);
         let e = make(&mut groups, a, 0, 500, 0);
-        // 300 are claimed. The other 200 go by the use beyond the claims: none for B, 100 of C, 200 of D.
+        // 300 are claimed. The other 200 are divided by the use beyond the claims: none for B, 100 of C, 200 of D.
         let shares = [b, c, d, e].map(|id| low_of(&groups, id));
         assert_eq!(shares, [200, 100 + 66, 133, 0]);
         // Twice as much is claimed as there is: each group gets half of its claim.

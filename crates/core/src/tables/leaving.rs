@@ -1,4 +1,4 @@
-//! The leaves that leave by their page tables, and how far each has come (`ops/leaf_out.rs`).
+//! The leaves that leave by their page tables, and the progress of each (`ops/leaf_out.rs`).
 
 use crate::addr::{Frame, Order, PageIndex};
 use crate::ids::{ListName, VecId};
@@ -7,16 +7,16 @@ use crate::limits::{LEAF_OUT_SPLITS, LEAVING_LEAVES};
 use crate::tables::folio::Folio;
 use arrayvec::ArrayVec;
 
-/// Number of leaves that had to stay and are remembered, so that they are not looked at again.
+/// Number of leaves that had to stay and are remembered, so that they are not examined again.
 pub(crate) const REFUSED: usize = 8;
 
-/// What is known of leaves that leave by their tables.
+/// The state of leaves that leave by their tables.
 #[derive(Debug, Default)]
 pub(crate) struct Leaving {
     /// Whether any leaf may leave by its table.
     pub(crate) allowed: bool,
     pub(crate) leaves: ArrayVec<LeavingLeaf, LEAVING_LEAVES>,
-    /// Leaves that had to stay: a ring, of which `refusals` counts all that were ever entered.
+    /// Leaves that had to stay: a ring. `refusals` counts all leaves ever entered.
     pub(crate) refused: [u32; REFUSED],
     pub(crate) refusals: usize,
     /// Take-outs that have failed since the last success.
@@ -51,16 +51,16 @@ pub(crate) struct LeavingLeaf {
     pub(crate) start: PageIndex,
     /// The lruvec of the leaf's folios.
     pub(crate) vec: VecId,
-    /// Whether its folios may be split. They may not where the program has said how large they are.
+    /// Whether its folios may be split. They may not if the program has set their size.
     pub(crate) splits: bool,
     /// The first place of the leaf's block, from `Begins` on.
     pub(crate) frame: Frame,
     pub(crate) pages: LeafPages,
-    /// The pages whose folios have not been told how it went.
+    /// The pages whose folios have not been told the result.
     pub(crate) left: LeafPages,
     /// Whether a fault waits for the leaf.
     pub(crate) waited_for: bool,
-    /// Whether a stream wants the leaf whole, due or not ([`evict_leaf`](crate::ops::evict_leaf)).
+    /// Whether a stream needs the whole leaf, due or not ([`evict_leaf`](crate::ops::evict_leaf)).
     pub(crate) for_stream: bool,
     pub(crate) stage: Stage,
 }
@@ -80,7 +80,7 @@ impl LeavingLeaf {
         !matches!(self.stage, Stage::IsLookedAt(..) | Stage::Saves(_))
     }
 
-    /// Whether the leaf goes on only when the driver says how its command went.
+    /// Whether the leaf continues only once the driver reports the result of its command.
     pub(crate) fn is_the_drivers(&self) -> bool {
         matches!(self.stage, Stage::Out | Stage::Answered)
     }
@@ -91,26 +91,26 @@ impl LeavingLeaf {
     }
 }
 
-/// How far a leaving leaf has come.
+/// The progress of a leaving leaf.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Stage {
-    /// The leaf is looked at, from this index on.
+    /// The leaf is being examined, from this index on.
     IsLookedAt(u32, Seen),
     /// The mapped folios begin to leave, from this index on.
     Begins(u32),
-    /// A folio of the leaf has to stay. The folios that had begun are told so by the threads that reclaim.
+    /// A folio of the leaf has to stay. The reclaiming threads tell the folios that had begun.
     GoesBack,
-    /// The command to take the leaf out is out.
+    /// The command to take the leaf out was given.
     Out,
-    /// The command was answered. The folios are told only by the thread that gave the answer: it repeats the answer
-    /// until all folios know, and must find the leaf as it was.
+    /// The command was answered. Only the thread that gave the answer tells the folios: it repeats the answer until all
+    /// folios know, and must find the leaf unchanged.
     Answered,
-    /// The leaf has left in favour of a stream, and goes on to the store from this index on. No fault waits for it
-    /// any more.
+    /// The leaf has left in favour of a stream, and is being saved to the store from this index on. No fault waits for
+    /// it any longer.
     Saves(u32),
 }
 
-/// What a look at a leaf has counted.
+/// The counts from examining a leaf.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     /// The age below which a folio is young.
@@ -121,7 +121,8 @@ pub(crate) struct Seen {
     pub(crate) young: u32,
 }
 
-/// Whether nothing keeps a resident folio, and it may be split. A large folio that the store does not hold stays one.
+/// Whether nothing holds a resident folio, and it may be split. A large folio that the store does not hold is not
+/// split.
 pub(crate) fn may_leave(folio: &Folio) -> bool {
     let listed = matches!(folio.list, ListName::Active | ListName::Inactive);
     let whole = folio.order > LEAF_OUT_SPLITS && folio.slot().is_none();

@@ -1,28 +1,27 @@
 //! The lists that folios wait on: active, inactive, lazily freed, limbo, unevictable.
 //!
-//! A list is threaded through the folio records (intrusive, doubly linked), so that putting a folio on one and
-//! taking it off again costs no memory and constant time. Heads are young, tails are old.
+//! A list is threaded through the folio records (intrusive, doubly linked), so that adding or removing a folio takes no
+//! memory and constant time. Heads are young, tails are old.
 //!
-//! User space sees no accessed bit, so *limbo* is the referenced test of this memory manager: a folio that reaches
-//! the tail of a mapped list is taken out of the program but stays in RAM, uncompressed. A touch there costs one
-//! small fault and proves that the folio is in use. A folio that reaches limbo's own tail was not wanted for a whole
-//! limbo's length, and may go to the store. Active and inactive are separate lists in limbo too, so that nothing is
-//! forgotten about a folio there. [`workingset`] says which folio is active, which list gives the next victim and how
-//! long limbo is.
+//! User space sees no accessed bit, so *limbo* is this memory manager's test for references: a folio that reaches the
+//! tail of a mapped list is taken out of the program but stays in RAM, uncompressed. A touch there costs one small
+//! fault and proves that the folio is in use. A folio that reaches limbo's own tail was not used for a whole limbo's
+//! length, and may go to the store. Active and inactive folios also have separate lists in limbo, so that nothing is
+//! forgotten about a folio there. [`workingset`] determines which folio is active, which list gives the next victim and
+//! how long limbo is.
 //!
-//! The lists of each name come in two [parts](PARTS): folios that are *watched*, a sample, are taken out earlier than
-//! others. Their ages still say which of two folios is older, whatever list they are on.
+//! The lists of each name come in two [parts](PARTS): *watched* folios, which are a sample, are taken out earlier than
+//! others. Ages still tell which of two folios is older, whatever lists they are on.
 //!
 //! [`workingset`]: crate::policy::workingset
 //! [`balance`]: crate::policy::balance
 //!
 //! The lists also come by [kind](crate::Kind): those of anonymous pages, and those of pages of files. [`balance`]
-//! says how much of each is looked at.
+//! determines how much of each reclaim scans.
 //!
-//! There is a set of these lists, a *lruvec*, for each group and node. A folio's record names both, so that its
-//! lruvec is one index away, and code that lists a folio need not know of groups. Reclaim works inside of one lruvec
-//! at a time ([`shrink_lruvec`](crate::machine::Core::shrink_lruvec)). The groups say in which one, and how much of
-//! it.
+//! There is a set of these lists, a *lruvec*, for each group and node. A folio's record names both, so its lruvec is
+//! one index away, and code that lists a folio need not know about groups. Reclaim works inside one lruvec at a time
+//! ([`shrink_lruvec`](crate::machine::Core::shrink_lruvec)). The groups determine in which one, and how much it gives.
 
 use crate::ids::{ANON, FILE, FolioId, GroupId, KINDS, ListName, NodeId, VecId};
 use crate::limits::MAX_GROUP_DEPTH;
@@ -43,8 +42,8 @@ pub(crate) struct List {
     /// How many of the folios are [exceptions](is_exception). Whether a folio is an exception changes only while it
     /// is on no list.
     exceptions: u32,
-    /// Pages of the folios that are [stranded](Folio::is_stranded). Whether a folio is changes only while it is on no
-    /// list, too.
+    /// Pages of the folios that are [stranded](Folio::is_stranded). This, too, changes only while a folio is on no
+    /// list.
     stranded: u32,
     /// The youngest [marked](Self::mark) folio.
     mark: u32,
@@ -89,12 +88,12 @@ impl List {
         (self.tail != END).then_some(FolioId(self.tail))
     }
 
-    /// The youngest folio.
+    /// The youngest folio of the list.
     pub(crate) fn youngest(&self) -> Option<FolioId> {
         (self.head != END).then_some(FolioId(self.head))
     }
 
-    /// Marks the youngest folio, and all that are older than it.
+    /// Marks the youngest folio, and all older ones.
     fn mark(&mut self) {
         self.mark = self.head;
     }
@@ -186,14 +185,14 @@ pub(crate) fn kind_of(folio: &Folio) -> usize {
     usize::from(folio.is_from_file())
 }
 
-/// Number of parts of each name's folios: the watched ones ([`WATCHED`]), and all others.
+/// Number of parts of each name's folios: the watched ones ([`WATCHED`]) and the others.
 pub(crate) const PARTS: usize = 2;
 /// The part of the folios that are not watched.
 pub(crate) const UNWATCHED: u8 = 0;
 /// The part of the watched folios.
 pub(crate) const WATCHED: u8 = 1;
 
-/// The lists of folios that reclaim can look at, beside those that were lazily freed.
+/// The lists that reclaim can scan, besides that of the lazily freed folios.
 pub(crate) const EVICTABLE: [ListName; 4] = [
     ListName::Active,
     ListName::Inactive,
@@ -220,7 +219,7 @@ pub(crate) struct Lruvec {
     sizes: [u32; KINDS],
     /// Pages on all lists of the lruvec.
     pages: u32,
-    /// How much of each kind reclaim looks at.
+    /// How much of each kind reclaim scans.
     pub(crate) balance: Balance,
     /// Pages of folios that are being taken out to limbo.
     pub(crate) taking_out: u32,
@@ -228,7 +227,7 @@ pub(crate) struct Lruvec {
     pub(crate) lazy_limbo: u32,
     /// Take-outs that the kernel has refused since a folio last left; see `ops/stuck.rs`.
     pub(crate) refusals: u32,
-    /// How far reclaim on behalf of the group at each depth above this lruvec has put it forward; see `group.rs`.
+    /// The clocks that reclaim on behalf of the group at each depth above this lruvec advances; see `group.rs`.
     pub(crate) clocks: [u64; MAX_GROUP_DEPTH],
     pub(crate) workingset: Workingset,
 }
@@ -249,12 +248,12 @@ impl Lruvec {
         }
     }
 
-    /// Pages that reclaim can look at, beside those that were lazily freed.
+    /// Pages that reclaim can scan, besides the lazily freed ones.
     pub(crate) fn evictable(&self) -> u32 {
         self.sizes.iter().sum()
     }
 
-    /// Pages that reclaim can look at, beside those that were lazily freed, by kind.
+    /// Pages that reclaim can scan, besides the lazily freed ones, by kind.
     pub(crate) fn sizes(&self) -> [u32; KINDS] {
         self.sizes
     }
@@ -268,30 +267,30 @@ impl Lruvec {
         }
     }
 
-    /// Folios that reclaim can look at, beside those that were lazily freed.
+    /// Folios that reclaim can scan, besides the lazily freed ones.
     pub(crate) fn folios(&self) -> u32 {
         let lists = EVICTABLE.iter().flat_map(|&name| self.lists(name));
         lists.map(List::folios).sum()
     }
 
-    /// The oldest folio of a list in limbo where a folio may leave without a write. A caller that puts each folio
-    /// that must be written at the young end, and then takes the next, comes to that folio.
+    /// The oldest folio of a list in limbo on which some folio may leave without a write. A caller that puts each folio
+    /// that must be written at the young end, and then takes the next, reaches that folio.
     pub(crate) fn oldest_beside_unchanged(&self) -> Option<FolioId> {
         self.limbo_lists()
             .find(|list| list.exceptions() > 0)?
             .oldest()
     }
 
-    /// The oldest folio of a list in limbo that has others than [stranded](Folio::is_stranded) ones. As
-    /// [above](Self::oldest_beside_unchanged), a caller that puts each of these at the young end comes to one of the
-    /// others.
+    /// The oldest folio of a list in limbo with folios that are not [stranded](Folio::is_stranded). As
+    /// [above](Self::oldest_beside_unchanged), a caller that puts each stranded folio at the young end reaches one of
+    /// the others.
     pub(crate) fn oldest_beside_stranded(&self) -> Option<FolioId> {
         self.limbo_lists()
             .find(|list| list.pages() > list.stranded())?
             .oldest()
     }
 
-    /// The oldest folio of a list in limbo that has [stranded](Folio::is_stranded) ones.
+    /// The oldest folio of a list in limbo with [stranded](Folio::is_stranded) folios.
     pub(crate) fn oldest_stranded(&self) -> Option<FolioId> {
         self.limbo_lists()
             .find(|list| list.stranded() > 0)?
@@ -346,8 +345,8 @@ impl Lruvec {
         self.list(ListName::LazyFree, ANON, UNWATCHED).oldest()
     }
 
-    /// The oldest folio that has to stay, as long as one of them is not pinned. A caller that puts each pinned folio
-    /// at the young end, and then takes the next, comes to one that is not.
+    /// The oldest unevictable folio, provided that one of them is not pinned. A caller that puts each pinned folio at
+    /// the young end, and then takes the next, reaches one that is not pinned.
     pub(crate) fn oldest_beside_immovable(&self) -> Option<FolioId> {
         let list = self.list(ListName::Unevictable, ANON, UNWATCHED);
         list.oldest().filter(|_| list.exceptions() > 0)
@@ -379,7 +378,7 @@ impl Lruvec {
         unproven.min_by_key(|id| self.workingset.since(age(id)))
     }
 
-    /// The oldest folio of a name, of all kinds. It is for [`EVICTABLE`] names.
+    /// The oldest folio of a name, of all kinds. Only for [`EVICTABLE`] names.
     pub(crate) fn oldest(&self, folios: &Folios, name: ListName) -> Option<FolioId> {
         let oldest = |kind| self.oldest_in(folios, name, kind);
         match self.sizes {
@@ -434,7 +433,7 @@ impl Lruvecs {
         self.vecs.len()
     }
 
-    /// Makes the lruvecs of a group. Nothing is left in them of a former group of the same number.
+    /// Makes the lruvecs of a group. They retain nothing from a former group with the same number.
     pub(crate) fn add_group(&mut self, group: GroupId) {
         let want = (usize::from(group.0) + 1) * usize::from(self.nodes);
         if self.vecs.len() < want {
@@ -490,7 +489,7 @@ impl Lruvecs {
         NodeId((vec.0 % u32::from(self.nodes)) as u8)
     }
 
-    /// The lruvec after `vec`. After the last comes the first.
+    /// The lruvec after `vec`. The first follows the last.
     pub(crate) fn after(&self, vec: VecId) -> VecId {
         VecId((vec.0 + 1) % self.vecs.len() as u32)
     }
@@ -539,7 +538,7 @@ impl Lruvecs {
                 .has(folio.age);
         let list = self.home(folios, id, name);
         list.push_young(folios, id);
-        // An active folio has a list of its own in limbo.
+        // Active folios have a list of their own in limbo.
         if unproven && list.name == ListName::Limbo {
             list.mark();
         }
@@ -592,9 +591,9 @@ impl Lruvecs {
     }
 }
 
-/// Whether a folio may leave while others of its list may not. In limbo, while the store takes nothing, it is a folio
-/// that needs no write, as far as is known. On the unevictable list it is a folio that is not pinned, as time may
-/// change the other reasons.
+/// Whether a folio may leave while others of its list may not. In limbo, while the store accepts nothing, this is a
+/// folio that, as far as is known, needs no write. On the unevictable list it is a folio that is not pinned, as time
+/// may remove the other reasons.
 pub(crate) fn is_exception(folio: &Folio, name: ListName) -> bool {
     match name {
         ListName::Limbo | ListName::LimboActive => !folio.must_be_written(),

@@ -1,30 +1,30 @@
 //! Places of one kind in an area of the frame pool, and the choice of the next one to take.
 //!
-//! Places that are taken for neighbours should lie side by side, because neighbours are moved by one call. Places
-//! that are taken for a whole leaf should be a whole *block*, 2 MiB that begin at a multiple of that size, because
-//! then the kernel moves one entry instead of 512, and a huge page stays one. A place is *here* if it is in this set,
-//! and a block is whole if all its places are here. The rules are:
+//! Places taken for neighbours should be adjacent, because one call moves neighbours. Places taken for a whole leaf
+//! should be a whole *block*, 2 MiB that begin at a multiple of that size, because then the kernel moves one entry
+//! instead of 512, and a huge page stays one. A place is *here* if it is in this set, and a block is whole if all its
+//! places are here. The rules are:
 //!
-//! 1. a folio that follows the folio which got the last place gets the next place, if that is here;
-//! 2. the first folio of a leaf, if as many as fill it leave together, gets the first place of a whole block, and the
-//!    others of the leaf follow by the first rule;
-//! 3. every other folio gets the next place of a block that is broken anyway.
+//! 1. a folio that follows the recipient of the last place gets the next place, if that is here;
+//! 2. if enough folios to fill a leaf leave together, the first one gets the first place of a whole block, and the
+//!    others follow by the first rule;
+//! 3. every other folio gets the next place of a block that is already broken.
 //!
-//! The next place is the next by number, from the last one taken on, within its block. So folios that were taken out
-//! in the order of addresses lie in that order, and stay so as they circulate. A stack, which uses the last place
-//! first, turns the order round each time: it was 1.8 folios a call, and is 6 by number. Behind the end of a block
-//! the [`End`] of the area comes next.
+//! The next place is the next by number after the last one taken, within its block. So folios that were taken out in
+//! address order lie in that order, and keep it as they circulate. A stack, which uses the last place first, reverses
+//! the order each time: with it a call moved 1.8 folios, and by number it moves 6. After the end of a block the search
+//! continues at the [`End`] of the area.
 
 use crate::addr::{LEAF_PAGES, Order, PageIndex};
 use crate::limits::{RECLAIM_BATCH, SINGLE_PLACES_MOST};
 use std::ops::Range;
 
-/// Blocks that may be taken as a whole: each may become a mapping of its own, of which a process has a limited
-/// number.
+/// Number of blocks that may be taken as a whole: each may become a separate mapping, and the number of mappings in a
+/// process is limited.
 const MOST_BLOCKS: usize = (SINGLE_PLACES_MOST / LEAF_PAGES) as usize;
 
-/// A set of numbers below a bound. Above the bits for the numbers lie bits for words that are not zero, and so on up
-/// to one word.
+/// A set of numbers below a bound. A level of bits for the numbers is followed by a level with a bit for each nonzero
+/// word, and so on up to a single word.
 #[derive(Debug)]
 pub(crate) struct Bits(Vec<Vec<u64>>);
 
@@ -104,9 +104,8 @@ impl Bits {
     }
 }
 
-/// The end of the area at which broken blocks are used first. Holes are filled from one end and spare frames used up
-/// from the other, so that blocks come to be whole blocks of holes: leaves that leave by their tables go to such
-/// blocks.
+/// The end of the area at which broken blocks are used first. Holes are filled from one end and spare frames used from
+/// the other, so that whole blocks of holes form: leaves that leave by their tables go to such blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
     First,
@@ -210,7 +209,8 @@ impl Places {
         {
             Some(block * size)
         } else {
-            // If a block has to be broken for the rest of a leaf, the rest lies in the block as it does in the leaf.
+            // If a block has to be broken for the rest of a leaf, the rest has the same offset in the block as in the
+            // leaf.
             self.next_loose().or_else(|| Some(block()? * size + at))
         };
         let place = place?;
@@ -242,8 +242,7 @@ impl Places {
         Some(place as u32)
     }
 
-    /// The next place of a broken block: of the block that was used last, or else of the first or the last broken
-    /// block.
+    /// The next place of a broken block: of the block used last, or else of the first or the last broken block.
     fn next_loose(&self) -> Option<usize> {
         let size = block_of(self.order);
         let here = self.next.saturating_sub(1) / size;

@@ -1,11 +1,11 @@
-//! Regions: runs of arena addresses that were handed out, each with the order of its folios.
+//! Regions: allocated runs of arena addresses, each with the order of its folios.
 //!
-//! A region starts at a leaf (2 MiB), so that address → region is one array access and no leaf is shared. The
-//! free addresses are a sorted list of runs, first fit; making and dropping regions is not on the fault path.
+//! A region starts at a leaf boundary (2 MiB), so address → region is one array access and no leaf is shared. The free
+//! addresses are a sorted list of runs, allocated first fit; making and dropping regions is not on the fault path.
 //!
-//! A region of 64 GiB or more is not in that array but in a list of a few, which is looked through first. The
-//! addresses of a whole program are one region of a terabyte and more, and its part of the array would be megabytes
-//! of memory with one value in every entry.
+//! A region of 64 GiB or more is not in that array but in a short list, which is searched first. The addresses of a
+//! whole program are one region of a terabyte or more, and its part of the array would take megabytes of memory with
+//! the same value in every entry.
 
 use super::extent::extent;
 use crate::addr::{LEAF_PAGES, PageCount, PageIndex, PageRange};
@@ -35,7 +35,7 @@ pub(crate) struct Region {
     pub(crate) node: NodeId,
     /// How long the region's runs of faults are.
     pub(crate) habit: Habit,
-    /// The region that holds the contents of this region's empty entries; see `ops/snapshot.rs`.
+    /// The region with the contents of this region's empty entries; see `ops/snapshot.rs`.
     pub(crate) base: Option<RegionId>,
     /// How many regions have this one as their base.
     pub(crate) heirs: u32,
@@ -53,13 +53,13 @@ struct Seat {
 pub(crate) struct Regions {
     seats: Vec<Seat>,
     free_seats: Vec<u32>,
-    /// How many regions' pages are a file's.
+    /// Number of regions whose pages are a file's.
     of_files: u32,
-    /// The seat that each leaf of the arena belongs to, plus one.
+    /// For each leaf of the arena the seat of its region, plus one.
     leaves: Vec<u32>,
     /// The wide regions: first leaf, length, seat.
     wide: Vec<(u32, u32, u32)>,
-    /// Free runs of leaves (start, length), sorted, never touching.
+    /// Free runs of leaves (start, length), sorted and never adjacent.
     gaps: Vec<(u32, u32)>,
 }
 
@@ -127,9 +127,9 @@ impl Regions {
         Some((self.name(seat), range))
     }
 
-    /// The first gap that has room for `want` leaves, and how many leaves of the gap come before them. A region of 1
-    /// GiB or more begins at a multiple of 1 GiB where there is room, as the kernel can then move its page tables by
-    /// the gigabyte.
+    /// The first gap with room for `want` leaves, and how many leaves of the gap come before them. A region of 1 GiB or
+    /// more begins at a multiple of 1 GiB if there is room, as the kernel can then move its page tables by the
+    /// gigabyte.
     fn gap_for(&self, want: u32) -> Option<(usize, u32)> {
         let find = |align: u32| {
             let skip = |&(start, _): &(u32, u32)| start.next_multiple_of(align) - start;
@@ -160,7 +160,7 @@ impl Regions {
         }
     }
 
-    /// Gives a region another length, if the addresses behind it allow that.
+    /// Changes a region's length, if the addresses behind it allow that.
     pub(crate) fn resize(&mut self, id: RegionId, pages: PageCount) -> Option<PageRange> {
         let region = self.get(id)?;
         let (first, old) = (
@@ -240,7 +240,7 @@ impl Regions {
         seat.region.as_ref()
     }
 
-    /// The region of this name, to be changed.
+    /// The region of this name, mutably.
     pub(crate) fn get_mut(&mut self, id: RegionId) -> Option<&mut Region> {
         self.get(id)?;
         self.seats[(id.0 & ((1 << PLACE_BITS) - 1)) as usize]
@@ -248,7 +248,7 @@ impl Regions {
             .as_mut()
     }
 
-    /// Makes all regions of one group another's.
+    /// Transfers all regions of one group to another.
     pub(crate) fn regroup(&mut self, from: GroupId, to: GroupId) {
         for region in self
             .seats
@@ -264,7 +264,7 @@ impl Regions {
         }
     }
 
-    /// How many regions' pages are a file's.
+    /// Number of regions whose pages are a file's.
     pub(crate) fn of_files(&self) -> u32 {
         self.of_files
     }
@@ -285,7 +285,7 @@ impl Regions {
         region.range.contains(page).then_some(region)
     }
 
-    /// The region that `page` lies in, to be changed.
+    /// The region that `page` lies in, mutably.
     pub(crate) fn of_mut(&mut self, page: PageIndex) -> Option<&mut Region> {
         let seat = self.seat_of(page.leaf())?;
         let region = self.seats.get_mut(seat as usize)?.region.as_mut()?;

@@ -1,10 +1,10 @@
-//! A table with an entry for each leaf of the arena, of which a program uses a small part.
+//! A table with an entry for each leaf of the arena, used sparsely.
 //!
-//! An arena has tens of thousands of leaves, most of which are never touched. A table of them must not take memory
-//! for those. It is made of words that begin as zeros: an allocation of that size comes from the system as address
-//! space, and words that are never written take no memory. (A vector of structures is written when it is made,
-//! default values and all. Three such tables took 850 KB of a program that had 27 MB to live in.) So every type that
-//! is kept here says how it is turned into a word, and zero is its default.
+//! An arena has tens of thousands of leaves, most of which are never touched, and a table must not take memory for
+//! those. It consists of words that are zero at first: an allocation of that size comes from the system as address
+//! space, and words that are never written take no memory. (Creating a vector of structures writes all of it, including
+//! default values. Three such tables took 850 KB in a program with 27 MB.) So every type that is kept here defines its
+//! conversion to a word, with zero as its default.
 
 use super::extent::extent;
 use std::marker::PhantomData;
@@ -78,7 +78,7 @@ impl<T: Word> Sparse<T> {
         self.words.len()
     }
 
-    /// Bytes of memory that the table was given by the system.
+    /// Bytes of memory that the system has given to the table.
     pub(crate) fn bytes(&self) -> u64 {
         self.pages * (PAGE_WORDS * size_of::<u64>()) as u64 + self.written.len() as u64
     }

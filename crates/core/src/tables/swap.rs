@@ -1,19 +1,20 @@
 //! Swap slots: the names under which the store keeps pages that are not in memory.
 //!
-//! A slot holds the bytes of one folio as it was when it was saved. These refer to it, by `live` pages in all:
+//! A slot holds the bytes of one folio at the time when it was saved. Two kinds of holders refer to it, with `live`
+//! pages in total:
 //!
-//! - entries: pages that are swapped out; pages that were discarded since do not count;
-//! - folios in memory whose bytes it still holds as far as we know (*backing*): if such a folio goes out again
-//!   unchanged, nothing has to be written. A page that was read by itself is backed by a part of the slot of its former
-//!   folio, and goes back there: reading at random leaves the slots of a region as they were.
+//! - entries: pages that are swapped out; pages discarded since then do not count;
+//! - folios in memory whose bytes it still holds, as far as we know (*backing*): if such a folio goes out again
+//!   unchanged, nothing has to be written. A page that was read by itself is backed by a part of its former folio's
+//!   slot, and goes back there: random reads leave the slots of a region unchanged.
 //!
-//! A page is referred to once, and once more for each snapshot of it that has asked for its reference.
+//! Each page has one reference, and one more for each snapshot that has requested its own.
 //!
-//! Pages of a large folio come back one by one, and those that are written go out again under slots of their own. What
-//! their former slot holds of them is of no use to anybody then, but the slot stays for the sake of its other pages. So
-//! the store is told to forget the part as soon as the new save is done, if no snapshot ever referred to the slot
-//! (`forgets` in [`Command::Save`](crate::Command::Save)). A store in RAM gives the memory back. Before that, a half of
-//! what the store held of a program that changes small objects at random was old copies.
+//! Pages of a large folio come back one by one, and those that are written go out again under slots of their own. Their
+//! part of the former slot is then useless, but the slot stays for its other pages. So the store is told to forget the
+//! part as soon as the new save is done, if no snapshot ever referred to the slot (`forgets` in
+//! [`Command::Save`](crate::Command::Save)). A store in RAM gives the memory back. Before this was done, half of what
+//! the store held for a program that changes small objects at random was old copies.
 //!
 //! A slot whose `live` reaches zero is released: the store is told, and only its answer makes the number available
 //! again. Without that, a release still on its way could destroy bytes that were just saved under the same number.
@@ -26,7 +27,7 @@ use std::ops::Range;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SlotState {
     Free,
-    /// The slot is named in a save that is under way.
+    /// The slot is named in a save in progress.
     Saving,
     Held,
     /// The store was asked to forget the slot.
@@ -57,8 +58,8 @@ pub(crate) struct Slots {
 
 impl Slots {
     /// Makes room for all slots that may be needed. Every page of the arena may have a slot, swapped out or as the
-    /// backing of a folio in memory; and everything in memory (at most `records` folios) may be saved under a new
-    /// slot before the old one goes.
+    /// backing of a folio in memory; and all of memory (at most `records` folios) may be saved under new slots before
+    /// the old ones go.
     pub(crate) fn new(arena: u32, records: u32) -> Self {
         Self {
             slots: Vec::with_capacity(arena as usize + records as usize),
@@ -73,7 +74,7 @@ impl Slots {
         each(extent(&self.slots));
     }
 
-    /// Reserves a number to save a folio of `order` under.
+    /// Reserves a number under which to save a folio of `order`.
     pub(crate) fn reserve(&mut self, order: Order) -> Option<SlotId> {
         let slot = Slot {
             live: 0,
@@ -105,7 +106,7 @@ impl Slots {
         slot.live = slot.order.pages().0;
     }
 
-    /// Records that `pages` more pages need the slot: another holder of the same bytes names it too.
+    /// Records that `pages` more pages need the slot: another holder of the same bytes also names it.
     pub(crate) fn share(&mut self, id: SlotId, pages: u32) {
         let slot = self.get_mut(id);
         debug_assert_eq!(slot.state, SlotState::Held);
@@ -113,18 +114,18 @@ impl Slots {
         slot.shared = true;
     }
 
-    /// Whether whoever refers to a page of the slot is the only one who does.
+    /// Whether each page of the slot has only one holder.
     pub(crate) fn is_exclusive(&self, id: SlotId) -> bool {
         !self.get(id).shared
     }
 
-    /// Records that the save under this number did not happen: the store never heard of it.
+    /// Records that the save under this number did not happen: the store does not know the number.
     pub(crate) fn cancel(&mut self, id: SlotId) {
         debug_assert_eq!(self.get(id).state, SlotState::Saving);
         self.free(id);
     }
 
-    /// Records that `pages` pages need the slot no more. Returns true when they were the last: the store is to be
+    /// Records that `pages` pages no longer need the slot. Returns true if they were the last: then the store must be
     /// told.
     #[must_use]
     pub(crate) fn drop_pages(&mut self, id: SlotId, pages: u32) -> bool {
@@ -153,7 +154,7 @@ impl Slots {
         &self.slots[id.0 as usize]
     }
 
-    /// A bound above all slots' numbers, for checks.
+    /// An upper bound of all slots' numbers, for checks.
     pub(crate) fn made(&self) -> usize {
         self.slots.len()
     }

@@ -1,16 +1,15 @@
-//! Volatile ranges: memory that its owner can do without while it is marked.
+//! Volatile ranges: memory that its owner can do without while the mark is set.
 //!
-//! The owner of a cache marks a range when it is done with it, and takes the mark back before it looks again. The
-//! answer says whether the contents survived. In between nothing is watched: no page is touched, protected or listed,
-//! so marking and unmarking are two operations on this book and cost the same for a page and for a gigabyte. (A lazy
-//! free has to notice writes by itself, see `ops/lazy_free.rs`; here the owner says when it writes.)
+//! The owner of a cache marks a range when it has finished with it, and unmarks it before the next use. The answer
+//! tells whether the contents survived. In between nothing is watched: no page is touched, protected or listed, so
+//! marking and unmarking are two operations on this book and cost the same for a page and for a gigabyte. (A lazy free
+//! has to detect writes by itself, see `ops/lazy_free.rs`; here the owner announces its writes.)
 //!
-//! Under pressure the oldest range is *purged* as a whole: all or nothing for each range, so that the owner never
-//! finds half of an object. The book only says which range; [`Event::Purge`](crate::Event::Purge) does it.
+//! Under pressure the oldest range is *purged* as a whole: all or nothing for each range, so that the owner never finds
+//! half of an object. The book only selects the range; [`Event::Purge`](crate::Event::Purge) purges it.
 //!
-//! The book has a lock of its own and is not part of [`Core`](crate::Core): marking must not wait for faults. A
-//! thread that reclaims only tries that lock, and must not allocate or free: taking the oldest range unlinks a record
-//! in place.
+//! The book has its own lock and is not part of [`Core`](crate::Core): marking must not wait for faults. A reclaiming
+//! thread only tries that lock, and must not allocate or free: taking the oldest range unlinks a record in place.
 
 use crate::addr::{PageIndex, PageRange};
 use std::collections::BTreeMap;
@@ -18,7 +17,7 @@ use std::collections::BTreeMap;
 /// Why a range cannot be marked or unmarked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum VolatileRefusal {
-    /// A part of the range is volatile already, from this page on.
+    /// A part of the range is already volatile, from this page on.
     Overlaps {
         /// The first such page.
         page: PageIndex,
@@ -83,7 +82,7 @@ impl VolatileBook {
     /// Marks `range` as volatile from now on, as the youngest volatile range.
     ///
     /// # Errors
-    /// A part of the range is volatile already.
+    /// A part of the range is already volatile.
     pub fn mark(&mut self, range: PageRange) -> Result<(), VolatileRefusal> {
         if let Some(page) = self.overlap(range) {
             return Err(VolatileRefusal::Overlaps { page });
@@ -110,7 +109,7 @@ impl VolatileBook {
         Ok(())
     }
 
-    /// Takes the mark of `range` back. Returns true when the range was purged meanwhile.
+    /// Unmarks `range`. Returns true if the range was purged in the meantime.
     ///
     /// # Errors
     /// The range was not marked, or not as one range.
@@ -122,8 +121,8 @@ impl VolatileBook {
         Ok(self.remove(index))
     }
 
-    /// Forgets every range that begins in `range`: the region is dropped. Returns true when one of them was purged,
-    /// so that its purge may still be under way.
+    /// Forgets every range that begins in `range`: the region is dropped. Returns true if one of them was purged, so
+    /// that its purge may still be in progress.
     pub fn forget(&mut self, range: PageRange) -> bool {
         let mut purged = false;
         while let Some((_, &index)) = self.by_start.range(range.start.0..range.end().0).next() {
@@ -147,9 +146,9 @@ impl VolatileBook {
         Some(PageIndex(*found.0))
     }
 
-    /// Moves the marks of the ranges in `from` to the page `to` on. They stay purged or not, and as old as they were.
-    /// A range that begins at the destination is forgotten, as its contents are: of two ranges with one start, one
-    /// could not be taken back by its owner.
+    /// Moves the marks of the ranges in `from` to the page `to` on. They keep their ages, and whether they were purged.
+    /// A range that begins at the destination is forgotten, like its contents: of two ranges with the same start, the
+    /// owner could unmark only one.
     pub fn relocate(&mut self, from: PageRange, to: PageIndex) {
         self.forget(PageRange::new(to, from.len));
         let inside: Vec<_> = self
@@ -241,9 +240,9 @@ mod tests {
         PageRange::new(PageIndex(start), PageCount(len))
     }
 
-    /// The owner of a destination had marked it, and had said nothing since. Its record stayed among the oldest
-    /// without a start to be found by: under pressure the range that had moved there was purged after its own mark
-    /// was taken back.
+    /// The owner of a destination had marked it and not unmarked it. Its record stayed among the oldest, without a
+    /// start by which it could be found: under pressure the range that had moved there was purged after its own mark
+    /// was removed.
     #[test]
     fn a_mark_at_the_destination_of_a_move_goes() {
         let mut book = VolatileBook::new();

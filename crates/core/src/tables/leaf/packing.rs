@@ -3,7 +3,7 @@
 use crate::addr::MAX_ORDER;
 use crate::ids::{FolioId, SlotId};
 
-/// The state of a page, as its entry says it.
+/// The state of a page, as its entry records it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Entry {
     /// The page has no contents: it reads as zeros, and was never touched or was discarded since.
@@ -17,7 +17,7 @@ pub enum Entry {
         /// The page's number in the slot.
         index: u16,
     },
-    /// The page was in memory, held nothing but zeros and was given up. It is as good as empty, but it counts as
+    /// The page was in memory, held only zeros and was given up. It is equivalent to an empty page, but counts as
     /// touched.
     Zero,
     /// The page's contents were lost by a failed load. Only a discard changes that.
@@ -82,7 +82,7 @@ impl Packing {
         }
     }
 
-    /// The difference between the entries of two pages that follow each other in a slot.
+    /// The difference between the entries of two consecutive pages of a slot.
     pub(super) fn next_index(self) -> u64 {
         1 << (KIND_BITS + self.slot_bits)
     }

@@ -1,9 +1,9 @@
-//! Lists of the tables that hold nothing but shadows, one for each lruvec.
+//! Lists of the tables that hold only shadows, one for each lruvec.
 
-/// A table's place among those of its lruvec that hold shadows only.
+/// A table's place among those of its lruvec that hold only shadows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Past {
-    /// Entries that are nothing but a shadow.
+    /// Number of entries that are only a shadow.
     pub(super) shadows: u16,
     /// The lruvec whose list the table is on, or would be.
     pub(super) owner: u16,
@@ -11,7 +11,7 @@ pub(super) struct Past {
     pub(super) older: u32,
 }
 
-/// A list of tables that hold shadows only.
+/// A list of tables that hold only shadows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PastList {
     pub(super) youngest: u32,

@@ -1,11 +1,10 @@
-//! The entries of the tables, in rows of which a table has those that hold something.
+//! The entries of the tables, in rows. A table has only the rows that hold something.
 //!
-//! A program may touch a byte in each 2 MiB: hash tables with holes, sparse matrices, arenas of allocators. Where a
-//! table was 4 KiB whatever it held, 20,000 such bytes, which are 80 MB natively, took 90 MB of tables, in a budget of
-//! 32.
+//! A program may touch a byte in each 2 MiB: hash tables with holes, sparse matrices, arenas of allocators. When every
+//! table took 4 KiB, 20,000 such bytes, which are 80 MB natively, took 90 MB of tables, in a budget of 32.
 //!
-//! An entry keeps its *index*, the number of its table and its place in that, whatever row holds it: folios name it,
-//! and a table that comes to serve another leaf takes its rows along.
+//! An entry keeps its *index*, which is the number of its table and its place in the table, whatever row holds it:
+//! folios name the index, and a table that is assigned to another leaf takes its rows along.
 
 use super::packing::EMPTY;
 use crate::addr::{LEAF_PAGES, PageCount};
@@ -15,7 +14,7 @@ use std::ops::Range;
 /// Entries of a row. Rows of 64 would make the tables of densely used memory larger than they may be (8 bytes a mapped
 /// page and 48 a resident folio), by 0.2 %.
 const ROW: usize = 128;
-/// Rows of a table that is full.
+/// Number of rows of a full table.
 const OF_TABLE: usize = LEAF_PAGES as usize / ROW;
 /// The value for no row: rows are numbered from one.
 const NONE: u32 = 0;
@@ -24,13 +23,13 @@ const NONE: u32 = 0;
 #[derive(Debug)]
 pub(super) struct Rows {
     entries: Vec<u64>,
-    /// For each row that a table may have, the one that it has, or [`NONE`]: a row that is not there is empty.
+    /// For each row that a table may have, the row that it has, or [`NONE`]: an absent row is empty.
     places: Vec<u32>,
-    /// Entries of each row, by its number less one, that are not empty.
+    /// Number of nonempty entries of each row, by the row's number less one.
     used: Vec<u8>,
     /// Rows that were used before and are empty now.
     free: Vec<u32>,
-    /// How many rows were ever used: rows with higher numbers were not.
+    /// Number of rows ever used: rows with higher numbers never were.
     fresh: u32,
 }
 
@@ -54,10 +53,10 @@ impl Rows {
         each(extent(&self.free));
     }
 
-    /// Begins a table, of these indices, that was never used.
+    /// Begins a table with these indices, which was never used.
     ///
-    /// What is new is written before it is read: reading memory that was never written maps the kernel's page of zeros,
-    /// which the first write replaces, and that interrupts all processors that run the program.
+    /// New memory is written before it is read: reading memory that was never written maps the kernel's page of zeros,
+    /// and when the first write replaces that page, all processors that run the program are interrupted.
     pub(super) fn begin(&mut self, table: Range<usize>) {
         self.places[table.start / ROW..table.end / ROW].fill(NONE);
     }
@@ -76,8 +75,8 @@ impl Rows {
         indices.map(|index| self.get(index))
     }
 
-    /// Changes entries. `to` gives the new bits of an entry by its number in the range and its old bits; `note` is told
-    /// of both, but not of entries of rows that are not there and stay away.
+    /// Changes entries. `to` gives the new bits of an entry by its number in the range and its old bits; `note` gets
+    /// both, except for entries in rows that are absent and stay absent.
     pub(super) fn change(
         &mut self,
         indices: Range<usize>,
@@ -133,7 +132,7 @@ impl Rows {
         row
     }
 
-    /// Bytes of memory that the rows of so many tables have been given by the system.
+    /// Bytes of memory that the system has given to the rows of this many tables.
     pub(super) fn bytes(&self, tables: u32) -> u64 {
         let of_row = ROW * size_of::<u64>() + size_of::<u8>();
         let of_table = OF_TABLE * size_of::<u32>();
@@ -149,7 +148,7 @@ fn first_of(row: u32) -> usize {
 mod tests {
     use super::*;
 
-    /// The pages that lie alone have a row each, and one that became empty is used again.
+    /// Isolated pages have a row each, and a row that became empty is reused.
     #[test]
     fn a_table_costs_what_is_in_it() {
         let mut rows = Rows::new(PageCount(8 * LEAF_PAGES));

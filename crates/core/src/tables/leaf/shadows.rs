@@ -1,4 +1,4 @@
-//! Shadows of pages that left memory, and the tables that hold nothing else.
+//! Shadows of pages that left memory, and the tables that hold only shadows.
 
 use super::packing::EMPTY;
 use super::table::{LeafTable, NO_TABLE};
@@ -6,7 +6,7 @@ use crate::addr::{LEAF_PAGES, PageRange};
 use std::ops::Range;
 
 impl LeafTable {
-    /// Leaves a shadow at pages of one leaf that are not in memory. `owner` is the lruvec that is charged with it.
+    /// Stores a shadow at pages of one leaf that are not in memory. `owner` is the lruvec that is charged for it.
     pub(crate) fn set_shadows(&mut self, range: PageRange, shadow: u32, owner: usize) {
         let listed = self.past_lists.len();
         debug_assert!(owner < listed, "lruvec {owner} of {listed}");
@@ -39,8 +39,8 @@ impl LeafTable {
     }
 
     /// Charges the tables of the lruvecs `from` to their counterparts, the lruvecs from `to` on. A table that holds
-    /// nothing but shadows is emptied. `most` tables are looked at, from the one at `at` on. Returns where to go on,
-    /// or `None` at the end.
+    /// only shadows is emptied. At most `most` tables are examined, starting with the one at `at`. Returns where to
+    /// continue, or `None` at the end.
     pub(crate) fn pass_on(
         &mut self,
         from: Range<usize>,
@@ -62,7 +62,7 @@ impl LeafTable {
         (end < self.fresh).then_some(end)
     }
 
-    /// Whether a table holds shadows and nothing else.
+    /// Whether a table holds only shadows.
     pub(super) fn holds_past(&self, table: u32) -> bool {
         let (used, shadows) = (
             self.used[table as usize - 1],
@@ -97,13 +97,12 @@ impl LeafTable {
         }
     }
 
-    /// How many tables of the lruvec `owner` hold shadows only.
+    /// How many tables of the lruvec `owner` hold only shadows.
     pub(crate) fn past_tables(&self, owner: usize) -> u32 {
         self.past_lists.get(owner).map_or(0, |list| list.len)
     }
 
-    /// Forgets the shadows of the table that has waited longest on this lruvec's list. Returns false when there is
-    /// none.
+    /// Forgets the shadows of the table that has waited longest on this lruvec's list. Returns false if there is none.
     pub(crate) fn drop_oldest_past(&mut self, owner: usize) -> bool {
         let table = self.past_lists[owner].oldest;
         if table == NO_TABLE {
@@ -113,7 +112,7 @@ impl LeafTable {
         true
     }
 
-    /// Forgets the shadows of a leaf that holds nothing else, and gives its table back.
+    /// Forgets the shadows of a leaf that holds only shadows, and gives its table back.
     pub(crate) fn drop_past(&mut self, leaf: u32) {
         let table = self.directory[leaf as usize];
         if table == NO_TABLE || !self.holds_past(table) {
@@ -129,7 +128,7 @@ impl LeafTable {
         self.give_table_back(leaf as usize);
     }
 
-    /// The leaves on a lruvec's list of those that hold shadows only, oldest first, for checks.
+    /// The leaves on a lruvec's list of those that hold only shadows, oldest first, for checks.
     pub(crate) fn past_leaves(&self, owner: usize) -> impl Iterator<Item = u32> + '_ {
         let some = |table: u32| (table != NO_TABLE).then_some(table);
         let younger = move |&table: &u32| some(self.past[table as usize - 1].younger);
@@ -137,7 +136,7 @@ impl LeafTable {
         tables.map(|table| self.serves[table as usize - 1])
     }
 
-    /// Whether a leaf holds shadows only, for checks.
+    /// Whether a leaf holds only shadows, for checks.
     pub(crate) fn is_past(&self, leaf: u32) -> bool {
         let table = self.directory[leaf as usize];
         table != NO_TABLE && self.holds_past(table)

@@ -8,7 +8,7 @@ use crate::ids::{EntryId, SlotId};
 use crate::tables::extent::extent;
 use std::ops::Range;
 
-/// Most bytes of a directory (of 256 GiB) that is counted as touched as a whole.
+/// Maximum size in bytes of a directory (of 256 GiB) that is counted as touched as a whole.
 const SHORT_DIRECTORY: u64 = 512 << 10;
 
 /// The value for no table: tables are numbered from one.
@@ -18,10 +18,10 @@ pub(super) const NO_TABLE: u32 = 0;
 #[derive(Debug)]
 pub(crate) struct LeafTable {
     pub(super) packing: Packing,
-    /// The number of each leaf's table, counted from one; [`NO_TABLE`] where the leaf has none.
+    /// The number of each leaf's table, counted from one; [`NO_TABLE`] if the leaf has none.
     pub(super) directory: Vec<u32>,
     pub(super) rows: Rows,
-    /// Entries of each table that are not empty, shadows included.
+    /// Number of nonempty entries of each table, including shadows.
     pub(super) used: Vec<u16>,
     pub(super) past: Vec<Past>,
     pub(super) past_lists: Vec<PastList>,
@@ -29,12 +29,12 @@ pub(crate) struct LeafTable {
     pub(super) serves: Vec<u32>,
     /// Tables that were used before and are empty now.
     pub(super) free: Vec<u32>,
-    /// How many tables were ever used: tables with higher numbers were not.
+    /// Number of tables ever used: tables with higher numbers never were.
     pub(super) fresh: u32,
 }
 
 impl LeafTable {
-    /// Tables for an arena in which there can be `slots` slots.
+    /// Tables for an arena with at most `slots` slots.
     pub(crate) fn new(arena: PageCount, slots: u64) -> Self {
         let leaves = (arena.0 / LEAF_PAGES) as usize;
         let slot_bits = u64::BITS - slots.max(2).saturating_sub(1).leading_zeros();
@@ -148,8 +148,8 @@ impl LeafTable {
         self.rows.entries(indices)
     }
 
-    /// Changes the entries of `range`. `to` gives the new bits of an entry by its number in the range and its old
-    /// bits. The counts, and the list that a table is on, are brought up to date once a leaf.
+    /// Changes the entries of `range`. `to` gives the new bits of an entry by its number in the range and its old bits.
+    /// The counts, and the list that a table is on, are updated once per leaf.
     pub(super) fn change(&mut self, range: PageRange, to: impl Fn(u32, u64) -> u64) {
         let mut rest = range;
         while !rest.is_empty() {
@@ -184,19 +184,19 @@ impl LeafTable {
             (false, true) => self.list_past(table),
             _ => {}
         }
-        // A table that was just taken is empty too, until its first entry is given.
+        // A table that was just taken is also empty, until it gets its first entry.
         if self.used[at] == 0 && used.fewer > 0 {
             self.give_table_back(leaf);
         }
     }
 
-    /// Gives the table of a leaf back, which holds nothing, so that it may serve another leaf.
+    /// Gives the empty table of a leaf back, so that it may serve another leaf.
     pub(super) fn give_table_back(&mut self, leaf: usize) {
         let table = std::mem::replace(&mut self.directory[leaf], NO_TABLE);
         self.free.push(table);
     }
 
-    /// The name of the entry of `page`. Its leaf gets a table if it has none, so an entry must be given next.
+    /// The name of the entry of `page`. Its leaf gets a table if it has none, so the caller must set an entry next.
     pub(crate) fn entry_of(&mut self, page: PageIndex) -> EntryId {
         let leaf = page.leaf() as usize;
         let table = match self.directory[leaf] {
@@ -237,7 +237,7 @@ impl LeafTable {
         }
     }
 
-    /// Bytes of memory that tables and directory have been given by the system.
+    /// Bytes of memory that the system has given to the tables and the directory.
     pub(crate) fn bytes(&self) -> u64 {
         self.rows.bytes(self.fresh)
             + self.directory_bytes()
@@ -245,8 +245,8 @@ impl LeafTable {
             + u64::from(self.fresh) * size_of::<Past>() as u64
     }
 
-    /// Bytes of the directory that are touched. A short directory is counted as touched as a whole. The directory of
-    /// a whole program's addresses is megabytes, of which each table in use touches a page at most.
+    /// Bytes of the directory that are touched. A short directory is counted as touched as a whole. The directory for a
+    /// whole program's addresses takes megabytes, of which each table in use touches one page at most.
     pub(super) fn directory_bytes(&self) -> u64 {
         let all = self.directory.len() as u64 * 4;
         all.min((u64::from(self.fresh) << PAGE_SHIFT).max(SHORT_DIRECTORY))

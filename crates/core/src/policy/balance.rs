@@ -1,23 +1,23 @@
-//! The balance says how much of the memory that leaves is anonymous, and how much is of files.
+//! The balance: how much of the memory that leaves is anonymous, and how much belongs to files.
 //!
 //! Pages of both kinds share one budget, but not the price of a mistake. An anonymous page that comes back is read from
 //! the store, 6 µs where that is compressed RAM; a page of a file is read from wherever the file is, 60 to 100 µs from
 //! a disk and more from far away. And the kinds are used differently: files are often read once, the heap over and
-//! over. So one list of both, ordered by age, would throw out dear pages for cheap ones. Each kind has lists of its
-//! own, on which ages decide as before ([`workingset`](crate::policy::workingset)), and here is decided which kind's
-//! turn it is.
+//! over. So a single list of both, ordered by age, would evict expensive pages in favour of cheap ones. Each kind has
+//! its own lists, on which ages decide as before ([`workingset`](crate::policy::workingset)), and this file decides
+//! which kind's turn it is.
 //!
 //! # Derivation
-//! Let `x` pages be taken from anonymous memory in a while and `y` from files. The later cost of that is
+//! Let `x` pages be taken from anonymous memory in some period and `y` from files. The later cost of that is
 //! `C_a·r_a(x) + C_f·r_f(y)`, with `C` the price of a refault and `r` the number of refaults that follow. For a given
-//! sum it is least where the next page costs the same on both sides:
+//! sum the cost is lowest where the next page costs the same on both sides:
 //!
 //! ```text
 //!     C_a · r_a'(x) = C_f · r_f'(y)
 //! ```
 //!
-//! The slopes are not known, but the prices that were paid of late are: each refault adds its price to its kind's
-//! *cost*. The kind that has cost more is spared, in proportion, until it does not cost more any more:
+//! The slopes are not known, but the prices recently paid are: each refault adds its price to its kind's *cost*. The
+//! kind that has cost more is spared, in proportion, until it no longer costs more:
 //!
 //! ```text
 //!     pressure on anonymous = cost of files / cost of both        and the other way round
@@ -25,24 +25,24 @@
 //!
 //! A kind gives a share of its own pages, not a number: its share of all the pages, times its pressure. With equal
 //! costs, or none, both lose the same share of their pages. (Linux's `get_scan_count` with `anon_cost` and `file_cost`
-//! does the same, but for the bounds: there pressures keep to between one third and two thirds.)
+//! does the same with different bounds: its pressures stay between one third and two thirds.)
 //!
-//! *Lately* is measured by cost: when both costs together exceed the price of a quarter of the pages in memory, both
-//! are halved. So a program that changes is followed within one turnover of memory, and the ratio rests on hundreds of
-//! refaults.
+//! *Recently* is measured by cost: when both costs together exceed the price of a quarter of the pages in memory, both
+//! are halved. So the balance follows a changing program within one turnover of memory, and the ratio rests on hundreds
+//! of refaults.
 //!
 //! # When it is wrong
-//! No pressure goes below an eighth or above seven eighths. A kind that is never looked at cannot show that it has
-//! become idle; with an eighth of the pressure the idle pages of the dear kind leave eight times as slowly, which costs
-//! that much memory for a while, and no refault. Prices that are told wrong by a factor shift the balance by at most
-//! that. Memory of one kind only is not touched by any of this.
+//! No pressure goes below an eighth or above seven eighths. A kind that is never scanned cannot show that it has become
+//! idle; with an eighth of the pressure the idle pages of the expensive kind leave eight times as slowly, which costs
+//! that much memory for a while, and no refault. Prices that are wrong by a factor shift the balance by at most that
+//! factor. If memory has only one kind, none of this applies.
 //!
 //! # Turns
-//! A batch takes folios one at a time, and kinds in turn. Each kind has a clock that a victim puts forward by its pages
-//! divided by the pages that the kind is to give. The kind whose clock is behind is next. A kind that has nothing to
-//! give does not fall behind by more than a thirty-second of its pages, so that it need not make up for it later.
+//! A batch takes folios one at a time, and kinds in turn. Each kind has a clock that a victim advances by its pages
+//! divided by the pages that the kind should give. The kind whose clock is behind is next. A kind that has nothing to
+//! give does not fall behind by more than a thirty-second of its pages, so that it need not make up for more later.
 //!
-//! Pages mapped straight from the memory that holds their file ([`Kind::Direct`](crate::Kind)) are files' pages here,
+//! Pages mapped directly from the memory that holds their file ([`Kind::Direct`](crate::Kind)) are files' pages here,
 //! but cost nothing when they come back: there is nothing to read. They leave no shadow, so they are never refaults,
 //! and they do not add to the cost of files.
 
@@ -54,7 +54,7 @@ const ALL: u64 = 1024;
 const LEAST: u64 = ALL / 8;
 /// The distance that a clock moves when all pages of a kind were taken under all of the pressure.
 const TURN: u64 = 1 << 20;
-/// Most that a clock may be behind.
+/// Maximum distance by which a clock may be behind.
 const LAG: u64 = TURN / 32;
 
 /// The recent cost of refaults, and the clocks of the turns. Both are by kind: [`ANON`], [`FILE`].
@@ -65,8 +65,8 @@ pub(crate) struct Balance {
 }
 
 impl Balance {
-    /// Notes that `pages` pages have come back, at this price each. There are `all` pages in memory, and the dearer
-    /// kind has the price `most`.
+    /// Notes that `pages` pages have come back, at this price each. There are `all` pages in memory, and the more
+    /// expensive kind has the price `most`.
     pub(crate) fn note_cost(&mut self, kind: usize, pages: u32, price: u32, all: u32, most: u32) {
         self.cost[kind] += u64::from(pages) * u64::from(price);
         let lately = (u64::from(all / 4) * u64::from(most)).max(1);

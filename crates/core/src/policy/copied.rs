@@ -7,7 +7,7 @@ const COPY_WEIGHT: u16 = 16;
 /// Most copies in a row that are remembered.
 const COPIES_MOST: u16 = 64;
 
-/// For each order, whether its folios leave their frames behind.
+/// Whether the folios of each order leave their frames behind.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CopiedFrames([u16; 10]);
 

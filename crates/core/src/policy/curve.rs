@@ -1,15 +1,15 @@
-//! The curve of refaults against memory says how many major faults more memory would have spared.
+//! The curve of refaults against memory tells how many major faults more memory would have saved.
 //!
 //! # Why not a histogram of distances
-//! A page that comes back was last used so long ago that memory had turned over since. The extra memory that would have
-//! kept it seems to follow from two times: how long ago the page was used, and how long ago the oldest page in memory
-//! was. A histogram of that would be the curve for all sizes. It is not, for two reasons. How far memory must reach
-//! back to hold a page depends on how many *different* pages came meanwhile, which a time does not tell. And more
-//! memory does not only keep older pages: under the rule of reuse a loop twice as long as memory is missed once for
-//! each page that does not fit, while each of its pages is equally old when it comes back. Held against replays of
-//! fifteen traces with more memory, such a histogram was off by more than a tenth of the major faults in 96 of 162
-//! predictions, and up to six tenths. With distances among the pages that had left in place of times, which the core
-//! does not have, it would have been 54.
+//! A returning page was last used so long ago that memory has turned over since. The extra memory that would have kept
+//! it seems to follow from two times: how long ago the page was used, and how long ago the oldest page in memory was
+//! used. A histogram of that would be the curve for all sizes. It is not, for two reasons. How far memory must reach
+//! back to hold a page depends on how many *different* pages came in the meantime, which a time does not tell. And more
+//! memory does not only keep older pages: under the rule of reuse a loop twice as long as memory misses once for each
+//! page that does not fit, while all of its pages are equally old when they come back. Compared with replays of fifteen
+//! traces with more memory, such a histogram was off by more than a tenth of the major faults in 96 of 162 predictions,
+//! and by up to six tenths. With distances among the pages that had left instead of times, which the core does not
+//! have, it would have been off in 54.
 //!
 //! # What is done instead
 //! The question is put to caches in miniature, like the question of which rule is better (`duel.rs`): a cache of 1/64
@@ -21,47 +21,47 @@
 //!         misses in a miniature of memory
 //! ```
 //!
-//! Chance and the sample's peculiarities act above and below the line alike. So there is a miniature of memory as it is
-//! and one of each size in [`MORE`]. Each has both rules and follows the one that misses less, as memory does. A rule
-//! of reuse has to prove itself in reality, too: where memory has found that it does not keep its promise, memory would
-//! not have followed it had it been larger. A miss counts when the page was in memory before: the first touch of a page
-//! misses in any size.
+//! Chance and the sample's peculiarities have the same effect above and below the line. So there is a miniature of
+//! memory as it is and one of each size in [`MORE`]. Each has both rules and follows the one that misses less, as
+//! memory does. The rule of reuse must also prove itself in reality: if memory has found that it does not keep its
+//! promise, a larger memory would not have followed it either. A miss counts if the page was in memory before: the
+//! first touch of a page misses in any size.
 //!
 //! # How many seats
-//! Memory has seats for folios, and a miniature has seats for the sampled part (`sample.rs`) of them. (To count the
+//! Memory has seats for folios, and a miniature has seats for the sampled part (`sample.rs`) of them. (Counting the
 //! sampled folios in memory would be wrong: watched folios are seen in use more often than others, and stay.)
 //!
-//! Folios that come in with a wanted one count as used, since they are expected to be. Were a window of eight only one
-//! use of its first page, seven eighths of memory would hold folios that the miniature never hears of.
+//! Folios that come in with a requested one count as used, since they are expected to be. If a window of eight were
+//! only one use of its first page, seven eighths of memory would hold folios unknown to the miniature.
 //!
 //! # What it costs
-//! 128 to 256 of the folios that memory has room for are sampled. (Four times as many made 134 of 162 predictions come
-//! within a tenth; this sample made 137 then, and makes 146 now.) A reference to one of these goes through five
-//! miniatures. Each has up to four seats of 24 bytes for each folio that it has room for, so all of them take 270 KB:
-//! those of the root group from the beginning, so that a budget is not eaten into later, those of other groups as
-//! folios come. (Where the budget is for the whole process, what the tables have is looked at as it grows, and they
-//! all take it as folios come: a process that ends at once does without 60 page faults.) The budget may change: the
-//! sample is chosen anew when it would be twice as large as it should be, or less than a quarter. The miniatures then
-//! begin empty, and their misses until they have filled are not counted, or those of so many uses that a set which
-//! never fills them has been seen. (Counted by uses alone, a program was without a curve for ten seconds after
-//! compressed RAM had taken a third of its frames, and the curve decides whether compressed RAM gets more.)
+//! 128 to 256 of the folios for which memory has room are sampled. (With four times as many, 134 of 162 predictions
+//! came within a tenth; with this sample it was 137 then, and is 146 now.) A reference to one of these goes through
+//! five miniatures. Each has up to four seats of 24 bytes for each folio that it has room for, so all of them take 270
+//! KB: those of the root group from the beginning, so that a budget is not reduced later, those of other groups as
+//! folios come. (If the budget is for the whole process, the size of the tables is checked as it grows, and all of them
+//! grow as folios come: a process that ends at once saves 60 page faults.) The budget may change: the sample is chosen
+//! again when it would be twice as large as it should be, or less than a quarter. The miniatures then begin empty, and
+//! their misses are not counted until they have filled, or until so many uses that a set which never fills them has
+//! been seen. (When only uses were counted, a program was without a curve for ten seconds after compressed RAM had
+//! taken a third of its frames, and the curve decides whether compressed RAM gets more.)
 //!
 //! # When it is wrong
-//! The curve promises what the better of two rules would do that see each use. Memory does not see all uses: it falls
-//! behind where it nearly holds all the pages in use, because there few faults tell which these are. There it keeps
-//! less than the curve promises.
+//! The curve promises the result of the better of two rules that see each use. Memory does not see all uses: it falls
+//! behind if it holds nearly all the pages in use, because then few faults show which these are. In that case it
+//! achieves less than the curve promises.
 
 use crate::ids::Rule;
 use crate::limits::{CURVE_FOLIOS, WATCHED_LEAST};
 use crate::policy::duel::Duel;
 use crate::policy::sample::{Part, is_sampled, sample_bits};
 
-/// The sizes of memory that are imagined, as quarters of the present size added to it. Nothing is added first.
+/// The simulated sizes of memory, as quarters of the present size added to it. The first is the present size.
 pub const MORE: [u32; SIZES] = [0, 1, 2, 4, 8];
-/// A sample stays that is smaller than it would be chosen by so many powers of two: a new one says nothing until its
-/// miniatures have filled.
+/// A sample is kept even if it is smaller by up to this many powers of two than a new choice would be: a new one tells
+/// nothing until its miniatures have filled.
 const COARSER: u32 = 2;
-/// Number of sizes of memory that are imagined.
+/// Number of simulated sizes of memory.
 pub const SIZES: usize = 5;
 
 // Every sampled folio is watched.
@@ -116,7 +116,7 @@ pub(crate) struct Curve {
     warming: u32,
 }
 
-/// A use that was seen.
+/// An observed use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Use {
     /// The use of a folio that was never used before.
@@ -141,7 +141,7 @@ impl Curve {
     }
 
     /// Notes that a folio was seen in use, in memory of `limit` pages. Returns whether the folio is in the sample, so
-    /// that [`Self::used`] is to be told.
+    /// that [`Self::used`] must be called.
     pub(crate) fn follows(&mut self, key: u32, what: Use, limit: u32) -> bool {
         self.fit_sample(limit);
         let sampled = is_sampled(key, self.bits);
@@ -151,7 +151,7 @@ impl Curve {
         sampled
     }
 
-    /// Notes that a folio of the sample was seen in use; `folios` are in memory, this one included. Memory itself may
+    /// Notes that a folio of the sample was seen in use; `folios` are in memory, including this one. Memory itself may
     /// follow the rule of reuse if that is `trusted`. Returns which miniatures missed, if the folio was in memory
     /// before and the miniatures have filled.
     pub(crate) fn used(
@@ -185,7 +185,7 @@ impl Curve {
         self.miniatures.iter().map(|one| one.duel.bytes()).sum()
     }
 
-    /// Chooses the sample anew when it would be too small or too large by far.
+    /// Chooses the sample again if it would be far too small or too large.
     fn fit_sample(&mut self, limit: u32) {
         let fitting = sample_bits(limit, CURVE_FOLIOS);
         if (fitting..=fitting + COARSER).contains(&self.bits) {
@@ -213,8 +213,8 @@ fn seats(room: u32, more: u32) -> u32 {
 
 /// The share of major faults, 0 to 1, that would not have happened with `more` pages beyond the `limit` that there was;
 /// `None` while none of the sampled faults has happened. `counts` are
-/// [`VmStat::refaults_at`](crate::VmStat::refaults_at). Between two sizes the share is taken to rise evenly. Beyond the
-/// largest size it is the share at that size, and may be more in fact.
+/// [`VmStat::refaults_at`](crate::VmStat::refaults_at). Between two sizes the share is assumed to rise linearly. Beyond
+/// the largest size it is the share at that size, and may really be higher.
 ///
 /// ```
 /// use millpond_core::policy::curve;
@@ -261,7 +261,7 @@ mod tests {
         follows.then(|| curve.used(key, what, folios, true))?
     }
 
-    /// The counts for `uses` of keys in memory of `room` folios, as the core would have them: a key that was seen
+    /// The counts for uses of `keys` in memory of `room` folios, as the core would have them: a key that was seen
     /// before is used again.
     fn counts(keys: impl Iterator<Item = u32>, room: u32, limit: u32) -> [u64; SIZES] {
         let mut curve = Curve::new();
@@ -344,7 +344,7 @@ mod tests {
         }
         let all = run(&mut curve, 1 << 17, 1 << 18);
         assert!(curve.bits > bits && all == 0, "{all} of the new sample");
-        // The miniatures of so few seats fill soon, and then each use counts.
+        // Miniatures with so few seats fill soon, and then each use counts.
         let all = run(&mut curve, 1000, 1 << 18);
         assert!(all > 100, "{all} of a sample that is full");
     }

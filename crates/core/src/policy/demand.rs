@@ -1,14 +1,14 @@
-//! Demand says how much faults bring in. By it the pool decides how many freed frames it keeps (`ops/free.rs`): the
-//! mark is the pages brought in since the last tick, or half of the former mark if that is more.
+//! Demand: how much faults bring in. It determines how many freed frames the pool keeps (`ops/free.rs`): the mark is
+//! the number of pages brought in since the last tick, or half of the former mark if that is more.
 
 /// The pages that faults bring in between two ticks, and the mark that follows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Demand {
     pub(crate) now: u32,
     pub(crate) mark: u32,
-    /// Pages that are kept where they are.
+    /// Pages that are kept in place.
     pub(crate) kept: u32,
-    /// Spare pages that go to the kernel whatever the mark says.
+    /// Spare pages that go to the kernel regardless of the mark.
     pub(crate) unwanted: u32,
 }
 

@@ -1,26 +1,27 @@
-//! The duel runs two caches in miniature, fed with the uses of a sample of the folios, so that the better rule is known
-//! by trying.
+//! The duel: two miniature caches simulate the uses of a sample of the folios, to find out which rule is better.
 //!
-//! The better of two rules of replacement for a program cannot be told from the faults that one of them causes: the
-//! rule in force decides which faults there are. So both are simulated, on the watched folios alone, each with as many
-//! seats as watched folios are in memory (`workingset.rs` says how they are counted). That costs a few links a
-//! reference and no memory but these tables (24 bytes for each of up to four times as many seats), and it is exact but
-//! for the sample's size: a cache of 1/64 of the seats under 1/64 of the addresses, chosen by hash, misses as often as
-//! the whole.
+//! Which of two replacement rules is better for a program cannot be inferred from the faults under one of them: the
+//! rule in force determines which faults occur. So both are simulated, on the watched folios only, each with as many
+//! seats as there are watched folios in memory (`workingset.rs` explains how they are counted). That costs a few links
+//! per reference and no memory except these tables (24 bytes for each of up to four times as many seats), and it is
+//! exact except for the sample's size: a cache of 1/64 of the seats under 1/64 of the addresses, chosen by hash, misses
+//! as often as the whole.
 //!
 //! - *recency* is LRU.
 //! - *reuse* is LIRS (Jiang and Zhang, 2002) with a thirty-second of the seats for folios that are on trial. A folio is
 //!   kept if the time between its last two uses is shorter than the oldest kept folio has been idle. The rule keeps a
-//!   part of a loop that is too long for memory, and lets scans pass. Where the past says nothing about the future (a
-//!   growing and shrinking stack, a set that is moving) it holds on to folios that nobody wants.
+//!   part of a loop that is too long for memory, and lets scans pass. If the past says nothing about the future (a
+//!   growing and shrinking stack, a moving set) it holds on to unneeded folios.
 //!
-//! - *arrival*, for watched folios only, is FIFO: the misses of a memory that sees no use at all. Nothing follows this
-//!   rule; the misses that the others spare beside it are the worth of looking. It is a ring of two bytes a seat.
+//! - *arrival*, for watched folios only, is FIFO: the misses of a memory that sees no uses at all. Nothing follows this
+//!   rule; the misses that the others save compared with it are the value of observing uses. It is a ring of two bytes
+//!   per seat.
 //!
-//! Seats may become fewer, when watched folios leave memory. Then all caches shrink with each reference, hits too: a
-//! cache that holds all of a loop never misses, and would never learn that memory has become too small for it.
+//! The number of seats may decrease, when watched folios leave memory. Then all caches shrink with each reference, even
+//! with hits: a cache that holds all of a loop never misses, and would never learn that memory has become too small for
+//! it.
 //!
-//! `workingset.rs` says which misses are compared, and what follows.
+//! `workingset.rs` explains which misses are compared, and what follows from them.
 
 use crate::ids::Rule;
 use crate::limits::{WATCHED_FOLIOS, WATCHED_MOST};
@@ -28,7 +29,7 @@ use crate::policy::sample::hash;
 use std::collections::VecDeque;
 
 const NONE: u16 = u16::MAX;
-/// Most folios that one reference puts out of a simulated cache, when the cache has become smaller.
+/// Most folios that one reference evicts from a simulated cache, when the cache has become smaller.
 const EVICT_MOST: u32 = 8;
 
 const _: () = assert!(seats(WATCHED_MOST) < NONE as usize && WATCHED_FOLIOS <= WATCHED_MOST);
@@ -97,7 +98,7 @@ impl Chain {
     };
 }
 
-/// How a reference would have gone.
+/// Which caches a reference would have missed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Misses {
     pub(crate) recency: bool,
@@ -161,7 +162,7 @@ impl Duel {
         }
     }
 
-    /// Adds a third cache, which goes by arrival.
+    /// Adds a third cache, which evicts by arrival.
     pub(crate) fn with_arrival(mut self) -> Self {
         self.queue = VecDeque::with_capacity(self.most as usize);
         self
@@ -247,7 +248,8 @@ impl Duel {
         true
     }
 
-    /// Puts the oldest out until `most` are left. A hit makes a cache no larger, but its seats may have become fewer.
+    /// Evicts the oldest until `most` are left. A hit does not enlarge a cache, but its number of seats may have
+    /// decreased.
     fn shrink_recency(&mut self, most: u32) {
         for _ in 0..EVICT_MOST {
             if self.recency.len <= most {
@@ -358,7 +360,7 @@ impl Duel {
         self.prune();
     }
 
-    /// Ends the stack with a kept folio: a folio that is older than all kept ones can say nothing by being used again.
+    /// Ends the stack with a kept folio: if a folio older than all kept ones is used again, that proves nothing.
     fn prune(&mut self) {
         while self.stack.old != NONE && self.at(self.stack.old).reuse != Reuse::Kept {
             let seat = self.stack.old;
@@ -371,7 +373,7 @@ impl Duel {
         }
     }
 
-    /// Puts out the folio that has been on trial for longest. It is remembered while it is on the stack.
+    /// Evicts the folio that has been on trial for longest. It is remembered while it is on the stack.
     fn evict(&mut self) {
         let victim = self.trial.old;
         if victim == NONE {
@@ -489,7 +491,7 @@ impl Duel {
         hash(key) as usize & (self.buckets.len() - 1)
     }
 
-    /// Frees a seat that no cache knows.
+    /// Frees a seat that no cache uses.
     fn free_if_unknown(&mut self, seat: u16) {
         let gone = *self.at(seat);
         if gone.in_recency || gone.in_arrival || gone.reuse != Reuse::Unknown {
@@ -514,7 +516,8 @@ impl Duel {
 mod tests {
     use super::*;
 
-    /// In a sweep up and down LRU keeps the pages that come next; with random use no rule does, and arrival is as good.
+    /// In a sweep up and down LRU keeps the pages that come next; with random use no rule does, and arrival is equally
+    /// good.
     #[test]
     fn arrival_loses_where_uses_tell_what_is_next() {
         let misses = |key: &dyn Fn(u32) -> u32| {

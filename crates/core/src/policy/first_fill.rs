@@ -1,39 +1,40 @@
-//! The first fill: which folios leave first when memory was never full before.
+//! The first fill: which folios leave first when memory is full for the first time.
 //!
 //! Nothing is taken out while memory fills: a program that fits into it should not pay for being watched. So when the
-//! first folio has to leave, all that is known of any folio is when it came. So it is, too, after memory was given up
-//! and has filled again. These folios are the *unproven*: they came while nothing left, and have not been seen in use
-//! since. The folio that came first goes first, like elsewhere, but here that is a guess, and it can be the worst one:
+//! first folio has to leave, nothing is known about any folio except when it came. The same holds after memory was
+//! given up and has filled again. These folios are the *unproven*: they came while nothing left, and have not been seen
+//! in use since. Normally the folio that came first leaves first, but here that is a guess, and it can be the worst
+//! one:
 //!
-//! - A program that reads its input once and goes on has done with the pages that came first.
-//! - Where a program works on what it built up first, or goes round in a loop a little longer than memory, the pages
-//!   that came first are in use, and each page that leaves is wanted next. Of a mix of a loop and two other programs in
-//!   memory for three quarters of it, LRU missed 61 pages beyond their first touches; victims by arrival missed 1164,
-//!   and victims by arrival from the other end 80. (For a sweep up and down it is the other way round: 525 and 2486.)
+//! - A program that reads its input once and continues has finished with the pages that came first.
+//! - If a program works on what it built first, or goes round in a loop a little longer than memory, the pages that
+//!   came first are in use, and each page that leaves is needed next. For a mix of a loop and two other programs, in
+//!   memory for three quarters of it, LRU had 61 misses beyond first touches; choosing victims by arrival had 1164, and
+//!   by arrival from the other end 80. (For a sweep up and down it is the other way round: 525 and 2486.)
 //!
 //! # Which end
 //! Both ends are tried, and the end that has cost less gives the victims. The ages of the unproven lie in a row, from
-//! the old end, which `edge` has passed, to the young end; so the age in the shadow of a page that comes back tells
-//! which end it left by. As long as
+//! the old end, which `edge` has passed, to the young end; so the age in a returning page's shadow tells by which end
+//! the page left. As long as
 //!
 //! ```text
 //!     come back by the old end  ≤  come back by the young end + folios / 128
 //! ```
 //!
-//! the old end gives all but one in 32, as LRU would with what it knows. Beyond that the young end does, until it has
-//! cost as much. So a wrong guess costs twice what the better end does, and a 128th of memory. (With both ends alike
-//! from the beginning, a sort in memory for three fifths of it missed an eighth more, as the pages that it wrote last
-//! came back late.)
+//! the old end gives all but one in 32 victims, as LRU would with the same knowledge. Beyond that the young end does,
+//! until it has cost as much. So a wrong guess costs twice as much as the better end, and a 128th of memory. (When both
+//! ends were equal from the beginning, a sort in memory for three fifths of it had an eighth more misses, as the pages
+//! that it wrote last came back late.)
 //!
-//! A folio that is seen in use is unproven no more. A folio that was not seen in limbo while three eighths of memory
-//! went is not in use, whichever end it came by: from then on all folios go by age.
+//! A folio that is seen in use is no longer unproven. A folio that was not used in limbo while three eighths of memory
+//! left is not in use, whichever end it came from: from then on all folios leave by age.
 //!
-//! Folios that leave by the leaf go by age, too: out of turn they would leave one by one.
+//! Folios that leave by the leaf also leave by age: out of turn they would leave one by one.
 //!
 //! # What it costs
 //! The cost is a mark in each list of limbo, on the youngest unproven folio, and no take-outs: limbo fills with the
-//! credit that evictions earn, as always. Taking out 64 for each that leaves, until all have been seen, was tried, and
-//! bought nothing.
+//! credit that evictions earn, as always. Taking out 64 folios for each that leaves, until all have been tested, was
+//! tried, and gained nothing.
 
 /// The end of the unproven that gives the next victim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,14 +47,15 @@ pub(crate) enum End {
 
 /// One victim in this many is from the end that is not preferred.
 const TURNS: u32 = 32;
-/// Memory counts as filled when more than one folio in this many came in while nothing left: fewer may be chance.
+/// Memory counts as filled when more than one folio in this many came in while nothing left: fewer may be due to
+/// chance.
 const FILLED: u32 = 2;
 /// One folio of memory in this many may come back by the old end before the young end is preferred.
 const MARGIN: u32 = 128;
-/// How many sixteenths of memory leave until the rest is taken for idle.
+/// How many sixteenths of memory leave before the rest is considered idle.
 const KNOWN: u32 = 6;
 
-/// What one lruvec knows of its unproven folios. See the [module](self).
+/// What one lruvec knows about its unproven folios. See the [module](self).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FirstFill {
     /// Folios that came in since one has left.
@@ -70,7 +72,7 @@ pub(crate) struct FirstFill {
     edge: u32,
     /// How many unproven folios have left.
     gone: u32,
-    /// How many unproven folios have come back, by the [`End`] that they left by.
+    /// How many unproven folios have come back, by the [`End`] at which they left.
     back: [u32; 2],
     /// Parts of a victim from the young end, in 1/[`TURNS`].
     turn: u32,
@@ -153,7 +155,7 @@ mod tests {
         first_fill
     }
 
-    /// Makes `n` folios leave; those that leave by the end `bad` come back. Returns how many went by the young end.
+    /// Makes `n` folios leave; those that leave by the end `bad` come back. Returns how many left by the young end.
     fn evict(first_fill: &mut FirstFill, n: u32, bad: Option<End>) -> u32 {
         let (mut old, mut young) = (first_fill.edge + 1, FOLIOS);
         let mut by_young = 0;

@@ -1,73 +1,72 @@
 //! Limbo's share: how long limbo is, and how much that may cost.
 //!
-//! Limbo is the part of memory whose use is seen, by rescues (`workingset.rs`). A longer limbo knows more and costs
-//! more.
+//! Limbo is the part of memory whose use is observed, through rescues (`workingset.rs`). A longer limbo knows more and
+//! costs more.
 //!
 //! # What a rescue buys
-//! A rescue costs 4 to 6 µs, a major fault from compressed RAM 6, from a file 60 to 100. With a rescue a folio that is
-//! known to have been used since it came in stays in place of the next in line. That is worth something if such a folio
-//! is more likely to be used again than one that was not. Let `h₁` be the share of the watched folios that are rescued
-//! from limbo again after they were rescued once, `h₀` the share of the others that are rescued, and let a major fault
-//! be as dear as `C` rescues ([`Config::refault_cost`]). Then
+//! A rescue costs 4 to 6 µs, a major fault from compressed RAM 6, from a file 60 to 100. With a rescue, a folio that is
+//! known to have been used since it came in stays in place of the next victim. That is worth something if such a folio
+//! is more likely to be used again than one that was not rescued. Let `h₁` be the share of the watched folios that are
+//! rescued from limbo again after they were rescued once, `h₀` the share of the others that are rescued, and let a
+//! major fault cost as much as `C` rescues ([`Config::refault_cost`]). Then
 //!
 //! ```text
 //!     (C − 1) · (h₁ − h₀) > 1
 //! ```
 //!
-//! says that limbo is worth its rescues. What a kept folio spares is not a whole major fault, as its next use is a
-//! rescue where limbo is long. (Formerly it was taken for a whole one. With compressed RAM the gain then was just
-//! above its price while limbo was short, and below it when it had grown; so limbo went up and down over a list of
-//! pointers and its objects, and neither length found its order.) This is not all that rescues buy: of a sweep up
-//! and down each folio is as likely to be rescued as any other, and yet a memory that does not see the uses throws
-//! out by arrival the folios that are wanted next. The misses that looking spares as a whole are known from the
-//! watched folios: beside the two rules a cache of the same seats that goes by arrival is simulated. With `b` its
-//! misses beyond those of the rule in force, and `r` the rescues of watched folios (both of late: about two rescues
-//! for each of them),
+//! means that limbo is worth its rescues. A kept folio does not save a whole major fault, as its next use is a rescue
+//! if limbo is long. (An earlier version assumed a whole one. With compressed RAM the gain then was just above its
+//! price while limbo was short, and below it when limbo had grown; so limbo's length oscillated for a list of pointers
+//! and its objects, and neither length found the order of uses.) This is not all that rescues buy: in a sweep up and
+//! down each folio is as likely to be rescued as any other, and yet a memory that does not see the uses evicts by
+//! arrival the folios that are needed next. The total number of misses that observing uses saves is known from the
+//! watched folios: in addition to the two rules, a cache with the same seats that evicts by arrival is simulated. With
+//! `b` its misses beyond those of the rule in force, and `r` the rescues of watched folios (both recent: about two
+//! rescues for each of them),
 //!
 //! ```text
 //!     C · b > r
 //! ```
 //!
-//! says that limbo is worth it, too. If either holds, limbo's share of memory grows by a quarter, up to nine tenths; if
-//! not, it shrinks by a fifth, down to [`Config::limbo_share`]. The question is asked again after a number of rescues,
-//! not after a time: a limbo without rescues costs nothing, and a scan that passes proves nothing. Random use of
-//! everything has `h₁ = h₀` and `b = 0`, and limbo becomes short.
+//! also means that limbo is worth its cost. If either holds, limbo's share of memory grows by a quarter, up to nine
+//! tenths; if not, it shrinks by a fifth, down to [`Config::limbo_share`]. The share is reconsidered after a number of
+//! rescues, not after a time: a limbo without rescues costs nothing, and a passing scan proves nothing. Random use of
+//! all memory has `h₁ = h₀` and `b = 0`, and limbo becomes short.
 //!
 //! # Before the first answer
-//! Before the first answer only `C` is known: as `h₁ − h₀` is at most one, the first inequality cannot hold for `C`
-//! up to 2. So limbo begins at nine tenths where a major fault costs more than two rescues, and at its least where
-//! not, until rescues have told. With a beginning at nine tenths with compressed RAM, in memory that was just
-//! filled by folios of 2 MiB, the answer came after half of 100,000 random reads. The rescues were 6,000 of pages
-//! and 580 of these folios, which are touched again as soon as they are in limbo; with the present beginning they
-//! are 900 and 170.
+//! Before the first answer only `C` is known: as `h₁ − h₀` is at most one, the first inequality cannot hold for `C` up
+//! to 2. So until rescues give an answer, limbo begins at nine tenths if a major fault costs more than two rescues, and
+//! otherwise at its minimum. When it began at nine tenths with compressed RAM too, in memory that was just filled with
+//! folios of 2 MiB, the answer came after half of 100,000 random reads. There were 6,000 rescues of pages and 580 of
+//! these folios, which are touched again as soon as they are in limbo; with the present beginning there are 900 and
+//! 170.
 //!
 //! # What it may cost
-//! These are averages. In any case limbo may cost no more than a part of the cost of major faults, a quarter where one
-//! is as cheap as a rescue and seven sixteenths where it costs 16: each page that leaves memory earns the right to take
-//! out `1 + C/4` to `1 + 7C/16` others, and without it no folio is taken out to fill limbo.
+//! These inequalities are about averages. In any case limbo may cost no more than a part of the cost of major faults, a
+//! quarter if one is as cheap as a rescue and seven sixteenths if it costs 16: each page that leaves memory earns the
+//! right to take out `1 + C/4` to `1 + 7C/16` others, and without that right no folio is taken out to fill limbo.
 //!
-//! Watched folios have an account of their own. Each time that as many pages have left as there is one watched page
-//! among, 18 take-outs are earned. There are fewer where major faults are cheap, down to 3 if one costs no more than a
-//! rescue, because beside other threads a page that is taken out by itself costs as much as three of these. The pages
-//! that count are not the watched ones alone: in memory for 99 % of a sweep no watched folio ever left, so none was
-//! looked at, they stayed for that reason, and all others made room for them. And each watched folio is paid for in
-//! full, in advance if need be: with take-outs of 64 pages at most in the account, four watched folios of 2 MiB in
-//! memory for 256 MiB were always in limbo, because a folio that is taken out with one page earned costs 511 more. They
-//! were in use, and so their ages said of all others that these had been idle for longer than the active list's oldest,
-//! and nothing that came back was activated. Nor do pages count that leave to make room for a window: 500 of them stand
-//! for one fault, and watched folios that were taken out one by one would break the windows of the next lap. As many
-//! pages count as have come in by themselves.
+//! Watched folios have their own account. If one page in *n* is watched, each *n* pages that leave earn 18 take-outs.
+//! They earn fewer if major faults are cheap, down to 3 if one costs no more than a rescue, because while other threads
+//! run, a page that is taken out by itself costs as much as three rescues. Not only watched pages count: in memory for
+//! 99 % of a sweep no watched folio ever left, so none was tested, for that reason they stayed, and all others made
+//! room for them. And each watched folio is paid for in full, in advance if need be: with take-outs of at most 64 pages
+//! in the account, four watched folios of 2 MiB in memory for 256 MiB were always in limbo, because a folio that is
+//! taken out with one page earned costs 511 more. They were in use, and so by their ages all others had been idle for
+//! longer than the active list's oldest, and no returning page was activated. Nor do pages count that leave to make
+//! room for a window: 500 of them correspond to one fault, and watched folios taken out one by one would break the
+//! windows of the next lap. As many pages count as have come in by themselves.
 //!
-//! Where that account is empty the watched folios go with all others, by age, and the others' account pays. Otherwise
-//! they would stay because nothing pays for them: of a stream that fills memory by windows no page comes by itself, so
-//! while it went past, all other folios left and the watched ones piled up, to three quarters of memory and more. A set
-//! that came after it had the rest, and was missed 1.4 times a page, where once is due.
+//! When that account is empty, the watched folios leave with all others, by age, and the others' account pays.
+//! Otherwise they would stay because nothing pays for them: no page of a stream that fills memory by windows comes in
+//! by itself, so while the stream passed, all other folios left and the watched ones accumulated, to three quarters of
+//! memory and more. A set that came after the stream had only the rest, and missed 1.4 times a page instead of once.
 //!
-//! (With a quarter in any case limbo ran dry where memory holds nearly all the pages in use: there are few evictions,
-//! and more rescues than these pay for. Then all was mapped and went by arrival, until a whole loop had been missed and
-//! had paid for another while. Zipf beside a loop, in memory for nine tenths, was 1.70 times the misses of LRU, and is
-//! 1.07. A half buys no more.) So where nothing is evicted nothing is taken out either, and a loop inside of memory
-//! costs nothing.
+//! (With a quarter in all cases, limbo ran empty when memory holds nearly all the pages in use: there are few
+//! evictions, and more rescues than these pay for. Then everything was mapped and left by arrival, until a whole loop
+//! had missed and had paid for another while. Zipf together with a loop, in memory for nine tenths, had 1.70 times the
+//! misses of LRU, and now has 1.07. A half gains no more.) So if nothing is evicted, nothing is taken out, and a loop
+//! that fits in memory costs nothing.
 //!
 //! [`Config::refault_cost`]: crate::Config::refault_cost
 //! [`Config::limbo_share`]: crate::Config::limbo_share
@@ -80,24 +79,24 @@ use crate::tables::folio::Folio;
 
 /// A take-out, or a rescue, in the unit of costs and credits, which is a sixteenth of it.
 pub(crate) const SIXTEENTH: u32 = 16;
-/// Least number of take-outs of watched pages that are earned each time that as many pages have left as there is one
-/// watched page among. It holds where a major fault is as cheap as a rescue.
+/// Minimum number of take-outs of watched pages earned by *n* leaving pages, if one page in *n* is watched. It applies
+/// if a major fault is as cheap as a rescue.
 const WATCHED_PACE: u32 = 3;
-/// How many take-outs more are earned where a major fault costs as much as [`DEAR`].
+/// How many more take-outs are earned if a major fault costs as much as [`DEAR`].
 const WATCHED_MORE: u32 = 15;
-/// Most pages that have come in by themselves and are remembered until so many have left.
+/// Maximum number of pages that have come in by themselves and are remembered until that many have left.
 const ALONE_MOST: u32 = 128;
-/// The least that limbo may cost, in sixteenths of the cost of major faults.
+/// The lowest bound of limbo's cost, in sixteenths of the cost of major faults.
 const LIMBO_COST: u32 = 4;
-/// How many sixteenths more it may cost where a major fault costs as much as [`DEAR`].
+/// How many more sixteenths it may cost if a major fault costs as much as [`DEAR`].
 const LIMBO_MORE: u32 = 3;
 /// The cost above which a major fault is likely to be worth more than a rescue, while nothing is known.
 const LIKELY: u32 = 2 * SIXTEENTH;
-/// The cost of a dear major fault, in sixteenths of a rescue.
+/// The cost of an expensive major fault, in sixteenths of a rescue.
 const DEAR: u32 = 16 * SIXTEENTH;
 /// Credit for more take-outs than this is forgotten, in sixteenths.
 const CREDIT_MOST: i32 = 64 * SIXTEENTH as i32;
-/// Rescues a watched folio that count as of late.
+/// Rescues per watched folio that count as recent.
 const LATELY: i32 = 2;
 
 /// How many folios of one class have left limbo, by the way they left.
@@ -110,16 +109,16 @@ struct Exits {
 /// The cost and the worth of one lruvec's limbo.
 #[derive(Debug, Default)]
 pub(crate) struct LimboShare {
-    /// Limbo's share of the folios that are not watched, in 1/1024. It is known as soon as rescues have told.
+    /// Limbo's share of the folios that are not watched, in 1/1024. It is known once rescues have given an answer.
     share: Option<u32>,
     /// The exits of watched folios: those not referenced before, then those referenced.
     exits: [Exits; 2],
-    /// Misses of watched folios in a cache that never looks, beyond those of the rule in force.
+    /// Misses of watched folios in a cache that observes no uses, beyond those of the rule in force.
     blind: i32,
-    /// The cost of looking at the watched folios, in rescues.
+    /// The cost of testing the watched folios, in rescues.
     looked: i32,
     /// Take-outs that have been earned, in sixteenths: for the folios not watched, then for the watched ones. Below
-    /// zero watched folios have had take-outs in advance.
+    /// zero, watched folios have been taken out in advance.
     credit: [i32; 2],
     /// Parts of a sixteenth of a watched page's take-out that have been earned.
     owed: u32,
@@ -137,7 +136,7 @@ impl LimboShare {
         }
     }
 
-    /// Limbo's share of the folios that are not watched: the share that rescues have told, or the one that is likely.
+    /// Limbo's share of the folios that are not watched: the one that rescues have determined, or else the likely one.
     fn share(&self, cost: u32, least: u32) -> u32 {
         self.share.unwrap_or(match cost > LIKELY {
             true => LIMBO_MOST,
@@ -145,8 +144,7 @@ impl LimboShare {
         })
     }
 
-    /// Keeps the account of the cost of looking at the watched folios, and of the misses that it spares under the rule
-    /// in force.
+    /// Records the cost of testing the watched folios, and the misses that this saves under the rule in force.
     pub(crate) fn look(&mut self, would: Misses, rule: Rule, room: u32, missed: bool) {
         self.blind += i32::from(would.arrival) - i32::from(would.under(rule));
         self.looked += i32::from(!missed);
@@ -199,8 +197,8 @@ impl LimboShare {
     }
 
     /// Earns take-outs of watched pages for pages that are leaving memory, in a budget of `limit` pages. Every page
-    /// that leaves earns its part of a take-out. If only the watched ones did, they would not be looked at while others
-    /// leave, and these would be known better.
+    /// that leaves earns its part of a take-out. If only the watched ones did, they would not be tested while others
+    /// leave, and more would be known about the others.
     pub(crate) fn earn_watched(&mut self, pages: u32, limit: u32, cost: u32) {
         let bits = watched_bits(limit);
         let pages = pages.min(self.alone);
@@ -220,8 +218,7 @@ impl LimboShare {
         self.credit[usize::from(watched)].max(0).cast_unsigned() / SIXTEENTH
     }
 
-    /// Pays for `pages` pages that were taken out. The last folio that is not watched may be larger than what had been
-    /// earned.
+    /// Pays for `pages` pages that were taken out. The last unwatched folio may be larger than the earned number.
     pub(crate) fn spend(&mut self, pages: u32, watched: bool) {
         let credit = &mut self.credit[usize::from(watched)];
         let left = credit.saturating_sub_unsigned(pages.saturating_mul(SIXTEENTH));
@@ -235,8 +232,7 @@ pub(crate) fn pace(cost: u32) -> u32 {
     SIXTEENTH + share * cost / (16 * DEAR)
 }
 
-/// How many watched pages may be taken out each time that as many pages have left as there is one watched page among,
-/// in sixteenths.
+/// How many watched pages may be taken out for *n* leaving pages, if one page in *n* is watched, in sixteenths.
 fn watched_pace(cost: u32) -> u32 {
     let dear = cost.min(DEAR);
     WATCHED_PACE * SIXTEENTH + WATCHED_MORE * SIXTEENTH * dear / DEAR
@@ -269,12 +265,12 @@ mod tests {
         assert_eq!(go(20, 10, 1), least, "no rescue buys its price");
         assert_eq!(go(36, 10, 1), LIMBO_MOST);
         assert_eq!(go(32, 10, 1), least);
-        // No folio is rescued: nothing is known, and nothing is spent. The share is the one that is likely by the cost.
+        // No folio is rescued: nothing is known, and nothing is spent. The share is the likely one for the cost.
         assert_eq!(go(256, 0, 0), LIMBO_MOST);
         assert_eq!(go(20, 0, 0), least);
     }
 
-    /// A watched folio of a leaf costs as much as it has pages, not as much as there was to pay for it.
+    /// A watched folio of a leaf costs as much as it has pages, not as much as was available to pay for it.
     #[test]
     fn a_large_watched_folio_is_paid_for_in_full() {
         let (limit, leaf) = (1 << 16, LEAF_PAGES);
@@ -308,7 +304,7 @@ mod tests {
         limbo.earn_watched(1 << 20, limit, DEAR);
         let looks = 2 * (WATCHED_PACE + WATCHED_MORE) / 32;
         assert_eq!(limbo.earned(true), looks);
-        // The pages that filled memory do not pay for all that leaves later.
+        // The pages that filled memory do not pay for everything that leaves later.
         (0..1 << 20).for_each(|_| limbo.came_alone());
         limbo.earn_watched(1 << 20, limit, DEAR);
         limbo.spend(limbo.earned(true), true);

@@ -1,4 +1,4 @@
-//! The mechanisms that decide: they read the past, and answer with a number or a choice.
+//! The mechanisms that decide: from the past they compute a number or a choice.
 
 pub(crate) mod balance;
 pub(crate) mod copied;

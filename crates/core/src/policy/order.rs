@@ -1,44 +1,45 @@
-//! The order policy: how much is brought in when one page is wanted.
+//! The order policy: how much to bring in when a fault requests one page.
 //!
-//! A fault costs about the same for one page as for sixteen, and pages that are brought in unasked cost memory. So each
-//! fault needs a guess: is this the next page of a stream, or a place of its own?
+//! A fault costs about the same for one page as for sixteen, but unneeded pages cost memory. So each fault needs a
+//! guess: is this the next page of a stream, or an isolated access?
 //!
-//! # What is watched
-//! For each leaf (2 MiB) the run of pages that its last faults brought in is remembered: where it ends upwards and
-//! where downwards, how long it is, and the *window*, the order of the next step. A fault at one of the two ends
-//! continues the run; pages that are already in memory are stepped over, for a stream does not fault there. A run goes
-//! on from leaf to leaf. No thread, time or instruction is asked: two streams in two leaves do not disturb each other,
-//! and a scattered access disturbs a stream only if it falls into the same 2 MiB, once.
+//! # What is recorded
+//! For each leaf (2 MiB) the run of pages that its last faults brought in is recorded: its upper and lower ends, its
+//! length, and the *window*, the order of the next step. A fault at one of the two ends continues the run; pages that
+//! are already in memory are stepped over, because a stream does not fault there. A run continues from leaf to leaf.
+//! Thread, time and instruction play no role: two streams in two leaves do not disturb each other, and a scattered
+//! access disturbs a stream only if it falls into the same 2 MiB, once.
 //!
-//! Whether the *neighbour is in memory* says little: when half of a region is resident, so is every second neighbour.
+//! Whether a *neighbour is in memory* means little: if half of a region is resident, so is every second neighbour.
 //!
-//! Threads that share a stream, each taking the next few MiB, come to their parts in any order. So the first page of a
-//! leaf also continues a run that has filled a leaf a little before it, over leaves that are not there yet. It does so
-//! with a smaller window, which does not fill its leaf: a stride over leaves finds no run that has filled one.
+//! Threads that share a stream, each taking the next few MiB, reach their parts in any order. So the first page of a
+//! leaf also continues a run that has filled a leaf a little before it, across leaves that are not in memory yet. It
+//! does so with a smaller window, which does not fill its leaf: a stride over leaves finds no run that has filled one.
 //!
 //! # The inequality
 //! A window of 2^w pages pays when the chance *p* that they are all used is above (fault + 2^w × copy) / 2^w × (fault +
 //! copy): with 6 µs a fault and 0.5 µs a page, doubling pays from *p* ≈ 0.55 on. A random access continues a run of its
 //! leaf with a chance of 2/512; a stream does so nearly always. Between the two there is room for any rule; this one
-//! doubles with each fault that continues, like the kernel's readahead, and starts over with one that does not:
+//! doubles the window with each fault that continues the run, like the kernel's readahead, and starts over with a fault
+//! that does not:
 //!
 //! - a stream takes faults of 1, 1, 2, 4 … 512 pages: ten for its first 2 MiB, one for each further leaf;
-//! - a scattered toucher gets what it asked for, one page each.
+//! - scattered accesses get one page each, as requested.
 //!
 //! # What a wrong guess costs
 //! A run that ends leaves at most as many pages unused as it had used. An accidental neighbour costs one page. Objects
 //! of a few pages would pay for each start, so each region has a *habit*: the mean length of its runs (logarithmic,
-//! each run an eighth). The first step of a run is half the usual run. Sixteen runs of another kind are enough to
+//! each run counting an eighth). The first step of a run is half the usual run. Sixteen runs of another kind suffice to
 //! forget the habit; no run starts above 64 KiB.
 //!
-//! # Where the order is fixed
-//! The folios of a region with a fixed order are all of one size, as far as neighbours allow, but a stream over them
-//! still wants more than one: the window says how many come with one fault, as the kernel's readahead brings in several
-//! folios. They lie ahead of the page that is wanted, the way the run goes: pages behind a stream may have left memory
-//! again, and are not wanted twice. The folios beyond the first come only into memory that is free anyway.
+//! # If the order is fixed
+//! The folios of a region with a fixed order all have the same size, as far as neighbours allow, but a stream over them
+//! still needs more than one: the window determines how many come in with one fault, as the kernel's readahead brings
+//! in several folios. They lie ahead of the requested page, in the run's direction: pages behind a stream may have left
+//! memory again, and are not needed twice. The folios beyond the first only use memory that is free anyway.
 //!
 //! # What overrides it
-//! These override the window: the region's own bound, the order that its pages' slot or its neighbours allow, a
+//! The window is overridden by the region's own bound, the order that its pages' slot or its neighbours allow, a
 //! sixty-fourth of the budget for one folio, and advice. *Sequential* starts at 64 KiB, *random* stays at one page.
 
 use crate::addr::{LEAF_PAGES, Order, PageIndex, PageRange};
@@ -53,14 +54,14 @@ use std::str::FromStr;
 pub enum OrderPolicy {
     /// All folios have this order, as far as alignment and neighbours allow.
     Fixed(Order),
-    /// The pattern of faults gives the order, up to `max`.
+    /// The pattern of faults determines the order, up to `max`.
     Adaptive {
         /// The largest order.
         max: Order,
     },
 }
 
-/// Why a text is no [`OrderPolicy`].
+/// Why a text is not an [`OrderPolicy`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BadOrderPolicy(String);
 
@@ -131,14 +132,14 @@ pub(crate) enum Hint {
     Random,
 }
 
-/// The window at which a run starts when the program has said that it will be sequential. No other run starts with a
-/// larger one.
+/// The window at which a run starts if the program has announced sequential access. No other run starts with a larger
+/// one.
 const START: u8 = 4;
-/// Leaves that are not there yet, and that a stream may leave to another thread.
+/// Number of absent leaves that a stream may leave to another thread.
 const LEFT: u32 = 3;
-/// The orders by which the window is smaller then.
+/// Number of orders by which the window is smaller in that case.
 const LESS: u8 = 3;
-/// Folios in memory that a stream may step over between two faults.
+/// Number of folios in memory that a stream may step over between two faults.
 const STEP_OVER: u32 = 32;
 
 /// The last run of a leaf.
@@ -148,7 +149,7 @@ struct Trend {
     above: u16,
     /// Offset of the page that continues the run downwards, plus one; 0 when that page is in the leaf before.
     below: u16,
-    /// Pages that the run brought in, in this leaf and those before.
+    /// Pages that the run brought in, in this leaf and the previous ones.
     pages: u16,
     /// Order of the run's last step.
     window: u8,
@@ -195,25 +196,25 @@ struct Continued {
     leaf: u32,
     run: Trend,
     way: Way,
-    /// Whether leaves between the two are not there yet.
+    /// Whether leaves between the two are not in memory yet.
     leaves_some: bool,
 }
 
-/// The way that a run goes.
+/// The direction of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
-    /// The run begins here, so its way is not known.
+    /// The run begins here, so its direction is not known.
     Unknown,
     Up,
     Down,
 }
 
-/// The step that a fault asks for.
+/// The step that a fault requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Step {
     pub(crate) window: Order,
     pub(crate) way: Way,
-    /// Pages that the continued run has brought in. It is 0 where advice says that they are needed.
+    /// Pages that the continued run has brought in. It is 0 if advice says that they are needed.
     pub(crate) run: u16,
     /// Whether the run comes from another leaf.
     pub(crate) enters: bool,
@@ -286,7 +287,7 @@ impl Trends {
         }
     }
 
-    /// The step that a fault asks for.
+    /// The step that a fault requests.
     pub(crate) fn window(&mut self, stand: &Stand, habit: &mut Habit) -> Step {
         let mut trend = stand.here;
         let window = match (trend.hint, stand.from) {
@@ -298,9 +299,9 @@ impl Trends {
         };
         match stand.from {
             Some(from) => {
-                // A run that goes on in another leaf is one run, and ends once. The run that it meets there is over.
+                // A run that continues in another leaf is one run, and ends once. The run that it meets there is over.
                 if from.leaf != stand.leaf {
-                    // The thread whose part lies between goes on from the same place.
+                    // The thread whose part lies between continues from the same place.
                     if !from.leaves_some {
                         self.change(from.leaf, |run| run.above = 0);
                     }
@@ -325,7 +326,7 @@ impl Trends {
         }
     }
 
-    /// Undoes [`Self::window`] for a fault that had no memory and comes again later.
+    /// Undoes [`Self::window`] for a fault that had no memory and will be repeated.
     pub(crate) fn restore(&mut self, stand: &Stand, habit: &mut Habit) {
         *habit = stand.habit;
         self.change(stand.leaf, |here| *here = stand.here);
@@ -334,7 +335,7 @@ impl Trends {
         }
     }
 
-    /// Notes that a fault brought `range` in, which lies in one leaf.
+    /// Notes that a fault brought in `range`, which lies in one leaf.
     pub(crate) fn brought(&mut self, range: PageRange) {
         let first = (range.start.0 % LEAF_PAGES) as u16;
         let end = first + range.len.0 as u16;
@@ -349,7 +350,7 @@ impl Trends {
         });
     }
 
-    /// Notes that the run of the leaf of `from`, which is whole, has gone on through all of the leaf of `to`.
+    /// Notes that the run of the leaf of `from`, which is whole, has continued through all of the leaf of `to`.
     pub(crate) fn go_on(&mut self, from: PageIndex, to: PageIndex) {
         let run = self.of(from.leaf());
         self.change(from.leaf(), |trend| trend.above = 0);
@@ -372,19 +373,19 @@ impl Trends {
         self.change(page.leaf(), |trend| trend.needed = true);
     }
 
-    /// Forgets all that is known of the leaf of `page`.
+    /// Forgets all that is known about the leaf of `page`.
     pub(crate) fn forget(&mut self, page: PageIndex) {
         self.change(page.leaf(), |trend| *trend = Trend::default());
     }
 
-    /// Moves all that is known of the leaf of `from` to the leaf of `to`.
+    /// Moves all that is known about the leaf of `from` to the leaf of `to`.
     pub(crate) fn moved(&mut self, from: PageIndex, to: PageIndex) {
         let run = self.of(from.leaf());
         self.forget(from);
         self.change(to.leaf(), |trend| *trend = run);
     }
 
-    /// Whether the last run of the leaf of `page` has got to somewhere inside of it, and may go on.
+    /// Whether the last run of the leaf of `page` has stopped somewhere inside it, and may continue.
     pub(crate) fn stands_in(&self, page: PageIndex) -> bool {
         let run = self.of(page.leaf());
         let through = run.below == 0 && u32::from(run.above) > LEAF_PAGES;
@@ -395,7 +396,7 @@ impl Trends {
         self.0.bytes()
     }
 
-    /// The leaf whose run a fault at `page` continues, and the way of that run.
+    /// The leaf whose run a fault at `page` continues, and the direction of that run.
     fn continued(
         &self,
         page: PageIndex,
@@ -404,8 +405,8 @@ impl Trends {
         let leaf = page.leaf();
         let here = self.of(leaf);
         let start = leaf * LEAF_PAGES;
-        // A run that has come here has a page beside this one. Most random faults are known by that, for the price of
-        // one entry next to that of the page.
+        // A run that has arrived here has an adjacent page in memory. This excludes most random faults, for the price
+        // of reading an entry next to the page's own.
         let is_beside = |page: u32| present(PageIndex(page)).is_some();
         let from_below = page.0 == start || is_beside(page.0 - 1);
         if here.above != 0 {
@@ -428,7 +429,7 @@ impl Trends {
         Some((after, Way::Down))
     }
 
-    /// The leaf below that of `page` whose run has come up to `page`.
+    /// The leaf below that of `page` whose run has reached `page` upwards.
     fn run_from_below(
         &self,
         page: PageIndex,
@@ -448,8 +449,8 @@ impl Trends {
         None
     }
 
-    /// The leaf a little below that of `page`, its first one, whose run has filled it, where what lies between is not
-    /// there.
+    /// The leaf a little below that of `page`, its leaf's first page, if a run has filled it and the leaves between are
+    /// absent.
     fn run_beyond(
         &self,
         page: PageIndex,
@@ -467,7 +468,7 @@ impl Trends {
         fills.then_some(before)
     }
 
-    /// The leaf above that of `page` whose run has come down to `page`.
+    /// The leaf above that of `page` whose run has reached `page` downwards.
     fn run_from_above(
         &self,
         page: PageIndex,
@@ -517,7 +518,7 @@ mod tests {
     use crate::addr::PageCount;
     use std::collections::BTreeSet;
 
-    /// Faults at the pages given, each of which brings in its block as far as that is absent, and the orders asked for.
+    /// Faults at the given pages, each of which brings in the absent pages of its block, and the requested orders.
     struct World {
         trends: Trends,
         habit: Habit,
@@ -607,7 +608,7 @@ mod tests {
     }
 
     /// Two threads share a stream, and the one whose part comes second is the first to fault. Such a leaf once took ten
-    /// faults, and so did what followed it.
+    /// faults, and so did the leaf after it.
     #[test]
     fn threads_that_share_a_stream_may_come_in_any_order() {
         let mut world = World::with_a_stream();
@@ -673,7 +674,7 @@ mod tests {
         assert!(faults <= 11, "{faults} faults");
     }
 
-    /// A stream sees no fault in a leaf that is in memory as one folio. Each such leaf once ended the stream.
+    /// A stream does not fault in a leaf that is in memory as one folio. Each such leaf once ended the stream.
     #[test]
     fn a_stream_goes_on_behind_whole_leaves() {
         for reversed in [false, true] {
@@ -688,8 +689,8 @@ mod tests {
         }
     }
 
-    /// The place where the next leaf was last read once hid where the run ended, and the end of a leaf that was there
-    /// before once cut it off.
+    /// Two former errors: the place where the next leaf was last read hid the run's end, and the end of a leaf that was
+    /// already in memory cut the run off.
     #[test]
     fn a_stream_goes_on_into_a_leaf_that_was_read_at_random() {
         let mut world = World::new();

@@ -1,9 +1,9 @@
-//! Pressure: the part of the time in which threads waited for memory (Linux's PSI).
+//! Pressure: the share of time in which threads waited for memory (Linux's PSI).
 //!
 //! *Some* is the time in which at least one thread waited, *full* the time in which no thread did anything else. The
-//! caller measures these times; here are the averages. Every two seconds the lost part of them is taken in, with a
-//! weight by which a time 10, 60 or 300 seconds ago counts an e-th. The averages are in fixed point of 11 bits, like
-//! the kernel's load averages, so that the figures are comparable with `/proc/pressure/memory` to the last digit.
+//! caller measures these times; this file computes the averages. Every two seconds the lost share is added, with a
+//! weight such that a time 10, 60 or 300 seconds ago counts 1/e. The averages are in fixed point of 11 bits, like the
+//! kernel's load averages, so that the figures are comparable with `/proc/pressure/memory` to the last digit.
 
 /// Time between two updates of the averages.
 const PERIOD_NS: u64 = 2_000_000_000;
@@ -17,7 +17,7 @@ pub struct PressureMeter {
     /// Per cent over 10, 60 and 300 s, in fixed point.
     averages: [u64; 3],
     total_ns: u64,
-    /// The time that is not taken in yet; `lost_ns` is the part of it that was lost.
+    /// The time that is not yet included; `lost_ns` is the part of it that was lost.
     elapsed_ns: u64,
     lost_ns: u64,
 }
@@ -45,7 +45,7 @@ impl PressureMeter {
         }
         let lost = self.lost_ns * 100 * FIXED / self.elapsed_ns;
         for (average, decay) in self.averages.iter_mut().zip(DECAY) {
-            // The time that was lost in several periods was lost evenly, as far as anybody knows.
+            // Time lost in several periods is assumed to have been lost evenly.
             for _ in 0..periods.min(1000) {
                 let up = if lost >= *average { FIXED - 1 } else { 0 };
                 *average = (*average * decay + lost * (FIXED - decay) + up) / FIXED;

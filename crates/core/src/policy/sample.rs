@@ -1,16 +1,16 @@
-//! The part of all folios that a sample has.
+//! The sampled part of all folios.
 //!
 //! A sample of one folio in 64, chosen by hash, has a little more or less than a 64th of them. A miniature with seats
-//! for exactly a 64th would miss where memory does not, whenever the program's set just fits. So the sample's part is
-//! counted, among the folios that were touched for the first time. A page that is freed and touched again is counted
-//! again, and few such pages could make up any part, so the part is bounded by an eighth more or less than it should
-//! be.
+//! for exactly a 64th would miss where memory does not, whenever the program's set just fits. So the sample's actual
+//! part is counted, among the folios that were touched for the first time. A page that is freed and touched again is
+//! counted again, and a few such pages could produce any part, so the part is bounded by an eighth more or less than
+//! its nominal value.
 
 use crate::limits::{WATCHED_FOLIOS, WATCHED_LEAST, WATCHED_SHARE};
 
-/// A sample's part of the folios is taken to be off by at most one in this many.
+/// A sample's part of the folios is assumed to be off by at most one in this many.
 const OFF_MOST: u64 = 8;
-/// Folios of the sample that are counted in advance, lest the first few say what its part is.
+/// Folios of the sample that are counted in advance, so that the first few do not determine its part.
 const GRANTED: u64 = 8;
 /// Most first touches that are remembered.
 const RECENT: u32 = 1 << 24;
@@ -67,7 +67,7 @@ pub(crate) fn watched_bits(limit: u32) -> u32 {
 }
 
 /// Whether a folio with this `key` is in the sample of one in two to the power of `bits`. A folio in a smaller sample
-/// is in the larger ones too.
+/// is also in the larger ones.
 pub(crate) fn is_sampled(key: u32, bits: u32) -> bool {
     bits == 0 || hash(key) >> (32 - bits) == 0
 }

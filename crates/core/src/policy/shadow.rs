@@ -1,43 +1,43 @@
-//! A shadow is what a page leaves behind: when it was last seen in use, in the spare bits of its entry.
+//! The shadow that a page leaves behind: when it was last seen in use, in the spare bits of its entry.
 //!
 //! These facts fit into the spare bits of a page's entry (`leaf/packing.rs`): that there is a shadow; whether the page
 //! was active (*workingset*, for `workingset_restore`); node and group; and the age, without its `bucket_order` lowest
-//! bits, modulo 2^`timestamp_bits`. The bits are shared out when the core is built ([`ShadowLayout`]). Ages must reach
-//! as far as reuse distances that can matter: the oldest active folio's idle time, which is a few times the faults that
-//! memory turns over in. `max_order` is the logarithm of that, four times the limit; the buckets make up for bits that
-//! the timestamp lacks. A distance beyond 2^(`timestamp_bits` + `bucket_order`) looks like a short one, and its page is
-//! activated for nothing; so bits that are left over go to the timestamp, up to 64 times as far. A shadow of another
-//! node or group means nothing by this lruvec's clock, and is not looked at.
+//! bits, modulo 2^`timestamp_bits`. The bits are allocated when the core is built ([`ShadowLayout`]). Ages must cover
+//! all reuse distances that can matter: the oldest active folio's idle time, which is a few times the number of faults
+//! in which memory turns over. `max_order` is the logarithm of that, four times the limit; the buckets make up for bits
+//! that the timestamp lacks. A distance beyond 2^(`timestamp_bits` + `bucket_order`) looks like a short one, and its
+//! page is activated for nothing; so remaining bits go to the timestamp, up to 64 times as far. A shadow of another
+//! node or group means nothing by this lruvec's clock, and is ignored.
 //!
 //! # Whose shadow it is
-//! A region can be moved to another group, and a group that is removed leaves its regions to its parent; then its
-//! number is used again. A shadow from before must not be judged by the lists of the group that has the region, or the
-//! number, now. Moving passes each entry anyway (`hand_over` in `ops/charge.rs`), and shadows are forgotten there: by
-//! another clock an age says nothing. So since an entry was last passed its group has changed in one way only, to the
-//! parent, and each of these groups lies at another depth of the tree. *The depth names the group*: it is the present
-//! group's exactly if no group was removed since. That takes three bits, is never mistaken, and removing a group need
-//! not look for the shadows that it has left behind. (A number of the group itself would take eight, and be used
-//! again.) A page that leaves memory on a removed group's account leaves no shadow.
+//! A region can be moved to another group, and a removed group leaves its regions to its parent; then its number is
+//! reused. An older shadow must not be compared with the lists of the group that has the region, or the number, now.
+//! Moving visits each entry anyway (`hand_over` in `ops/charge.rs`), and forgets the shadows there: by another clock an
+//! age means nothing. So since the last visit of an entry its group can have changed only to the parent, and each of
+//! these groups lies at another depth of the tree. *The depth identifies the group*: it is the present group's depth
+//! exactly if no group was removed since. That takes three bits, is never wrong, and removing a group need not search
+//! for the shadows that it has left behind. (A number of the group itself would take eight bits, and be reused.) A page
+//! that leaves memory on a removed group's account leaves no shadow.
 //!
-//! A page whose contents were dropped under pressure leaves a shadow, too, in an entry of its own. Tables of entries
-//! that hold nothing else are bounded: a lruvec with `n` pages keeps `n/256` of them, 16 bytes a page. A shadow is of
-//! use while its page could have been held, so more shadows than there are pages rarely tell anything; tables with one
-//! entry in two used have `n` shadows for `n` pages. The oldest are dropped first (`workingset_nodereclaim`).
+//! A page whose contents were dropped under pressure also leaves a shadow, in an entry of its own. Tables that hold
+//! only such entries are bounded: a lruvec with `n` pages keeps `n/256` of them, 16 bytes per page. A shadow is useful
+//! while its page could have been held, so more shadows than pages rarely tell anything; tables with half of their
+//! entries used have `n` shadows for `n` pages. The oldest are dropped first (`workingset_nodereclaim`).
 
 use crate::ids::NodeId;
 use crate::limits::{MAX_GROUP_DEPTH, MAX_NODES, SHADOW_BITS_LEAST};
 use crate::tables::folio::Folio;
 use std::fmt;
 
-/// How the bits of a shadow are shared out. It prints as `timestamp_bits=… max_order=… bucket_order=…`.
+/// How the bits of a shadow are allocated. It prints as `timestamp_bits=… max_order=… bucket_order=…`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ShadowLayout {
     node_bits: u32,
     /// Bits of the age.
     pub timestamp_bits: u32,
-    /// Logarithm of the longest distance that should be told apart from shorter ones.
+    /// Logarithm of the longest distance that should be distinguishable from shorter ones.
     pub max_order: u32,
-    /// Logarithm of the size of a bucket: distances inside of one bucket are not told apart.
+    /// Logarithm of the size of a bucket: distances inside one bucket are not distinguished.
     pub bucket_order: u32,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Shadow {
     age: u32,
 }
 
-/// Bits that every shadow has: that it is one, and that the page was active.
+/// Bits in every shadow: that it is one, and whether the page was active.
 const FIXED_BITS: u32 = 2;
 /// Bits for the depth of a group.
 const DEPTH_BITS: u32 = MAX_GROUP_DEPTH.ilog2();
@@ -68,8 +68,8 @@ const _: () = assert!(
     FIXED_BITS + DEPTH_BITS + MAX_NODES.ilog2() < SHADOW_BITS_LEAST as u32 - 1,
     "the age has bits in the narrowest shadow, too"
 );
-/// Where there are bits enough, distances are told this many powers of two further than the longest that matters. A
-/// distance that looks short because it is so long that the age has come round would be activated for nothing.
+/// If there are enough bits, distances are distinguished up to this many powers of two beyond the longest that matters.
+/// A page whose distance looks short because the age has wrapped round would be activated for nothing.
 const FURTHER_ORDER: u32 = 6;
 
 impl ShadowLayout {
@@ -99,7 +99,7 @@ impl ShadowLayout {
         bits << FIXED_BITS | u32::from(folio.is_active()) << 1 | 1
     }
 
-    /// The shadow in these bits, if a page of the present group, at this `depth`, and of this node has left it.
+    /// The shadow in these bits, if it was left by a page of the present group, at this `depth`, and of this node.
     pub(crate) fn unpack(&self, bits: u32, depth: u8, node: NodeId) -> Option<Shadow> {
         let own = Some((depth, node));
         (self.whose(bits) == own).then_some(Shadow {
@@ -146,7 +146,7 @@ mod tests {
             narrow.to_string(),
             "timestamp_bits=7 max_order=18 bucket_order=11"
         );
-        // The timestamp has no more bits than ages need that come round after 64 times the distance to be told.
+        // The timestamp has only the bits for ages that wrap round after 64 times the distance to distinguish.
         assert_eq!(
             ShadowLayout::new(32, 4096, 1).to_string(),
             "timestamp_bits=20 max_order=14 bucket_order=0"

@@ -1,20 +1,20 @@
-//! Shrinkers: how much of a cache outside of this memory manager gives way when memory is short.
+//! Shrinkers: how much of a cache outside this memory manager is given up when memory is short.
 //!
-//! A cache says how many objects it could give up, and is asked to look at a share of them that follows the share of
-//! its group's memory that reclaim has scanned. At priority p a 2^p-th of the lists was looked at, so the cache looks
-//! at a 2^p-th of its objects, times four, divided by what it costs to make one again (`seeks`; two is usual, so the
-//! cache looks at twice the share). That is Linux's `do_shrink_slab`. Small remainders are not worth a call. They are
-//! put off until there is enough of them, and count less the lower the pressure is then. A cache never owes more than
+//! A cache reports how many objects it could give up, and is asked to scan a share of them that corresponds to the
+//! share of its group's memory that reclaim has scanned. At priority p a 2^p-th of the lists was scanned, so the cache
+//! scans a 2^p-th of its objects, times four, divided by the cost of recreating one (`seeks`; two is usual, so the
+//! cache scans twice the share). This is Linux's `do_shrink_slab`. Small remainders are not worth a call. They are
+//! deferred until there are enough of them, and count less the lower the pressure is then. A cache never owes more than
 //! twice what it has.
 
-/// Objects that a cache is asked to look at by one call.
+/// Objects that one call asks a cache to scan.
 pub const SHRINK_BATCH: u64 = 128;
-/// Lowest pressure: a 4096th of the lists was looked at.
+/// Lowest pressure: a 4096th of the lists was scanned.
 const DEF_PRIORITY: u32 = 12;
-/// The cost to make an object again, if nothing is known about it.
+/// The cost of recreating an object, if nothing is known about it.
 pub const DEFAULT_SEEKS: u64 = 2;
 
-/// The priority at which reclaim has looked at `scanned` of `pages` pages. `None` when it has not.
+/// The priority at which reclaim has scanned `scanned` of `pages` pages. `None` if it has not scanned any.
 ///
 /// ```
 /// use millpond_core::policy::shrink::priority;
@@ -29,13 +29,13 @@ pub fn priority(scanned: u64, pages: u64) -> Option<u32> {
     Some(share.max(1).ilog2().min(DEF_PRIORITY))
 }
 
-/// The number of objects that a cache still has to look at from earlier rounds.
+/// The number of objects that a cache still has to scan from earlier rounds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Owed {
     deferred: u64,
 }
 
-/// One round: how many objects are still to be looked at, and how many were.
+/// One round: how many objects are still to be scanned, and how many were.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Round {
     freeable: u64,
@@ -60,7 +60,7 @@ impl Owed {
         }
     }
 
-    /// Ends a round: objects that were due and not looked at are put off.
+    /// Ends a round: objects that were due and not scanned are deferred.
     pub fn end(&mut self, round: Round) {
         let left = round.due.saturating_sub(round.scanned);
         self.deferred = left.min(2 * round.freeable);
@@ -68,14 +68,14 @@ impl Owed {
 }
 
 impl Round {
-    /// How many objects the next call is to look at; `None` when a call is not worth it.
+    /// How many objects the next call should scan; `None` if a call is not worthwhile.
     #[must_use]
     pub fn next(&self) -> Option<u64> {
         let enough = self.total >= SHRINK_BATCH || self.total >= self.freeable;
         (enough && self.total > 0).then_some(self.total.min(SHRINK_BATCH))
     }
 
-    /// Notes that a call has looked at `objects` objects.
+    /// Notes that a call has scanned `objects` objects.
     pub fn looked_at(&mut self, objects: u64) {
         self.total -= objects;
         self.scanned += objects;
@@ -107,8 +107,8 @@ mod tests {
     #[test]
     fn remainders_are_put_off_until_there_are_enough() {
         let mut owed = Owed::default();
-        // 32 objects are due each time. At this priority the objects that were put off count a 64th, so the fourth
-        // round does not reach all 128.
+        // 32 objects are due each time. At this priority deferred objects count a 64th, so the fourth round does not
+        // reach all 128.
         let given: Vec<_> = (0..4).map(|_| round(&mut owed, 1024, 6)).collect();
         assert_eq!((given, owed.deferred), (vec![0; 4], 128));
         // Under full pressure all that is owed is due.

@@ -1,66 +1,67 @@
-//! Streams: the pages that a stream leaves behind go first.
+//! Streams: the pages that a stream leaves behind leave memory first.
 //!
-//! A stream over more than memory uses each of its pages once in a time that memory cannot span. Until such a page has
-//! been idle for all that time it cannot be told from one that will be used again soon, and by then it has had
-//! another's place for a whole turn of memory: a scan of ten budgets put half of a hot set of half a budget out, again
-//! and again. The active list protects pages that have proved themselves before; it does not help a set that is only
-//! just becoming one.
+//! A stream over more than memory uses each of its pages once in a period that memory cannot span. Until such a page
+//! has been idle for all that time it is indistinguishable from one that will be used again soon, and by then it has
+//! occupied another's place for a whole turn of memory: a scan of ten budgets repeatedly evicted half of a hot set of
+//! half a budget. The active list protects pages that have proved themselves before; it does not help a set that is
+//! only just forming.
 //!
-//! But two things are known of a stream when it passes. The first is which pages are behind it: the run of faults says
-//! so ([`order`](crate::policy::order)). The second is when they were used last: the page that the stream wants now has
-//! a shadow, and a stream that goes where it went before needs its neighbours again when it needs this one. So
+//! But two things are known about a passing stream. The first is which pages are behind it: the run of faults shows
+//! them ([`order`](crate::policy::order)). The second is when they were used last: the page that the stream now
+//! requests has a shadow, and a stream that repeats its path needs that page's neighbours again when it needs the page.
+//! So
 //!
 //! ```text
 //!     pages that have come in since  ≥  pages in memory
 //! ```
 //!
-//! says of all of them that memory, were it given by last use alone, would not have kept them until now. The pages
-//! behind such a stream are therefore taken for older than all others, as if advice had said that they are cold. Of a
-//! loop that is longer than memory this keeps the part that was there first, which is the best that can be kept; a list
-//! by last use keeps nothing of it.
+//! means for all of them that memory, managed by last use alone, would not have kept them until now. The pages behind
+//! such a stream are therefore treated as older than all others, as if advice had called them cold. In a loop longer
+//! than memory this keeps the part that was there first, which is the best that can be kept; a list by last use keeps
+//! nothing of the loop.
 //!
-//! Pages of a file that come in for the first time have no shadow, but the file has a length: when that is more than
-//! memory, a stream over it cannot come round before memory has given its pages up. So it is dropped behind, too. (A
-//! first scan of a file of 512 MiB in 64 put out a hot set of half of memory again and again: of its accesses 65 in a
-//! hundred hit.) Of a file that is shorter the program may want all to stay.
+//! Pages of a file that come in for the first time have no shadow, but the file has a length: if that is more than
+//! memory, a stream over it cannot come round before memory has given its pages up. So its pages are also dropped
+//! behind it. (A first scan of a file of 512 MiB in 64 repeatedly evicted a hot set of half of memory: 65 in a hundred
+//! of its accesses hit.) The program may want all of a shorter file to stay.
 //!
-//! A stream over a file is read ahead, by faults of the driver's own. The program has yet to use what lies between it
-//! and such a fault, so what is behind the stream begins as far back as it is read ahead at most. (It once began right
-//! behind the fault: where reclaim was faster than the program, it took what had just been read, and the program read
-//! it again, page by page.)
+//! A stream over a file is read ahead, by the driver's own faults. The program has yet to use the pages between its
+//! position and such a fault, so the part behind the stream begins at the maximum distance of reading ahead. (It once
+//! began right behind the fault: when reclaim was faster than the program, it took pages that had just been read, and
+//! the program read them again, page by page.)
 //!
-//! Pages that are used at random have far shadows too, when a program turns to other data. They say nothing about their
+//! Randomly used pages also have far shadows when a program turns to other data. They imply nothing about their
 //! neighbours, and the data may stay in use, so these pages are left alone. So is a stream over new memory, which has
-//! no shadows, and so are pages that are brought in because advice says that they will be needed. Pages that come one a
-//! fault, because no larger window is allowed, are left alone as well: runs are known by their windows.
+//! no shadows, and so are pages that are brought in because advice says that they will be needed. Pages that come in
+//! one per fault, because no larger window is allowed, are also left alone: runs are recognized by their windows.
 //!
 //! # What a wrong guess costs
-//! The program may stay with the pages that the stream has brought (it goes through an array that was long in the
-//! store, and then works on it; or it turns round at the end). Then pages come back that would not have left: of an
-//! inactive page with a shadow that is near, nothing else can be the reason. So there is an account (`Streams`): pages
-//! that pass are credited, up to a quarter of memory, and pages that come back that way are charged fourfold. While the
-//! account is overdrawn, only one stretch in sixteen is still dropped, on trial, until twice as much as memory holds
-//! has passed without a charge; twice as long after each further failure. At most a memory's worth of pages is read
-//! once more before the mistake is known, and after that a sixteenth of the pages that would have been.
+//! The program may go on using the pages that the stream has brought in (it goes through an array that was long in the
+//! store, and then works on it; or it turns round at the end). Then pages come back that would not have left: an
+//! inactive page with a near shadow can have no other reason. So there is an account (`Streams`): pages that pass are
+//! credited, up to a quarter of memory, and pages that come back in this way are charged fourfold. While the account is
+//! overdrawn, only one stretch in sixteen is still dropped, on trial, until twice the size of memory has passed without
+//! a charge; twice as long after each further failure. At most a memory's worth of pages is read once more before the
+//! mistake is detected, and after that a sixteenth of the pages that would have been.
 //!
 //! A page that was used a second time before it left, in limbo, is not touched.
 //!
 //! # What it costs
-//! The cost is a look at as many folios as one fault brings in, with each fault that continues a long run. Linux drops
-//! behind a stream only where advice or a file's readahead state say so; its active list is what protects others.
+//! With each fault that continues a long run, as many folios are examined as one fault brings in. Linux drops pages
+//! behind a stream only if advice or a file's readahead state says so; its active list protects the other pages.
 
 use crate::addr::PageIndex;
 use crate::policy::sample::hash;
 
-/// Pages that must have passed on trial after the first failure before all are dropped again, in sizes of memory.
-/// [`PROBATION_MOST`] is the most after further failures.
+/// Pages that must pass on trial after the first failure before all are dropped again, in sizes of memory.
+/// [`PROBATION_MOST`] is the maximum after further failures.
 const PROBATION: i64 = 2;
 const PROBATION_MOST: i64 = 32;
 /// The charge for one page that should have stayed, in pages that passed.
 const CHARGE: i64 = 4;
 /// On trial one stretch in this many is dropped.
 const TRIAL: u32 = 16;
-/// Pages of a stretch.
+/// Number of pages in a stretch.
 const STRETCH: u32 = 64;
 
 /// The account of one lruvec, in pages.
@@ -134,7 +135,7 @@ mod tests {
     fn who_turns_back_is_not_dropped_any_more_but_for_a_sample() {
         let mut streams = Streams::default();
         pass(&mut streams, 16_000);
-        // More pages come back than a quarter of memory has paid for.
+        // More pages come back than a quarter of memory pays for.
         streams.missed(ROOM / 16, ROOM);
         streams.missed(1, ROOM);
         let trial = pass(&mut streams, 2 * ROOM);

@@ -1,4 +1,4 @@
-//! The account of leaves that were evicted so that a stream has them whole (`ops/evict_leaf.rs`).
+//! The account of leaves that were evicted so that a stream gets them in one piece (`ops/evict_leaf.rs`).
 
 use crate::addr::{LEAF_PAGES, PageIndex};
 use crate::limits::LEAVING_LEAVES;
@@ -7,22 +7,22 @@ use arrayvec::ArrayVec;
 
 /// Pages that a stream must have brought in before a leaf is evicted for it.
 pub(crate) const STREAM: u16 = LEAF_PAGES as u16 / 2;
-/// More recent strays than this say that the memory is in use.
+/// If there are more recent strays than this, the memory is in use.
 pub(crate) const STRAYS: u8 = 8;
 /// Most strays that are remembered.
 pub(crate) const STRAYS_MOST: u8 = 64;
-/// After this many failures in a row the time to the next try grows no more.
+/// After this many failures in a row the time to the next attempt stops growing.
 pub(crate) const FAILURES_MOST: u8 = 6;
 
-/// Leaves that are being evicted for streams, and the success of that so far.
+/// Leaves that are being evicted for streams, and the success so far.
 #[derive(Debug, Default)]
 pub(crate) struct LeafEvictions {
-    /// The places where streams wait, and the ways that they go.
+    /// The places where streams wait, and the directions of the streams.
     pub(crate) asked: ArrayVec<(PageIndex, Way), LEAVING_LEAVES>,
     pub(crate) strays: u8,
     /// Failures in a row.
     pub(crate) failures: u8,
-    /// Leaves that are not put out before the next try.
+    /// Number of leaves that are not evicted before the next attempt.
     pub(crate) pause: u8,
 }
 
@@ -42,7 +42,8 @@ impl LeafEvictions {
         !paused
     }
 
-    /// Notes that a stream waits at `page`. A stream that has not come back after some others have asked is forgotten.
+    /// Notes that a stream waits at `page`. A stream that has not come back by the time that some others have asked is
+    /// forgotten.
     pub(crate) fn asks(&mut self, page: PageIndex, way: Way) {
         if self.asked.is_full() {
             self.asked.remove(0);
@@ -98,7 +99,7 @@ mod tests {
             evictions.came_in(AT, stray, false, true);
         }
         assert!(!evictions.is_due());
-        // First touches say nothing about memory in use.
+        // First touches prove nothing about memory in use.
         let mut new = LeafEvictions::default();
         (0..100).for_each(|_| new.came_in(AT, stray, false, false));
         assert!(new.is_due());

@@ -1,4 +1,4 @@
-//! Workingset detection: which pages memory is best spent on, from faults alone.
+//! Workingset detection: finding out, from faults alone, which pages memory is best spent on.
 //!
 //! ```text
 //!             mapped: use is not seen      limbo: use is seen
@@ -13,96 +13,95 @@
 //! ```
 //!
 //! # What can be known
-//! No accessed bit can be read here. A use of a mapped page is not seen at all; a use of a page in limbo is (a
+//! User space cannot read accessed bits. A use of a mapped page is not seen at all; a use of a page in limbo is (a
 //! *rescue*, a small fault), and so is the use of a page that has left memory (a *refault*). So a page's history is the
 //! list of its faults. Each lruvec has a clock that counts these. The *age* of a folio is the time when it was last
-//! seen in use. A mapped folio may have been used later than its age says, by as much as it has been mapped; a folio in
-//! limbo not. So the length of limbo says how much is known, and the length of the mapped part how much need not be
-//! paid for.
+//! seen in use. A mapped folio may have been used later than its age says, at any time while it was mapped; a folio in
+//! limbo may not. So the length of limbo determines how much is known, and the length of the mapped part how many uses
+//! cost nothing.
 //!
 //! # Refault distance
-//! Of a page that comes back we know the time since it was last seen in use: `R = now − age in its shadow`, its *reuse
-//! distance*. Memory should hold the pages with the shortest ones. The reuse distances of the pages that it does hold
-//! are not known, but bounded from below: a folio that has been idle for a time `I` has at least `I`. The active list
-//! holds folios that have proved themselves; its oldest member that is in limbo was taken out at a time `T`, and has
-//! not been wanted since. So
+//! When a page comes back, we know the time since it was last seen in use: `R = now − age in its shadow`, its *reuse
+//! distance*. Memory should hold the pages with the shortest distances. The reuse distances of the pages in memory are
+//! not known, but bounded from below: that of a folio that has been idle for a time `I` is at least `I`. The active
+//! list holds folios that have proved themselves; its oldest member in limbo was taken out at a time `T`, and has not
+//! been used since. So
 //!
 //! ```text
 //!     R < now − T
 //! ```
 //!
-//! means that the page that comes back is used more often than one that is kept in its place: the page is *activated*.
-//! Times are compared with times, so that nothing need be assumed about how many of the faults in between were for
-//! different pages.
+//! means that the returning page is used more often than one that is kept in its place: the page is *activated*. This
+//! compares times with times, so it needs no assumption about how many of the faults in between were for different
+//! pages.
 //!
-//! With its age in place of `T` the oldest active folio would be charged with the time in which its uses were not seen.
-//! In memory for nine tenths of a loop that is most of the time: the folios that are kept are used in each round, but
-//! not seen, and each page that comes back seems to be used more often. With ages, a loop of 3000 pages in memory for
-//! 2700 was missed in 88 of 100 accesses; with `T` it is missed in 15, where LIRS, which sees all, is missed in 13.
-//! Mapped folios are given the benefit of the doubt: where no active folio is in limbo, no page that comes back is
-//! near. (Linux counts evictions and activations since the page left instead, and compares with the size of the active
-//! list: an estimate of the same inequality, as it has no age of resident pages.) Limbo's place in this follows: limbo
-//! is a part of the list it belongs to, the part where ages are exact. A rescue of an inactive folio is judged like a
-//! refault. The folio stayed in memory and so certainly was used in less time than memory turns over, but it is worth
-//! the place of the oldest active folio only if it was used in less time than that one has been idle. A rescue of an
-//! active folio renews its age.
+//! With its age in place of `T`, the oldest active folio would be charged for the time in which its uses were not seen.
+//! If memory holds nine tenths of a loop, that is most of the time: the folios in memory are used in each round, but
+//! not seen, and each returning page seems to be used more often. With ages, a loop of 3000 pages in memory for 2700
+//! missed in 88 of 100 accesses; with `T` it misses in 15, and LIRS, which sees every use, misses in 13. Mapped folios
+//! get the benefit of the doubt: if no active folio is in limbo, no returning page is near. (Linux instead counts
+//! evictions and activations since the page left, and compares with the size of the active list: an estimate of the
+//! same inequality, as Linux has no ages of resident pages.) Limbo's role follows from this: limbo is a part of the
+//! list it belongs to, the part where ages are exact. A rescue of an inactive folio is treated like a refault. The
+//! folio stayed in memory and so certainly was used in less time than memory turns over, but it deserves the place of
+//! the oldest active folio only if it was used in less time than that one has been idle. A rescue of an active folio
+//! renews its age.
 //!
-//! If a page is activated wrongly, it takes the place of one that was used less lately than it, and falls back when it
-//! grows old in its turn: one major fault. If a page is wrongly not activated, it refaults once more, with a younger
-//! shadow.
+//! A wrongly activated page takes the place of one that was used less recently, and falls back when it grows old in its
+//! turn: the cost is one major fault. A page that is wrongly not activated refaults once more, with a younger shadow.
 //!
 //! # Which list gives the next victim
 //! There are two rules, over the same lists:
 //!
-//! - *recency*: the older of the two old ends gives the victim. As the ends are ordered by age this is LRU over all
-//!   folios that are seen, whatever list they are on.
-//! - *reuse*: the inactive list's old end gives the victim, while the inactive list keeps to a thirty-second of all
-//!   folios. With the inequality above this is LIRS. One-touch scans and loops longer than memory do not reach the
-//!   active list.
+//! - *recency*: the older of the two old ends gives the victim. As the ends are ordered by age, this is LRU by observed
+//!   uses over all folios, whatever list they are on.
+//! - *reuse*: the inactive list's old end gives the victim, and the inactive list has a thirty-second of all folios.
+//!   With the inequality above this is LIRS. One-touch scans and loops longer than memory do not reach the active list.
 //!
-//! Neither is right for all programs: of a loop twice as long as memory, LRU hits nothing and LIRS half; for a growing
+//! Neither is right for all programs: in a loop twice as long as memory, LRU hits nothing and LIRS half; for a growing
 //! and shrinking stack LIRS misses nearly twice as often. No threshold tells which program is which, so both rules are
 //! tried in miniature (`duel.rs`), on a sample of the folios. The score is the difference of their misses, bounded to a
 //! quarter of the seats, so that old merits are forgotten. The rule in force changes when the other is ahead by a
-//! twentieth of the seats: less would change with chance, more would miss short phases. As switching costs nothing by
-//! itself (no folio changes lists by it) a wrong switch costs the misses until it is undone.
+//! twentieth of the seats: a smaller lead would change rules by chance, a larger one would miss short phases. As
+//! switching costs nothing by itself (no folio changes lists), a wrong switch costs only the misses until it is undone.
 //!
-//! Miniatures start with what they hold, but real memory holds what the other rule left. So the rule of reuse must also
-//! prove itself in reality: real misses of watched folios beyond those that LRU would have had (from the first miss
-//! under reuse until LRU, back in force, has missed as often as there are seats) are charged to an account that is
-//! credited with 2 % of LRU's misses. While the account is overdrawn, the rule of reuse is not in force. This bounds
-//! the cost of a wrong guess by 2 % and one account. A failure may have had its reason in a phase that is long over,
-//! and 2 % pay slowly. So while the miniatures say that reuse would be better, a sixteenth of the misses that it would
-//! have spared is credited as well: a large promise that is kept is worth more tries than a small one.
+//! Each miniature starts with the folios that its own rule has kept, but real memory holds those that the other rule
+//! has left. So the rule of reuse must also prove itself in reality: real misses of watched folios beyond those that
+//! LRU would have had (from the first miss under reuse until LRU, back in force, has missed as often as there are
+//! seats) are charged to an account that is credited with 2 % of LRU's misses. While the account is overdrawn, the rule
+//! of reuse is not in force. This bounds the cost of a wrong guess by 2 % and one account. The cause of a failure may
+//! be a phase that is long over, and 2 % pay slowly. So while the miniatures predict that reuse would be better, a
+//! sixteenth of the misses that it would have spared is also credited: a large promise that is kept deserves more
+//! attempts than a small one.
 //!
 //! # Watched folios
 //! A folio is watched if its place hashes to a certain value: one in 32, but at least a thousand and at most four
-//! thousand. All of them are watched where memory has room for less than a thousand. Watched folios are taken out when
-//! a tenth of them is mapped, whatever the others do, so that the miniatures see nearly all of their use. If all memory
-//! is used at random and half of it is resident, one more access in 64 is such a rescue.
+//! thousand. If memory has room for less than a thousand, all of them are watched. Watched folios are taken out once a
+//! tenth of them is mapped, whatever happens to the others, so that the miniatures see nearly all of their use. If all
+//! memory is used at random and half of it is resident, one more access in 64 is such a rescue.
 //!
-//! The miniatures have as many seats as watched folios are in memory, but on average. The number in memory goes up and
-//! down by chance with each that leaves, and LIRS cannot bear that: each seat less puts out the folio that has been
-//! idle for longest, which in a loop is the one that is wanted next, and each seat more takes in another. A loop four
-//! times as long as memory was missed in each access wherever not all folios were watched, as the miniature of reuse
-//! lost in each round all that it had kept. Nor may the average be far from the sample's part (`sample.rs`) of the
-//! folios: where nothing pays for looking at the watched folios they leave, and held against an LRU of the few seats
-//! that were left the rule of reuse seemed to cost nothing while all other folios were missed.
+//! The miniatures have as many seats as there are watched folios in memory on average. The actual number goes up and
+//! down by chance with each one that leaves, and LIRS cannot tolerate that: each lost seat evicts the folio that has
+//! been idle for longest, which in a loop is the one needed next, and each new seat takes in another. A loop four times
+//! as long as memory missed in each access whenever not all folios were watched, as the miniature of reuse lost in each
+//! round all that it had kept. Nor may the average be far from the sample's part (`sample.rs`) of the folios: if
+//! nothing pays for testing the watched folios, they leave, and compared with an LRU of the few remaining seats the
+//! rule of reuse seemed to cost nothing while all other folios missed.
 //!
 //! # Streams
-//! The folios that a stream longer than memory leaves behind are taken for older than all others, and the rules do not
-//! hear of them: see `drop_behind.rs`.
+//! The folios that a stream longer than memory leaves behind are treated as older than all others, and the rules do not
+//! count them: see `drop_behind.rs`.
 //!
 //! # When memory fills
-//! A folio that came while nothing left was never looked at, and may leave by either end: see `first_fill.rs`.
+//! A folio that came while nothing left was never tested, and may leave by either end: see `first_fill.rs`.
 //!
 //! # How long limbo is
-//! Limbo is as long as its rescues prove to be worth, between a least length and nine tenths of memory, and never
-//! dearer than a part of the cost of major faults. `limbo_share.rs` has the inequalities.
+//! Limbo is as long as its rescues justify, between a minimum length and nine tenths of memory, and never costs more
+//! than a part of the cost of major faults. `limbo_share.rs` has the inequalities.
 //!
 //! # Shadows
-//! A page that leaves memory leaves its age, its list, node and group in the spare bits of its entry. `shadow.rs` says
-//! how they are packed, and to which group a shadow belongs when regions and groups have moved.
+//! A page that leaves memory leaves its age, its list, node and group in the spare bits of its entry. `shadow.rs`
+//! explains how they are packed, and to which group a shadow belongs after regions and groups have moved.
 
 use crate::ids::Rule;
 use crate::limits::WATCHED_MOST;
@@ -118,12 +117,12 @@ const ALLOWED: i32 = 20;
 const UNIT: i32 = 1024;
 /// The allowance for each miss that the rule of reuse promises to spare while it is not in force, in the same unit.
 const PROMISED: i32 = 64;
-/// How long ago a folio is taken to have been used when advice says that it is not needed.
+/// The assumed time since a folio's last use when advice says that it is not needed.
 const COLDEST: u32 = 1 << 30;
-/// Number of uses that are of late.
+/// Number of uses that count as recent.
 const RECENT: u32 = 1 << 16;
 
-/// The seats of the miniatures are an average over this many uses a seat.
+/// The seats of the miniatures are an average over this many uses per seat.
 const AVERAGED: u64 = 2;
 /// The average is kept in parts of a seat: 2^20 of them are one.
 const FINE: u32 = 20;
@@ -131,16 +130,16 @@ const FINE: u32 = 20;
 const OFF_NOW: u64 = 16;
 /// The average is off the sample's part of memory by at most one part in this many, or by [`OFF_FEW`].
 const OFF_PART: u32 = 4;
-/// Least number of seats by which the average may be off the sample's part. Fewer are chance where folios are large and
-/// few.
+/// Least number of seats by which the average may be off the sample's part. With few and large folios, smaller
+/// differences are due to chance.
 const OFF_FEW: u32 = 16;
 
 /// The knowledge and the decisions of one lruvec.
 #[derive(Debug)]
 pub(crate) struct Workingset {
-    /// Uses that were seen.
+    /// Observed uses.
     clock: u32,
-    /// Recent numbers: of uses that were seen, and of pages that came in.
+    /// Recent numbers: of observed uses, and of pages that came in.
     recent: [u32; 2],
     duel: Duel,
     /// One folio in two to the power of this is watched.
@@ -155,7 +154,7 @@ pub(crate) struct Workingset {
     score: i32,
     /// Real misses beyond those of recency, less what is allowed, in 1/[`UNIT`].
     regret: i32,
-    /// Real misses for which the past rule of reuse still counts as the reason.
+    /// Real misses that are still attributed to the past rule of reuse.
     recovering: i32,
     pub(crate) limbo: LimboShare,
     pub(crate) streams: Streams,
@@ -196,7 +195,7 @@ impl Workingset {
         self.clock.wrapping_sub(COLDEST)
     }
 
-    /// Whether an age was made up by [`Self::coldest`].
+    /// Whether an age was invented by [`Self::coldest`].
     pub(crate) fn is_coldest(&self, age: u32) -> bool {
         self.since(age) >= COLDEST
     }
@@ -214,7 +213,7 @@ impl Workingset {
         self.duel.bytes() + self.curve.bytes()
     }
 
-    /// Counts a use that was seen, and returns its time.
+    /// Counts an observed use, and returns its time.
     pub(crate) fn tick(&mut self) -> u32 {
         self.clock = self.clock.wrapping_add(1);
         self.recent[0] += 1;
@@ -229,7 +228,7 @@ impl Workingset {
         self.recent[1] = self.recent[1].saturating_add(pages);
     }
 
-    /// How many pages come in during `uses` uses, going by those of late.
+    /// How many pages come in during `uses` uses, judging by recent ones.
     pub(crate) fn pages_in(&self, uses: u32) -> u64 {
         let [seen, pages] = self.recent.map(u64::from);
         u64::from(uses) * pages / seen.max(1)
@@ -241,7 +240,7 @@ impl Workingset {
         self.part.touched_first(watched);
     }
 
-    /// Chooses the watched folios anew when the budget has changed by much.
+    /// Chooses the watched folios again when the budget has changed by much.
     fn fit_part(&mut self, limit: u32) {
         let bits = watched_bits(limit);
         if bits != self.bits {
@@ -308,7 +307,7 @@ mod tests {
     use crate::limits::{LIMBO_MOST, WATCHED_LEAST};
     use crate::tables::folio::folio_of_age;
 
-    /// A folio that was rescued is rescued again as often as others are, but by arrival half of the hits would be lost.
+    /// A rescued folio is rescued again as often as others are, but by arrival half of the hits would be lost.
     #[test]
     fn limbo_is_long_where_the_order_of_uses_tells_what_is_wanted() {
         let share = |key: &dyn Fn(u32) -> u32| {
@@ -350,7 +349,8 @@ mod tests {
         assert_eq!(run(&zigzag), Rule::Recency, "up and down again");
     }
 
-    /// Half of the folios are watched, and of a loop of four times as many as fit more or less than half are in memory.
+    /// Half of the folios are watched. The loop is four times as long as memory, and by chance more or less than half
+    /// of the folios in memory are watched.
     #[test]
     fn chance_in_the_number_of_watched_folios_does_not_hide_a_loop() {
         let limit = 2 * WATCHED_LEAST;
@@ -388,10 +388,10 @@ mod tests {
             [seats(part / 2), seats(part * 2)],
             [part - part / 4, part + part / 4]
         );
-        // With few folios no part is known.
+        // With few folios the part is not known.
         let room = (0..1000).map(|_| workingset.seats(3, 16, limit)).last();
         assert_eq!(room, Some(3));
-        // Where all folios are watched there is no chance, and the seats are the present number.
+        // If all folios are watched there is no chance, and the seats are the present number.
         assert_eq!(workingset.seats(400, 500, 500), 400);
     }
 

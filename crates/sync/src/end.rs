@@ -4,13 +4,13 @@ use std::sync::OnceLock;
 
 static END: OnceLock<fn() -> !> = OnceLock::new();
 
-/// Has `end` called when a thread panics under a lock of this crate. Without it, the process aborts. The first call
-/// counts.
+/// Makes a panic under a lock of this crate call `end`. Without it, the process aborts.
+/// Only the first call has an effect.
 pub fn end_by(end: fn() -> !) {
     let _ = END.set(end);
 }
 
-/// Ends the process. Under shuttle a panic is what its scheduler reports, so it unwinds.
+/// Ends the process. Under shuttle a panic unwinds, because its scheduler reports failures by panics.
 #[cold]
 pub(crate) fn end() {
     if cfg!(feature = "shuttle") {

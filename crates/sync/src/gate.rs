@@ -1,19 +1,19 @@
-//! The gate.
+//! The gate that keeps a fork apart from work on memory.
 
 use crate::{Rank, RwLock, RwLockReadGuard, RwLockWriteGuard, end, if_free, thread, witness};
 use std::sync::PoisonError;
 
-/// Keeps a fork apart from all work on memory. A thread that works is inside from the first lock to the last. A fork
+/// Keeps a fork apart from all work on memory. A working thread is inside from its first lock to its last. A fork
 /// closes the gate when all threads have left, so that no lock of the driver, the store or the MMU is held by a thread
-/// that the child will not have.
+/// that does not exist in the child.
 ///
-/// No thread enters twice: a second entry behind a fork that waits would wait for itself.
+/// No thread enters twice: behind a waiting fork, the second entry would wait for the first.
 #[derive(Debug)]
 pub struct Gate(RwLock<()>);
 
-/// A guard of the gate: the thread is inside, or the gate is closed, while the value lives. A panic meanwhile ends the
-/// process, also when no lock is held: between two locks a folio is in flight, and the next thread that touched it
-/// would wait for ever.
+/// A guard of the gate: the thread is inside, or the gate is closed, while the value lives. A panic during that time
+/// ends the process, even when no lock is held: between two locks a folio is in flight, and the next thread that
+/// touched it would wait forever.
 #[derive(Debug)]
 pub struct Passage<G> {
     guard: Option<G>,

@@ -1,14 +1,14 @@
-//! Locks with ranks, and the primitives that threads of Millpond meet by.
+//! Locks with ranks, and the primitives by which Millpond's threads synchronize.
 //!
 //! A thread may take a lock only while every lock it holds has a lower [`Rank`]. docs/LOCKS.md has the matrix; builds
 //! with debug assertions check it ([`witness`]).
 //!
 //! Mutexes, condition variables, atomics, threads, the futex word and the clock come from here so that they can be
-//! exchanged. With the feature `shuttle` all of them are [shuttle](https://docs.rs/shuttle)'s: then a scheduler decides
-//! at each operation which thread goes on, and a failure can be replayed by its seed. Time limits never elapse there,
-//! so that a lost wake-up is a deadlock, which the scheduler reports. The clock counts the scheduler's steps. Atomics
-//! that only count for figures stay with the standard library: they order nothing, and each would be one more step. So
-//! do statics, which outlive an execution.
+//! replaced. With the feature `shuttle` all of them are [shuttle](https://docs.rs/shuttle)'s: then a scheduler decides
+//! at each operation which thread continues, and a failure can be replayed from its seed. Time limits never elapse
+//! there, so a lost wake-up is a deadlock, which the scheduler reports. The clock counts the scheduler's steps. Atomics
+//! that only count for statistics still come from the standard library: they order nothing, and each would be one more
+//! step. So do statics, which outlive an execution.
 
 mod end;
 mod gate;

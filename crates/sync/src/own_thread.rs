@@ -1,18 +1,19 @@
-//! Threads of Millpond's own, which a new child of a fork can start whatever its parent's threads were doing.
+//! Millpond's own threads, which a new child of a fork can start whatever its parent's threads were doing.
 //!
-//! A program with threads may fork at any moment. The child has one thread, and every lock as it was: one that another
-//! thread held is held for ever. The C library puts its own locks right in the child. The standard library does not: a
-//! thread of its making notes its stack in a table, for the message about a stack that overflows, when it starts and
-//! when it ends, and the table has a lock. A child whose parent had another thread just there hangs at the start of its
-//! first thread. (About one in 3,000 does whose parent starts and ends threads all the while.) A child that builds a
-//! manager needs threads, so they are made by `pthread_create`, and take no lock of the standard library's.
+//! A program with threads may fork at any moment. The child has one thread, and every lock in its former state: a lock
+//! that another thread held is held forever. The C library repairs its own locks in the child. The standard library
+//! does not: each of its threads records its stack in a table, for the message about a stack overflow, when it starts
+//! and when it ends, and the table has a lock. If another thread of the parent was doing that at the fork, the child
+//! hangs when it starts its first thread. (If the parent starts and ends threads all the time, about one child in 3,000
+//! hangs.) A child that builds a manager needs threads, so `pthread_create` makes them, and they take no lock of the
+//! standard library.
 //!
-//! What such a thread lacks: the message about its stack, and a name that [`std::thread::current`] knows. The system
-//! knows its name. It has no unwinding to catch: a panic that reaches its end ends the process, as a thread of ours
-//! that is gone is a program that waits for it for ever.
+//! Such a thread lacks two things: the message about its stack, and a name that [`std::thread::current`] knows. The
+//! system knows its name. It has no unwinding to catch: a panic that reaches the thread's end ends the process, because
+//! without that thread the program would wait for it forever.
 //!
-//! These threads are told from the program's by a table (`own_threads.rs`), but for those that call functions of the
-//! program's.
+//! A table (`own_threads.rs`) distinguishes these threads from the program's, except those that call functions of the
+//! program.
 //!
 //! With the feature `shuttle` the scheduler makes the threads.
 
@@ -31,8 +32,8 @@ impl OwnThread {
         Self::start_with_stack(name, STACK, work)
     }
 
-    /// [`start`](Self::start) for a thread that calls functions of the program's, which may do what they please: it
-    /// counts as the program's.
+    /// [`start`](Self::start) for a thread that calls functions of the program, which may do anything: it counts as one
+    /// of the program's threads.
     ///
     /// # Errors
     /// The system has no thread to give.
@@ -43,8 +44,7 @@ impl OwnThread {
         Self::start_as(name, STACK, false, work)
     }
 
-    /// [`start`](Self::start) with a stack of so many bytes, or more where the program's thread-local variables take it
-    /// up.
+    /// [`start`](Self::start) with a stack of this many bytes, or more if the program's thread-local variables fill it.
     ///
     /// # Errors
     /// The system has no thread to give.
@@ -65,10 +65,10 @@ mod chosen {
     use std::mem::{ManuallyDrop, MaybeUninit};
 
     const PAGE: usize = 4096;
-    /// A program whose thread-local variables need more than this has no room for a thread of ours.
+    /// A program whose thread-local variables need more than this has no room for our threads.
     const STACK_MOST: usize = 1 << 30;
 
-    /// A thread. It goes on by itself when this value is dropped.
+    /// A thread. It keeps running when this value is dropped.
     #[derive(Debug)]
     pub struct OwnThread(libc::pthread_t);
 
@@ -110,7 +110,7 @@ mod chosen {
                 // SAFETY: the pointer is a box's, and is used by the thread alone once there is one.
                 match unsafe { create(stack, start) } {
                     Ok(thread) => return Ok(Self(thread)),
-                    // What the stack has no room for is not said.
+                    // The error does not tell what does not fit on the stack.
                     Err(libc::EINVAL) if stack < STACK_MOST => stack = 2 * stack.max(PAGE),
                     Err(errno) => {
                         // SAFETY: it was made by `Box::into_raw`, and there is no thread that has it.
@@ -174,7 +174,7 @@ mod chosen {
     use std::ffi::CStr;
     use std::io;
 
-    /// A thread of the scheduler's.
+    /// A thread of the scheduler.
     #[derive(Debug)]
     pub struct OwnThread(thread::JoinHandle<()>);
 
@@ -191,7 +191,7 @@ mod chosen {
             Ok(Self(thread))
         }
 
-        /// Waits until the thread has ended. Its panic was the scheduler's.
+        /// Waits until the thread has ended. The scheduler handles its panic.
         pub fn join(self) {
             let _ = self.0.join();
         }
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(said.try_recv().unwrap().as_c_str(), c"millpond-test");
     }
 
-    /// The C library refuses a stack that thread-local variables fill, and says no more than that.
+    /// The C library refuses a stack that thread-local variables fill, without saying why.
     #[test]
     fn a_stack_that_is_too_small_is_made_larger() {
         for stack in [0, 1, 5000] {
@@ -237,7 +237,7 @@ mod tests {
         }
     }
 
-    /// This test is run again by itself in a process of its own, whose thread panics.
+    /// This test runs itself again in a separate process, whose thread panics.
     #[test]
     fn a_panic_ends_the_process() {
         const NAME: &str = "own_thread::tests::a_panic_ends_the_process";

@@ -1,28 +1,28 @@
 //! The table of Millpond's own threads.
 //!
-//! Some work is right only while the program has a single thread. The kernel knows how many threads a process has, and
-//! this table how many of them are ours and touch no memory of the program's. A thread is in it for a part of its life:
-//! it puts itself in when it has begun, and takes itself out before it ends. So the table never has more threads than
-//! the kernel, and whoever finds all of the kernel's threads but himself in it is alone, if nothing has changed
-//! meanwhile ([`OwnThreads::are_the_same`]).
+//! Some work is correct only while the program has a single thread. The kernel knows how many threads a process has,
+//! and this table how many of them are ours and touch no memory of the program. A thread is in the table for a part of
+//! its life: it enters after it has begun, and leaves before it ends. So the table never has more threads than the
+//! kernel, and a thread that finds all of the kernel's threads except itself in the table is alone, if nothing has
+//! changed in the meantime ([`OwnThreads::are_the_same`]).
 //!
-//! A child of a fork has none of these threads, and would take as many of its program's for them. So the table knows
-//! whose it is: whoever is about to rely on it, or to be in it, empties it first if that was another process
-//! ([`forget_inherited_threads`]).
+//! A child of a fork has none of these threads, and would mistake as many of its program's threads for them. So the
+//! table records its process: a thread that is about to use or enter the table first empties it if that was another
+//! process ([`forget_inherited_threads`]).
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicI32, AtomicUsize};
 
-/// The most threads that the table has room for. Others count as the program's.
+/// Maximum number of threads in the table. Others count as the program's.
 const MOST: usize = 64;
 
 /// The thread pointers of our threads, or 0.
 static OWN: [AtomicUsize; MOST] = [const { AtomicUsize::new(0) }; MOST];
-/// The number of places that were ever used.
+/// Number of places ever used.
 static USED: AtomicUsize = AtomicUsize::new(0);
 /// The process whose threads these are, or 0.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
-/// How often a thread has come or gone.
+/// Number of times that a thread has entered or left.
 static CHANGES: AtomicUsize = AtomicUsize::new(0);
 
 fn me() -> usize {
@@ -30,7 +30,8 @@ fn me() -> usize {
     unsafe { libc::pthread_self() as usize }
 }
 
-/// The calling thread is in the table while the value lives, if there was room. (A scheduler's threads are in none.)
+/// A guard: the calling thread is in the table while the value lives, if there was room. (A scheduler's threads are not
+/// in the table.)
 #[cfg(not(feature = "shuttle"))]
 pub(crate) struct Noted(Option<&'static AtomicUsize>);
 
@@ -58,16 +59,16 @@ impl Drop for Noted {
     }
 }
 
-/// The threads of Millpond's at a moment.
+/// Millpond's threads at some moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OwnThreads {
-    /// How many there are, those aside that are just beginning or ending.
+    /// Number of threads, except those that are just beginning or ending.
     pub count: usize,
     changes: usize,
 }
 
 impl OwnThreads {
-    /// Looks at the table.
+    /// Reads the table.
     ///
     /// ```
     /// let now = millpond_sync::OwnThreads::now();
@@ -95,8 +96,8 @@ pub fn is_own_thread() -> bool {
     used.iter().any(|place| place.load(Relaxed) == me)
 }
 
-/// Empties the table if it is another process's, of which this one is a child. (A thread that is just putting itself in
-/// may be forgotten as well: then it counts as the program's.)
+/// Empties the table if it belongs to another process, of which this one is a child. (This may also forget a thread
+/// that is just entering the table, which then counts as the program's.)
 pub fn forget_inherited_threads() {
     // SAFETY: the call asks.
     let process = unsafe { libc::getpid() };
@@ -112,7 +113,7 @@ mod tests {
     use crate::OwnThread;
     use std::sync::mpsc;
 
-    /// A thread of ours is told from others, and no change goes unnoticed.
+    /// Our threads are distinguished from others, and every change is noticed.
     #[test]
     fn own_threads_are_told_from_others() {
         const NAME: &std::ffi::CStr = c"millpond-test";

@@ -1,23 +1,23 @@
-//! What is in a static, and is well in any child of a fork.
+//! Statics that remain usable in any child of a fork.
 //!
-//! A program with threads may fork at any moment, and the child has every lock as it was: one that another thread of
-//! the parent's held is held for ever, and a [`OnceLock`](std::sync::OnceLock) or a [`Once`](std::sync::Once) that one
-//! was about to fill is never filled. What belongs to a manager is of no use in a child, which builds managers of its
-//! own. A static is the same for both, so a child that builds its first manager would wait for a thread that it does
-//! not have. Statics that a thread can be caught in are therefore of these two kinds (or are filled without a lock, by
-//! [`OnceBox`], where it does no harm that two threads make the value at once).
+//! A program with threads may fork at any moment, and the child has every lock in its former state: a lock that another
+//! thread of the parent held is held forever, and a [`OnceLock`](std::sync::OnceLock) or a [`Once`](std::sync::Once)
+//! that such a thread was about to fill is never filled. This does not matter for the state of a manager, as a child
+//! builds its own managers. But parent and child share statics, so a child that builds its first manager would wait for
+//! a thread that it does not have. Statics that a fork can catch in mid-operation are therefore of these two kinds (or
+//! are filled without a lock, by [`OnceBox`], if two threads may make the value at the same time).
 //!
-//! Neither needs to hear of the fork. Handlers of `pthread_atfork` that take all locks before a fork would do as well
-//! for most, but are not called by a bare `clone`, nor for the fork that has begun when they are registered, and they
-//! hang where a signal handler forks in the middle of such a lock.
+//! Neither kind needs to be told of the fork. Handlers of `pthread_atfork` that take all locks before a fork would also
+//! work for most of them, but are not called by a bare `clone`, nor for a fork that has begun before they are
+//! registered, and they hang if a signal handler forks while its thread holds such a lock.
 
 use crate::{Held, Rank, Ranked};
 use once_cell::race::OnceBox;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-/// A lock of which each process has its own, with a value that begins anew. A child leaves that of its parent as it is,
-/// in whatever state, and drops nothing of it.
+/// A separate lock for each process, with a fresh value. A child leaves its parent's lock in whatever state it is, and
+/// drops nothing of it.
 pub struct PerProcess<T> {
     rank: Rank,
     start: fn() -> T,
@@ -70,15 +70,15 @@ impl<T> PerProcess<T> {
     }
 }
 
-/// Work that a process has to do once, and that its children find done. A child that was forked in the middle of it
-/// does it itself, so half of it must do no harm.
+/// Work that a process does once, so that its children find it done. A child that was forked in the middle of the work
+/// does it again, so half-done work must be harmless.
 pub struct ForkOnce {
     is_done: AtomicBool,
     turn: PerProcess<()>,
 }
 
 impl ForkOnce {
-    /// Nothing is done yet. The lock has this rank, under which the work is done.
+    /// Work that is not done yet, under a lock of this rank.
     pub const fn new(rank: Rank) -> Self {
         Self {
             is_done: AtomicBool::new(false),
@@ -86,7 +86,7 @@ impl ForkOnce {
         }
     }
 
-    /// Says that the work is done, by somebody else or by a thread that is alone.
+    /// Records that the work is done, by other code or by a thread that is alone.
     pub fn set_done(&self) {
         self.is_done.store(true, SeqCst);
     }
@@ -96,7 +96,7 @@ impl ForkOnce {
         self.is_done.load(SeqCst)
     }
 
-    /// Does `work`, unless that is done.
+    /// Does `work`, unless it is already done.
     pub fn call(&self, work: impl FnOnce()) {
         let Ok(()) = self.try_call(|| {
             work();
@@ -104,7 +104,7 @@ impl ForkOnce {
         });
     }
 
-    /// Does `work`, unless that is done. After an error it is not.
+    /// Does `work`, unless it is already done. After an error it counts as not done.
     ///
     /// # Errors
     /// Those of `work`.

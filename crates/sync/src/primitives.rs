@@ -20,7 +20,7 @@ pub use chosen::*;
 
 use std::sync::{TryLockError, TryLockResult};
 
-/// The guard of a lock that was tried, if no thread has the lock. A panic under a lock does not close it.
+/// The guard of a tried lock, if no thread has the lock. A panic under a lock does not poison it.
 pub fn if_free<G>(tried: TryLockResult<G>) -> Option<G> {
     match tried {
         Ok(guard) => Some(guard),

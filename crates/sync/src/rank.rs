@@ -2,8 +2,8 @@
 
 macro_rules! ranks {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// The order in which locks may be taken, lowest first. docs/LOCKS.md says of each lock who takes it, and what
-        /// it may be held for.
+        /// The order in which locks may be taken, lowest first. docs/LOCKS.md explains for each lock who takes it, and
+        /// for what it may be held.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
         #[repr(u8)]
         pub enum Rank {
@@ -30,7 +30,7 @@ ranks! {
     ShrinkerThread,
     /// The list of shrinkers.
     Shrinkers,
-    /// The handle of a region in C. One thread may take two of them by their addresses.
+    /// The handle of a region in C. One thread may take two of them in the order of their addresses.
     RegionHandle,
     /// The default manager of the process.
     DefaultManager,
@@ -62,17 +62,17 @@ ranks! {
     Core,
     /// The queue of frees.
     Frees,
-    /// Figures: the process's size, the children.
+    /// Figures: the size of the process, the children.
     Figures,
-    /// What the core knows of the book of kept memory.
+    /// What the core knows about the book of kept memory.
     ReuseTold,
     /// The delivery of faults.
     Delivery,
-    /// What a process does once, as the installation of the SIGBUS handler.
+    /// Work that a process does once, such as installing the SIGBUS handler.
     OncePerProcess,
     /// The board of this process.
     Board,
-    /// The turn to compress again what a store keeps in RAM.
+    /// The turn to recompress data that a store keeps in RAM.
     Recompression,
     /// The order in which slots leave for a remote store.
     RemoteQueue,
@@ -80,9 +80,9 @@ ranks! {
     RemoteObjects,
     /// The seats at which faults wait for a remote store.
     RemoteSeats,
-    /// What the thread that packs for a remote store is told, and what it tells.
+    /// The orders to the thread that packs for a remote store, and its answers.
     RemotePacker,
-    /// What a process has to tell the server of its run.
+    /// Messages from a process to the server of its run.
     RelayNotes,
     /// Seats of a store's scratch memory.
     Scratches,
@@ -90,11 +90,11 @@ ranks! {
     Arena,
     /// Batches that wait to be written to a file.
     FileBatches,
-    /// The ring by which batches are written behind a thread's back.
+    /// The ring that writes batches while a thread continues.
     FileRing,
     /// Clusters that were read from a file and are kept.
     FileClusters,
-    /// The context of reads that are waited for awake.
+    /// The context of reads for which a thread waits without sleeping.
     AwakeReads,
     /// The map of a file's blocks.
     FileBlocks,
@@ -108,18 +108,18 @@ ranks! {
     Files,
     /// The streams of files that are read ahead.
     ReadAhead,
-    /// The ring by which a thread has several reads of a stream under way.
+    /// The ring with which a thread has several reads of a stream in flight.
     StreamRing,
-    /// The ring of what cores were told last.
+    /// The ring of the latest events and commands of all cores.
     Recent,
     /// The allocator of a preloaded library's own memory.
     InternalAllocator,
 }
 
 impl Rank {
-    /// Whether the lock is one of the work on memory itself. A thread that finds it taken tries for a while before it
-    /// sleeps, and a panic under it ends the process: the guarded state is half changed, and the next thread would wait
-    /// for something that never happens.
+    /// Whether the lock is used in the work on memory itself. A thread that finds such a lock taken tries for a while
+    /// before it sleeps, and a panic under it ends the process: the guarded state is half changed, and the next thread
+    /// would wait for something that never happens.
     #[cfg(not(feature = "shuttle"))]
     pub(crate) const fn is_of_work(self) -> bool {
         matches!(self, Self::Housekeeping | Self::Core | Self::Figures)

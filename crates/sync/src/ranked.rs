@@ -2,16 +2,16 @@
 //!
 //! A thread that finds a lock of the work on memory taken tries for a while before it sleeps. The core is held for a
 //! microsecond, and for ten or twenty while the results of a batch go in. A sleep takes longer, and the thread that
-//! releases the lock has to wake the sleeper, which on a virtual machine costs another 30 to 50 µs when the sleeper's
-//! processor has halted. A fault pays this for the reclaim thread as often as the other way round. Of the faults beside
-//! that thread that took more than 30 µs, half waited for the core or woke the other thread; with patience (fifty
-//! microseconds, then) one in thirty did. Twenty microseconds cover nearly every batch; ten did not.
+//! releases the lock has to wake the sleeper, which on a virtual machine costs another 30 to 50 µs if the sleeper's
+//! processor has halted. A fault pays this for the reclaim thread as often as the other way round. Of the faults that
+//! took more than 30 µs while that thread ran, half waited for the core or woke the other thread; with patience (then
+//! fifty microseconds) one in thirty did. Twenty microseconds cover nearly every batch; ten did not.
 
 use crate::{Condvar, Mutex, MutexGuard, Rank, if_free, witness};
 use std::sync::PoisonError;
 use std::time::Duration;
 
-/// How long a thread tries before it sleeps: longer than nearly every use of the core.
+/// Time for which a thread tries before it sleeps: longer than nearly every use of the core.
 #[cfg(not(feature = "shuttle"))]
 const SPIN: Duration = Duration::from_micros(20);
 /// Pauses between two tries.
@@ -19,7 +19,7 @@ const SPIN: Duration = Duration::from_micros(20);
 const TRIES: u32 = 8;
 
 /// A mutex with a place in the order of locks. A panic while a lock of the work on memory is held ends the process;
-/// the others are free again when a panic has unwound.
+/// other locks are free again when a panic has unwound.
 #[derive(Debug)]
 pub struct Ranked<T> {
     rank: Rank,
@@ -59,13 +59,13 @@ impl<T> Ranked<T> {
         Some(self.held(guard))
     }
 
-    /// Takes the lock if no thread has it, whatever this thread holds: a thread that does not wait cannot wait for
-    /// itself. Until the lock is released, only locks of higher ranks may be taken.
+    /// Takes the lock if no thread has it, whatever locks this thread holds: a thread that does not wait cannot
+    /// deadlock. Until the lock is released, only locks of higher ranks may be taken.
     pub fn try_out_of_order(&self) -> Option<Held<'_, T>> {
         self.try_once().map(|guard| self.held(guard))
     }
 
-    /// The value in a lock that nobody else has.
+    /// The value of a lock that nobody else uses.
     pub fn into_inner(self) -> T {
         self.mutex
             .into_inner()
@@ -84,7 +84,7 @@ impl<T> Ranked<T> {
         if_free(self.mutex.try_lock())
     }
 
-    /// Tries until the lock is taken or [`SPIN`] has passed, or once.
+    /// Tries until the lock is taken or [`SPIN`] has passed, or only once.
     #[cfg(not(feature = "shuttle"))]
     fn try_for_a_while(&self) -> Option<MutexGuard<'_, T>> {
         let mut begun = None;
@@ -110,12 +110,12 @@ impl<T> Ranked<T> {
 }
 
 impl<'a, T> Held<'a, T> {
-    /// Lets the lock go until `signal` is notified, and takes it again.
+    /// Releases the lock until `signal` is notified, and takes it again.
     pub fn wait(self, signal: &Condvar) -> Self {
         self.let_go(|guard| signal.wait(guard).unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Lets the lock go until `signal` is notified or `limit` has passed, and takes it again.
+    /// Releases the lock until `signal` is notified or `limit` has passed, and takes it again.
     pub fn wait_timeout(self, signal: &Condvar, limit: Duration) -> Self {
         self.let_go(|guard| {
             let waited = signal.wait_timeout(guard, limit);
@@ -126,7 +126,7 @@ impl<'a, T> Held<'a, T> {
     fn let_go(mut self, wait: impl FnOnce(MutexGuard<'a, T>) -> MutexGuard<'a, T>) -> Self {
         let guard = self.guard.take().expect("held until dropped");
         witness::released(self.lock.rank);
-        // The lock is taken again at the end, whatever else is held then.
+        // The lock is taken again at the end, whatever other locks are held then.
         witness::before(self.lock.rank);
         let guard = wait(guard);
         witness::taken(self.lock.rank);

@@ -30,7 +30,7 @@ fn a_thread_that_waits_at_a_word_is_woken() {
     shuttle::check_random(test, SCHEDULES);
 }
 
-/// A time limit would hide that no thread gives the wake-up.
+/// A time limit would hide the missing wake-up.
 #[test]
 fn a_lost_wake_up_is_found() {
     assert!(fails(|| {

@@ -1,23 +1,23 @@
-//! The lock for readers and a writer with a rank.
+//! The readers-writer lock with a rank.
 
 use crate::{Rank, RwLock, RwLockReadGuard, RwLockWriteGuard, if_free, witness};
 use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;
 
-/// A lock with a place in the order of locks, which readers have together or a writer alone. It is free again when a
-/// panic has unwound.
+/// A lock with a place in the order of locks, held by several readers together or by one writer. It is free again when
+/// a panic has unwound.
 #[derive(Debug)]
 pub struct RankedRw<T> {
     rank: Rank,
     lock: RwLock<T>,
 }
 
-/// A guard: the thread has the lock, alone or beside others, while the value lives.
+/// A guard: the thread has the lock, alone or together with others, while the value lives.
 #[derive(Debug)]
 pub struct HeldRw<G> {
     guard: Option<G>,
     rank: Rank,
-    /// Whether this is the second lock of a pair: the first one stands for both.
+    /// Whether this is the second lock of a pair: the witness counts only the first.
     is_second: bool,
 }
 
@@ -31,13 +31,13 @@ impl<T> RankedRw<T> {
         }
     }
 
-    /// Takes the lock beside other readers.
+    /// Takes the lock together with other readers.
     pub fn read(&self) -> HeldRw<RwLockReadGuard<'_, T>> {
         witness::before(self.rank);
         self.held(self.lock.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes the lock beside other readers, unless a writer has it or waits for it.
+    /// Takes the lock together with other readers, unless a writer has it or waits for it.
     pub fn try_read(&self) -> Option<HeldRw<RwLockReadGuard<'_, T>>> {
         let guard = if_free(self.lock.try_read())?;
         witness::before(self.rank);
@@ -50,7 +50,7 @@ impl<T> RankedRw<T> {
         self.held(self.lock.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes two locks of one rank alone, the one at the lower address first.
+    /// Takes two locks of the same rank as a writer, the one at the lower address first.
     ///
     /// # Panics
     /// When both are the same one.

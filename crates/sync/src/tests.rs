@@ -12,7 +12,7 @@ fn locks_in_order_are_taken() {
 
 const INSIDE: &str = "MILLPOND_TEST_PANIC_INSIDE";
 
-/// Enters the gate when it is dropped, as a region does that ends.
+/// Enters the gate when it is dropped, as the end of a region does.
 struct Entering<'a>(&'a Gate);
 
 impl Drop for Entering<'_> {
@@ -21,9 +21,9 @@ impl Drop for Entering<'_> {
     }
 }
 
-/// A panic on the program's own thread, inside the gate and with no lock held, once unwound and left a folio in
-/// flight: the next thread that touched it waited for ever. The test runs itself once more as the child that
-/// panics. A panic of the program's own, whose unwinding goes through the gate, is left alone.
+/// A panic on the program's own thread, inside the gate and with no lock held, once unwound and left a folio in flight:
+/// the next thread that touched it waited forever. The test runs itself again as the child that panics. A panic of the
+/// program, whose unwinding passes through the gate, does not end the process here.
 #[test]
 fn a_panic_inside_the_gate_ends_the_process() {
     let gate = Gate::new();
@@ -45,7 +45,7 @@ fn a_panic_inside_the_gate_ends_the_process() {
     assert!(text.contains("lost count inside"), "{text}");
 }
 
-/// The output of a test of this file that runs once more as a child, which must end by SIGABRT.
+/// The output of a test of this file that runs again as a child, which must end by SIGABRT.
 fn last_words(test: &str) -> String {
     use std::os::unix::process::ExitStatusExt;
     let name = format!("tests::{test}");
@@ -60,7 +60,7 @@ fn last_words(test: &str) -> String {
     text
 }
 
-/// Whether a child that is forked now answers so. One that hangs is ended by SIGALRM.
+/// Whether a child forked now answers true. SIGALRM ends a child that hangs.
 fn is_true_in_a_child(answer: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child asks its question and leaves by _exit, so that nothing of the parent's runs at exit.
     let pid = unsafe { libc::fork() };
@@ -77,7 +77,7 @@ fn is_true_in_a_child(answer: impl FnOnce() -> bool) -> bool {
     status == 0
 }
 
-/// A child of a fork once took the core's lock that it held already, and waited for ever.
+/// A child of a fork once took the core's lock, which it already held, and waited forever.
 #[test]
 #[cfg(debug_assertions)]
 fn a_forks_child_holds_what_the_forking_thread_held() {
@@ -91,7 +91,7 @@ fn a_forks_child_holds_what_the_forking_thread_held() {
     }));
 }
 
-/// A thread that takes a lock out of order holds another lock, and a panic under a lock ends the process.
+/// A thread that takes a lock out of order holds another lock, so its panic ends the process.
 #[test]
 #[cfg(debug_assertions)]
 fn locks_out_of_order_are_caught() {
@@ -106,7 +106,7 @@ fn locks_out_of_order_are_caught() {
     assert!(text.contains("taking Core while holding"), "{text}");
 }
 
-/// A thread that takes a lock out of order by a try holds it like any other.
+/// A lock taken out of order by a try is held like any other.
 #[test]
 #[cfg(debug_assertions)]
 fn what_was_tried_out_of_order_counts_as_held() {
@@ -124,7 +124,7 @@ fn what_was_tried_out_of_order_counts_as_held() {
     drop(low.lock());
 }
 
-/// A wait takes its lock again, so nothing that comes later in the order may be held meanwhile.
+/// A wait takes its lock again, so no later lock in the order may be held during the wait.
 #[test]
 #[cfg(debug_assertions)]
 fn a_wait_that_holds_a_higher_lock_is_caught() {
@@ -165,7 +165,7 @@ fn two_locks_of_one_rank_are_taken_by_address() {
     assert!(std::panic::catch_unwind(|| second.write()).is_err());
 }
 
-/// A lock in a static, and work that is done once, which another thread is in the middle of at a fork.
+/// At a fork, another thread holds a lock in a static and is in the middle of work that is done once.
 #[test]
 fn a_child_waits_for_no_thread_of_its_parents() {
     static COUNT: PerProcess<u32> = PerProcess::new(Rank::Board, || 0);

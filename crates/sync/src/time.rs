@@ -1,7 +1,8 @@
-//! The clock by which threads decide: the machine's, or one of the scheduler's steps.
+//! The clock on which threads base decisions: the machine's, or one that counts the scheduler's steps.
 //!
-//! A schedule that depended on the machine's clock could not be replayed. So under shuttle time goes on with the steps
-//! of the scheduler, a tenth of a millisecond each: then a tick comes after a thousand, and a pause after twenty.
+//! A schedule that depended on the machine's clock could not be replayed. So under shuttle time advances with the steps
+//! of the scheduler, a tenth of a millisecond each: then a tick comes after a thousand steps, and a pause ends after
+//! twenty.
 
 #[cfg(not(feature = "shuttle"))]
 pub use std::time::Instant;
@@ -16,7 +17,7 @@ mod stepped {
 
     const STEP: Duration = Duration::from_micros(100);
 
-    /// A moment, as [`std::time::Instant`] is one. Outside of an execution the clock stands at the beginning.
+    /// A moment, like [`std::time::Instant`]. Outside an execution the clock stands at the beginning.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
     pub struct Instant(Duration);
 
@@ -38,7 +39,7 @@ mod stepped {
             *self - earlier
         }
 
-        /// The time since `earlier`; nothing if that is the later one.
+        /// The time since `earlier`; zero if `earlier` is later.
         pub fn saturating_duration_since(&self, earlier: Self) -> Duration {
             *self - earlier
         }

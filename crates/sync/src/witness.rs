@@ -1,11 +1,11 @@
 //! Checks the order of locks, in builds with debug assertions and under shuttle.
 //!
 //! The ranks that each thread holds are kept in a small static table and not in thread-local storage. In a preloaded
-//! library, thread-local storage is found by way of memory that the program's allocator gave out. That is managed
-//! memory, which must not be touched under these locks. (Shuttle's threads have a storage of their own, which is empty
-//! at the start of each execution.)
+//! library, access to thread-local storage goes through memory from the program's allocator. That is managed memory,
+//! which must not be touched under these locks. (Shuttle's threads have their own storage, which is empty at the start
+//! of each execution.)
 //!
-//! The functions here are for locks of other kinds than this crate's. They allocate nothing, and signal handlers may
+//! The functions here are for locks that are not of this crate's types. They allocate nothing, and signal handlers may
 //! call them.
 
 use crate::Rank;
@@ -30,12 +30,12 @@ pub fn released(rank: Rank) {
     chosen::released(rank);
 }
 
-/// A guard: the thread has a lock of this rank, which is none of this crate's, while the value lives.
+/// A guard: records that the thread holds a lock of this rank, defined elsewhere, while the value lives.
 #[derive(Debug)]
 pub struct Mark(Rank);
 
 impl Mark {
-    /// Notes that a lock was taken that is only ever tried, whatever the thread holds.
+    /// Notes that a lock was taken which is only ever tried, whatever other locks the thread holds.
     pub fn tried(rank: Rank) -> Self {
         taken(rank);
         Self(rank)
@@ -59,14 +59,14 @@ impl LocksOf {
         Self(chosen::me())
     }
 
-    /// Takes over the forking thread's locks in the child, which has only this thread: no other thread holds a lock
-    /// there. A second call changes nothing.
+    /// Transfers the forking thread's locks to the child's only thread: no other thread holds a lock there. A second
+    /// call changes nothing.
     pub fn inherit(&self) {
         chosen::inherit(self.0);
     }
 }
 
-/// The highest lock among those that this thread holds, where it must not take one of this rank.
+/// The highest lock that this thread holds, if it prevents the thread from taking one of this rank.
 pub(crate) fn obstacle(rank: Rank) -> Option<Rank> {
     let held = chosen::held();
     let is_held = |other: &&Rank| held >> **other as u8 & 1 == 1;
@@ -81,15 +81,15 @@ mod chosen {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     /// Thread number and a bit for each rank that the thread holds. All managers share the tables; a thread that holds
-    /// locks of two managers at once would be out of order anyway. A word has no room for all ranks, so the higher ones
-    /// are in a table of their own.
+    /// locks of two managers at once would violate the order anyway. A word has no room for all ranks, so the higher
+    /// ones are in a second table.
     static HELD: [Table; 2] = [Table::new(0), Table::new(BITS)];
     /// Number of bits for ranks in a word. Thread numbers are below 2^22 (the kernel's `PID_MAX_LIMIT`).
     const BITS: u32 = 42;
     const RANKS: u64 = (1 << BITS) - 1;
     const _: () = assert!(Rank::ALL.len() <= 64);
 
-    /// The ranks from the one on whose number is `first`, of all threads that hold one.
+    /// The ranks from number `first` on, for all threads that hold one of them.
     struct Table {
         first: u32,
         seats: [AtomicU64; 256],
@@ -108,7 +108,7 @@ mod chosen {
             seats.find(|seat| seat.load(Ordering::Relaxed) & !RANKS == thread)
         }
 
-        /// The ranks that the thread holds, of all ranks.
+        /// All ranks that the thread holds.
         fn held_by(&self, thread: u64) -> u64 {
             let held = |seat: &AtomicU64| seat.load(Ordering::Relaxed) & RANKS;
             self.seat_of(thread).map_or(0, held) << self.first
@@ -124,7 +124,7 @@ mod chosen {
                 seat.fetch_or(ranks, Ordering::Relaxed);
                 return;
             }
-            // If there are more threads than seats, the check leaves out the threads that find none.
+            // If there are more threads than seats, threads without a seat are not checked.
             let _ = self.seats.iter().find(|seat| {
                 seat.compare_exchange(0, me | ranks, Ordering::Relaxed, Ordering::Relaxed)
                     .is_ok()
@@ -186,8 +186,8 @@ mod chosen {
         static HELD: Cell<u64> = Cell::new(0);
     }
 
-    /// The ranks that this thread holds, changed by `change`. None is held while an execution is torn down: what is
-    /// dropped then is not dropped by the thread that took it.
+    /// The ranks that this thread holds, changed by `change`. While an execution is torn down no rank counts as held: a
+    /// lock dropped at that time is not dropped by the thread that took it.
     fn change(change: impl FnOnce(u64) -> u64) -> u64 {
         if std::thread::panicking() || shuttle::current::try_get_current_task().is_none() {
             return 0;
@@ -200,7 +200,7 @@ mod chosen {
         0
     }
 
-    /// There is no real fork under shuttle: the forking thread goes on with what it holds.
+    /// There is no real fork under shuttle: the forking thread keeps its locks.
     pub fn inherit(_: u64) {}
 
     pub fn held() -> u64 {

@@ -1,4 +1,4 @@
-//! A word that threads wait at, for wake-ups without a lock.
+//! A word on which threads wait, for wake-ups without a lock.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use crate::atomic::{AtomicU32, Ordering::SeqCst};
 #[cfg(not(feature = "shuttle"))]
 use rustix::thread::futex;
 
-/// A number at which a thread can wait until it changes: a futex. A thread that changes the number wakes the waiting
-/// thread by a second call. Neither call takes a lock or allocates.
+/// A futex: a number whose change a thread can wait for. A thread that changes the number wakes the waiting thread by a
+/// second call. Neither call takes a lock or allocates.
 #[derive(Debug)]
 pub struct Word {
     #[cfg(not(feature = "shuttle"))]
@@ -38,13 +38,13 @@ impl Word {
         self.value.store(value, SeqCst);
     }
 
-    /// Adds one to the value, and wakes nobody. The number begins anew after the last one.
+    /// Adds one to the value, and wakes nobody. It wraps round to zero after the highest number.
     pub fn advance(&self) {
         self.value.fetch_add(1, SeqCst);
     }
 
-    /// Sleeps until another thread wakes this one, unless the value is another than `seen` already. It may return
-    /// earlier, and does when `limit` has passed.
+    /// Sleeps until another thread wakes this one, unless the value already differs from `seen`. It may return earlier,
+    /// and does when `limit` has passed.
     pub fn wait(&self, seen: u32, limit: Option<Duration>) {
         let limit = limit.map(|limit| futex::Timespec {
             tv_sec: limit.as_secs() as i64,
@@ -85,13 +85,13 @@ impl Word {
         *self.lock() = value;
     }
 
-    /// Adds one to the value, and wakes nobody. The number begins anew after the last one.
+    /// Adds one to the value, and wakes nobody. It wraps round to zero after the highest number.
     pub fn advance(&self) {
         let mut value = self.lock();
         *value = value.wrapping_add(1);
     }
 
-    /// Sleeps until another thread wakes this one, unless the value is another than `seen` already.
+    /// Sleeps until another thread wakes this one, unless the value already differs from `seen`.
     pub fn wait(&self, seen: u32, _limit: Option<Duration>) {
         let value = self.lock();
         if *value == seen {

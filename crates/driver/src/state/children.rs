@@ -1,4 +1,4 @@
-//! The children that this process has forked, as long as they still need something of it (`fork.rs`).
+//! The children that this process has forked, as long as they still need something from it (`fork.rs`).
 
 use millpond_core::Forks;
 use millpond_sync::atomic::{AtomicU64, Ordering};
@@ -13,13 +13,14 @@ pub(crate) const MAX_CHILDREN: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Child {
     pub(crate) number: u64,
-    /// Read end in the program's descriptor table. A program thread closes it once the service thread has its own copy.
+    /// The read end in the program's descriptor table. A program thread closes it once the service thread has its own
+    /// copy.
     pub(crate) ours: Option<OwnedFd>,
-    /// Read end in the service thread's table.
+    /// The read end in the service thread's table.
     pub(crate) service: Option<OwnedFd>,
 }
 
-/// The children that a store keeps slots for.
+/// The children for which a store keeps slots.
 #[derive(Debug)]
 pub struct Children {
     pub(crate) next: AtomicU64,
@@ -50,8 +51,8 @@ impl Children {
         });
     }
 
-    /// Tells the store of the children that `gone` names, in any of the seats, once the lock of the seats is released.
-    /// The number zero stands for a child that the store was told of before.
+    /// Tells the store about the children that `gone` names, in any of the seats, once the lock of the seats is
+    /// released. The number zero means a child that the store was already told about.
     pub(crate) fn tell_gone(
         &self,
         store: &dyn Forks,
@@ -66,12 +67,12 @@ impl Children {
         }
     }
 
-    /// Notes a child to come. Answers its number and the end of the pipe that the child is to hold.
+    /// Prepares for a child. Returns its number and the end of the pipe that the child will hold.
     pub(crate) fn expect(&self) -> Option<(u64, OwnedFd)> {
         let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).ok()?;
         let (read, write) = (out_of_the_way(read), out_of_the_way(write));
         let mut alive = self.alive.lock();
-        // Read ends that the service thread has its own copy of are not needed twice.
+        // Read ends of which the service thread has its own copy are not needed twice.
         for child in alive
             .iter_mut()
             .flatten()
@@ -129,7 +130,7 @@ impl Children {
     }
 }
 
-/// Moves a descriptor to a high number, out of the way of programs that count or close low ones.
+/// Moves a descriptor to a high number, because programs may count or close low ones.
 pub fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
     const HIGH: RawFd = 512;
     rustix::io::fcntl_dupfd_cloexec(&fd, HIGH).unwrap_or(fd)

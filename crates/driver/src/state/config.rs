@@ -11,9 +11,9 @@ pub use millpond_settings::OnStoreFull;
 pub struct Parts<M: Memory = RealMemory> {
     /// The memory that is managed.
     pub mmu: M,
-    /// The kernel's number of each memory node. The list is empty where memory is not placed.
+    /// The kernel's number of each memory node. The list is empty if memory is not placed.
     pub nodes: Vec<u32>,
-    /// The store: where pages go that do not fit.
+    /// The store, for pages that do not fit.
     pub store: Box<dyn Store>,
     /// The thread that serves a fault.
     pub delivery: Delivery,
@@ -21,7 +21,7 @@ pub struct Parts<M: Memory = RealMemory> {
     pub ram: u64,
     /// The kinds of memory that the budget counts.
     pub charge: Charge,
-    /// Behaviour when the store takes nothing.
+    /// Behaviour when the store accepts nothing.
     pub on_store_full: OnStoreFull,
     /// When a second thread reclaims.
     pub background: Background,
@@ -51,10 +51,11 @@ pub enum Charge {
 pub enum Background {
     /// No second thread reclaims.
     Never,
-    /// A second thread reclaims while large folios come in for large ones that have to be written: a stream that fills.
+    /// A second thread reclaims only while large folios come in and large ones have to be written for them: a filling
+    /// stream.
     Large,
-    /// A second thread always reclaims, with one exception: where a handler thread shares a processor with the only
-    /// thread that faults, and has a store that works at once, it reclaims as with [`Large`](Self::Large).
+    /// A second thread always reclaims, with one exception: if a handler thread shares a processor with the only thread
+    /// that faults, and its store works without delay, the second thread reclaims as with [`Large`](Self::Large).
     Apart,
     /// A second thread always reclaims.
     Always,

@@ -1,17 +1,17 @@
-//! Room for pages of files that come and go by themselves.
+//! Room for pages of files that come and go without Millpond.
 //!
-//! A preloaded program's code leaves the resident set once a second (`preload/src/code.rs`), and what the program still
-//! runs is back within milliseconds, without a fault that Millpond sees. If the frames were given that room meanwhile,
-//! the process would be above its budget each time. So the most that pages of files had of late stays theirs: for one
-//! to two [`WINDOW`]s.
+//! A preloaded program's code leaves the resident set once a second (`preload/src/code.rs`), and the code that still
+//! runs is back within milliseconds, without a fault that Millpond sees. If the frames got that room in between, the
+//! process would exceed its budget each time. So the recent maximum of files' pages stays reserved for them: for one to
+//! two [`WINDOW`]s.
 
 use millpond_sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The time after which a high mark begins anew, in microseconds. It is longer than code is away.
+/// The time after which a new maximum begins, in microseconds. It is longer than code stays away.
 const WINDOW: u64 = 1_500_000;
 
-/// The most pages of files that were resident in this window and in the one before. Threads that look at once may each
-/// begin a window: then a mark is forgotten a window early.
+/// The most pages of files that were resident in this window and in the one before. Threads that look at the same time
+/// may each begin a window: then a maximum is forgotten one window early.
 #[derive(Debug, Default)]
 pub(crate) struct FileRoom {
     began: AtomicU64,
@@ -38,7 +38,7 @@ impl FileRoom {
         most.saturating_sub(resident)
     }
 
-    /// Forgets what a parent had.
+    /// Forgets the parent's maxima.
     pub(crate) fn forget(&self) {
         self.now.store(0, Relaxed);
         self.before.store(0, Relaxed);

@@ -1,7 +1,7 @@
-//! The files whose pages are regions' (`file.rs`).
+//! The files whose pages are the pages of regions (`file.rs`).
 //!
 //! The table is read by faults and changed when a region begins or ends. Nothing is allocated under its lock: a longer
-//! list is made beforehand, and the old one is dropped afterwards.
+//! list is made before, and the old one is dropped after.
 
 use arrayvec::ArrayVec;
 use millpond_core::{Backing, FileFault, Kind, PageIndex, PageRange};
@@ -9,21 +9,21 @@ use millpond_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use millpond_sync::{Rank, Ranked, RankedRw};
 use std::sync::Arc;
 
-/// Pages of which it is known why they could not be had.
+/// Number of pages for which the reason of a failed read is kept.
 const FAILURES: usize = 64;
 
-/// A region, its file, and whether what is written to it stays the program's own. A shared region has its lock.
+/// A region, its file, and whether writes to it stay private to the program. A shared region has its lock.
 type Entry = (PageRange, Arc<dyn Backing>, Kind, Option<SyncLock>);
 
-/// The lock of a shared region's writes by copies: a sync's, and the background's.
+/// The lock for writing copies of a shared region's pages, by a sync and in the background.
 type SyncLock = Arc<Ranked<Syncing>>;
 
-/// What is known of a shared region's writes.
+/// The state of a shared region's writes.
 #[derive(Debug, Default)]
 pub(crate) struct Syncing {
-    /// Whether the region has ended for the thread that writes back.
+    /// Whether the region has ended, as far as the thread that writes back is concerned.
     pub(crate) has_ended: bool,
-    /// An error of the device that no sync has told yet. The kernel tells it once.
+    /// An error of the device that no sync has reported yet. The kernel reports it once.
     pub(crate) untold: Option<FileFault>,
 }
 
@@ -47,9 +47,9 @@ pub(crate) struct Files {
     ram_bytes: AtomicU64,
     /// Changes of the table so far.
     changes: AtomicU64,
-    /// The pages that could not be had of late, the latest last.
+    /// The pages that recently could not be read, the latest last.
     failures: Ranked<ArrayVec<(PageIndex, FileFault), FAILURES>>,
-    /// Whether there are any, so that a page that is had need not take their lock.
+    /// Whether there are any, so that a successful read need not take their lock.
     failed: AtomicBool,
 }
 
@@ -104,14 +104,14 @@ impl Files {
         let removed = place.map(|place| table.remove(place));
         self.len.store(table.len(), Ordering::SeqCst);
         drop(table);
-        // What the file shared with others is theirs alone from here on.
+        // From here on, what the file shared with others belongs only to them.
         drop(removed);
         self.count_ram();
         let mut failures = self.failures.lock();
         failures.retain(|(page, _)| !range.contains(*page));
     }
 
-    /// Asks all files anew what they take, after a change. A file that is asked may take a lock of the table's rank, so
+    /// Asks all files again how much RAM they take, after a change. A file may then take a lock of the table's rank, so
     /// each is asked outside; a thread that others overtake asks once more.
     fn count_ram(&self) {
         let mut change = self.changes.fetch_add(1, Ordering::SeqCst) + 1;
@@ -148,7 +148,7 @@ impl Files {
         self.find(page, |&(range, ..)| range)
     }
 
-    /// The file that `page` is of, and the page's number in it.
+    /// The file of `page`, and the page's number in it.
     pub(crate) fn of(&self, page: PageIndex) -> Option<(Arc<dyn Backing>, u32)> {
         self.find(page, |(range, backing, _, _)| {
             (Arc::clone(backing), page.0 - range.start.0)
@@ -170,14 +170,14 @@ impl Files {
         self.ram_bytes.load(Ordering::SeqCst)
     }
 
-    /// Whether a page that could not be had is to be read from its file again. A page of a private region may have been
-    /// written to and lost by the store since, and then the file has not what was lost.
+    /// Whether a page that could not be read should be read from its file again. A page of a private region may have
+    /// been written to and lost by the store since, and then the file does not have the lost contents.
     pub(crate) fn may_have_again(&self, page: PageIndex) -> bool {
         let kind = self.find(page, |&(_, _, kind, _)| kind);
         kind.is_some_and(|kind| kind != Kind::Private || self.why(page).is_some())
     }
 
-    /// Notes that pages were had.
+    /// Notes that pages were read.
     pub(crate) fn had(&self, range: PageRange) {
         if self.failed.load(Ordering::SeqCst) {
             let mut failures = self.failures.lock();
@@ -186,7 +186,7 @@ impl Files {
         }
     }
 
-    /// Notes why `page` could not be had.
+    /// Notes why `page` could not be read.
     pub(crate) fn failed(&self, page: PageIndex, why: FileFault) {
         let mut failures = self.failures.lock();
         failures.retain(|(other, _)| *other != page);
@@ -197,7 +197,7 @@ impl Files {
         self.failed.store(true, Ordering::SeqCst);
     }
 
-    /// Why `page` could not be had, if that was of late.
+    /// Why `page` could not be read, if that was recent.
     pub(crate) fn why(&self, page: PageIndex) -> Option<FileFault> {
         let failures = self.failures.lock();
         let found = failures.iter().find(|(other, _)| *other == page);
@@ -254,7 +254,7 @@ mod tests {
         );
     }
 
-    /// The first object of a reader carried what all of them share, and took it along when it ended.
+    /// The first object of a reader once carried what all of them share, and removed it from the count when it ended.
     #[test]
     fn what_files_share_is_counted_whichever_ends_first() {
         struct Sharing(Arc<()>);
@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(files.why(PageIndex(5)), Some(FileFault::Io(5)));
     }
 
-    /// What the store has lost of a private page is not what the file holds.
+    /// Contents of a private page that the store has lost are not in the file.
     #[test]
     fn a_private_page_is_read_again_only_if_the_file_failed() {
         let files = Files::new();

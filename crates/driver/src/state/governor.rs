@@ -12,9 +12,9 @@ use rustix::fd::{AsRawFd, OwnedFd, RawFd};
 use rustix::fs::{Mode, OFlags};
 use std::time::Duration;
 
-/// Divisor of a budget for the whole process: this share is kept for memory in flight. That is copies on their way in,
-/// a batch on its way out, and memory that the program adds between two looks at its size. Without it the kernel's own
-/// high mark was 1.7 MiB above a budget of 64 MiB in a program that faults 8,000 folios a second.
+/// Divisor of a budget for the whole process: this share is kept for memory in flight. Such memory is copies on their
+/// way in, a batch on its way out, and memory that the program adds between two looks at its size. Without headroom,
+/// the kernel's own high mark was 1.7 MiB above a budget of 64 MiB in a program that faults 8,000 folios a second.
 pub(crate) const HEADROOM: u64 = 32;
 
 /// Least headroom, in pages: a batch on its way is as large under a small budget as under a large one.
@@ -26,30 +26,30 @@ pub(crate) const FLOOR: u64 = 512;
 /// Pages that faults may take between two looks at the process's size.
 pub(crate) const LOOK_EVERY: u32 = 256;
 
-/// Pages that faults may take between two looks where only tables have to come off, which grow by 56 bytes for a page
-/// of 4 KiB. A fill of 256 MiB that ended before the first tick once stood 3.6 MiB above its budget.
+/// Pages that faults may take between two looks if only tables are subtracted, which grow by 56 bytes for a page of 4
+/// KiB. A fill of 256 MiB that ended before the first tick once exceeded its budget by 3.6 MiB.
 pub(crate) const LOOK_AT_TABLES: u32 = 4096;
 
-/// Longest time between two looks at the process's size while faults come. A compiler that goes on to its next phase
-/// has the kernel map 500 pages of its code in three milliseconds, and faults too seldom meanwhile to make a look due
-/// by their number. One look takes two microseconds.
+/// Longest time between two looks at the process's size while faults come. When a compiler enters its next phase, the
+/// kernel maps 500 pages of its code in three milliseconds, during which it faults too rarely to make a look due by the
+/// number of faults. One look takes two microseconds.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// Pages that a thread of a kernel before Linux 6.2 may have taken without a word (`TASK_RSS_EVENTS_THRESH`): there
-/// each thread counts its faults by itself, and adds 64 at a time to what the process is said to have.
+/// Pages that a thread may have taken unreported on a kernel before Linux 6.2 (`TASK_RSS_EVENTS_THRESH`): there each
+/// thread counts its own faults, and adds 64 at a time to the process's reported size.
 const UNTOLD: u64 = 64;
 
-/// The most of the budget that is kept free for pages that threads have not told of, as a divisor.
+/// Maximum part of the budget that is kept free for unreported pages of threads, as a divisor.
 const UNTOLD_MOST: u64 = 12;
 
 #[derive(Debug)]
 pub struct Governor {
     pub(crate) ram: AtomicU64,
-    /// The budget that tables and pool were made for.
+    /// The budget for which tables and pool were made.
     pub(crate) most: u64,
     pub(crate) charge: Charge,
     pub(crate) peak: AtomicU64,
-    /// The most bytes that a look saw of the program's own code and data: neither managed nor Millpond's.
+    /// Maximum size seen of the program's own code and data, which are neither managed nor Millpond's.
     pub(crate) own_peak: AtomicU64,
     /// Pages of the process that are not managed, as of the last look.
     pub(crate) others: AtomicU64,
@@ -64,7 +64,7 @@ pub struct Governor {
     /// The store's share of the budget that the rest of the program leaves, in 1/[`store_share::WHOLE`].
     pub(crate) store_share: AtomicU32,
     file_room: FileRoom,
-    /// Pages that the process's threads may have without a word; none where the kernel counts by the process.
+    /// Pages that the process's threads may have unreported; none if the kernel counts per process.
     untold: AtomicU64,
     /// `/proc/self/statm`, opened once: reading it again costs about a microsecond.
     pub(crate) statm: Ranked<Option<OwnedFd>>,
@@ -103,7 +103,7 @@ impl Governor {
         self.charge != Charge::Frames
     }
 
-    /// Whether the budget is one for all that the process has.
+    /// Whether the budget covers all memory of the process.
     pub fn covers_process(&self) -> bool {
         self.charge == Charge::Process
     }
@@ -133,8 +133,8 @@ impl Governor {
         available.0 < self.look_below.load(Ordering::Relaxed)
     }
 
-    /// Whether the last look at the process's size is so long ago at `now` that a fault has to look again. Only the
-    /// thread that is told so looks.
+    /// Whether at `now` the last look at the process's size is so old that a fault has to look again. Only the thread
+    /// that gets this answer looks.
     pub fn is_look_old(&self, now: Instant) -> bool {
         if !self.covers_process() {
             return false;
@@ -148,12 +148,12 @@ impl Governor {
                 .is_ok()
     }
 
-    /// The number of a look at what the memory is used for, which begins now.
+    /// The number of a look at the use of memory, which begins now.
     pub(crate) fn begin_look(&self) -> u64 {
         self.looks.fetch_add(1, Ordering::AcqRel)
     }
 
-    /// Whether no look that began after the one with this number has set the limit; if so, this one is to set it. The
+    /// Whether no look that began after the one with this number has set the limit; then this one should set it. The
     /// caller holds the core.
     pub(crate) fn is_latest(&self, look: u64) -> bool {
         self.set_by.fetch_max(look, Ordering::Relaxed) <= look
@@ -173,7 +173,7 @@ impl Governor {
         self.statm.lock().as_ref().map(AsRawFd::as_raw_fd)
     }
 
-    /// Opens the process's figures anew in a child: the inherited descriptor tells of the parent.
+    /// Reopens the process's figures in a child: the inherited descriptor is about the parent.
     pub fn reopen(&self) {
         let mut statm = self.statm.lock();
         if statm.is_some() {
@@ -185,15 +185,16 @@ impl Governor {
         self.file_room.forget();
     }
 
-    /// Finds out how many pages the process's threads may have without a word. A python3 with five threads in 19 MiB
-    /// once stood 1.5 MiB above them by that, on Linux 5.10 and 6.1.
+    /// Finds out how many pages the process's threads may have unreported. Because of such pages, a python3 with five
+    /// threads in 19 MiB once exceeded its budget by 1.5 MiB, on Linux 5.10 and 6.1.
     pub fn count_untold(&self) {
         if self.covers_process() && counts_by_thread(&rustix::system::uname()) {
             self.untold.store(UNTOLD * threads(), Ordering::Relaxed);
         }
     }
 
-    /// Pages of a budget of `ram` pages that are kept free: for what is in flight, and what the kernel does not tell.
+    /// Pages of a budget of `ram` pages that are kept free: for memory in flight, and for memory that the kernel does
+    /// not report.
     pub(crate) fn headroom(&self, ram: u64) -> u64 {
         let untold = self.untold.load(Ordering::Relaxed).min(ram / UNTOLD_MOST);
         self.charge.headroom(ram) + untold
@@ -220,7 +221,7 @@ impl Governor {
     }
 }
 
-/// Whether this kernel's threads count their pages by themselves: those before Linux 6.2 do.
+/// Whether this kernel's threads count their own pages: kernels before Linux 6.2 do that.
 fn counts_by_thread(kernel: &rustix::system::Uname) -> bool {
     is_before_6_2(&kernel.release().to_string_lossy())
 }
@@ -233,7 +234,7 @@ fn is_before_6_2(release: &str) -> bool {
     }
 }
 
-/// How many threads the process has: the eighteenth word behind its name, which may have words of its own.
+/// The number of threads in the process: the eighteenth word behind its name, which may itself have several words.
 fn threads() -> u64 {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let words = text.rsplit_once(')').map_or("", |(_, words)| words);
@@ -249,11 +250,11 @@ pub(crate) fn open_statm() -> Option<OwnedFd> {
 }
 
 impl Charge {
-    /// Pages of a budget of `ram` pages that are kept free for what is in flight.
+    /// Pages of a budget of `ram` pages that are kept free for memory in flight.
     ///
-    /// Where the budget covers the store, a batch that leaves is there twice, as frames and as compressed data, until
-    /// its frames are given back: a library with 16 MiB once had 1.1 too many, and one with 128 had 3.3. A small budget
-    /// keeps less free, as its batches are smaller.
+    /// If the budget covers the store, a leaving batch exists twice, as frames and as compressed data, until its frames
+    /// are given back: a library with 16 MiB once had 1.1 too many, and one with 128 had 3.3. A small budget keeps less
+    /// free, as its batches are smaller.
     pub(crate) fn headroom(self, ram: u64) -> u64 {
         match self {
             Self::Process => (ram / HEADROOM).max(LEAST_HEADROOM),
@@ -298,10 +299,10 @@ mod tests {
         assert_eq!(governor.others(5000, 3000, 1800), 2000);
         assert_eq!(governor.others(4000, 3000, 1800), 2000);
         assert_eq!(governor.others(3200, 3000, 1800), 2000);
-        // Meanwhile the program grows, and shrinks, by more than these pages can explain.
+        // In the meantime the program grows, and shrinks, by more than these pages can explain.
         assert_eq!(governor.others(5500, 3000, 1800), 2500);
         assert_eq!(governor.others(3100, 3000, 1800), 1900);
-        // Nothing is being given back any more, so all is known again.
+        // Nothing is being given back any longer, so everything is known again.
         assert_eq!(governor.others(3100, 1200, 0), 1900);
         assert_eq!(governor.others(2700, 1200, 0), 1500);
     }

@@ -1,23 +1,23 @@
-//! How often the background thread looks whether the process has grown (`within.rs`).
+//! How often the background thread checks whether the process has grown (`within.rs`).
 
 use millpond_core::PageCount;
 use std::time::Duration;
 
 /// Shortest time between two looks: while the process changes, and its budget is nearly used.
 const SHORTEST: Duration = Duration::from_millis(4);
-/// Longest time between two looks while the budget is nearly used. A process that does nothing is looked at so often,
-/// and is this much late when it goes on.
+/// Longest time between two looks while the budget is nearly used. An idle process is checked this often, so its growth
+/// may be noticed this late when it continues.
 const LONGEST: Duration = Duration::from_millis(32);
 /// Time for which a reclaim that has found nothing is not tried again. Faults try by themselves.
 const AFTER_VAIN: Duration = Duration::from_secs(1);
-/// The budget is nearly used when less than this part of the limit is left, as a divisor.
+/// The budget is nearly used if less than this part of the limit is left, as a divisor.
 const NEARLY: u32 = 8;
 
 /// The time between looks. Times are counted from when the thread began.
 #[derive(Debug)]
 pub struct Growth {
     gap: Duration,
-    /// What the process took at the last look: pages that are managed, and others.
+    /// The process's size at the last look: managed pages, and others.
     seen: (u64, u64),
     rests_until: Duration,
 }
@@ -31,7 +31,7 @@ impl Growth {
         }
     }
 
-    /// The time until the next look, which is shorter than `usual` where `available` is little of `limit`.
+    /// The time until the next look, which is shorter than `usual` if `available` is a small part of `limit`.
     pub fn gap(&self, available: PageCount, limit: PageCount, usual: Duration) -> Duration {
         match available.0 < limit.0 / NEARLY {
             true => self.gap.min(usual),
@@ -39,7 +39,7 @@ impl Growth {
         }
     }
 
-    /// Notes what a look has seen. While nothing changes, the looks become rarer.
+    /// Notes the result of a look. While nothing changes, the looks become rarer.
     pub fn saw(&mut self, managed: u64, others: u64) {
         self.gap = match self.seen == (managed, others) {
             true => (self.gap * 2).min(LONGEST),

@@ -1,13 +1,13 @@
 //! How long faults take: a histogram for each path that a fault can take.
 //!
 //! One figure for all faults hides what matters: a first touch of 4 µs, a load of 12 and a fault that had to reclaim
-//! for 300 make a median that belongs to none. So each fault is counted under the costliest thing that it went through.
+//! for 300 give a median that describes none of them. So each fault is counted under its most expensive part.
 //!
 //! Recording takes two atomic operations and no lock: a fault may come from anywhere, and a child of a fork finds no
-//! lock taken. The buckets are those of HdrHistogram: as many for each doubling of the time, so that the error is
-//! relative. With 64 of them for each doubling the error is 1.6 %, and each path takes 16 KiB of counters. A reader
-//! adds up the counts that it finds; a fault that is recorded meanwhile is in the figures or not. A word for each path
-//! says which doublings have counts, as the figures are published ten times a second: to read all counters of all paths
+//! lock taken. The buckets are those of HdrHistogram: equally many for each doubling of the time, so that the error is
+//! relative. With 64 per doubling the error is 1.6 %, and each path takes 16 KiB of counters. A reader adds up the
+//! counts that it finds; a fault recorded at the same time may or may not be included. A word for each path records
+//! which doublings have counts, because the figures are published ten times a second: reading all counters of all paths
 //! took 0.27 ms each time, and a third of a hundredth of a processor.
 
 use crate::stats::{FaultLatencies, LatencySummary};
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(usize)]
 pub enum FaultPath {
-    /// Nothing had to be done: the page had come already, or comes by another thread's work while the faulting thread
+    /// Nothing had to be done: the page had already come in, or another thread brings it in while the faulting thread
     /// sleeps.
     Spurious,
     /// Zeros were mapped.
@@ -30,7 +30,7 @@ pub enum FaultPath {
     Load,
     /// Contents came from a file.
     Read,
-    /// The fault waited for work that another thread had under way.
+    /// The fault waited for another thread's work.
     Waited,
     /// The fault reclaimed.
     Reclaimed,
@@ -50,7 +50,7 @@ const ALL: [FaultPath; PATHS] = [
 /// Buckets for each doubling.
 const STEPS: usize = 64;
 const STEP_BITS: u32 = STEPS.ilog2();
-/// Number of doublings. Longer times (17 s) are counted in the last bucket; the longest time is kept as it is.
+/// Number of doublings. Longer times (17 s) are counted in the last bucket; the longest time is kept exactly.
 const DOUBLINGS: usize = 29;
 const BUCKETS: usize = STEPS * DOUBLINGS;
 const _: () = assert!(DOUBLINGS <= u32::BITS as usize);
@@ -142,14 +142,14 @@ impl Recent {
         let [looked, now] = [(); 2].map(|()| {
             let mut counts: Box<[u64]> = vec![0; BUCKETS].into();
             // The counts are written now, so that their memory is taken now. Otherwise the first look, a tick later,
-            // would take memory that nothing planned for.
+            // would take unplanned memory.
             std::hint::black_box(&mut counts).fill(0);
             counts
         });
         Self { path, looked, now }
     }
 
-    /// The median of the faults since the last median that was told, in nanoseconds, once these are `least` faults.
+    /// The median of the faults since the last reported median, in nanoseconds, once there are `least` faults.
     pub fn median(&mut self, latency: &Latency, least: u64) -> Option<u64> {
         let buckets = &latency.paths[self.path as usize].buckets;
         for (now, bucket) in self.now.iter_mut().zip(buckets) {
@@ -175,7 +175,7 @@ fn summary(paths: &[Histogram]) -> LatencySummary {
     let count = buckets(used).map(in_bucket).sum::<u64>();
     let max_ns = paths.iter().map(|one| one.max.load(Relaxed)).max();
     let max_ns = max_ns.unwrap_or(0);
-    // Faults that came between counting and looking may have moved the rank beyond the last bucket.
+    // Faults between counting and reading may have moved the rank beyond the last bucket.
     let quantile = |percent: u64| {
         quantile(count, percent, buckets(used), in_bucket).map_or(max_ns, |ns| ns.min(max_ns))
     };
@@ -201,7 +201,7 @@ fn buckets(used: u32) -> impl Iterator<Item = usize> {
     doublings.flat_map(|doubling| doubling * STEPS..(doubling + 1) * STEPS)
 }
 
-/// The time that `percent` of `count` faults took at most, which are in `buckets`.
+/// The time that `percent` of `count` faults, which are in `buckets`, did not exceed.
 fn quantile(
     count: u64,
     percent: u64,
@@ -230,7 +230,7 @@ fn last_of(bucket: usize) -> u64 {
     ((step + 1) << shift) - 1
 }
 
-/// The time in the middle of the bucket, which no fault in it is further from than a 128th.
+/// The time in the middle of the bucket, from which all faults in it differ by at most a 128th.
 fn middle_of(bucket: usize) -> u64 {
     let first = bucket
         .checked_sub(1)

@@ -8,7 +8,8 @@ use millpond_sync::{Rank, Ranked};
 /// Ranges in a batch. Half as many again would save a hundredth of a microsecond for each range.
 pub(crate) const BATCH: usize = 32;
 
-/// Most calls that go the long way after a page was found missing, before the short way is tried again.
+/// Maximum number of calls that take the long path after a page was found missing, before the short path is tried
+/// again.
 pub(crate) const PATIENCE: u32 = 64;
 
 /// The batch of ranges that were freed in place. See the [module](self).
@@ -16,7 +17,7 @@ pub struct LazyBatch {
     /// Whether a whole batch fits under the cap for lazily freed memory, which must hold without a check.
     pub(crate) fits: bool,
     pub(crate) batch: Ranked<Batch>,
-    /// Calls that go the long way before the short one is tried again.
+    /// Calls that take the long path before the short one is tried again.
     pub(crate) skip: AtomicU32,
     /// Number of such calls after the next miss.
     pub(crate) misses: AtomicU32,
@@ -47,8 +48,7 @@ impl LazyBatch {
         }
     }
 
-    /// Whether the short way is worth trying. Soon after the way was found closed it is not, because each attempt costs
-    /// a signal.
+    /// Whether the short path is worth trying. Soon after a failure it is not, because each attempt costs a signal.
     pub(crate) fn is_promising(&self) -> bool {
         let skip = self.skip.load(Ordering::Relaxed);
         if skip > 0 {

@@ -1,4 +1,5 @@
-//! The driver's state: tables, queues and counts, each with the lock that guards it. Nothing here knows the driver.
+//! The driver's state: tables, queues and counts, each with the lock that guards it. Nothing here depends on the
+//! driver.
 
 pub(crate) mod children;
 pub mod config;

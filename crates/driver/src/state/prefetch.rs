@@ -7,7 +7,7 @@ use millpond_sync::atomic::{AtomicBool, Ordering};
 use millpond_sync::{Condvar, Held, OwnThread, Rank, Ranked};
 use std::collections::VecDeque;
 
-/// Most ranges that wait.
+/// Maximum number of waiting ranges.
 pub(crate) const QUEUE: usize = 64;
 
 #[derive(Debug, Default)]
@@ -24,9 +24,9 @@ pub(crate) struct State {
 pub struct Prefetcher {
     pub(crate) state: Ranked<State>,
     pub(crate) asked: Condvar,
-    /// Whether the thread is to let go of its range.
+    /// Whether the thread must release its range.
     pub(crate) called_off: AtomicBool,
-    /// Notified when the thread has let go of its range.
+    /// Notified when the thread has released its range.
     pub(crate) let_go: Condvar,
 }
 
@@ -60,7 +60,7 @@ impl Prefetcher {
         }
     }
 
-    /// Notes that the thread touches nothing of its range from here on.
+    /// Notes that from here on the thread touches nothing of its range.
     pub(crate) fn let_go(&self) {
         self.lock().current = None;
         self.let_go.notify_all();
@@ -70,7 +70,7 @@ impl Prefetcher {
         self.called_off.load(Ordering::Relaxed)
     }
 
-    /// Takes ranges that overlap `range` out of the queue, and waits until the thread brings in none of it.
+    /// Removes ranges that overlap `range` from the queue, and waits until the thread brings in none of it.
     pub(crate) fn forget(&self, range: PageRange) {
         let apart = |other: PageRange| other.end() <= range.start || range.end() <= other.start;
         let mut state = self.lock();

@@ -18,15 +18,15 @@ pub(crate) const PAGES: usize = 2 * DISCARD_WALK as usize / GATHER_PAGE + 1;
 /// Pages of a batch for discards: those of 8 MiB.
 pub(crate) const DISCARD_PAGES: usize = PAGES / 4;
 
-/// How freeing is done; see `Manager::set_free_tuning`.
+/// Tuning of freeing; see `Manager::set_free_tuning`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreeTuning {
     /// Threads that give memory back in the background. With none, everything is done by the thread that frees.
     pub workers: usize,
     /// Pages that a free unhooks before it hands full batches to the workers.
     pub batch_pages: u32,
-    /// Most bytes that go to the kernel by one call, rounded to 2 MiB, 32 MiB at most: no fault or mmap of another
-    /// thread waits for longer than that takes.
+    /// Maximum number of bytes given to the kernel by one call, rounded to 2 MiB, at most 32 MiB: no fault or mmap of
+    /// another thread waits for longer than that takes.
     pub chunk_bytes: usize,
 }
 
@@ -45,16 +45,16 @@ impl Default for FreeTuning {
 pub struct FreeStats {
     /// The present tuning.
     pub tuning: FreeTuning,
-    /// Jobs that wait for a worker, or are with one.
+    /// Jobs that wait for a worker, or that one is doing.
     pub queued: usize,
     /// Batches that were given back.
     pub batches: u64,
-    /// Batches that a worker gave back; a part of `batches`.
+    /// Batches that a worker gave back; included in `batches`.
     pub by_workers: u64,
-    /// Bytes of mapped pages and of frames that went to the kernel with these batches. Frames that the pool took for
-    /// the next faults are not included.
+    /// Bytes of mapped pages and of frames that these batches gave to the kernel. Frames that the pool took for the
+    /// next faults are not included.
     pub bytes: u64,
-    /// Slots that the store released with these batches.
+    /// Slots that the store released for these batches.
     pub slots: u64,
     /// Time that giving back took, in all threads together.
     pub time: Duration,
@@ -69,11 +69,11 @@ pub enum FreedBy {
     Worker,
 }
 
-/// A job: something to be given back.
+/// A job: something to give back.
 pub enum Job {
-    /// A full batch of a thread that frees, and the count of its batches for which that thread waits.
+    /// A full batch of a freeing thread, and the count of its batches for which that thread waits.
     Batch(Box<Gather>, Arc<AtomicUsize>),
-    /// A region that has no owner any more.
+    /// A region that no longer has an owner.
     Region(Named),
     /// A region that is kept for the next one of its length.
     Whole(Named),
@@ -92,8 +92,8 @@ pub(crate) struct Queue {
     /// Workers that wait for a job.
     pub(crate) idle: usize,
     pub(crate) stop: bool,
-    /// Whether no job may start a worker: the queue has all that it will ever have, or the background thread will
-    /// start them.
+    /// Whether no job may start a worker: the queue has all the workers that it will ever have, or the background
+    /// thread will start them.
     pub(crate) complete: bool,
 }
 
@@ -221,7 +221,7 @@ impl Freer {
         self.busy.load(Ordering::Relaxed) > 0
     }
 
-    /// Keeps all threads from freeing in the background, if nothing is being freed now.
+    /// Stops all threads from freeing in the background, if nothing is being freed now.
     pub fn at_rest(&self) -> Option<AtRest<'_>> {
         let queue = self.lock();
         (queue.jobs.is_empty() && queue.taken == 0).then_some(AtRest(queue))

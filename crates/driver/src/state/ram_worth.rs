@@ -1,30 +1,29 @@
-//! What RAM is worth: whether pages in memory keep their compressed copies, and whether what is compressed is made
-//! denser.
+//! The worth of RAM: whether pages in memory keep their compressed copies, and whether compressed data is made denser.
 //!
 //! # What is weighed
 //! A page that came back from compressed RAM leaves its copy there, and is not compressed again if it leaves unchanged.
-//! Memory holds it twice meanwhile. Where memory is short that may cost more than it spares: a python3 whose hot 70 MiB
-//! of 157 had 100 MiB for all of it took 1,190,000 major faults, as 47 MiB of these were copies of everything. Linux
-//! gives the copy up when a page comes back from zram (`folio_free_swap`), whatever it costs. And what lies there by
-//! LZ4 takes two thirds of its room by zstd, or half, and a load of it some microseconds more.
+//! During that time memory holds it twice. If memory is short, this may cost more than it saves: a python3 whose hot 70
+//! MiB of 157 had 100 MiB for everything took 1,190,000 major faults, as 47 MiB of these were copies of everything.
+//! Linux always gives the copy up when a page comes back from zram (`folio_free_swap`). And data compressed by LZ4
+//! would take two thirds of its room with zstd, or half, but some microseconds more per load.
 //!
 //! # The inequality
-//! The price of RAM is what it spares elsewhere: `a(x) · r` for each load, with `a(x)` the part of the loads that `x`
-//! more pages for frames would spare, by the core's curve, and `r` the time of a load with its fault. In the long run a
-//! page leaves for each that is loaded, so copies spare `u · e` for each load, with `u` the part of what leaves that is
-//! unchanged, and `e` the time that compressing takes longer than finding that nothing has changed. They cost `a(c) ·
-//! r`, with `c` the pages that copies of all frames take. Denser data costs what its loads take longer (a part of the
-//! loads, as what is wanted is not made denser), and spares `a(d) · r`, with `d` the pages that it would give.
+//! The price of RAM is what it saves elsewhere: `a(x) · r` for each load, with `a(x)` the share of the loads that `x`
+//! more pages for frames would save, by the core's curve, and `r` the time of a load with its fault. In the long run a
+//! page leaves for each that is loaded, so copies save `u · e` for each load, with `u` the share of leaving pages that
+//! are unchanged, and `e` the extra time of compressing over finding that nothing has changed. They cost `a(c) · r`,
+//! with `c` the pages that copies of all frames take. Denser data costs the extra time of its loads (which are a part
+//! of all loads, as data in use is not made denser), and saves `a(d) · r`, with `d` the pages that it would free.
 //!
-//! All of it is measured but the last. One folio in 64, of those that the core watches, keeps its copy whatever the
-//! others do, and tells `u`.
+//! All of these are measured except the last. One folio in 64, of those that the core watches, keeps its copy
+//! regardless of the others, and yields `u`.
 //!
 //! # When it is wrong
 //! A wrong choice costs the difference until the next look, a tenth of a second later. Two looks in a row have to
-//! agree, and the other way has to be better by a quarter: a change of mind costs a round of compressing.
+//! agree, and the alternative has to be better by a quarter, because each change costs a round of compressing.
 //!
-//! A store with another place behind it, from which pages come, keeps its copies: it would write to the file what it
-//! has there. So does one whose RAM is not the program's, as a file.
+//! A store with another tier behind it, from which pages come, keeps its copies: otherwise it would write data to the
+//! file that is already there. So does a store that uses none of the program's RAM, such as a file.
 
 use millpond_core::policy::curve::{self, SIZES};
 use millpond_core::{PAGE_SIZE, Recompressed, StoreUsage, Tiers, VmStat};
@@ -32,33 +31,33 @@ use millpond_mmu::Delivery;
 use millpond_sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Least loads between two looks that say something.
+/// Minimum number of loads between two looks for a meaningful result.
 const LOADS: u64 = 512;
-/// Least misses of the core's sample between two looks that say something.
+/// Minimum number of misses of the core's sample between two looks for a meaningful result.
 const SAMPLED: u64 = 16;
-/// Least pages that left, of those that had a copy, that say how many are unchanged.
+/// Minimum number of leaving pages that had a copy, to tell how many are unchanged.
 const LEFT: u64 = 64;
-/// How much better the other way has to be.
+/// How much better the alternative has to be.
 const BETTER: f64 = 1.25;
-/// Time of a fault besides what the manager does for it, in nanoseconds.
+/// Time of a fault outside the manager, in nanoseconds.
 const BY_SIGNAL: f64 = 4_000.0;
 const BY_HANDLER: f64 = 8_000.0;
-/// Assumed time that compressing a page takes longer, in nanoseconds, while none was seen.
+/// Assumed extra time of compressing a page, in nanoseconds, while none was measured.
 const LONGER: f64 = 1_500.0;
-/// The part of what is stored that is taken to be won by making it denser, until so many bytes were.
+/// The assumed part of stored data that making it denser saves, until enough bytes were made denser.
 const DENSER: f64 = 1.0 / 3.0;
 const TRIED: u64 = 4 << 20;
-/// Time that a load takes longer then, on average, in nanoseconds: 4 µs, of one in three.
+/// Extra time of a load of denser data, averaged over all loads, in nanoseconds: 4 µs for one in three.
 const DENSE_TAKES: f64 = 1_300.0;
-/// The part of the loads, as a divisor, that come from behind at least where there is another place.
+/// The minimum part of the loads, as a divisor, that come from the tier behind, if there is one.
 const BEHIND: u64 = 64;
 
-/// What became of pages that were saved, and how long that took.
+/// The outcomes of saving pages, and the time that it took.
 #[derive(Debug, Default)]
 pub(crate) struct Saves {
     stored: Pages,
     unchanged: Pages,
-    /// Pages that had a copy and were stored, as they were no longer the same.
+    /// Pages that had a copy and were stored because they had changed.
     changed: AtomicU64,
 }
 
@@ -81,7 +80,7 @@ impl Pages {
 }
 
 impl Saves {
-    /// Notes that so many pages were stored. Whether they `had` a copy is what tells how often copies are of use.
+    /// Notes that this many pages were stored. Whether they `had` a copy shows how often copies are useful.
     pub(crate) fn stored(&self, pages: u64, took: Duration, had: bool) {
         self.stored.add(pages, took);
         if had {
@@ -89,13 +88,13 @@ impl Saves {
         }
     }
 
-    /// Notes that so many pages were found to be what their copies are.
+    /// Notes that this many pages were found to equal their copies.
     pub(crate) fn unchanged(&self, pages: u64, took: Duration) {
         self.unchanged.add(pages, took);
     }
 }
 
-/// The counts up to some time.
+/// The counts at some time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     loads: u64,
@@ -106,7 +105,7 @@ struct Seen {
     changed: u64,
 }
 
-/// What is looked at.
+/// The input of a look.
 pub(crate) struct Looked<'a> {
     /// The core's figures.
     pub(crate) vm: &'a VmStat,
@@ -114,29 +113,29 @@ pub(crate) struct Looked<'a> {
     pub(crate) usage: StoreUsage,
     /// Those of its two places, if it has two.
     pub(crate) tiers: Option<Tiers>,
-    /// What became of saves.
+    /// The outcomes of saves.
     pub(crate) saves: &'a Saves,
-    /// What was made denser so far.
+    /// The data made denser so far.
     pub(crate) recompressed: Recompressed,
     /// The median time of a load, in nanoseconds, if it is known.
     pub(crate) load: Option<u64>,
 }
 
-/// What was decided, and what it is decided by. See the [module](self).
+/// The decisions, and the figures that they rest on. See the [module](self).
 #[derive(Debug)]
 pub(crate) struct RamWorth {
     keep: Choice,
     dense: Choice,
     last: Seen,
-    /// The part of what leaves that is unchanged.
+    /// The share of leaving pages that are unchanged.
     unchanged: f64,
-    /// Time that compressing a page takes longer than finding it unchanged, in nanoseconds.
+    /// Extra time of compressing a page over finding it unchanged, in nanoseconds.
     longer: f64,
     fault: f64,
 }
 
 impl RamWorth {
-    /// Begins with copies that are kept or not, as the core has it: a child has its parent's core.
+    /// Begins with the core's present choice about copies: a child has its parent's core.
     pub(crate) fn new(delivery: Delivery, keep: bool) -> Self {
         Self {
             keep: Choice::new(keep),
@@ -151,7 +150,7 @@ impl RamWorth {
         }
     }
 
-    /// Whether copies are to be kept from now on, if that is something new.
+    /// Whether copies should be kept from now on, if that changes.
     pub(crate) fn look(&mut self, looked: &Looked<'_>) -> Option<bool> {
         let now = Seen {
             loads: looked.vm.pgmajfault,
@@ -187,7 +186,7 @@ impl RamWorth {
         };
         let dense_spares = match looked.tiers {
             None => price(stored_bytes as f64 * denser),
-            // What becomes free is filled from behind, and not by frames.
+            // Room that becomes free is filled from the tier behind, and not by frames.
             Some(_) => 0.0,
         };
         self.dense.weigh(dense_spares, DENSE_TAKES);
@@ -197,7 +196,7 @@ impl RamWorth {
         }
     }
 
-    /// Whether what is compressed is to be made denser.
+    /// Whether compressed data should be made denser.
     pub(crate) fn is_dense_worth_it(&self) -> bool {
         self.dense.is
     }
@@ -217,7 +216,7 @@ impl RamWorth {
         }
     }
 
-    /// What so many bytes of RAM spare for each load, in nanoseconds.
+    /// What this many bytes of RAM save for each load, in nanoseconds.
     fn price(
         &self,
         then: &Seen,
@@ -237,11 +236,11 @@ impl RamWorth {
     }
 }
 
-/// A choice between two ways, which changes when the other one was better twice in a row.
+/// A choice between two alternatives, which changes when the other one was better twice in a row.
 #[derive(Debug)]
 struct Choice {
     is: bool,
-    /// What the last look would have had.
+    /// The preference of the last look.
     wanted: bool,
 }
 
@@ -250,7 +249,7 @@ impl Choice {
         Self { is, wanted: is }
     }
 
-    /// What is to be done from now on, if that is something new. Doing it spares so much, and costs so much.
+    /// The new choice, if it changes, given what doing it saves and costs.
     fn weigh(&mut self, spares: f64, costs: f64) -> Option<bool> {
         let wanted = match self.is {
             true => spares * BETTER >= costs,
@@ -294,8 +293,8 @@ mod tests {
             }
         }
 
-        /// Goes on for a tick with so many per mille of misses spared by a quarter more memory, and so many pages that
-        /// leave unchanged, of a thousand. The answer is that of the look.
+        /// Runs for a tick. `spared` is the number of misses, per thousand, that a quarter more memory would save;
+        /// `unchanged` is the number of pages, per thousand, that leave unchanged. Returns the result of the look.
         fn tick(&mut self, worth: &mut RamWorth, spared: u64, unchanged: u64) -> Option<bool> {
             self.vm.pgmajfault += 10_000;
             let left = 1000 - spared;
@@ -333,7 +332,7 @@ mod tests {
         );
         assert_eq!(program.tick(&mut worth, 300, 1000), Some(false));
         assert_eq!(program.tick(&mut worth, 300, 1000), None);
-        // The program comes to a phase in which memory is of no use.
+        // The program enters a phase in which memory is of no use.
         assert_eq!(program.tick(&mut worth, 0, 1000), None);
         assert_eq!(program.tick(&mut worth, 0, 1000), Some(true));
     }
@@ -359,7 +358,7 @@ mod tests {
             program.tick(&mut worth, 300, 1000);
         }
         assert!(worth.is_dense_worth_it());
-        // It turns out that zstd makes little less of it.
+        // It turns out that zstd hardly makes the data smaller.
         program.recompressed = Recompressed {
             bytes: 30 * MIB,
             saved: MIB / 4,

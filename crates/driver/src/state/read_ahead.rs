@@ -1,26 +1,26 @@
-//! What is to be read ahead of streams (`read_ahead.rs`).
+//! The state of reading ahead of streams (`read_ahead.rs`).
 
 use arrayvec::ArrayVec;
 use millpond_core::{LEAF_PAGES, PageCount, PageIndex, PageRange};
 use millpond_sync::atomic::{AtomicBool, Ordering};
 use millpond_sync::{Condvar, Held, OwnThread, Rank, Ranked};
 
-/// Threads that read: so many reads of streams are under way at once, beside those of faults.
+/// Number of reading threads: this many reads of streams are in flight at once, in addition to those of faults.
 pub(crate) const READERS: usize = 3;
-/// Streams that are read ahead at a time. A further one takes the place of the one that was longest not heard of.
+/// Number of streams that are read ahead at a time. A further one replaces the stream that was silent for longest.
 const STREAMS: usize = 8;
 
 /// A stream, and how far it is read ahead.
 #[derive(Clone, Copy, Debug)]
 struct Stream {
-    /// The stream has come to this page.
+    /// The stream has reached this page.
     come: PageIndex,
-    /// What is before this page was given to a reader, or is not to be read ahead.
+    /// Pages before this one were given to a reader, or are not to be read ahead.
     next: PageIndex,
-    /// What is to be read ends here.
+    /// The end of the range to read.
     end: PageIndex,
-    /// Pages that one read is to have. A reader that took more would leave the run of faults in the middle of a leaf,
-    /// and the next reader would begin a new one, page by page.
+    /// Pages of one read. A reader that took more would leave the run of faults in the middle of a leaf, and the next
+    /// reader would begin a new run, page by page.
     window: u32,
 }
 
@@ -36,11 +36,11 @@ fn between(start: PageIndex, end: PageIndex) -> PageRange {
 
 #[derive(Debug)]
 pub(crate) struct State {
-    /// The streams, the one that was heard of last at the end.
+    /// The streams, the most recently active one last.
     streams: ArrayVec<Stream, STREAMS>,
     /// What each reader is reading.
     current: [Option<PageRange>; READERS],
-    /// The reader of whose piece the core has not heard yet.
+    /// The reader that has not told the core about its piece yet.
     asking: Option<usize>,
     pub(crate) threads: Vec<OwnThread>,
     stop: bool,
@@ -50,11 +50,11 @@ pub(crate) struct State {
 #[derive(Debug)]
 pub struct ReadAhead {
     state: Ranked<State>,
-    /// Notified when there is something to be read.
+    /// Notified when there is something to read.
     asked: Condvar,
-    /// Whether each reader is to let go of what it reads.
+    /// Whether each reader must release its piece.
     called_off: [AtomicBool; READERS],
-    /// Notified when a reader has let go.
+    /// Notified when a reader has released its piece.
     let_go: Condvar,
     /// Whether there are readers, so that a driver without files takes no lock.
     has_readers: AtomicBool,
@@ -93,8 +93,8 @@ impl ReadAhead {
         self.has_readers.swap(true, Ordering::SeqCst)
     }
 
-    /// Notes that a stream has come to `come`, and has what is before `from` in memory or on its way; what is from
-    /// there to `end` is to be read, by `window` pages at a time, or by as many as before.
+    /// Notes that a stream has reached `come`. Its pages before `from` are in memory or on their way; the pages from
+    /// there to `end` should be read, `window` pages at a time, or as many as before.
     pub(crate) fn ask(
         &self,
         come: PageIndex,
@@ -142,8 +142,8 @@ impl ReadAhead {
         streams.any(|stream| stream.come <= page && page <= stream.end)
     }
 
-    /// The next piece for reader `number`, when there is one, and the core has heard of the one before: up to the next
-    /// multiple of the window, in one leaf. `None` at the end.
+    /// The next piece for reader `number`, once there is one and the core knows about the previous piece: up to the
+    /// next multiple of the window, in one leaf. `None` at the end.
     pub(crate) fn next(&self, number: usize) -> Option<PageRange> {
         let mut state = self.lock();
         loop {
@@ -167,7 +167,7 @@ impl ReadAhead {
         }
     }
 
-    /// Notes that the core has heard of the piece of reader `number`: the next one may be taken.
+    /// Notes that the core knows about the piece of reader `number`: the next one may be taken.
     pub(crate) fn decided(&self, number: usize) {
         if self
             .lock()
@@ -179,7 +179,7 @@ impl ReadAhead {
         }
     }
 
-    /// Notes that reader `number` touches nothing of its piece from here on.
+    /// Notes that from here on reader `number` touches nothing of its piece.
     pub(crate) fn let_go(&self, number: usize) {
         self.decided(number);
         self.lock().current[number] = None;
@@ -213,7 +213,7 @@ impl ReadAhead {
         }
     }
 
-    /// Has the readers end when they have let go of what they read. The caller joins them.
+    /// Tells the readers to end once they have released their pieces. The caller joins them.
     pub(crate) fn stop(&self) -> Vec<OwnThread> {
         let mut state = self.lock();
         state.stop = true;
@@ -240,7 +240,7 @@ mod tests {
         between(page(start), page(end))
     }
 
-    /// The piece that reader `number` takes, of which the core hears at once.
+    /// The piece that reader `number` takes; the core is told about it at once.
     fn next(ahead: &ReadAhead, number: usize) -> Option<PageRange> {
         let piece = ahead.next(number);
         ahead.decided(number);
@@ -254,15 +254,15 @@ mod tests {
         assert!(ahead.covers(page(100)) && ahead.covers(page(1099)) && !ahead.covers(page(99)));
         assert_eq!(next(&ahead, 0), Some(range(200, 512)));
         assert_eq!(next(&ahead, 1), Some(range(512, 1024)));
-        // The stream goes on; what it has passed is not read any more.
+        // The stream continues; pages that it has passed are no longer read.
         ahead.ask(page(600), page(1050), page(1600), None);
         assert_eq!(next(&ahead, 2), Some(range(1050, 1536)));
         assert!(!ahead.covers(page(100)));
         assert_eq!(next(&ahead, 0), Some(range(1536, 1600)));
     }
 
-    /// The program overtook its readers: a reader told the core of its piece before another one had told of the piece
-    /// in front of it, so that most of them began a run of one page.
+    /// The program once overtook its readers: a reader told the core about its piece before another one had reported
+    /// the piece in front of it, so that most of them began a run of one page.
     #[test]
     fn the_core_hears_of_one_piece_after_the_other() {
         let ahead = std::sync::Arc::new(ReadAhead::new());
@@ -282,7 +282,7 @@ mod tests {
         assert!(!other.is_finished(), "that was another reader");
         ahead.decided(0);
         assert_eq!(other.join().unwrap(), Some(range(512, 1024)));
-        // Whoever lets go has nothing more to say of its piece.
+        // A reader that has released its piece no longer reports it.
         ahead.let_go(1);
         ahead.ask(page(512), page(1024), page(1100), None);
         assert_eq!(ahead.next(2), Some(range(1024, 1100)));

@@ -1,24 +1,26 @@
-//! The processor that the background thread runs on: another than the program's, or the program's own in turn with it.
+//! The processor of the background thread: a different one from the program's, or the program's own, shared in turn.
 //!
-//! Every processor that runs the program has to forget a page-table entry that is taken away. So a call that takes
-//! pages out on another processor interrupts the program's processor and waits for it: 5 to 8 µs there, 10 here, where
-//! the work itself takes one. On the program's own processor nothing is interrupted, but one of the two threads waits.
+//! Every processor that runs the program has to forget a removed page-table entry. So a call that takes pages out on
+//! another processor interrupts the program's processor and waits for it: 5 to 8 µs there, and 10 on the calling
+//! processor, while the work itself takes one. On the program's own processor nothing is interrupted, but one of the
+//! two threads waits.
 //!
-//! *Which place is better* depends on how much leaves by one call. A folio of 2 MiB is compressed for a millisecond,
-//! which another processor does meanwhile, and its interruption is nothing. Single pages cost an interruption each. At
-//! random by folios of 4 KiB, where some leaves leave as a whole and the rest one by one, one fault in twenty met an
-//! interruption, and the slowest hundredth took 4.5 times the median, and 7.9 times with adaptive orders. In turn on
-//! one processor it takes 2.0 and 2.7 times the median, one processor instead of two, and a fifth more time for all. So
-//! the thread goes where faults come from unless whole leaves leave by a call: a region that is filled leaves like
-//! that. (With a bound of 128 or 256 pages, the slowest hundredth took 3.0 and 5.0 times the median.)
+//! *Which place is better* depends on how much leaves by one call. Compressing a folio of 2 MiB takes a millisecond,
+//! which another processor can spend in parallel, and its interruption is negligible. Single pages cost an interruption
+//! each. With random access to folios of 4 KiB, where some leaves leave as a whole and the rest page by page, one fault
+//! in twenty met an interruption, and the slowest hundredth took 4.5 times the median, and 7.9 times with adaptive
+//! orders. In turn on one processor it takes 2.0 and 2.7 times the median, one processor instead of two, and a fifth
+//! more time in total. So the thread moves to the processor that faults come from unless whole leaves leave by a call,
+//! as they do when a region is filled. (With a bound of 128 or 256 pages, the slowest hundredth took 3.0 and 5.0 times
+//! the median.)
 //!
-//! *When that is wrong.* Threads that fault on several processors are interrupted from anywhere: then the thread goes
-//! where the scheduler wants it. The program's processor is not worth it either where the program's other threads run
-//! on other processors: that shows in the time that a call takes, and the thread stays away for a while. The processors
-//! that were allowed when the thread began are allowed again when it leaves.
+//! *When that is wrong.* Threads that fault on several processors are interrupted in any case: then the scheduler
+//! places the background thread. Sharing the program's processor also gains nothing if the program's other threads run
+//! on other processors: the time of a call shows this, and the thread stays away for a while. When it leaves the
+//! program's processor, it may again use all processors that it was allowed at its start.
 //!
-//! With a handler's thread this is not done: that thread shares the faulting thread's processor already, and a third
-//! one there makes the faulting thread move away (`mmu/src/delivery/follow.rs`).
+//! With a handler's thread none of this is done: that thread already shares the faulting thread's processor, and a
+//! third one there makes the faulting thread move away (`mmu/src/delivery/follow.rs`).
 
 use millpond_core::PageRange;
 use millpond_mmu::{Affinity, Delivery, processor_time};
@@ -26,11 +28,11 @@ use rustix::thread::sched_getcpu;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
-/// Pages by one call below which the thread goes to the program's processor.
+/// Pages per call below which the thread goes to the program's processor.
 const FEW: u64 = 400;
-/// Pages by one call above which the thread leaves the program's processor.
+/// Pages per call above which the thread leaves the program's processor.
 const MANY: u64 = 480;
-/// Number of calls that are enough to judge by.
+/// Number of calls that suffice for a judgement.
 const TELLING: u64 = 16;
 /// Time of a call, in nanoseconds, above which it interrupts another processor.
 const INTERRUPTS: u64 = 5000;
@@ -39,13 +41,13 @@ const INTERRUPTS: u64 = 5000;
 const DEAR: u32 = 4;
 /// Looks for which the thread stays away from a place where calls interrupt.
 const AWAY: u32 = 1024;
-/// The faults in a batch, each from another processor than the fault before, that one moved thread causes.
+/// Number of faults in a batch, each from another processor than the fault before, that one moved thread causes.
 const MOVED: u32 = 2;
 
 /// Traces that faults and calls leave for the choice of a processor.
 #[derive(Debug)]
 pub struct Traces {
-    /// The processor that the last fault came from.
+    /// The processor of the last fault.
     cpu: AtomicU32,
     /// Number of faults that came from another processor than the fault before.
     moves: AtomicU32,
@@ -70,7 +72,7 @@ impl Traces {
         }
     }
 
-    /// Notes a fault from the processor that this thread runs on.
+    /// Notes a fault on this thread's processor.
     pub fn fault(&self) {
         let cpu = sched_getcpu() as u32;
         if self.cpu.load(Relaxed) != cpu {
@@ -119,16 +121,16 @@ pub struct ReclaimCpu {
     /// Whether little leaves by one call, so that the thread should be near.
     near: bool,
     moves: u32,
-    /// Looks in a row at which calls interrupted another processor all the same.
+    /// Number of looks in a row at which calls nevertheless interrupted another processor.
     dear: u32,
     away: u32,
 }
 
 impl ReclaimCpu {
-    /// Makes the place of the calling thread.
+    /// Makes the place for the calling thread.
     pub fn new(delivery: Delivery) -> Self {
-        // A handler's thread shares the faulting thread's processor already. Threads of a scheduler's are no threads of
-        // the kernel's.
+        // A handler's thread already shares the faulting thread's processor. A test scheduler's threads are not kernel
+        // threads.
         let moves = delivery.is_by_signal() && !cfg!(feature = "shuttle");
         Self {
             affinity: moves
@@ -141,7 +143,7 @@ impl ReclaimCpu {
         }
     }
 
-    /// Moves the thread where it should be after a batch of reclaim.
+    /// Moves the thread to the right processor after a batch of reclaim.
     pub fn settle(&mut self, traces: &Traces) {
         let Some(affinity) = &mut self.affinity else {
             return;
@@ -171,8 +173,7 @@ impl ReclaimCpu {
         }
     }
 
-    /// Moves the thread where the scheduler wants it: a thread that is started now may then run on the same processors
-    /// as this one.
+    /// Lets the scheduler place the thread: a thread started now may then run on the same processors as this one.
     pub fn leave(&mut self, traces: &Traces) {
         if let Some(affinity) = &mut self.affinity
             && affinity.pinned().is_some()

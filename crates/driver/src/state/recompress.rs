@@ -1,24 +1,24 @@
 //! How much of a processor compressing again may take ([`Upkeep::recompress`](millpond_core::Upkeep::recompress)).
 //!
-//! The thread that does it has other work, which comes first, and the program's threads come before both. So it works
-//! in pieces of half a millisecond, and has an allowance of processor time that grows by an eighth of the time that
-//! passes. Where some pieces took much longer than the processor time that they got, others wanted the processor, and
-//! it pauses. The pause doubles as long as that goes on, up to three seconds.
+//! The thread that recompresses has other work, which comes first, and the program's threads come before both. So it
+//! works in pieces of half a millisecond, and has an allowance of processor time that grows by an eighth of the elapsed
+//! time. If some pieces took much longer than the processor time that they got, other threads wanted the processor, and
+//! the thread pauses. The pause doubles as long as that continues, up to three seconds.
 //!
-//! A round over all that is kept takes a second at least, since what was not used for a round counts as unwanted.
+//! A round over all stored data takes at least a second, since data that was not used for a round counts as unneeded.
 //!
-//! An idle priority would not do instead: a thread that has it, and is put off while it holds a lock of the store,
-//! makes a fault wait until a processor has nothing else to do.
+//! An idle priority would not be a substitute: if a thread with that priority is descheduled while it holds a lock of
+//! the store, a fault waits until a processor has nothing else to do.
 
 use std::time::Duration;
 
-/// The part of the time that passes, as a divisor, that may be spent.
+/// The part of the elapsed time, as a divisor, that may be spent.
 const SHARE: u32 = 8;
-/// The most that is saved up for later.
+/// Maximum allowance that is saved for later.
 const SAVED_UP: Duration = Duration::from_millis(25);
-/// Least time between the beginnings of two rounds.
+/// Minimum time between the beginnings of two rounds.
 const ROUND: Duration = Duration::from_secs(1);
-/// Processor time after which what the thread wanted and what it got are compared.
+/// Processor time after which the thread's elapsed time and its processor time are compared.
 const JUDGED: Duration = Duration::from_millis(4);
 /// Bounds of the pause when others want the processor.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -30,13 +30,13 @@ pub struct Pace {
     /// Time of the last look.
     now: Duration,
     allowance: Duration,
-    /// What the last piece took beyond the allowance, which the next allowance pays first.
+    /// The excess of the last piece over the allowance, which the next allowance pays first.
     debt: Duration,
     /// Nothing is done before this.
     rests_until: Duration,
     round_began: Duration,
     pause: Duration,
-    /// Processor time and time that was taken since the last judgement.
+    /// Processor time and elapsed time since the last judgement.
     got: Duration,
     took: Duration,
 }
@@ -66,7 +66,7 @@ impl Pace {
         now >= self.rests_until && self.allowance > Duration::ZERO
     }
 
-    /// Notes a piece of work that got so much processor time and took so long.
+    /// Notes a piece of work with its processor time `got` and its elapsed time `took`.
     pub fn worked(&mut self, got: Duration, took: Duration) {
         self.debt += got.saturating_sub(self.allowance);
         self.allowance = self.allowance.saturating_sub(got);
@@ -75,7 +75,7 @@ impl Pace {
         if self.got < JUDGED && self.took < 2 * JUDGED {
             return;
         }
-        // Interrupts take some of the time, too.
+        // Interrupts also take some of the time.
         if self.took > self.got + self.got / 4 {
             self.rests_until = self.now + self.pause;
             self.pause = (2 * self.pause).min(PAUSE_MOST);
@@ -100,7 +100,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
     const PIECE: Duration = Duration::from_micros(500);
 
-    /// The processor time that is spent from one time to another, where a piece takes `factor` times as long.
+    /// The processor time spent from one time to another, if a piece takes `factor` times as long.
     fn spend(pace: &mut Pace, from: Duration, to: Duration, factor: u32) -> Duration {
         let (mut now, mut spent) = (from, Duration::ZERO);
         while now < to {
@@ -120,7 +120,7 @@ mod tests {
         let mut pace = Pace::new();
         let spent = spend(&mut pace, Duration::ZERO, 4000 * MS, 1);
         assert!(spent > 480 * MS && spent < 502 * MS, "{spent:?}");
-        // After a long time of nothing there is no more than what may be saved up.
+        // After a long idle time the allowance is no more than the saved maximum.
         let spent = spend(&mut pace, 100_000 * MS, 100_010 * MS, 1);
         assert!(spent <= SAVED_UP, "{spent:?}");
     }

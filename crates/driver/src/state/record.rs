@@ -9,11 +9,12 @@ pub(crate) const BATCH: usize = 16;
 /// Settings of a recording.
 #[derive(Clone, Copy, Debug)]
 pub struct Recording {
-    /// Pages that stay mapped, at least [`Recording::MIN_WINDOW`]: with fewer an instruction and the data that it works
-    /// on might drive each other out.
+    /// Number of pages that stay mapped, at least [`Recording::MIN_WINDOW`]: with fewer, an instruction and its data
+    /// might evict each other.
     pub window: u32,
-    /// Function that is told the number of each page that enters the window: its address over 4,096. The thread that
-    /// resolves the fault calls it, one thread at a time: it must not allocate, touch managed memory or take long.
+    /// Function called with the number of each page that enters the window, which is its address divided by 4,096. The
+    /// thread that resolves the fault calls it, one thread at a time: it must not allocate, touch managed memory or
+    /// take long.
     pub enters: fn(u64),
 }
 
@@ -22,7 +23,7 @@ impl Recording {
     pub const MIN_WINDOW: u32 = 64;
 }
 
-/// A recording under way. See the [module](self).
+/// A recording in progress. See the [module](self).
 pub struct Recorder {
     pub(crate) recording: Recording,
     pub(crate) window: Ranked<Window>,
@@ -36,7 +37,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Adds a page; when there are [`BATCH`] too many, takes out the oldest.
+    /// Adds a page; if there are [`BATCH`] too many, removes the oldest.
     pub(crate) fn enter(&mut self, page: PageIndex) -> Option<[PageIndex; BATCH]> {
         let room = self.ring.len();
         self.ring[self.next] = page;
@@ -53,7 +54,7 @@ impl Window {
 }
 
 impl Recorder {
-    /// Makes a recorder of which no page was touched yet.
+    /// Makes a recorder in which no page was touched yet.
     pub fn new(recording: Recording) -> Self {
         let window = recording.window.max(Recording::MIN_WINDOW) as usize;
         let ring = vec![PageIndex(0); window + BATCH].into_boxed_slice();

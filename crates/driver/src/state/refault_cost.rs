@@ -1,37 +1,38 @@
 //! The cost of a major fault, measured against the cost of finding a page in limbo.
 //!
-//! How long limbo is follows from an inequality with that ratio in it ([`limbo_share`](millpond_core)'s essay), and the
-//! kind of store gives the ratio only roughly: a file may be on a disk or in a page cache, and a page that is read
-//! alone costs something else than a folio of sixteen. The driver times each fault by the path that it took, so the
-//! ratio can be read: the median of loads over the median of rescues. Medians are taken because a thread that was not
-//! scheduled in between would count for a thousand others. They are of recent faults because a disk that has become
+//! Limbo's length follows from an inequality with that ratio in it ([`limbo_share`](millpond_core)'s essay), and the
+//! kind of store determines the ratio only roughly: a file may be on a disk or in a page cache, and a page read alone
+//! does not cost the same as a folio of sixteen. The driver times each fault by the path that it took, so the ratio is
+//! known: the median of loads over the median of rescues. Medians are used because in a mean, a thread that was
+//! descheduled in between would outweigh a thousand others. They are of recent faults because a disk that has become
 //! slow at noon has thousands of quick loads in its past.
 //!
-//! Both times begin when the manager hears of a fault. The cost to the program before that, a signal or the way to the
-//! handler's thread and back, is the same for both and often the larger part, so it is added to both. (Without it redis
-//! in a quarter of its memory, by a handler's thread, took 345,000 rescues and 31 s; with it 285,000 and 24 s.)
+//! Both times begin when the manager learns of a fault. The program's cost before that, for a signal or for reaching
+//! the handler's thread and returning, is the same for both and often the larger part, so it is added to both. (Without
+//! it redis in a quarter of its memory, with a handler's thread, took 345,000 rescues and 31 s; with it 285,000 and 24
+//! s.)
 //!
-//! A load that had to reclaim first is not counted. Its own way in costs the same as another load's, and the cost of
+//! A load that had to reclaim first is not counted. Its own path costs the same as another load's, and the cost of
 //! reclaim falls on any fault that brings a page in, from limbo or from the store, so it would be counted on one side
-//! alone.
+//! only.
 //!
-//! The core is told when the ratio is a quarter off the ratio that it was told last: limbo's length need not follow
-//! each twitch, and a wrong ratio within a quarter costs less than a step of limbo's length does.
+//! The core is told the ratio when it differs by a quarter from the last one reported: limbo's length need not follow
+//! every fluctuation, and an error of up to a quarter costs less than a step of limbo's length.
 
 use crate::state::latency::{FaultPath, Latency, Recent};
 use millpond_core::limits::REFAULT_COST_MOST;
 use millpond_mmu::Delivery;
 
-/// Faults of each path that make a median.
+/// Number of faults of each path needed for a median.
 const LEAST: u64 = 64;
-/// Time until the manager hears of a fault, and until the program runs again, in nanoseconds: the `latency` example of
+/// Time until the manager learns of a fault, and until the program runs again, in nanoseconds: the `latency` example of
 /// `millpond-mmu` has 4 and 7 µs for a fault that takes one to be resolved.
 const BY_SIGNAL: u64 = 3000;
 const BY_HANDLER: u64 = 6000;
 /// Cost of a rescue: the core's costs are in sixteenths of it.
 const RESCUE: u64 = 16;
 
-/// What a file's page is taken to cost at first, as the core takes it ([`Config::file_cost`](millpond_core::Config)).
+/// The initially assumed cost of a file's page, as in the core ([`Config::file_cost`](millpond_core::Config)).
 const FILE_AT_FIRST: u32 = 256;
 
 /// The measured cost of a refault, from the store and from files. See the [module](self).
@@ -42,7 +43,7 @@ pub struct RefaultCost {
     rescue: Recent,
     /// Median of recent rescues, in nanoseconds.
     rescue_ns: Option<u64>,
-    /// Time of the delivery, which is not in the medians.
+    /// Time of the delivery, which the medians do not include.
     delivery_ns: u64,
 }
 
@@ -50,18 +51,18 @@ pub struct RefaultCost {
 #[derive(Debug)]
 struct Cost {
     recent: Recent,
-    /// Their median of late, in nanoseconds.
+    /// Their recent median, in nanoseconds.
     ns: Option<u64>,
     /// Cost that the core was told last, in sixteenths of a rescue.
     told: u32,
 }
 
-/// The costs that the core should be told now, in sixteenths of a rescue; `None` where it need not be told.
+/// The costs that the core should be told now, in sixteenths of a rescue; `None` if it need not be told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Measured {
-    /// Of a page that the store has.
+    /// Cost of a page in the store.
     pub store: Option<u32>,
-    /// Of a page that a file has.
+    /// Cost of a page in a file.
     pub file: Option<u32>,
 }
 
@@ -140,7 +141,7 @@ mod tests {
         record(&latency, FaultPath::Rescue, 2000, 60);
         let told = cost.measure(&latency).store.unwrap();
         assert!((31..=33).contains(&told), "{told}");
-        // Loads are a little dearer: that is not worth telling.
+        // Loads are slightly more expensive: that is not worth reporting.
         record(&latency, FaultPath::Load, 8500, 100);
         assert_eq!(cost.measure(&latency), Measured::default());
         // The disk has become slow. Rescues count as before, though there were none.

@@ -16,7 +16,7 @@ pub(crate) const WHOLE: usize = 8;
 /// Pages that are checked and given back in one piece. A fork can come between two pieces.
 pub(crate) const PIECE: PageCount = PageCount(4 * LEAF_PAGES);
 
-/// How far a region is on its way to its next owner.
+/// The progress of a region on its way to its next owner.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
     Queued,
@@ -31,11 +31,11 @@ pub(crate) struct Whole {
 }
 
 pub(crate) struct Book {
-    /// Ranges of regions, apart from each other, the oldest first.
+    /// Ranges of regions, which do not touch each other, the oldest first.
     pub(crate) ranges: Vec<(RegionId, PageRange)>,
     /// Regions that are kept whole, the oldest first.
     pub(crate) whole: Vec<Whole>,
-    /// Number that goes up with each change.
+    /// Number that increases with each change.
     pub(crate) edition: u64,
 }
 
@@ -51,9 +51,9 @@ impl Book {
         PageCount(ranges.chain(whole).sum())
     }
 
-    /// Notes a range, joined with the ranges that it touches, if the book may hold as much, `most` altogether. Answers
-    /// how much of the range was there. `None`, and nothing changes, when it does not fit or there is no line left in
-    /// the book.
+    /// Adds a range, joined with the ranges that it touches, if the book may hold that much, `most` in total. Returns
+    /// how much of the range was already there. Returns `None`, without any change, if it does not fit or the book has
+    /// no free line.
     pub(crate) fn add(
         &mut self,
         region: RegionId,
@@ -82,7 +82,7 @@ impl Book {
         Some(PageCount(again))
     }
 
-    /// Notes a region, if the book may hold as much, `most` altogether.
+    /// Adds a region, if the book may hold that much, `most` in total.
     pub(crate) fn add_whole(&mut self, region: Named, order: OrderPolicy, most: PageCount) -> bool {
         let fits = self.pages().0 + region.1.len.0 <= most.0 && self.whole.len() < WHOLE;
         if fits {
@@ -114,7 +114,7 @@ impl Book {
     }
 }
 
-/// The core's knowledge of the book, and the edition that it is of. Changed under the core lock.
+/// The core's knowledge of the book, and the edition to which it belongs. Changed under the core lock.
 #[derive(Clone, Copy)]
 pub(crate) struct Told {
     pub(crate) edition: u64,
@@ -122,7 +122,7 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// Replaces the knowledge by `newer`, unless it is of a newer edition still.
+    /// Replaces the knowledge by `newer`, unless the present knowledge is of an even newer edition.
     pub(crate) fn hear(&mut self, newer: Self) {
         #[cfg(feature = "shuttle")]
         if sabotage::is_out(Sabotage::ToldOutOfOrder) {
@@ -175,7 +175,7 @@ impl Reuse {
         self.told.lock()
     }
 
-    /// Pages that the book may hold: the core's room comes on top of the pages that the core knows of.
+    /// Pages that the book may hold: the core's room is added to the pages that the core knows about.
     pub(crate) fn most(&self, core: &Core) -> PageCount {
         match core.room_to_keep() {
             // There may be too much in the book already.
@@ -240,9 +240,9 @@ mod tests {
         assert_eq!(book.ranges.len(), RANGES - 1);
     }
 
-    /// A thread that told the core once read the book, let go of it, and told. A second thread that came between was
-    /// undone by the first. Then the core counted pages in a book that was empty, or none in one that was full, until
-    /// the book changed again.
+    /// In an early version a thread read the book, released it, and then told the core. If a second thread came
+    /// between, the first one undid its report. Then the core counted pages in a book that was empty, or none in one
+    /// that was full, until the book changed again.
     #[test]
     fn the_core_never_hears_of_an_older_book_than_it_knows() {
         let kept = Reuse::new();
@@ -264,8 +264,8 @@ mod tests {
         }
     }
 
-    /// Two threads that asked for room before either had told the core of the room that it took once had the same room
-    /// twice.
+    /// Two threads that asked for room before either had told the core about the room that it took once got the same
+    /// room twice.
     #[test]
     fn the_same_room_is_not_had_twice() {
         let mut book = Reuse::new().book.into_inner();

@@ -1,4 +1,4 @@
-//! The caches that give way, and the figures of the requests to them (`shrink.rs`).
+//! The caches that shrink on request, and the figures of these requests (`shrink.rs`).
 
 use millpond_core::GroupId;
 use millpond_core::policy::shrink::Owed;
@@ -6,8 +6,8 @@ use millpond_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_sync::{OwnThread, Rank, Ranked, Word};
 use std::sync::Arc;
 
-/// The callbacks of a shrinker. `count` says how many objects could be given up. `scan` looks at so many, gives up
-/// those that it can, and says how many these were.
+/// The callbacks of a shrinker. `count` returns how many objects could be given up. `scan` examines the given number,
+/// gives up those that it can, and returns how many these were.
 pub(crate) struct Callbacks {
     pub(crate) count: Box<dyn Fn() -> usize + Send>,
     pub(crate) scan: Box<dyn Fn(usize) -> usize + Send>,
@@ -16,8 +16,8 @@ pub(crate) struct Callbacks {
     pub(crate) seen: u64,
 }
 
-/// A cache that is registered. The lock of its callbacks is held while they are called, so that they are not called
-/// once the guard is gone.
+/// A registered cache. The lock of its callbacks is held while they are called, so that they are not called once the
+/// guard is dropped.
 pub struct Registered {
     pub(crate) group: GroupId,
     pub(crate) callbacks: Ranked<Option<Callbacks>>,
@@ -29,13 +29,13 @@ pub struct Registered {
 /// Figures of the requests to a shrinker so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShrinkerStats {
-    /// Objects that the shrinker was asked to look at.
+    /// Objects that the shrinker was asked to examine.
     pub scanned: u64,
     /// Objects that the shrinker gave up.
     pub freed: u64,
 }
 
-/// The caches that give way, and the thread that asks them.
+/// The registered caches, and the thread that asks them to shrink.
 pub struct Shrinkers {
     pub(crate) all: Ranked<Vec<Arc<Registered>>>,
     pub(crate) thread: Ranked<Option<OwnThread>>,

@@ -22,7 +22,7 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Adds the time up to now to what was open, and opens what holds from now on.
+    /// Adds the time up to now to the open periods, and opens the ones that apply from now on.
     pub(crate) fn update(&mut self, now: Instant, users: u32) {
         if let Some(since) = self.since.take() {
             self.some += now - since;
@@ -50,8 +50,8 @@ impl Waiting {
 pub struct Stalls {
     /// Bits of threads that have faulted since the last change of sets, and in the period before.
     pub(crate) users: Box<[[AtomicU64; 2]]>,
-    /// Loads: the time up to which theirs was added, in nanoseconds since the start, and how much of it was not taken
-    /// in yet.
+    /// Loads: the time up to which their waiting was added, in nanoseconds since the start, and how much of it is not
+    /// yet in the averages.
     pub(crate) loads: Box<[[AtomicU64; 2]]>,
     pub(crate) start: Instant,
     pub(crate) waiting: Ranked<(Box<[Waiting]>, Instant, u32)>,
@@ -73,7 +73,7 @@ impl Stalls {
         (new.load(Ordering::Relaxed) | old.load(Ordering::Relaxed)).count_ones()
     }
 
-    /// Whether a single thread has faulted in the group lately.
+    /// Whether only one thread has recently faulted in the group.
     pub fn one_uses(&self, group: GroupId) -> bool {
         self.users_of(group.0.into()) == 1
     }

@@ -1,42 +1,43 @@
-//! The share of the budget that compressed RAM may take where a file is behind it.
+//! The share of the budget that compressed RAM may take if a file is behind it.
 //!
 //! # What is weighed
 //! A page of RAM holds one page for the program, or two or three compressed ones that are then loaded in 3 µs and not
-//! from a file in 80. Which use is better depends on the program. A program that uses all of twice its memory at random
-//! misses half either way, and each page found in compressed RAM is won: python3 with 273 MiB of small objects in 150
-//! MiB takes 26 seconds where a third of what is left is compressed RAM, and 13 where it is six tenths. A program whose
+//! from a file in 80. Which use is better depends on the program. A program that randomly uses twice its memory misses
+//! half either way, and each page found in compressed RAM is a gain: python3 with 273 MiB of small objects in 150 MiB
+//! takes 26 seconds if a third of the remaining memory is compressed RAM, and 13 if it is six tenths. A program whose
 //! set is a little larger than the memory left to it would not miss at all if it had the room of the compressed pages
-//! for itself: the same program takes 37 seconds for many uses of 125 MiB of them where compressed RAM has a third, and
-//! 7 where it has a sixty-fourth.
+//! for itself: the same program takes 37 seconds for many uses of 125 MiB of its objects if compressed RAM has a third,
+//! and 7 if it has a sixty-fourth.
 //!
 //! # The inequality
-//! Known are how many loads came from either place of late and how long they took, and how many of them would not have
-//! happened in more memory, by the core's curve ([`curve`]). With `n` loads, a part `f` of them from compressed RAM of
-//! `z` bytes; `a(x)` the share of loads that `x` more bytes for the program would avoid; and `r` and `b` what a load
-//! costs from RAM and from the file with the fault around it, compressed RAM of `z'` bytes would make loads cost
+//! These figures are known: how many recent loads came from either place and how long they took, and how many of them
+//! more memory would have avoided, by the core's curve ([`curve`]). With `n` loads, a part `f` of them from compressed
+//! RAM of `z` bytes; `a(x)` the share of loads that `x` more bytes for the program would avoid; and `r` and `b` the
+//! costs of a load from RAM and from the file, including the fault, the cost of loads with compressed RAM of `z'` bytes
+//! would be
 //!
 //! ```text
 //!     n · (1 − a(z − z')) · (f' · r + (1 − f') · b),    f' = f · z'/z, 1 at most
 //! ```
 //!
-//! Compressed RAM may hold any page that has left memory, so its part of the loads goes with its size. (The contents of
-//! either place do not tell: much of them are folios of which a page or two are still wanted, and copies of pages in
-//! memory. By the contents a file of 40 MiB looked like one of 150, of which little would come forward.) For `z'` above
-//! `z` the curve is taken to go on the other way as it begins, for a quarter of memory at most, or one step: its first
-//! point is so far away, and where all misses end there they may begin at once here. Both are guesses, the better the
-//! nearer, so a larger share is reached in several steps, each judged with the results of the one before. A step has to
-//! cost a twentieth less. No share is too large for a program that uses all of its memory at random: it may leave the
-//! frames a sixteenth. (Once five eighths were the most, and what did not fit there came from the file whatever the
-//! costs said.)
+//! Compressed RAM may hold any page that has left memory, so its part of the loads is proportional to its size. (The
+//! contents of either place do not tell: much of them are folios of which only a page or two are still needed, and
+//! copies of pages in memory. By its contents a file of 40 MiB looked like one of 150, of which little would come
+//! forward.) For `z'` above `z` the curve is extended backwards with its initial slope, for at most a quarter of
+//! memory, or one step: its first point is that far away, and if all misses end there on one side, they may begin at
+//! once on the other. Both are guesses, which are better for smaller steps, so a larger share is reached in several
+//! steps, each judged with the results of the one before. A step must lower the cost by a twentieth. No share is too
+//! large for a program that uses all of its memory at random: it may leave the frames a sixteenth. (When the maximum
+//! was five eighths, the rest came from the file regardless of the costs.)
 //!
 //! # When it is wrong
-//! A share that is too small shows by loads from the file that more memory would not avoid; a share that is too large
-//! shows by loads that it would avoid. A wrong share costs the time until then, some ticks. Two looks in a row have to
-//! agree: a window in which a program goes from one phase to the next tells of neither. Where the guesses of two
-//! neighbouring sizes contradict each other the share would go to and fro, and each way moves data between RAM and
-//! file; so after each turn more time goes by before the next. Nothing is decided where little is loaded, nor while
+//! A share that is too small shows in loads from the file that more memory would not avoid; a share that is too large
+//! shows in loads that it would avoid. A wrong share costs the time until then, some ticks. Two looks in a row have to
+//! agree: a window in which a program passes from one phase to the next represents neither. If the guesses of two
+//! neighbouring sizes contradict each other, the share would oscillate, and each change moves data between RAM and
+//! file; so after each reversal more time passes before the next. Nothing is decided while little is loaded, nor while
 //! data beyond the last decision is still on its way to the file (`store/src/spill.rs`). A larger share is only tried
-//! when the present one is full: data that does not compress is in the file whatever the share is.
+//! when the present one is full: incompressible data is in the file whatever the share is.
 
 use crate::state::governor::FLOOR;
 use millpond_core::policy::curve::{self, SIZES};
@@ -48,10 +49,10 @@ use std::cmp::Ordering;
 const SHARES: [u32; 13] = [
     16, 32, 64, 128, 205, 341, 440, BEGIN, 640, 720, 800, 880, 960,
 ];
-/// The share to begin with. Until it is full, the frames have the rest. With a third, the file had a half of what went
-/// out while a program filled its memory, and each page of that half had to be read from there once.
+/// The initial share. Until it is full, the frames have the rest. With a third, half of the pages that went out while a
+/// program filled its memory went to the file, and each of these had to be read from there once.
 pub const BEGIN: u32 = 540;
-/// The whole that the shares are parts of.
+/// The whole of which the shares are parts.
 pub const WHOLE: u64 = 1024;
 /// Least loads between two looks that say something.
 const LOADS: u64 = 1024;
@@ -61,9 +62,9 @@ const SAMPLED: u64 = 32;
 const GAIN: f64 = 0.05;
 /// Part of its share at which compressed RAM counts as full.
 const FULL: f64 = 0.875;
-/// Most looks that go by before the share turns again.
+/// Maximum number of looks before the share may reverse its direction again.
 const PATIENCE_MOST: u32 = 15;
-/// Assumed time of a load from behind, in nanoseconds, while there was none.
+/// Assumed time of a load from the file, in nanoseconds, until there was one.
 const BEHIND: f64 = 80_000.0;
 /// Time of a fault besides the load, in nanoseconds.
 const BY_SIGNAL: f64 = 5_000.0;
@@ -76,16 +77,16 @@ enum Way {
     More,
 }
 
-/// Counts up to some time.
+/// The counts at some time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     tiers: Tiers,
     refaults_at: [u64; SIZES],
 }
 
-/// How many pages compressed data may take, of `share` that it should have and `left` that there are: the frames, which
-/// have `frames` now, keep their least. A store gives nothing back before it has an eighth more than it may have
-/// (`store/src/arena/mod.rs`); so where the frames are down to their least, it may have that much less.
+/// How many pages compressed data may take, given the `share` that it should have and the `left` pages available: the
+/// frames, which have `frames` now, keep their minimum. A store gives nothing back before it exceeds its limit by an
+/// eighth (`store/src/arena/mod.rs`); so if the frames are at their minimum, its limit is lower by that amount.
 pub fn beside_frames(share: u64, left: u64, frames: u32) -> u64 {
     let share = share.min(left.saturating_sub(FLOOR));
     match u64::from(frames) <= FLOOR {
@@ -94,19 +95,19 @@ pub fn beside_frames(share: u64, left: u64, frames: u32) -> u64 {
     }
 }
 
-/// The share of compressed RAM, and what it is decided by. See the [module](self).
+/// The share of compressed RAM, and the figures that determine it. See the [module](self).
 #[derive(Debug)]
 pub struct StoreShare {
     level: usize,
     /// The direction of the last step. `wanted` is the direction that the last look would have taken.
     way: Way,
     wanted: Option<Way>,
-    /// Looks since the last step. `patience` is how many there must be until the share may turn.
+    /// Looks since the last step. `patience` is how many there must be before the share may reverse its direction.
     looks: u32,
     patience: u32,
     last: Seen,
     fault: f64,
-    /// Time of a recent load from behind.
+    /// Time of a recent load from the file.
     behind: f64,
 }
 
@@ -127,8 +128,8 @@ impl StoreShare {
         }
     }
 
-    /// The share that compressed RAM should have from now on, if it is another one. `tiers` and `refaults_at` count
-    /// since the store and the core were made, and the core has `limit` pages for frames.
+    /// The share that compressed RAM should have from now on, if it changes. `tiers` and `refaults_at` count from the
+    /// creation of the store and the core, and the core has `limit` pages for frames.
     pub fn look(
         &mut self,
         tiers: Tiers,
@@ -178,9 +179,9 @@ impl StoreShare {
 
 /// The events between two looks.
 struct Lately {
-    /// The part of the loads that came from RAM.
+    /// The share of the loads that came from RAM.
     from_ram: f64,
-    /// Time of a load from RAM, in nanoseconds. `behind_took` is that of a load from behind.
+    /// Time of a load from RAM, in nanoseconds. `behind_took` is that of a load from the file.
     ram_took: f64,
     behind_took: Option<f64>,
     tiers: Tiers,
@@ -189,7 +190,7 @@ struct Lately {
 }
 
 impl Lately {
-    /// The difference between two looks; `None` if too little happened.
+    /// The difference between two looks; `None` if too little has happened.
     fn between(then: &Seen, now: &Seen, limit: PageCount) -> Option<Self> {
         let sampled = std::array::from_fn(|size| {
             now.refaults_at[size].saturating_sub(then.refaults_at[size])
@@ -209,8 +210,8 @@ impl Lately {
         })
     }
 
-    /// The cost, in no unit, that the loads would have had with compressed RAM that may take so many bytes. For much
-    /// more memory that cannot be told, so it is only asked of a size that is `near`.
+    /// The cost, without a unit, that the loads would have had with compressed RAM of this many bytes. For much more
+    /// memory this is not known, so it is only computed for a size that is `near`.
     fn cost(&self, most: f64, fault: f64, behind: f64, near: bool) -> Option<f64> {
         let held = self.tiers.ram_bytes as f64;
         let stays = most <= self.tiers.ram_most as f64;
@@ -221,8 +222,8 @@ impl Lately {
         Some(misses * (fault + load))
     }
 
-    /// The share of major faults that is left with so many `more` pages, or as many fewer: up to a quarter, or a size
-    /// that is `near`.
+    /// The share of major faults that remains with this many `more` pages, or with fewer if negative: up to a quarter,
+    /// or a size that is `near`.
     fn misses(&self, more: f64, near: bool) -> Option<f64> {
         let avoided = |pages: f64| {
             let avoided = curve::avoided(&self.sampled, self.limit, pages as u64);
@@ -250,7 +251,7 @@ mod tests {
 
     const PAGE: u64 = PAGE_SIZE as u64;
 
-    /// Covers a budget of 16 MiB of which compressed data was allowed 15, while frames never have less than 2.
+    /// A budget of 16 MiB of which compressed data was once allowed 15, although frames never have less than 2.
     #[test]
     fn compressed_data_leaves_the_frames_their_least() {
         assert_eq!(beside_frames(960, 4096, 3000), 960, "as it was");
@@ -264,8 +265,8 @@ mod tests {
     /// Pages that frames and compressed RAM have together.
     const BUDGET: u64 = 35_000;
 
-    /// A program that uses `set` of its `touched` pages at random. The pages compress to a third, and both places hold
-    /// any of those that are out.
+    /// A program that uses `set` of its `touched` pages at random. The pages compress to a third, and any page that is
+    /// out may be in either place.
     struct Program {
         touched: u64,
         set: u64,
@@ -276,14 +277,14 @@ mod tests {
         touched: 75_000,
         set: 32_000,
     };
-    /// A program that misses whatever memory it has.
+    /// A program that misses regardless of how much memory it has.
     const ALL: Program = Program {
         touched: 75_000,
         set: 75_000,
     };
 
     impl Program {
-        /// The answer to a look after the program has gone on for a while with that share, of which compressed RAM uses
+        /// The result of a look after the program has run for a while with that share, of which compressed RAM uses
         /// `used`.
         fn run(&self, share: &mut StoreShare, used: f64) -> Option<u32> {
             let most = BUDGET * u64::from(SHARES[share.level]) / WHOLE;
@@ -358,7 +359,7 @@ mod tests {
     }
 
     /// A case of redis-server, between one pass over everything and the next: a window in between looked as if a little
-    /// more memory would spare three quarters, and the data that went to the file for it took seven seconds to come
+    /// more memory would save three quarters, and the data that therefore went to the file took seven seconds to come
     /// back.
     #[test]
     fn one_window_alone_decides_nothing() {
@@ -373,8 +374,8 @@ mod tests {
         }
     }
 
-    /// A case of redis-server that was stuck at a fifth: where most of what is left is compressed, a step is more than
-    /// a quarter of the frames.
+    /// A case of redis-server that was stuck at a fifth: if most of the remaining memory is compressed, a step is more
+    /// than a quarter of the frames.
     #[test]
     fn a_step_may_be_large_beside_what_is_left() {
         let mut share = StoreShare::new(Delivery::Handler, 205);
@@ -398,12 +399,12 @@ mod tests {
         assert_eq!(told, [None, Some(341)]);
     }
 
-    /// A program that behaves in one way whenever the share is large, and in another whenever it is small.
+    /// A program that behaves in one way if the share is large, and in another if it is small.
     #[test]
     fn to_and_fro_takes_longer_each_time() {
         let mut share = StoreShare::new(Delivery::Handler, BEGIN);
         let begin = share.level;
-        // Steps on in the same direction are no turns.
+        // Further steps in the same direction are not reversals.
         let mut turns = Vec::new();
         for look in 0..400_u32 {
             let before = share.way;

@@ -6,15 +6,15 @@ use millpond_sync::atomic::AtomicU32;
 use millpond_sync::atomic::Ordering::SeqCst;
 use millpond_sync::time::Instant;
 
-/// Faults that are watched at once.
+/// Number of faults that are watched at once.
 pub(crate) const SLOTS: usize = 64;
 
-/// A page that is waited for. The number is one more than the page's, and zero where the slot is free.
+/// A page for which a fault waits. The number is one more than the page's, and zero if the slot is free.
 pub(crate) struct Slot {
     pub(crate) page: AtomicU32,
     /// When the wait began, in milliseconds of the table's clock.
     pub(crate) since: AtomicU32,
-    /// Length of the wait when it was last named, in milliseconds.
+    /// Length of the wait when it was last reported, in milliseconds.
     pub(crate) named: AtomicU32,
     /// Whether the thread sleeps in the kernel: then no thread here holds the slot.
     pub(crate) asleep: AtomicU32,

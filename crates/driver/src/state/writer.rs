@@ -1,10 +1,10 @@
-//! The thread that writes back in the background, and its rest (`write_back.rs`).
+//! The thread that writes back in the background, and its sleep (`write_back.rs`).
 
 use millpond_sync::atomic::{AtomicBool, Ordering};
 use millpond_sync::{Condvar, OwnThread, Rank, Ranked};
 use std::time::Duration;
 
-/// The thread, and whether it is to end. See the [module](self).
+/// The thread, and whether it must end. See the [module](self).
 #[derive(Debug)]
 pub struct Writer {
     started: AtomicBool,
@@ -33,13 +33,13 @@ impl Writer {
         *self.thread.lock() = thread;
     }
 
-    /// Sleeps for `time`. Returns false when the thread is to end.
+    /// Sleeps for `time`. Returns false when the thread must end.
     pub(crate) fn rest(&self, time: Duration) -> bool {
         let stop = self.stop.lock();
         !*stop && !*stop.wait_timeout(&self.stopped, time)
     }
 
-    /// Has the thread end, and waits for it.
+    /// Tells the thread to end, and waits for it.
     pub(crate) fn stop(&self) {
         *self.stop.lock() = true;
         self.stopped.notify_all();

@@ -1,11 +1,12 @@
-//! Carries out commands, and tells the core how they went.
+//! Carries out commands, and reports their results to the core.
 //!
 //! Each round has four phases, until the core asks for no more:
 //!
 //! 1. frames go back to the kernel first, because the other commands may need the room;
-//! 2. commands that the MMU does better together are put together: take-outs, zaps, the zeros of a window;
-//! 3. the rest is done one by one: loads, rescues, saves;
-//! 4. all results go to the core under one lock, as far as its answers fit in the list.
+//! 2. commands that the MMU can carry out more efficiently together are combined: take-outs, zaps, the zeros of a
+//!    window;
+//! 3. the rest are carried out one by one: loads, rescues, saves;
+//! 4. all results are reported to the core under one lock, as far as its answers fit in the list.
 
 use crate::driver::Driver;
 use crate::memory::Memory;
@@ -52,7 +53,7 @@ impl<M: Memory> Driver<M> {
         let mut installed = None;
         while !commands.is_empty() {
             let mut results = Results::new();
-            // A fault has one command or two: it need not pay for the lists of other kinds.
+            // A fault has one or two commands: it need not pay for the lists of other kinds.
             let any = |kind: fn(&Command) -> bool| commands.iter().any(|command| kind(&command));
             if any(|command| matches!(command, Command::FreeFrame { .. })) {
                 self.free_frames(commands, &mut results);
@@ -81,7 +82,7 @@ impl<M: Memory> Driver<M> {
                     Command::Zero { .. } if together => zeroed.take(),
                     _ => self.carry_out_one(command, commands, &mut results),
                 };
-                // The folio that is wanted comes first; the others are the rest of its window.
+                // The requested folio comes first; the others are the rest of its window.
                 installed = installed.or(outcome);
             }
             commands.clear();
@@ -90,7 +91,7 @@ impl<M: Memory> Driver<M> {
         installed
     }
 
-    /// Reports the results to the core. Commands that cannot wait because the list is full are carried out meanwhile.
+    /// Reports the results to the core. If the list is full, its commands are carried out in between.
     fn report(&self, results: &Results, commands: &mut Commands) {
         let mut core = self.lock();
         for event in &results.0 {
@@ -177,7 +178,7 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// Maps zeros for several folios. Answers how the first one went.
+    /// Maps zeros for several folios. Returns the outcome of the first one.
     fn zero(&self, commands: &Commands, results: &mut Results) -> Installed {
         let mut work = Batch::new();
         let mut folios = Batch::new();
@@ -224,7 +225,7 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// Carries out a command that is done alone. Answers how an install went.
+    /// Carries out a command that is not combined with others. Returns the outcome of an install.
     fn carry_out_one(&self, command: Command, all: &Commands, results: &mut Results) -> Installed {
         let (folio, outcome) = match command {
             Command::Zero { folio, at, frame } => {
@@ -282,7 +283,7 @@ impl<M: Memory> Driver<M> {
         Some(outcome)
     }
 
-    /// Carries out a command that is done alone and installs nothing.
+    /// Carries out a command that is not combined with others and installs nothing.
     fn carry_out_quietly(&self, command: Command, results: &mut Results) {
         match command {
             Command::Save {
@@ -333,7 +334,7 @@ impl<M: Memory> Driver<M> {
             | Command::Load { .. }
             | Command::Fold { .. }
             | Command::Read { .. } => unreachable!("{command:?} installs"),
-            // These commands are carried out together, and were carried out before.
+            // These commands are combined, and were already carried out.
             Command::FreeFrame { .. }
             | Command::TakeOut { .. }
             | Command::TakeOutIfBlank { .. }
@@ -395,8 +396,8 @@ impl<M: Memory> Driver<M> {
         self.save_outcome(saved)
     }
 
-    /// Loads a slot's part. Media have bad moments: an I/O error is tried again before a page is given up. Damage is
-    /// not.
+    /// Loads a slot's part. I/O errors can be transient: the load is tried again before a page is given up. Damaged
+    /// data is not read again.
     fn load(&self, part: SlotPart, bytes: &mut [u8]) -> Result<(), LoadError> {
         const ATTEMPTS: usize = 3;
         let bytes = &mut bytes[..part.order.bytes()];
@@ -511,7 +512,7 @@ fn install_outcome(placed: Result<Placed, InstallError>, has_frame: bool) -> Out
     }
 }
 
-/// Writes a line about the store. Under the scheduler a store fails a thousand times by intention, so nothing is
+/// Writes a line about the store. Under the test scheduler a store fails a thousand times on purpose, so nothing is
 /// written there.
 pub(crate) fn say(message: std::fmt::Arguments<'_>) {
     if cfg!(not(feature = "shuttle")) {

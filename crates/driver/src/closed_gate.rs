@@ -1,13 +1,13 @@
 //! Closing the gate, and the faults that come while it is closed.
 //!
 //! The thread that reads faults (handler delivery) must never wait at the gate: the thread that closed it may be moving
-//! mappings, and the kernel ends such a move only when the reading thread has read of it. So the reader leaves a fault
-//! that comes to a closed gate: the thread that faulted sleeps in the kernel. The thread that opens the gate again
-//! wakes all sleepers, and they fault once more.
+//! mappings, and the kernel completes such a move only after the reading thread has read its event. So the reader
+//! defers a fault that finds the gate closed: the faulting thread sleeps in the kernel. The thread that opens the gate
+//! again wakes all sleepers, and they fault once more.
 //!
-//! No fault is forgotten between the two. The reader notes that it leaves one (`deferred`) and then tries the gate a
-//! second time; the opener opens the gate and then looks at the note. If the second try fails, the opening is still to
-//! come, and so is the look.
+//! No fault is forgotten between the two. The reader notes that it defers one (`deferred`) and then tries the gate a
+//! second time; the opener opens the gate and then checks the note. If the second try fails, the opening is still to
+//! come, and so is the check.
 
 use crate::driver::Driver;
 use crate::memory::Memory;
@@ -18,7 +18,7 @@ use millpond_sync::Passage;
 use millpond_sync::atomic::Ordering::SeqCst;
 use millpond_sync::{RwLockReadGuard, RwLockWriteGuard};
 
-/// The gate is closed while the value lives.
+/// A guard: the gate is closed while the value lives.
 pub struct ClosedGate<'a, M: Memory> {
     driver: &'a Driver<M>,
     passage: Option<Passage<RwLockWriteGuard<'a, ()>>>,
@@ -33,8 +33,8 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// Goes inside for a fault. `None` when the fault is left to the thread that opens the gate, which wakes the
-    /// faulting thread.
+    /// Enters the gate for a fault. Returns `None` if the fault is deferred to the thread that opens the gate, which
+    /// wakes the faulting thread.
     pub fn enter_for_fault(&self, page: PageIndex) -> Option<Passage<RwLockReadGuard<'_, ()>>> {
         if self.delivery.is_by_signal() {
             return self.gate.try_enter().or_else(|| {

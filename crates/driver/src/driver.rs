@@ -34,7 +34,7 @@ use std::time::Duration;
 pub struct Driver<M: Memory = RealMemory> {
     /// The gate, which every thread that works on memory enters; see [`fork`].
     pub(crate) gate: Gate,
-    /// Whether a fault was left to the thread that opens the gate; see [`closed_gate`].
+    /// Whether a fault was deferred to the thread that opens the gate; see [`closed_gate`].
     pub(crate) deferred: AtomicBool,
     /// Number of faults at mapped pages, and the page of the last one; see [`spurious_fault`].
     pub(crate) spurious: AtomicU32,
@@ -49,7 +49,7 @@ pub struct Driver<M: Memory = RealMemory> {
     pub(crate) delivery: Delivery,
     pub(crate) on_store_full: OnStoreFull,
     pub(crate) governor: Governor,
-    /// Work that is freed in the background.
+    /// Memory that is freed in the background.
     pub freer: Freer,
     /// Memory that was given up and stays in place for its next user.
     pub(crate) reuse: Reuse,
@@ -58,7 +58,7 @@ pub struct Driver<M: Memory = RealMemory> {
     pub(crate) lazy_batch: LazyBatch,
     /// Volatile ranges. A thread that reclaims only tries this lock; see [`lazy_free`].
     pub(crate) volatile: Ranked<VolatileBook>,
-    /// Number of purges of volatile ranges under way.
+    /// Number of purges of volatile ranges in progress.
     pub(crate) purging: AtomicU32,
     /// Number of volatile ranges purged so far.
     pub(crate) purges: AtomicU64,
@@ -66,17 +66,17 @@ pub struct Driver<M: Memory = RealMemory> {
     pub(crate) settled: Condvar,
     /// Number of threads that wait on `settled`.
     pub(crate) waiters: AtomicU32,
-    /// Number of these that wait for whatever settles next.
+    /// Number of these that wait for the next command to settle, whichever it is.
     pub(crate) waiters_for_any: AtomicU32,
     /// Lock that the reclaim thread holds while it works; see [`fork`].
     pub(crate) housekeeping: Ranked<()>,
-    /// Whether the reclaim thread makes threads, without its lock; see [`fork`].
+    /// Whether the reclaim thread is making threads, without its lock; see [`fork`].
     pub(crate) makes_threads: AtomicBool,
-    /// Word that changes when the reclaim thread is wanted.
+    /// Word that changes when the reclaim thread is needed.
     pub(crate) kicks: Word,
     /// Whether the reclaim thread sleeps, so that kicking it costs nothing while it works.
     pub(crate) resting: AtomicBool,
-    /// How often the reclaim thread still looks for a stream by itself; see [`ahead`].
+    /// How many more times the reclaim thread looks for a stream by itself; see [`ahead`].
     pub(crate) looks_ahead: AtomicU32,
     pub(crate) stop: AtomicBool,
     pub(crate) background: Background,
@@ -85,7 +85,7 @@ pub struct Driver<M: Memory = RealMemory> {
     pub(crate) handler_stays: AtomicBool,
     /// Whether all the faults that the handler serves are one thread's.
     pub(crate) handler_serves_one: AtomicBool,
-    /// Whether loads from the store are waited for, as loads from a file are.
+    /// Whether threads have to wait for loads from the store, as for loads from a file.
     pub(crate) store_waits: AtomicBool,
     pub(crate) on_tick: Option<fn()>,
     pub(crate) publisher: Option<Publisher>,
@@ -95,7 +95,7 @@ pub struct Driver<M: Memory = RealMemory> {
     pub(crate) recompress_ns: AtomicU64,
     pub(crate) store_failures: AtomicU64,
     pub(crate) saves: Saves,
-    /// Whether the line was written that says that memory is above the budget; see [`excess`].
+    /// Whether the message was written that memory exceeds the budget; see [`excess`].
     pub(crate) excess_said: AtomicBool,
     /// The faults that wait.
     pub watchdog: Watchdog,
@@ -107,7 +107,7 @@ pub struct Driver<M: Memory = RealMemory> {
     pub(crate) read_ahead: ReadAhead,
     /// The thread that writes shared regions back.
     pub(crate) writer: Writer,
-    /// The caches that give way when memory is short.
+    /// The caches that shrink when memory is short.
     pub shrinkers: Shrinkers,
     /// Counters at the time when this process was forked, so that its own figures begin at zero.
     pub(crate) inherited: Ranked<VmStat>,
@@ -115,7 +115,7 @@ pub struct Driver<M: Memory = RealMemory> {
 }
 
 impl<M: Memory> Driver<M> {
-    /// Makes a driver for `core`. It serves no fault before the memory of `parts` hands it one.
+    /// Makes a driver for `core`. It serves no fault until the memory of `parts` passes it one.
     pub fn new(core: Core, parts: Parts<M>) -> Self {
         end_by(millpond_mmu::panics::stop_unwinding);
         Self {
@@ -173,7 +173,7 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// The largest budget that the driver's tables are made for, in bytes.
+    /// The largest budget for which the driver's tables are made, in bytes.
     pub fn most_ram(&self) -> u64 {
         self.governor.most()
     }
@@ -183,7 +183,7 @@ impl<M: Memory> Driver<M> {
         self.core.lock()
     }
 
-    /// Ends the process when the core's state makes no sense. Only in builds that check themselves.
+    /// Ends the process if the core's state is inconsistent. Only in builds that check themselves.
     #[cfg(debug_assertions)]
     pub fn expect_sound(&self) {
         let _quiet = SignalsBlocked::new();

@@ -1,4 +1,4 @@
-//! Errors: the calls that the driver refuses, and why.
+//! Errors: which calls the driver refuses, and why.
 
 use millpond_core::limits::MIN_GROUP_MAX;
 use rustix::io::Errno;
@@ -7,7 +7,7 @@ use thiserror::Error;
 /// Smallest max of a group, in bytes.
 pub const MIN_GROUP_MAX_BYTES: u64 = MIN_GROUP_MAX as u64 * 4096;
 
-/// Why a region did not change its group.
+/// Why a region could not change its group.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MoveError {
@@ -22,7 +22,7 @@ pub enum MoveError {
     Busy,
 }
 
-/// Why a group was not made, changed or removed. All is as it was.
+/// Why a group could not be made, changed or removed. Nothing has changed.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GroupError {
@@ -44,11 +44,11 @@ pub enum GroupError {
          lower the former or raise the latter"
     )]
     Limits {
-        /// The min that was asked for, in bytes.
+        /// The requested min, in bytes.
         min: u64,
-        /// The low that was asked for, in bytes.
+        /// The requested low, in bytes.
         low: u64,
-        /// The high that was asked for, in bytes.
+        /// The requested high, in bytes.
         high: Option<u64>,
         /// The max that was asked for, in bytes.
         max: Option<u64>,
@@ -66,13 +66,13 @@ pub enum GroupError {
         "groups are at most {most} above each other, the root among them: make it below a higher one"
     )]
     TooDeep {
-        /// The largest depth that there can be.
+        /// The largest possible depth.
         most: usize,
     },
-    /// There are as many groups as there can be.
+    /// The maximum number of groups exists already.
     #[error("there are {most} groups, the root among them, and cannot be more: remove some")]
     TooMany {
-        /// The largest number of groups that there can be.
+        /// The largest possible number of groups.
         most: usize,
     },
     /// There are groups below this one.
@@ -95,7 +95,7 @@ pub enum GroupError {
     },
 }
 
-/// Why a child process cannot go on with managed memory.
+/// Why a child process cannot continue with managed memory.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ForkError {
@@ -118,7 +118,7 @@ pub enum ForkError {
     Thread(std::io::Error),
 }
 
-/// What the user can do when the child of a fork gets no store, by the number of the error.
+/// What the user can do if the child of a fork gets no store, by the number of the error.
 fn child_way_out(error: i32) -> &'static str {
     match Errno::from_raw_os_error(error) {
         Errno::MFILE | Errno::NFILE => {

@@ -1,8 +1,8 @@
-//! Says once that memory is above the budget.
+//! Reports once that memory exceeds the budget.
 //!
-//! Memory of which nothing can leave is served above the limit (`core/src/ops/stuck.rs`), as the alternatives are to
-//! hang and to lose data. The user who set the budget should know it, and what held the memory: the thread that keeps
-//! house says so at its next tick, in one line. A store that takes nothing has a line of its own.
+//! If nothing can leave memory, faults are served above the limit (`core/src/ops/stuck.rs`), as the alternatives are to
+//! hang and to lose data. The user who set the budget should know this, and what held the memory: the background thread
+//! reports it at its next tick, in one line. A store that accepts nothing has a separate message.
 
 use crate::driver::Driver;
 use crate::memory::Memory;
@@ -13,7 +13,7 @@ use millpond_sync::atomic::Ordering::Relaxed;
 const MIB: u64 = 1 << 20;
 
 impl<M: Memory> Driver<M> {
-    /// Checks whether faults were served above the limit though the store takes what it is given, and says so.
+    /// Checks whether faults were served above the limit although the store accepts pages, and reports it.
     pub fn say_excess(&self) {
         if self.excess_said.load(Relaxed) {
             return;

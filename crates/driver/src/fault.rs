@@ -20,11 +20,11 @@ use millpond_sync::atomic::{AtomicBool, Ordering};
 use millpond_sync::time::Instant;
 use std::time::Duration;
 
-/// Batches that a fault in a group above its high pays for. One batch saves fewer folios than a stream's fault brings
-/// in.
+/// Batches that a fault in a group above its high has to reclaim. One batch saves fewer folios than a stream's fault
+/// brings in.
 const HIGH_BATCHES: u32 = 2;
 
-/// Rounds of a fault after which all others go first, under a scheduler of tests.
+/// Rounds of a fault after which all other threads go first, under a test scheduler.
 #[cfg(feature = "shuttle")]
 const FAIR_AFTER: u32 = 100;
 
@@ -61,7 +61,7 @@ fn path_of(command: Command) -> Option<FaultPath> {
     }
 }
 
-/// What these commands read from a file: the folio that is wanted, and those that follow it.
+/// What these commands read from a file: the requested folio, and those that follow it.
 fn read_of(commands: &Commands) -> Option<PageRange> {
     let mut reads = commands.iter().filter_map(|command| match command {
         Command::Read { at, .. } => Some(at),
@@ -81,12 +81,12 @@ fn read_of(commands: &Commands) -> Option<PageRange> {
 pub enum Patience {
     /// Waits until it has landed.
     Wait,
-    /// Leaves: the faulting thread sleeps in the kernel, and the thread that completes the page wakes it.
+    /// Does not wait: the faulting thread sleeps in the kernel, and the thread that completes the page wakes it.
     Leave,
 }
 
-/// Sets the flag `what` to the value `is`, and writes only if that changes the flag: an unneeded write would take the
-/// flag out of other processors' caches. Only one thread calls this, after each fault.
+/// Sets the flag `what` to the value `is`, and writes only if that changes the flag: an unneeded write would evict the
+/// flag from other processors' caches. Only one thread calls this, after each fault.
 fn note(what: &AtomicBool, is: bool) {
     if what.load(Ordering::Relaxed) != is {
         what.store(is, Ordering::Relaxed);
@@ -112,7 +112,7 @@ impl FaultSink for Driver {
 }
 
 impl<M: Memory> Driver<M> {
-    /// Serves a fault: the work of [`FaultSink::fault`], whatever the memory is. For threads outside the gate.
+    /// Serves a fault: the work of [`FaultSink::fault`], for any kind of memory. For threads outside the gate.
     pub fn serve(&self, page: PageIndex) -> Resolution {
         let started = Instant::now();
         let Some(_inside) = self.enter_for_fault(page) else {
@@ -137,8 +137,8 @@ impl<M: Memory> Driver<M> {
         } = Fault::new(self, page, patience).serve();
         let resolution = match resolution {
             Ok(resolution) => resolution,
-            // A fault may be late: another thread has brought the page in since, the thread that touched it has gone
-            // on, and the region has ended. The kernel answers each later touch of these addresses.
+            // A fault may be late: since then, another thread has brought the page in, the thread that touched it has
+            // continued, and the region has ended. The kernel answers each later touch of these addresses.
             Err(FaultError::Outside) if self.delivery.is_for_any_program() => Resolution::Foreign,
             Err(_) => {
                 if self.delivery.is_by_signal() {
@@ -161,12 +161,12 @@ impl<M: Memory> Driver<M> {
         resolution
     }
 
-    /// Makes `page` resident, or says why not. For threads inside the gate.
+    /// Makes `page` resident, or returns why it cannot. For threads inside the gate.
     pub fn fault_in(&self, page: PageIndex, patience: Patience) -> Result<Resolution, FaultError> {
         Fault::new(self, page, patience).serve().resolution
     }
 
-    /// Makes `page` resident as [`fault_in`](Self::fault_in) does, and calls `decided` as soon as the core has said
+    /// Makes `page` resident as [`fault_in`](Self::fault_in) does, and calls `decided` as soon as the core has decided
     /// what comes along.
     pub(crate) fn fault_in_and_say(
         &self,
@@ -177,7 +177,7 @@ impl<M: Memory> Driver<M> {
         fault.serve().resolution
     }
 
-    /// Whether background reclaim, when memory is low after a fault with these commands, is worth waking a thread for.
+    /// Whether background reclaim is worth waking a thread for, if memory is low after a fault with these commands.
     fn is_worth_a_thread(&self, core: &Locked<'_>, commands: &Commands) -> bool {
         match self.background() {
             Background::Never => false,
@@ -194,10 +194,10 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// Waits until something that threads wait for completes. The caller has seen under the core lock, which it hands
+    /// Waits until something that threads wait for completes. The caller has seen under the core lock, which it passes
     /// in, that this is still to come. The completing thread changes the state under that lock, and wakes the waiting
-    /// threads afterwards. So no wake-up is lost. The time limit is for a wait inside the gate for a worker
-    /// that wants to enter, while a third thread waits to close it.
+    /// threads afterwards, so no wake-up is lost. The time limit is for a thread that waits inside the gate for a
+    /// worker that has yet to enter it, while a third thread waits to close it.
     pub fn wait_settled<'a>(&'a self, core: Held<'a, Witnessed>) -> Held<'a, Witnessed> {
         const LIMIT: Duration = Duration::from_millis(1);
         #[cfg(feature = "shuttle")]
@@ -214,8 +214,8 @@ impl<M: Memory> Driver<M> {
         core
     }
 
-    /// Waits until any command that is out has completed, as [`wait_settled`](Self::wait_settled) does: the core orders
-    /// no wake-up for a folio that no thread has asked for.
+    /// Like [`wait_settled`](Self::wait_settled), waits until any command that is in progress has completed: the core
+    /// requests no wake-up for a folio for which no thread has asked.
     pub fn wait_for_any<'a>(&'a self, core: Held<'a, Witnessed>) -> Held<'a, Witnessed> {
         self.waiters_for_any.fetch_add(1, Ordering::SeqCst);
         let core = self.wait_settled(core);
@@ -224,10 +224,10 @@ impl<M: Memory> Driver<M> {
     }
 }
 
-/// How a fault has ended.
+/// The result of a fault.
 struct Served {
     resolution: Result<Resolution, FaultError>,
-    /// The costliest thing that the fault went through.
+    /// The most expensive part of the fault.
     path: FaultPath,
     /// The page's groups, when the page was brought in.
     groups: Option<Path>,
@@ -237,14 +237,15 @@ struct Served {
     met_another: bool,
 }
 
-/// A fault that is being served: what it asks for, and what it has gone through so far.
+/// A fault that is being served: its request, and its history so far.
 struct Fault<'a, M: Memory> {
     driver: &'a Driver<M>,
     page: PageIndex,
     patience: Patience,
     /// The pages that may come along.
     within: PageRange,
-    /// The largest order to ask for: smaller once memory cannot be had in one piece, or an install was split.
+    /// The largest order to request: it becomes smaller if memory is not available in one piece, or an install was
+    /// split.
     max_order: Order,
     path: FaultPath,
     groups: Option<Path>,
@@ -252,15 +253,15 @@ struct Fault<'a, M: Memory> {
     read: Option<PageRange>,
     /// Whether the page was on its way by the work of another thread.
     met_another: bool,
-    /// Batches that were paid for a group above its high.
+    /// Batches that were reclaimed for a group above its high.
     throttled: u32,
     /// The time in which the thread waits for memory, from the first reclaim on.
     stalled: Option<Stall<'a, M>>,
-    /// The watchdog's note of a fault that takes more than one round, or reads from the store or a file.
+    /// The watchdog's entry for a fault that takes more than one round, or reads from the store or a file.
     watched: Option<Waiting<'a>>,
-    /// Whether a page that a file could not give before was asked for again.
+    /// Whether a page whose read from its file had failed was requested again.
     asked_again: bool,
-    /// Called when the core has said what comes in, before it comes.
+    /// Called when the core has decided what comes in, before it comes in.
     decided: Option<&'a dyn Fn()>,
 }
 
@@ -289,14 +290,14 @@ impl<'a, M: Memory> Fault<'a, M> {
         self
     }
 
-    /// Asks the core, and does what it answers, until the fault has ended.
+    /// Asks the core, and follows its answer, until the fault has ended.
     fn serve(mut self) -> Served {
         let mut commands = Commands::new();
         #[cfg(feature = "shuttle")]
         let mut rounds = 0_u32;
         let resolution = loop {
-            // PCT lets two threads of the highest priority go on for ever: one waits for a third, which purges, and is
-            // woken by the other each time that one has tried in vain to reclaim. A kernel's scheduler is fair.
+            // The PCT scheduler lets two threads of the highest priority run forever: one waits for a third, which
+            // purges, and the other wakes it each time after trying in vain to reclaim. A kernel's scheduler is fair.
             #[cfg(feature = "shuttle")]
             {
                 rounds += 1;
@@ -319,7 +320,7 @@ impl<'a, M: Memory> Fault<'a, M> {
         }
     }
 
-    /// Asks the core once, and does what it answers. `None` when it is to be asked again.
+    /// Asks the core once, and follows its answer. Returns `None` if the core must be asked again.
     fn ask(&mut self, commands: &mut Commands) -> Result<Option<Resolution>, FaultError> {
         let Some(core) = self.pay_for_high(self.driver.lock()) else {
             return Ok(None);
@@ -327,7 +328,7 @@ impl<'a, M: Memory> Fault<'a, M> {
         let Some(mut core) = self.purge_before_exceeding(core) else {
             return Ok(None);
         };
-        // The stored data will be in no cache, so it is fetched while memory is found.
+        // The stored data will not be in any cache, so it is fetched while memory is being found.
         if let Some(stored) = core.stored(self.page) {
             self.driver.store.expect(stored);
         }
@@ -378,7 +379,7 @@ impl<'a, M: Memory> Fault<'a, M> {
     }
 
     /// Reclaims in a group above its high before it gets more, not after: reclaim afterwards could take away the page
-    /// that was just brought in. `None` when a batch was reclaimed.
+    /// that was just brought in. Returns `None` if a batch was reclaimed.
     fn pay_for_high(&mut self, mut core: Locked<'a>) -> Option<Locked<'a>> {
         if self.throttled == HIGH_BATCHES {
             return Some(core);
@@ -395,8 +396,8 @@ impl<'a, M: Memory> Fault<'a, M> {
         None
     }
 
-    /// A store that takes nothing lets faults exceed the limit. Before that, memory goes that its owner can do without.
-    /// `None` when some went.
+    /// A store that accepts nothing lets faults exceed the limit. Before that, memory goes that its owner can do
+    /// without. Returns `None` if some went.
     fn purge_before_exceeding(&mut self, core: Locked<'a>) -> Option<Locked<'a>> {
         let blocked = core.store_blocked() || core.files_blocked();
         let exceeds = blocked && core.available().0 < LEAF_PAGES;
@@ -411,8 +412,8 @@ impl<'a, M: Memory> Fault<'a, M> {
         }
     }
 
-    /// Carries out the commands that bring the page in. What the core knows of its memory is asked before its lock is
-    /// let go.
+    /// Carries out the commands that bring the page in. The core is asked about the state of its memory before its lock
+    /// is released.
     fn install(
         &mut self,
         core: Locked<'a>,
@@ -462,7 +463,7 @@ impl<'a, M: Memory> Fault<'a, M> {
         }
     }
 
-    /// Carries out what must be done before the fault can go on.
+    /// Carries out the commands that must come before the fault can continue.
     fn do_first(&mut self, core: Locked<'a>, commands: &mut Commands) {
         drop(core);
         self.went(FaultPath::Reclaimed);
@@ -470,8 +471,8 @@ impl<'a, M: Memory> Fault<'a, M> {
         self.max_order = self.driver.most_order();
     }
 
-    /// Waits for a page that is in flight. After the wait the page may be mapped as a part of a large folio; in limbo,
-    /// while the store takes nothing, it must be.
+    /// Waits for a page that is in flight. After the wait the page may be mapped as a part of a large folio; if it is
+    /// in limbo while the store accepts nothing, it must be.
     fn wait(&mut self, core: Locked<'a>) {
         self.went(FaultPath::Waited);
         self.met_another = true;
@@ -488,7 +489,7 @@ impl<'a, M: Memory> Fault<'a, M> {
         }
     }
 
-    /// Reclaims the pages that are missing, and those that are there but too few by themselves: a large folio needs
+    /// Reclaims the missing pages, and also as many as are available but too few by themselves: a large folio needs
     /// both at once.
     fn reclaim(&mut self, core: Locked<'a>, commands: &mut Commands, pages: PageCount) {
         let want = core.wanted(pages);
@@ -517,7 +518,7 @@ impl<'a, M: Memory> Fault<'a, M> {
         }
     }
 
-    /// Counts the thread as one that waits for memory from here on, and lets the core go.
+    /// Counts the thread as waiting for memory from here on, and releases the core.
     fn stall(&mut self, core: Locked<'a>) {
         self.went(FaultPath::Reclaimed);
         let groups = Driver::<M>::path_of(&core, self.page);
@@ -526,7 +527,7 @@ impl<'a, M: Memory> Fault<'a, M> {
         self.stalled.get_or_insert_with(|| driver.stall(groups));
     }
 
-    /// Memory that cannot be had in one piece may be had in a smaller one.
+    /// Memory that is not available in one piece may be available in a smaller one.
     fn ask_for_less(&mut self) {
         self.max_order = self.max_order.smaller().unwrap_or(self.max_order);
     }

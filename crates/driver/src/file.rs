@@ -1,45 +1,44 @@
 //! Regions over files: pages come from their place in a file, and need no store.
 //!
-//! A program maps a file and its page cache grows with what it reads: nothing holds it to a budget, and a process in a
-//! memory cgroup waits for the kernel's idea of what to drop. A region over a file is the same plain memory under the
-//! budget: the core chooses what leaves, by the same rules as for anonymous memory, and each kind gives pages by the
-//! measured cost of its refaults.
+//! When a program maps a file, the page cache grows with what the program reads: nothing limits it to a budget, and a
+//! process in a memory cgroup waits for the kernel to choose what to drop. A region over a file is plain memory within
+//! the budget: the core chooses what leaves, by the same rules as for anonymous memory, and each kind gives pages
+//! according to the measured cost of its refaults.
 //!
 //! ```text
 //!   touch ─▶ core: Read ─▶ Backing::read ─▶ frame ─▶ mapped       core: WriteBack ─▶ dropped
 //!                             (pread)                                (limbo's old end)
 //! ```
 //!
-//! - *Where.* A region's pages are the file's, in their order ([`Kind::File`]). The table of files (`state/files.rs`)
-//!   has the file of each such region; a page's number in its region is its place. The entry of a page that is not in
-//!   memory says nothing, so 60 GB of file cost no slot.
+//! - *Where.* A region's pages are the file's, in the same order ([`Kind::File`]). The table of files
+//!   (`state/files.rs`) has the file of each such region; a page's number in its region is its place in the file. The
+//!   entry of a page that is not in memory holds nothing, so 60 GB of file need no slot.
 //! - *How much.* The order policy decides, as for all pages: a stream's faults double up to 2 MiB, and each folio is
-//!   one read; a lone touch reads 4 KiB.
+//!   one read; an isolated touch reads 4 KiB.
 //! - *A clean page is dropped.* It has been in limbo like any other, so that a second touch costs a rescue and no read.
-//!   A region that is only read is never written, whatever is in the frame. Its memory stays writable for the kernel
-//!   all the same: pages that may not be written leave by a copy of single pages (`mmu/src/uffd/capture_protected.rs`),
-//!   where others leave by the leaf. What a stray pointer writes there is lost with the page, and never reaches the
-//!   file.
-//! - *What is written to a private region* goes to the store. A folio that leaves is compared with what was read, by
-//!   checksums of the pages in memory (`store/src/sums.rs`): as it was read it is dropped, else all of it is
-//!   saved, and anonymous from then on. A page that the *store* has lost is lost for good: the file has not what it
-//!   held.
-//! - *What is written to a shared region* goes to its place in the file: when it leaves, by a sync, and in the
-//!   background (`write_back.rs`). A folio is compared page by page with what was read, and runs of changed pages are
-//!   written. A sync pins each folio in memory, copies it and writes the copy: so reclaim does not write the folio
-//!   meanwhile, and the checksum is of what was written. Pages that are not in memory are in the file already. What the
-//!   file does not take stays in memory, and is asked for again; other memory goes on meanwhile.
-//! - *Errors are of the page and the moment.* A read of several pages that fails is asked for again page by page, so
-//!   that the pages around a bad one come in. A single page that fails is poisoned in the core: the thread that asked
-//!   gets SIGBUS, or its call an error. That is not the end of the page, because the file may have it again (a file
-//!   that grew, a device that came back): the next touch, or the next call, forgets the poison and reads once more
-//!   (`Driver::forget_failure`). Where the faulting thread serves itself the kernel is not told of the poison at all,
-//!   since it would raise SIGBUS from then on without asking us; with a handler it must be told, as a sleeping thread
-//!   gets its SIGBUS by no other way, and only a call reads again.
-//! - *Descriptors.* Service threads of a handler-delivered manager have descriptor tables of their own, in which a file
-//!   that was opened later is missing. They fetch it from the program's for the time of the call ([`Descriptors`]).
+//!   A read-only region is never written back, whatever is in the frame. Nevertheless its memory stays writable for the
+//!   kernel: write-protected pages leave by copying single pages (`mmu/src/uffd/capture_protected.rs`), while others
+//!   leave by the leaf. Data that a stray pointer writes there is lost with the page, and never reaches the file.
+//! - *Writes to a private region* go to the store. A leaving folio is compared with what was read, by checksums of the
+//!   pages in memory (`store/src/sums.rs`): if unchanged it is dropped, otherwise all of it is saved, and is anonymous
+//!   from then on. A page that the *store* has lost is lost for good: the file does not have its contents.
+//! - *Writes to a shared region* go to their place in the file: when the page leaves, by a sync, and in the background
+//!   (`write_back.rs`). A folio is compared page by page with what was read, and runs of changed pages are written. A
+//!   sync pins each folio in memory, copies it and writes the copy: so reclaim does not write the folio concurrently,
+//!   and the checksum is that of the written data. Pages that are not in memory are already in the file. Data that the
+//!   file does not accept stays in memory, and is offered again; other memory is not affected.
+//! - *Errors are limited to one page and one moment.* If a read of several pages fails, it is repeated page by page, so
+//!   that the pages around a bad one come in. A single page whose read fails is poisoned in the core: the requesting
+//!   thread gets SIGBUS, or its call an error. That is not final, because the file may have the page again (a file that
+//!   grew, a device that came back): the next touch, or the next call, forgets the poison and reads once more
+//!   (`Driver::forget_failure`). If the faulting thread serves itself, the kernel is not told of the poison at all,
+//!   since it would raise SIGBUS from then on without asking us; with a handler the kernel must be told, as a sleeping
+//!   thread gets its SIGBUS in no other way, and only a call reads again.
+//! - *Descriptors.* Service threads of a handler-delivered manager have their own descriptor tables, in which a file
+//!   that was opened later is missing. They fetch its descriptor from the program's table for the duration of the call
+//!   ([`Descriptors`]).
 //!
-//! What it costs when the guess is wrong: a folio that came along unused cost its part of a read, and is dropped
+//! If the guess is wrong, the cost is small: a folio that came along unused cost its part of a read, and is dropped
 //! without a write.
 
 use crate::carry_out::{filled_outcome, say};
@@ -57,11 +56,11 @@ use millpond_sync::atomic::Ordering;
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// Bytes that are copied out of memory, and written, at once.
+/// Bytes that are copied out of memory, and written, at a time.
 const PIECE: usize = 64 << 10;
 pub(crate) const PIECE_PAGES: u32 = (PIECE / PAGE_SIZE) as u32;
 
-/// Where the calling thread finds its descriptors.
+/// The descriptor table that the calling thread uses.
 fn descriptors() -> Descriptors {
     match millpond_mmu::has_own_descriptors() {
         true => Descriptors::OfThread,
@@ -72,11 +71,11 @@ fn descriptors() -> Descriptors {
 /// Why a file may not hold what has changed in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SyncError {
-    /// A page could not be brought to stay while it is written.
+    /// A page could not be pinned for the write.
     Pin(Refusal),
     /// This page could not be written.
     Write(PageIndex, FileFault),
-    /// The device may not have what was written.
+    /// The device may not have stored the written data.
     Device(FileFault),
 }
 
@@ -89,7 +88,7 @@ impl Copied {
         Self([0; PIECE])
     }
 
-    /// Room for so many pages, [`PIECE_PAGES`] at most.
+    /// Room for this many pages, at most [`PIECE_PAGES`].
     pub(crate) fn pages(&mut self, len: u32) -> &mut [u8] {
         &mut self.0[..len as usize * PAGE_SIZE]
     }
@@ -98,14 +97,14 @@ impl Copied {
 impl Driver<RealMemory> {
     /// Writes what has changed in `range` to the file, and waits until the device has it. Pages that are not in memory
     /// have not changed. Two calls for one region exclude each other, and so do a call and the thread that writes back:
-    /// of two copies of one page the older must not be written last.
+    /// if there are two copies of a page, the older must not be written last.
     ///
-    /// A page is pinned while it is copied and written, so that reclaim does not write it meanwhile; it is copied so
-    /// that what is written is what its checksum is of.
+    /// A page is pinned while it is copied and written, so that reclaim does not write it concurrently; it is copied so
+    /// that the written data matches its checksum.
     ///
     /// # Errors
-    /// The first page that could not be pinned or written; all others are. If there is none, the device's error, once:
-    /// all pages in memory count as changed since.
+    /// The first page that could not be pinned or written; all others were written. If there is none, the device's
+    /// error, once: after it, all pages in memory count as changed.
     pub fn sync_file(&self, range: PageRange) -> Result<(), SyncError> {
         let _quiet = SignalsBlocked::new();
         let Some(shared) = self.files.shared_at(range.start) else {
@@ -118,14 +117,14 @@ impl Driver<RealMemory> {
         let mut page = range.start;
         while let Some(folio) = self.next_in_memory(range.tail(page)) {
             match self.write_folio(&**file, first, folio, &mut copy) {
-                // The folio was on its way, in or out, and the file cannot give a page of it: that has no changes, and
-                // is in no folio any more. The others are looked for again.
+                // The folio was on its way, in or out, and the file cannot give a page of it: that page has no changes,
+                // and is no longer in a folio. The search continues with the others.
                 Err(SyncError::Pin(Refusal::Poisoned { .. })) => continue,
                 written => result = result.and(written),
             }
             page = folio.end().min(range.end());
         }
-        // An error of the device is told by this call or, if another one comes first, by the next.
+        // This call reports an error of the device or, if another error comes first, the next call does.
         syncing.untold = file.sync().err().or(syncing.untold);
         result?;
         match syncing.untold.take() {
@@ -176,8 +175,8 @@ impl Driver<RealMemory> {
 }
 
 impl<M: Memory> Driver<M> {
-    /// Takes addresses for a region of this kind whose pages are those of `backing`. No thread can touch it yet. `None`
-    /// when there is no free run that long.
+    /// Allocates addresses for a region of this kind whose pages are those of `backing`. No thread can touch it yet.
+    /// Returns `None` if there is no free run that long.
     pub fn new_file_region(
         &self,
         pages: PageCount,
@@ -188,20 +187,21 @@ impl<M: Memory> Driver<M> {
         let region = self.new_region_of(pages, order, kind)?;
         let _quiet = SignalsBlocked::new();
         self.files.insert(region.1, backing, kind);
-        // What the file takes beside its pages comes off the budget before the first page is read.
+        // Memory that the file takes in addition to its pages is subtracted from the budget before the first page is
+        // read.
         let _inside = self.gate.enter();
         self.adjust_limit();
         Some(region)
     }
 
-    /// Why a page of a file could not be had, if that was of late.
+    /// Why a page of a file could not be read, if that was recent.
     pub fn file_fault(&self, page: PageIndex) -> Option<FileFault> {
         let _quiet = SignalsBlocked::new();
         self.files.why(page)
     }
 
-    /// The first page of `range` that its file could not give of late. `None` also when the question would have to
-    /// wait.
+    /// The first page of `range` that recently could not be read from its file. Also `None` if the answer would require
+    /// a wait.
     pub fn first_failed(&self, range: PageRange) -> Option<PageIndex> {
         let _quiet = SignalsBlocked::new();
         let _inside = self.gate.try_enter()?;
@@ -216,8 +216,8 @@ impl<M: Memory> Driver<M> {
         self.files.remove(range);
     }
 
-    /// Reads a folio of a file's pages and maps it. Several pages that cannot be read as one are asked for again page
-    /// by page.
+    /// Reads a folio of a file's pages and maps it. If several pages cannot be read at once, they are read page by
+    /// page.
     pub(crate) fn read_and_install(&self, at: PageRange, frame: Frame, fresh: bool) -> Outcome {
         let read = &mut |bytes: &mut [u8]| self.read_file(at, bytes);
         match filled_outcome(self.mmu.fill_and_install(frame, fresh, at, read)) {
@@ -249,7 +249,7 @@ impl<M: Memory> Driver<M> {
         })
     }
 
-    /// Saves a folio of a private region that was read from the pages `at`, unless it still is what was read there.
+    /// Saves a folio of a private region that was read from the pages `at`, unless it is unchanged.
     pub(crate) fn save_if_changed(
         &self,
         at: PageRange,
@@ -269,7 +269,7 @@ impl<M: Memory> Driver<M> {
         saved
     }
 
-    /// Lets a folio of a file's pages go, when the file has what was written to them.
+    /// Releases a folio of a file's pages, once the file has all writes to them.
     pub(crate) fn write_back(&self, at: PageRange, frame: Frame) -> Outcome {
         let Some((file, first)) = self.files.of(at.start) else {
             unreachable!("{at} is no file's");
@@ -301,9 +301,9 @@ impl<M: Memory> Driver<M> {
         Outcome::StoreFailed
     }
 
-    /// Marks pages as lost. Where the thread that touches a file's page comes to us by itself, the kernel is told
-    /// nothing, and the line is written when one does. Otherwise the line comes first: a thread that sleeps at the page
-    /// gets SIGBUS at once.
+    /// Marks pages as lost. If threads that touch a file's page serve their own faults, the kernel is told nothing, and
+    /// the message is written when a thread touches the page. Otherwise the message comes first: a thread that sleeps
+    /// at the page gets SIGBUS at once.
     pub(crate) fn poison(&self, at: PageRange) {
         match self.files.may_have_again(at.start) {
             true if self.delivery.is_by_signal() => return,
@@ -331,8 +331,8 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// Has a page of a file that could not be read before be read again at the next fault: forgets its poison. False
-    /// when the file cannot have it. For threads inside the gate.
+    /// Clears the poison of an unreadable file page, so the next fault reads it again. Returns false if the file cannot
+    /// have the page. For threads inside the gate.
     pub(crate) fn forget_failure(&self, page: PageIndex, commands: &mut Commands) -> bool {
         if !self.files.may_have_again(page) {
             return false;
@@ -358,7 +358,7 @@ impl<M: Memory> Driver<M> {
             }
             match reply {
                 Reply::More { .. } | Reply::Wait { .. } => {}
-                // The poison is gone, or no record is left: the fault finds out which.
+                // The poison is gone, or no record is left: the fault determines which.
                 _ => return true,
             }
         }

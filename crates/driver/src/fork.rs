@@ -1,20 +1,20 @@
-//! Fork: parent and child both go on, each with memory of its own.
+//! Fork: parent and child both continue, each with its own memory.
 //!
 //! The kernel copies managed memory, the frame pool, our tables and the compressed store by copy-on-write, but not the
 //! registration with userfaultfd: a page that is not in memory would read as zeros in the child, silently. So:
 //!
 //! 1. *before*: nothing may be half done. The forking thread takes the housekeeping lock, waits until all threads that
-//!    work on memory have left the gate and closes it, and takes the core lock. Then no command is out, and no other
-//!    thread holds a lock. The pages that the child touches before it is set up are resident. A thread of ours that is
-//!    just being made is waited for, but not for ever: it may need the program's allocator, whose lock the forking
-//!    thread may hold.
+//!    work on memory have left the gate and closes it, and takes the core lock. Then no command is in progress, and no
+//!    other thread holds a lock. The pages that the child touches before it is set up are resident. If one of our
+//!    threads is just being made, the forking thread waits for it, but not forever: making a thread may need the
+//!    program's allocator, whose lock the forking thread may hold.
 //! 2. *in the parent*: the locks are released. Pages that are now shared with the child cannot be moved until they are
 //!    written; the backend unshares them when it takes them out.
-//! 3. *in the child*: it gets a new descriptor, the ranges registered with it, a new fault handler where one serves,
-//!    and a store that does not write where the parent does. Then the page tables are compared with our own: a page
-//!    that is present but should not be was touched too early and reads as zeros. Then the child says so, and does not
-//!    go on. The other service threads come as soon as the C library may take memory from the program's allocator for
-//!    them: a program that locks its allocator over a fork unlocks it after this step.
+//! 3. *in the child*: it gets a new descriptor, the ranges registered with it, a new fault handler if one is used, and
+//!    a store that does not write where the parent does. Then the page tables are compared with our own: a page that is
+//!    present but should not be was touched too early and reads as zeros. In that case the child reports it and does
+//!    not continue. The other service threads start as soon as the C library may take memory from the program's
+//!    allocator for them: a program that locks its allocator across a fork unlocks it after this step.
 //!
 //! The slots that the parent's store keeps for the child are released when the last holder of a pipe's write end is
 //! gone. The child has that end in its service threads' descriptor table, where the program cannot close it, until it
@@ -37,9 +37,9 @@ use rustix::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Times that a page that is not lost is tried to be brought in for a child.
+/// Number of attempts to bring in a page, if it is not lost, for a child.
 const TRIES: usize = 3;
-/// The longest time that threads which are being made are waited for: a thousand times what one takes.
+/// Maximum wait for threads that are being made: a thousand times what one takes.
 const MAKING: Duration = Duration::from_millis(100);
 
 /// Nothing is under way, and nothing begins, while the value lives.
@@ -61,7 +61,7 @@ pub struct Hold<'a> {
     _quiet: SignalsBlocked,
 }
 
-/// Whether the page tables have a page in this state, while nothing is under way.
+/// Whether the page tables contain a page in this state, while nothing is in progress.
 fn is_mapped(state: PageState) -> bool {
     matches!(
         state,
@@ -79,7 +79,7 @@ impl Driver {
         fds
     }
 
-    /// Waits until nothing is under way and all pages in `resident` are in memory, and holds that state.
+    /// Waits until nothing is in progress and all pages in `resident` are in memory, and holds that state.
     pub fn before_fork<'a>(self: &'a Arc<Self>, resident: &[PageRange]) -> Hold<'a> {
         let quiet = SignalsBlocked::new();
         {
@@ -106,13 +106,13 @@ impl Driver {
 }
 
 impl<M: Memory> Driver<M> {
-    /// Waits until nothing is under way and all pages in `resident` are in memory, and keeps everybody from beginning
-    /// anything. For threads with signals blocked.
+    /// Waits until nothing is in progress and all pages in `resident` are in memory, and prevents all threads from
+    /// beginning anything. For threads with signals blocked.
     pub fn hold_still(&self, resident: &[PageRange]) -> Still<'_, M> {
         self.wait_for_jobs();
         let housekeeping = self.lock_between_threads();
         // A page that cannot be brought in is not in a region, or lost: touching it in the child fails as it would
-        // here. It does not keep other pages from being brought in. One that was lost may have been discarded since.
+        // here. It does not prevent other pages from being brought in. A lost page may have been discarded since.
         let mut failed: Vec<PageIndex> = Vec::new();
         let (gate, core, frees) = loop {
             let (gate, core, frees) = self.close_at_rest();
@@ -142,8 +142,8 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// Takes the reclaim thread's lock when that makes no thread, or has been about it for so long that it must be
-    /// waiting for a lock of the program's.
+    /// Takes the reclaim thread's lock when that thread is not making threads, or has been making them for so long that
+    /// it must be waiting for a lock of the program.
     fn lock_between_threads(&self) -> Held<'_, ()> {
         let begun = Instant::now();
         loop {
@@ -157,13 +157,13 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// Closes the gate when nothing is being freed, by a worker or by its owner.
+    /// Closes the gate once nothing is being freed, by a worker or by its owner.
     fn close_at_rest(&self) -> (ClosedGate<'_, M>, Held<'_, Witnessed>, AtRest<'_>) {
         loop {
             let gate = self.close_gate();
             let core = self.lock();
             if !core.is_quiet() {
-                // A thread that frees has left the gate, and gives back what it has unhooked.
+                // A freeing thread has left the gate, and is giving back what it has unhooked.
                 drop(gate);
                 drop(self.wait_for_any(core));
                 continue;
@@ -180,8 +180,8 @@ impl<M: Memory> Driver<M> {
 
 #[cfg(feature = "shuttle")]
 impl<M: Memory> Driver<M> {
-    /// Holds everything still and checks what must hold when no thread of the program is in a call. `Err` says what
-    /// does not.
+    /// Holds everything still and checks the invariants for when no thread of the program is in a call. `Err` describes
+    /// the violation.
     pub fn all_at_rest(&self) -> Result<Still<'_, M>, String> {
         self.wait_for_jobs();
         let kept = self.reuse.lock().told();
@@ -204,7 +204,7 @@ impl<M: Memory> Driver<M> {
 }
 
 impl<M: Memory> Still<'_, M> {
-    /// The core, of which nothing is in flight.
+    /// The core, with nothing in flight.
     pub fn core(&self) -> &Core {
         &self.core
     }
@@ -267,8 +267,8 @@ impl Driver {
     /// touch absent memory when it makes a thread.
     ///
     /// # Errors
-    /// The system has no thread to give. Then the child must not go on: a call that the kernel tells of in an event
-    /// would wait for ever.
+    /// The system could not make a thread. Then the child must not continue: a call that the kernel reports in an event
+    /// would wait forever.
     pub fn start_threads_in_child(self: &Arc<Self>) -> Result<(), ForkError> {
         self.mmu.read_events_in_child()?;
         let refault_cost = self.lock().refault_cost();
@@ -277,7 +277,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Checks that every page that is mapped is one that we know to be mapped.
+    /// Checks that every mapped page is one that we know to be mapped.
     fn check_untorn(&self, core: &Core, foreign: &[PageRange]) -> Result<(), ForkError> {
         let mut torn = None;
         let arena = PageRange::new(PageIndex(0), core.arena());

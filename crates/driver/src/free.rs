@@ -1,22 +1,22 @@
-//! Freeing memory that no thread can touch any more: it is unhooked under the core's lock and given back outside of it.
+//! Freeing memory that no thread can touch any longer: it is unhooked under the core's lock and given back outside it.
 //!
-//! Memory that the pool has room for goes there. The rest goes in chunks (8 MiB, 32 at most), each a [`Gather`]: one
+//! Memory goes to the pool as far as that has room. The rest goes in chunks (8 MiB, 32 at most), each a [`Gather`]: one
 //! lock for the tables, then one call for its pages, the store's releases and the pool's frames. Up to a threshold (256
-//! Ki pages) the thread that frees gives back what it has gathered. From there on full batches go to the workers while
-//! the thread goes on unhooking, and it waits for them at the end: when a free returns, it is done. A free in the
-//! background is done by the workers alone.
+//! Ki pages) the freeing thread gives back what it has gathered. Beyond that, full batches go to the workers while the
+//! thread continues unhooking, and it waits for them at the end: when a free returns, it is complete. A free in the
+//! background is done only by the workers.
 //!
-//! On two processors a second thread gains nothing here (one lock holds for the kernel's part), so there is one worker,
-//! for the background. All three figures can be changed while the driver runs.
+//! On two processors a second thread gains nothing here (the kernel's part runs under a single lock), so there is one
+//! worker, for the background. All three figures can be changed while the driver runs.
 //!
-//! The queue has a lock of its own, which is held for an insertion or a removal; the first in is the first given back.
-//! Workers are started by jobs, and end with the manager; the tick that finds much memory starts the first worker
-//! before any job. No job starts the workers of a space, as a program's thread that knows nothing of us cannot
-//! start any. They are started at the background thread's first tick; before it, a thread that would queue a job does
-//! the job by itself.
+//! The queue has its own lock, which is held only for an insertion or a removal, and is first in, first out. Jobs start
+//! workers, which end with the manager; a tick that finds much memory starts the first worker before any job. The
+//! workers of a space are not started by jobs, as a thread of an arbitrary program cannot start any. The background
+//! thread starts them at its first tick; before that, a thread that would queue a job does the job itself.
 //!
-//! *A part of a space* is moved to addresses behind the space and freed there as a region of its own. Its own addresses
-//! are closed when the call returns. A fork waits for all of this: a child has no worker that could end what was begun.
+//! *A part of a space* is moved to addresses behind the space and freed there as a separate region. Its former
+//! addresses are closed when the call returns. A fork waits for all of this: a child has no worker that could finish
+//! the work.
 
 use crate::driver::Driver;
 use crate::memory::Memory;
@@ -35,11 +35,11 @@ use millpond_sync::atomic::{AtomicUsize, Ordering};
 use millpond_sync::{Barrier, OwnThread};
 use std::sync::Arc;
 
-/// Number of mapped pages from which on a worker is started ahead: 64 MiB.
+/// Number of mapped pages from which a worker is started ahead: 64 MiB.
 const WORTH_A_WORKER: u64 = 1 << 14;
 
 impl<M: Memory> Driver<M> {
-    /// Gives back all that `range` holds. No thread can touch it any more. A worker does all of it by itself, as it
+    /// Gives back all that `range` holds. No thread can touch it any longer. A worker does all of it by itself, as it
     /// must not wait for itself.
     ///
     /// # Errors
@@ -84,7 +84,7 @@ impl<M: Memory> Driver<M> {
                 reply => unreachable!("{reply:?} is no answer to a gather"),
             }
             drop(core);
-            // A fork waits until memory that was unhooked is given back; other threads that close the gate need not.
+            // A fork waits until unhooked memory is given back; other threads that close the gate need not.
             drop(inside);
             if gather.is_empty() {
                 continue;
@@ -103,7 +103,7 @@ impl<M: Memory> Driver<M> {
         Ok(())
     }
 
-    /// Frees `here` into the pool while demand asks for more frames than are spare. Answers whether it did.
+    /// Frees `here` into the pool while demand requires more frames than are spare. Returns whether it did.
     fn recycle(&self, here: PageRange, by: FreedBy) -> Result<bool, Refusal> {
         let wanted = {
             let _inside = self.gate.enter();
@@ -116,13 +116,13 @@ impl<M: Memory> Driver<M> {
         Ok(wanted)
     }
 
-    /// Frees a region in the background. Its addresses are free at once, if as many other addresses are free for the
-    /// meantime.
+    /// Frees a region in the background. Its addresses are free at once, if equally many other addresses are available
+    /// in the meantime.
     pub fn free_async(self: &Arc<Self>, region: Named) {
         let (id, range) = region;
         self.forget_volatile(range);
         self.forget_kept(id);
-        // The next region in these addresses begins in no group of its own.
+        // The next region at these addresses does not inherit this one's group.
         let order = self
             .order_of(id)
             .filter(|_| self.group_of(region) == GroupId::ROOT);
@@ -172,8 +172,8 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// Frees a part of a region in the background: whole leaves, which threads may touch meanwhile. They are closed
-    /// afterwards.
+    /// Frees a part of a region in the background: whole leaves, which threads may touch during the call. They are
+    /// closed afterwards.
     ///
     /// # Errors
     /// After an error nothing has changed.
@@ -181,7 +181,7 @@ impl<M: Memory> Driver<M> {
         if self.freer.workers.load(Ordering::Relaxed) == 0 {
             return Err(RemapRefusal::NoAddressSpace);
         }
-        // The kernel moves a GiB by one pointer where both places lie alike in theirs.
+        // The kernel moves a GiB by one pointer if source and destination have the same offset within a GiB.
         let spare = match range.len.0 >= GIGABYTE_PAGES {
             true => GIGABYTE_PAGES - LEAF_PAGES,
             false => 0,
@@ -210,7 +210,7 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// Leaves `job` to a worker, or does it at once where there is none.
+    /// Leaves `job` to a worker, or does it at once if there is none.
     pub fn queue(self: &Arc<Self>, job: Job) {
         let mut queue = self.freer.lock();
         queue.jobs.push_back(job);
@@ -225,8 +225,8 @@ impl<M: Memory> Driver<M> {
         self.freer.changed.notify_all();
     }
 
-    /// Starts a worker before it is wanted, as soon as there is so much memory that giving it back takes longer than
-    /// making a thread. Making one takes 100 to 160 µs, which was half of what a `free_async` took its caller.
+    /// Starts a worker before it is needed, as soon as there is so much memory that giving it back takes longer than
+    /// making a thread. Making one takes 100 to 160 µs, which was half of the time that a `free_async` took its caller.
     pub fn start_worker_ahead(self: &Arc<Self>) {
         if self.lock().stats().nr_mapped < WORTH_A_WORKER {
             return;
@@ -237,12 +237,12 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// Starts one more worker if all of them have something to do and more are allowed.
+    /// Starts one more worker if all of them are busy and more are allowed.
     fn start_another(self: &Arc<Self>, queue: &mut Queue) {
         let most = self.freer.workers.load(Ordering::Relaxed);
         if queue.idle == 0 && queue.threads.len() < most && !queue.stop && !queue.complete {
-            // If no thread can be made, a job is done all the same: by the thread that waits for it, or at the end of
-            // the manager.
+            // If no thread can be made, a job is still done: by the thread that waits for it, or at the end of the
+            // manager.
             queue
                 .threads
                 .extend(self.start_worker(|driver| driver.work()));
@@ -289,8 +289,8 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// Does a job. `by` names the thread that gives a batch back. A whole region is always ended as a worker does it,
-    /// without waiting for others.
+    /// Does a job. `by` names the thread that gives a batch back. A whole region is always ended in the manner of a
+    /// worker, without waiting for others.
     fn do_job(self: &Arc<Self>, job: Job, by: FreedBy) {
         let mut waits = None;
         // Preparing a region and merging give nothing back.
@@ -316,8 +316,8 @@ impl<M: Memory> Driver<M> {
         }
         if busy {
             {
-                // A thread that waits for a batch has seen under the lock that a worker is busy. It may be inside the
-                // gate, with a closing thread behind it, so this must not wait there.
+                // A thread that waits for a batch has seen under the lock that a worker is busy. That thread may be
+                // inside the gate, with a closing thread behind it, so this worker must not wait at the gate.
                 let _core = self.lock();
                 self.freer.busy.fetch_sub(1, Ordering::Relaxed);
             }
@@ -325,7 +325,7 @@ impl<M: Memory> Driver<M> {
         }
         let mut queue = self.freer.lock();
         queue.taken -= 1;
-        // The count changes under the lock: once the owner goes on, none of its batches is queued or taken any more.
+        // The count changes under the lock: once the owner continues, none of its batches is still queued or taken.
         if let Some(batches) = waits {
             batches.fetch_sub(1, Ordering::SeqCst);
         }
@@ -351,16 +351,16 @@ impl<M: Memory> Driver<M> {
 }
 
 impl Driver {
-    /// Says that no job is to start a worker: the background thread will start them, at its first tick.
+    /// Prevents jobs from starting workers: the background thread will start them, at its first tick.
     pub fn start_freeing_later(&self) {
         self.freer.lock().complete = true;
     }
 
-    /// Starts the workers of a space, the only ones that the space will have, and waits until they need nothing of the
-    /// program's any more.
+    /// Starts the workers of a space, the only ones that the space will have, and waits until they no longer need
+    /// anything of the program.
     ///
     /// # Errors
-    /// Not one could be made. If only some could, these do the work.
+    /// No worker could be made. If only some could, these do the work.
     pub fn start_freeing(self: &Arc<Self>) -> std::io::Result<()> {
         let workers = self.freer.workers.load(Ordering::Relaxed);
         let _quiet = SignalsBlocked::new();

@@ -1,13 +1,13 @@
-//! Gives batches back: memory that [`Core`](millpond_core::Core) unhooked goes to kernel and store outside of the
+//! Gives batches back: memory that [`Core`](millpond_core::Core) has unhooked goes to kernel and store outside the
 //! core's lock.
 //!
-//! A batch comes from a free (`free.rs`), and from three other sources. *Spare frames in the pool* beyond the mark,
-//! beyond a budget that was lowered, or beyond the cap on lazily freed memory are gathered and given back by the code
-//! that finds them: the tick, the call that lowers the budget, the call that frees lazily. *Frames that copies leave
-//! behind* are given back by the reclaim thread, ahead of the faults that would have to. *Memory that is discarded
-//! while threads may touch it* is given back by the discarding thread, inside the gate. One large batch is kept for
-//! that. A thread that finds it in use has an inline batch, and asks for the core's lock more often. So does a fault
-//! that gives back *spare frames in pieces* because it needs a large one, and a look that leaves spare frames no room.
+//! A batch comes from a free (`free.rs`), or from one of three other sources. *Spare frames in the pool* beyond the
+//! mark, beyond a lowered budget, or beyond the cap on lazily freed memory are gathered and given back by the code that
+//! finds them: the tick, the call that lowers the budget, the call that frees lazily. *Frames that copies leave behind*
+//! are given back by the reclaim thread, before faults would have to do so. *Memory that is discarded while threads may
+//! touch it* is given back by the discarding thread, inside the gate. One large batch is kept for that. A thread that
+//! finds it in use has an inline batch, and takes the core's lock more often. So does a fault that gives back *spare
+//! frames in pieces* because it needs a large one, and a look that leaves no room for spare frames.
 
 use crate::driver::Driver;
 use crate::memory::Memory;
@@ -19,7 +19,7 @@ use millpond_core::gather::{Gather, Gathered};
 use millpond_core::{Commands, Core, Frame, PageCount, PageRange};
 use millpond_sync::time::Instant;
 
-/// Frames, or runs of frames, that are given back by one call.
+/// Number of frames, or runs of frames, that one call gives back.
 const AT_ONCE: usize = 64;
 
 impl<M: Memory> Driver<M> {
@@ -38,7 +38,7 @@ impl<M: Memory> Driver<M> {
         result
     }
 
-    /// Gives a batch back, and tells the core and the threads that wait.
+    /// Gives a batch back, and tells the core and the waiting threads.
     pub fn give_back(&self, gather: &mut Gather, by: FreedBy) {
         let begun = Instant::now();
         if let Some(range) = gather.zap() {
@@ -83,12 +83,13 @@ impl<M: Memory> Driver<M> {
         self.wake_waiters();
     }
 
-    /// Gives the frames that copies left behind to the kernel, so that faults need not. For threads inside the gate.
+    /// Gives the frames that copies left behind to the kernel, so that faults need not do so. For threads inside the
+    /// gate.
     pub fn give_copied_back(&self) {
         self.give_back_while(&mut self.freer.spare.lock(), Core::gather_copied);
     }
 
-    /// Gives the pool's spare frames that demand does not ask for to the kernel. For threads inside the gate.
+    /// Gives the pool's spare frames that demand does not require to the kernel. For threads inside the gate.
     pub fn give_spare_frames_back(&self) {
         let most = self.freer.chunk();
         self.give_back_while(&mut self.freer.spare.lock(), |core, gather| {
@@ -96,7 +97,7 @@ impl<M: Memory> Driver<M> {
         });
     }
 
-    /// Gives the spare frames that a lowered limit leaves no room for to the kernel. For threads inside the gate.
+    /// Gives the spare frames for which a lowered limit leaves no room to the kernel. For threads inside the gate.
     pub fn give_excess_back(&self) {
         self.with_spare_batch(|gather| {
             self.give_back_while(gather, |core, gather| {
@@ -105,8 +106,8 @@ impl<M: Memory> Driver<M> {
         });
     }
 
-    /// Gives `missing` pages of the pool's small spare pieces to the kernel, so that a fault can have a large one. For
-    /// threads inside the gate. Answers whether there were any.
+    /// Gives `missing` pages of the pool's small spare pieces to the kernel, so that a fault can get a large one. For
+    /// threads inside the gate. Returns whether there were any.
     pub fn give_scattered_back(&self, missing: PageCount) -> bool {
         self.with_spare_batch(|gather| {
             self.lock().gather_scattered(missing, gather);

@@ -1,31 +1,32 @@
-//! The governor: decides how much of the budget is left for frames.
+//! The governor: it decides how much of the budget is left for frames.
 //!
-//! The budget is a promise about memory as the system counts it, but the core counts frames only. All other memory has
-//! to come off: the core's tables, the compressed store, and, when the budget covers the whole process, everything the
-//! program has that Millpond does not manage (its code, its libraries, thread stacks). That last part cannot be known
-//! from inside; it is the difference between the memory that the kernel says is resident and the frames that we know
-//! of. So the limit follows it: whenever reclaim has run, at every tick, whenever faults have taken another MiB, and at
-//! a fault when the last look is a millisecond old. The look after each MiB is for programs that fill their memory
-//! before the first tick: python3 had loaded 10 MiB of libraries by then, filled what it believed to be left of 29 MiB
-//! in 20 ms, and stood at 38 MiB when reclaim first looked.
+//! The budget is a promise about memory as the system counts it, but the core counts only frames. All other memory has
+//! to be subtracted: the core's tables, the compressed store, and, if the budget covers the whole process, everything
+//! in the program that Millpond does not manage (its code, its libraries, thread stacks). That last part cannot be
+//! known from inside; it is the difference between the memory that the kernel reports as resident and the frames that
+//! we know about. So the limit is adjusted to it: whenever reclaim has run, at every tick, whenever faults have taken
+//! another MiB, and at a fault if the last look is a millisecond old. The look after each MiB is for programs that fill
+//! their memory before the first tick: python3 had loaded 10 MiB of libraries by then, filled what it believed to be
+//! left of 29 MiB in 20 ms, and was at 38 MiB when reclaim first looked.
 //!
-//! The rest of the budget is shared with the store, where the store has another place than RAM: a third of the rest may
-//! hold compressed folios at first, and what the program gains by more or less is weighed while it runs
-//! (`store_share.rs`). A share of the whole budget would not do: python3 has 11 MiB of code in a budget of 22 MiB, its
-//! store filled its quarter of them, and with the least that frames need the program stood at 24 MiB. Nor does a share
-//! that leaves the frames less than their least: with fifteen sixteenths of 16 MiB for compressed data, and 3 MiB of
-//! tables and buffers that no share covers, a vector that was sorted stood at 21 MiB for a minute.
+//! The rest of the budget is shared with the store, if the store has another place besides RAM: a third of the rest may
+//! hold compressed folios at first, and while the program runs, the gain from more or less is evaluated
+//! (`store_share.rs`). A share of the whole budget does not work: python3 has 11 MiB of code in a budget of 22 MiB, its
+//! store filled its quarter of them, and with the minimum that frames need the program was at 24 MiB. Neither does a
+//! share that leaves the frames less than their minimum: with fifteen sixteenths of 16 MiB for compressed data, and 3
+//! MiB of tables and buffers that no share covers, a program that sorted a vector was at 21 MiB for a minute.
 //!
-//! While memory is given back, it is not known how much of it the kernel still counts, so the size of the rest of the
-//! program is known within bounds only. It is taken to be what it was, as far as that is possible. When it was taken to
-//! be as small as it could be, a program that unmapped 7 MB stood 7 MB above its budget: its other threads filled what
-//! the limit seemed to leave.
+//! While memory is being given back, it is not known how much of it the kernel still counts, so the size of the rest of
+//! the program is known only within bounds. It is assumed to be unchanged, as far as the bounds allow. When the
+//! smallest possible size was assumed, a program that unmapped 7 MB exceeded its budget by 7 MB: its other threads
+//! filled what the limit seemed to leave.
 //!
-//! Several threads look at once, and one that has looked may stand still before it says what it saw. A look that began
-//! before another one whose limit is already set says nothing. On a machine with ten threads for two processors a limit
-//! from before a burst of saves was set after them, and a budget of 16 MiB stood at 18.4 until the next look.
+//! Several threads look at once, and a thread may be descheduled between its look and its report. A look that began
+//! before another one whose limit is already set is ignored. On a machine with ten threads for two processors a limit
+//! from before a burst of saves was once set after them, and a program with a budget of 16 MiB was at 18.4 until the
+//! next look.
 //!
-//! A floor keeps the frames workable when the rest of the process alone is larger than the budget. Then the budget is
+//! A floor keeps the frames usable even if the rest of the process alone is larger than the budget. Then the budget is
 //! exceeded, which the peak shows.
 
 use crate::driver::Driver;
@@ -39,8 +40,8 @@ use millpond_core::{Commands, Event, PAGE_SIZE, PageCount, Reclaimer, VmStat};
 use millpond_sync::atomic::Ordering;
 
 impl<M: Memory> Driver<M> {
-    /// Lets the compressed data of a store that takes `store` pages have its share of the `left` pages, of which the
-    /// frames have `frames`.
+    /// Gives the compressed data of a store that takes `store` pages its share of the `left` pages, of which the frames
+    /// have `frames`.
     fn limit_store(&self, store: u64, left: u64, frames: u32) {
         let most = match self.store.tiers() {
             // The limit is for compressed data. The store's tables and buffers come on top.
@@ -49,14 +50,14 @@ impl<M: Memory> Driver<M> {
                 let beside = store.saturating_sub(tiers.ram_bytes / PAGE_SIZE as u64);
                 store_share::beside_frames(share, left.saturating_sub(beside), frames)
             }
-            // What does not fit has no other place.
+            // Data that does not fit has no other place.
             None => left.saturating_sub(FLOOR),
         };
         self.store.limit_ram(most * PAGE_SIZE as u64);
     }
 
-    /// Changes the budget, and makes the rest of it free when it is lower than before. `bytes` is within the budget
-    /// that the manager was made for.
+    /// Changes the budget, and frees the difference if it is lower than before. `bytes` is within the budget for which
+    /// the manager was made.
     pub fn set_ram(&self, bytes: u64) {
         let _quiet = SignalsBlocked::new();
         let _inside = self.gate.enter();
@@ -69,17 +70,17 @@ impl<M: Memory> Driver<M> {
         self.give_spare_frames_back();
     }
 
-    /// [`adjust_limit`](Self::adjust_limit) for a thread outside the gate, as tests have it.
+    /// [`adjust_limit`](Self::adjust_limit) for a thread outside the gate, as in tests.
     pub fn look(&self) {
         let _quiet = SignalsBlocked::new();
         let _inside = self.gate.enter();
         self.adjust_limit();
     }
 
-    /// Sets the core's limit to what the budget leaves. Spare frames beyond the limit go back to the kernel at once: a
-    /// fault that reclaimed 2 MiB stood at twice that, compressed and spare, until the next fault looked. So do those
-    /// of a large excess, which the core leaves to batches: where something else had grown by more than 2 MiB between
-    /// two looks, what was reclaimed stayed in memory, spare, until the next tick. For threads inside the gate.
+    /// Sets the core's limit to what the budget leaves. Spare frames beyond the limit go back to the kernel at once:
+    /// otherwise a fault that reclaimed 2 MiB held twice that, compressed and spare, until the next fault looked. So do
+    /// those of a large excess, which the core leaves to batches: otherwise, if something else had grown by more than 2
+    /// MiB between two looks, the reclaimed memory stayed, spare, until the next tick. For threads inside the gate.
     pub fn adjust_limit(&self) {
         let look = self.governor.begin_look();
         let ram = self.governor.ram() / PAGE_SIZE as u64;
@@ -106,8 +107,8 @@ impl<M: Memory> Driver<M> {
         let frames = frames_of(&now);
         let tables = (core.metadata_bytes() + self.files.ram_bytes()) / PAGE_SIZE as u64;
         let others = match seen {
-            // Faults go on while the kernel is asked: the frames that they add must not hide what the program has. The
-            // store is included in the resident pages.
+            // Faults continue while the kernel is asked: the frames that they add must not hide the program's own
+            // memory. The store is included in the resident pages.
             Some((before, resident)) => {
                 let unhooked = before.nr_unhooked.max(now.nr_unhooked);
                 let least = frames.min(frames_of(&before));

@@ -1,4 +1,4 @@
-//! Groups, by the calls that the facade needs.
+//! Groups: the calls that the facade needs.
 
 use crate::driver::Driver;
 use crate::error::MoveError;

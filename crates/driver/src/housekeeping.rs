@@ -1,9 +1,9 @@
 //! The background thread: it reclaims ahead of need, and does the checks that come at every tick.
 //!
 //! The thread sleeps on a futex word until a fault finds less than the low mark available, or a tick has passed. It
-//! holds the housekeeping lock while it works, so that a fork finds it between two pieces of work. It lets the lock go
-//! while it makes threads: the C library takes memory for a new thread from the program's allocator, and a thread that
-//! forks may hold the allocator's lock while it waits for ours.
+//! holds the housekeeping lock while it works, so that a fork finds it between two pieces of work. It releases the lock
+//! while it makes threads: the C library takes memory for a new thread from the program's allocator, and a forking
+//! thread may hold the allocator's lock while it waits for ours.
 
 use crate::ahead;
 use crate::driver::Driver;
@@ -28,14 +28,14 @@ use std::time::Duration;
 
 /// Time between two ticks when no fault wakes the thread.
 const TICK: Duration = Duration::from_millis(100);
-/// Cost of a major fault, in sixteenths of a rescue, from which on the store counts as one that is waited for. With
+/// Cost of a major fault, in sixteenths of a rescue, from which threads count as having to wait for the store. With
 /// compressed RAM a major fault costs 16 to 30, with a file 100 and more.
 const WAITED_FOR: u32 = 64;
-/// Longest time for which the thread has the store move data that it has too much of in RAM, or give room back.
+/// Longest time for which the thread lets the store move excess data out of RAM, or give room back.
 const AT_ONCE: Duration = Duration::from_millis(20);
-/// Number of ticks at which it is tried to make the other threads, before that is given up.
+/// Number of ticks at which the thread tries to make the other threads before it gives up.
 const TRIES: u32 = 20;
-/// Time for which a store that was full or failing is left alone.
+/// Time for which a store that was full or failing is not asked.
 const STORE_RETRY: Duration = Duration::from_secs(1);
 
 /// The maker of the threads that watch for long waits and that free.
@@ -47,12 +47,12 @@ pub enum Others {
     AtFirstTick,
 }
 
-/// The threads that the background thread has still to make.
+/// The threads that the background thread has yet to make.
 struct Unmade {
-    /// Whether the one that watches is among them.
+    /// Whether the watchdog is among them.
     watches: bool,
-    /// Number of ticks at which it is still tried. While a thread of the program executes another program, or tries
-    /// to, the kernel makes no thread (`EAGAIN`).
+    /// Number of ticks at which it still tries. While a thread of the program executes another program, or tries to,
+    /// the kernel makes no thread (`EAGAIN`).
     tries: u32,
 }
 
@@ -69,13 +69,13 @@ impl Unmade {
 }
 
 impl Driver {
-    /// Starts the thread, with all signals blocked, and waits until it needs nothing of the program's any more. The
-    /// thread takes no ranked lock before that. A child of a fork holds none any more when it starts its own thread:
-    /// the C library may touch absent memory meanwhile. The caller knows the refault cost that the core assumes.
+    /// Starts the thread, with all signals blocked, and waits until it no longer needs anything of the program. The
+    /// thread takes no ranked lock before that. A child of a fork no longer holds any when it starts its own thread:
+    /// the C library may touch absent memory while it does so. The caller knows the refault cost that the core assumes.
     ///
     /// In a process under `run`, and in the child of a fork, this thread makes the other threads that a process has, at
     /// its first tick: most processes end before that, and most children become another program. Making a thread and
-    /// waiting for it is most of the time that a fork takes, and a good part of that of a start.
+    /// waiting for it takes most of the time of a fork, and a good part of that of a start.
     pub fn start_housekeeping(
         self: &Arc<Self>,
         refault_cost: u32,
@@ -84,7 +84,7 @@ impl Driver {
         let driver = Arc::clone(self);
         let ready = Arc::new(Barrier::new(2));
         let thread_ready = Arc::clone(&ready);
-        // In a child the parent's thread may have been about it.
+        // In a child, the parent's thread may have been making threads.
         self.makes_threads.store(false, Ordering::SeqCst);
         self.note_store_cost(refault_cost);
         // The table is made here, so that a manager has taken all its memory when it is built.
@@ -119,8 +119,8 @@ impl Driver {
             self.rest(seen, fruitless, gap);
             self.resting.store(false, Ordering::SeqCst);
             let working = self.housekeeping.lock();
-            // A stream wakes the thread by a kick; by itself the thread would go on when something else has followed
-            // the stream.
+            // A stream wakes the thread by a kick: on its own the thread would continue even after something else has
+            // followed the stream.
             let asked = self.kicks.load() != seen;
             let is_tick = last_tick.elapsed() >= TICK;
             if asked || self.goes_on(fruitless, is_tick) {
@@ -158,7 +158,7 @@ impl Driver {
                 self.tell(Event::RetryStore);
                 self.for_a_while(|store| store.give_room_back());
             }
-            // The processor that faults come from has better things to do.
+            // The processor that faults come from has more urgent work.
             let go_away = || reclaim_cpu.leave(&self.traces);
             let dense = worth.is_dense_worth_it();
             self.recompress(&mut pace, began, seen, dense, go_away);
@@ -169,8 +169,8 @@ impl Driver {
         }
     }
 
-    /// Starts the threads that watch and that free, if they are still to be made. If they cannot be made, the process
-    /// goes on without them: the thread that frees gives memory back itself, and long waits are not named.
+    /// Starts the watchdog and the workers, if they are still to be made. If they cannot be made, the process continues
+    /// without them: the freeing thread gives memory back itself, and long waits are not reported.
     fn start_others(self: &Arc<Self>, unmade: &mut Unmade) {
         if unmade.tries == 0 {
             return;
@@ -196,8 +196,8 @@ impl Driver {
         self.start_freeing()
     }
 
-    /// Gives the service threads of a manager for any program a descriptor table of their own: the program may close
-    /// every descriptor that it finds, and memory must go on.
+    /// Gives the service threads of a manager for arbitrary programs their own descriptor table: the program may close
+    /// every descriptor that it finds, and memory must keep working.
     pub fn isolate(&self) {
         if self.delivery.is_for_any_program() {
             millpond_mmu::isolate_descriptors(&mut self.service_descriptors());
@@ -205,7 +205,7 @@ impl Driver {
     }
 }
 
-/// The background thread's work, for threads of a scheduler's that do it in its place.
+/// The background thread's work, for threads of a test scheduler that do it instead.
 #[cfg(feature = "shuttle")]
 impl<M: Memory> Driver<M> {
     /// Reclaims as far as the background thread does, and calls `between` after each batch.
@@ -240,8 +240,8 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// Shares the budget out anew between compressed RAM and the program, if that is due, and moves on what compressed
-    /// RAM has too much of.
+    /// Divides the budget again between compressed RAM and the program, if that is due, and moves out excess data of
+    /// compressed RAM.
     fn share_with_store(&self, share: &mut StoreShare) {
         let shared = self.governor.covers_store();
         let Some(tiers) = self.store.tiers().filter(|_| shared) else {
@@ -258,7 +258,7 @@ impl<M: Memory> Driver<M> {
         self.for_a_while(|store| store.trim_ram());
     }
 
-    /// Decides anew what is done for RAM, where the store has some of the budget. A load takes `load` nanoseconds.
+    /// Decides again what to do for RAM, if the store uses a part of the budget. A load takes `load` nanoseconds.
     fn weigh_ram(&self, worth: &mut RamWorth, load: Option<u64>) {
         if !self.governor.covers_store() {
             return;
@@ -291,13 +291,13 @@ impl<M: Memory> Driver<M> {
         while work() && since.elapsed() < AT_ONCE {}
     }
 
-    /// Notes whether the store is one that is waited for: one from which a load takes so many sixteenths of a rescue.
+    /// Notes whether threads have to wait for the store, from which a load costs this many sixteenths of a rescue.
     fn note_store_cost(&self, sixteenths: u32) {
         self.store_waits
             .store(sixteenths >= WAITED_FOR, Ordering::Relaxed);
     }
 
-    /// Whether a single thread has faulted lately.
+    /// Whether only one thread has recently faulted.
     fn one_thread_faults(&self) -> bool {
         match self.delivery {
             Delivery::InThread | Delivery::Direct => self.stalls.one_uses(GroupId::ROOT),
@@ -305,19 +305,19 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// Whether the thread goes on without being woken.
+    /// Whether the thread works without being woken.
     fn is_always_on(&self) -> bool {
         matches!(self.background(), Background::Apart | Background::Always)
     }
 
     /// Whether the thread reclaims without being asked. A look at the process's size alone is no reason: memory between
-    /// the marks is left alone, and what could do nothing is tried again at a tick.
+    /// the marks stays, and a round that achieved nothing is tried again at a tick.
     fn goes_on(&self, fruitless: bool, is_tick: bool) -> bool {
         self.is_always_on() && (is_tick || !fruitless && self.lock().below_low_mark())
     }
 
-    /// Sleeps until the thread is wanted, `gap` at most. After a round that could do nothing there is no hurry to try
-    /// again.
+    /// Sleeps until the thread is needed, for at most `gap`. After a round that could do nothing there is no hurry to
+    /// try again.
     fn rest(&self, seen: u32, fruitless: bool, gap: Duration) {
         if self.goes_on(fruitless, false) {
             return;

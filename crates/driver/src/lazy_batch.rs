@@ -2,9 +2,9 @@
 //!
 //! The kernel collects folios on each processor before it takes the lock of the lists (`lru_lazyfree`), because the
 //! lock costs more than the work. Here the signal mask around the lock costs more: two system calls. A mark may come
-//! late ([`FreeMode::AlreadyZeroed`]): until then the memory counts as used, nothing else. So a thread that wants exact
-//! figures, and a thread that needs memory, marks the batch first. A thread that reclaims only tries the lock: the
-//! holder may be the thread that it interrupted.
+//! late ([`FreeMode::AlreadyZeroed`]): until then the memory merely counts as used. So a thread that needs exact
+//! figures, or memory, first marks the batch. A reclaiming thread only tries the lock: its holder may be the thread
+//! that it interrupted.
 
 use crate::driver::Driver;
 use crate::memory::Memory;
@@ -15,8 +15,8 @@ use millpond_core::{Commands, Event, FreeMode, PageRange, Reply};
 use millpond_sync::atomic::Ordering;
 
 impl<M: Memory> Driver<M> {
-    /// Lazily frees a small range of mapped memory without a system call. False when that cannot be done: then nothing
-    /// is marked, though bytes may have been zeroed.
+    /// Lazily frees a small range of mapped memory without a system call. Returns false if that is impossible: then
+    /// nothing is marked, although bytes may have been zeroed.
     ///
     /// # Safety
     /// The range is part of a region without pins, and no reference to its bytes is in use.
@@ -60,8 +60,8 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// Marks the ranges that were freed in place, for threads inside the gate and without the cap. False when there was
-    /// nothing to mark.
+    /// Marks the ranges that were freed in place, for threads inside the gate, without applying the cap. Returns false
+    /// if there was nothing to mark.
     pub fn mark_lazy_batch_inside(&self) -> bool {
         let Some(batch) = self.lazy_batch.take() else {
             return false;
@@ -76,7 +76,7 @@ impl<M: Memory> Driver<M> {
                 self.carry_out(&mut commands);
                 match reply {
                     Reply::More { from } => range = range.tail(from),
-                    // The core refuses when the region is gone meanwhile: then there is nothing to mark.
+                    // The core refuses if the region has ended in the meantime: then there is nothing to mark.
                     _ => break,
                 }
             }

@@ -1,8 +1,8 @@
 //! Lazily freed memory and volatile ranges: carries out the decisions of the core and the book.
 //!
-//! Marking a volatile range takes the book's lock and nothing else: no system call, no signal mask, no gate. That is
-//! sound because no thread that reclaims waits for that lock. A signal handler of the program may interrupt the marking
-//! thread, touch managed memory and have to reclaim: then it finds the lock taken and goes on without it.
+//! Marking a volatile range takes the book's lock and nothing else: no system call, no signal mask, no gate. This is
+//! sound because no reclaiming thread waits for that lock. A signal handler of the program may interrupt the marking
+//! thread, touch managed memory and have to reclaim: then it finds the lock taken and continues without it.
 
 use crate::driver::Driver;
 use crate::memory::Memory;
@@ -12,21 +12,21 @@ use millpond_core::{Commands, Event, FreeMode, PageCount, PageRange, Refusal, Re
 use millpond_sync::Held;
 use millpond_sync::atomic::Ordering;
 
-/// Fate of the contents of a volatile range.
+/// The fate of a volatile range's contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "purged contents are gone"]
 pub enum Contents {
-    /// The contents are as they were.
+    /// The contents are unchanged.
     Survived,
     /// The contents were dropped: the range reads as zeros.
     Purged,
 }
 
-/// Times that a thread which reclaims tries the book of volatile ranges: some microseconds.
+/// Number of times that a reclaiming thread tries the book of volatile ranges: some microseconds.
 const BOOK_TRIES: u32 = 200;
 
 impl<M: Memory> Driver<M> {
-    /// Lazily frees all of `ranges`, in one round of the lock as far as the commands fit in one list.
+    /// Lazily frees all of `ranges`, taking the lock once as far as the commands fit in one list.
     pub fn lazy_free(&self, ranges: &[PageRange], mode: FreeMode) -> Result<(), Refusal> {
         let _quiet = SignalsBlocked::new();
         let _inside = self.gate.enter();
@@ -99,8 +99,8 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// Checks all lazily freed memory that could have been written to unseen. The call takes time in proportion to that
-    /// memory.
+    /// Checks all lazily freed memory that could have been written to unnoticed. The call takes time in proportion to
+    /// that memory.
     pub fn recount_lazyfree(&self) {
         let _quiet = SignalsBlocked::new();
         let _inside = self.gate.enter();
@@ -128,12 +128,12 @@ impl<M: Memory> Driver<M> {
     /// Marks a range as one that may lose its contents.
     ///
     /// # Errors
-    /// The range touches one that is marked already, or the book is full.
+    /// The range overlaps one that is already marked, or the book is full.
     pub fn mark_volatile(&self, range: PageRange) -> Result<(), VolatileRefusal> {
         self.volatile().mark(range)
     }
 
-    /// Ends the mark. Purged contents read as zeros afterwards, pinned pages excepted.
+    /// Removes the mark. Purged contents read as zeros afterwards, except pinned pages.
     pub fn mark_nonvolatile(&self, range: PageRange) -> Result<Contents, VolatileRefusal> {
         if !self.volatile().unmark(range)? {
             return Ok(Contents::Survived);
@@ -143,13 +143,13 @@ impl<M: Memory> Driver<M> {
         Ok(Contents::Purged)
     }
 
-    /// Discards the pages that a purge passed over because it would have had to wait for them. A pinned page refuses a
-    /// discard: the pages before and behind it are discarded on their own.
+    /// Discards the pages that a purge skipped because it would have had to wait for them. A discard that includes a
+    /// pinned page is refused, so the pages before and behind a pinned page are discarded separately.
     fn discard_around_pins(&self, mut rest: PageRange) {
         while let Err(Refusal::Pinned { page }) = self.discard(rest) {
             let before = PageRange::new(rest.start, PageCount(page.0 - rest.start.0));
             if !before.is_empty() {
-                // A pin that came meanwhile keeps its page, as the pin at the end does.
+                // A page pinned in the meantime is kept, like the pinned page at the end.
                 let _ = self.discard(before);
             }
             rest = PageRange::new(page.plus(1), PageCount(rest.end().0 - page.0 - 1));
@@ -167,7 +167,7 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// Waits for purges under way: a purge that took a range from the book before now must not drop data that is
+    /// Waits for purges in progress: a purge that took a range from the book before now must not drop data that is
     /// written there from now on.
     fn wait_for_purges(&self) {
         let _quiet = SignalsBlocked::new();
@@ -178,8 +178,8 @@ impl<M: Memory> Driver<M> {
     }
 
     /// Purges the oldest volatile range. If there is none, waits a moment for ranges that other threads are purging:
-    /// the memory that they free is about to come, and no contents should be written out for it. False when there is
-    /// none of either, or the book is in use. For threads inside the gate.
+    /// the memory that they free will soon be available, and no contents should be written out for it. Returns false if
+    /// there are neither, or if the book is in use. For threads inside the gate.
     pub fn purge_oldest_volatile(&self) -> bool {
         let Some(mut range) = self.oldest_volatile() else {
             let core = self.lock();
@@ -202,7 +202,7 @@ impl<M: Memory> Driver<M> {
         }
         self.purges.fetch_add(1, Ordering::Relaxed);
         {
-            // A thread that waits for this has looked at the number under the lock.
+            // A thread that waits for this has read the number under the lock.
             let _core = self.lock();
             self.purging.fetch_sub(1, Ordering::SeqCst);
         }
@@ -210,8 +210,8 @@ impl<M: Memory> Driver<M> {
         true
     }
 
-    /// Takes the oldest range from the book, to be purged. Another thread that reclaims has the book for a moment only.
-    /// A thread that marks ranges may fault while it holds the book, and is not waited for.
+    /// Takes the oldest range from the book, to be purged. Another reclaiming thread holds the book only for a moment.
+    /// A thread that marks ranges may fault while it holds the book, so this does not wait for it.
     fn oldest_volatile(&self) -> Option<PageRange> {
         for _ in 0..BOOK_TRIES {
             if let Some(mut book) = self.volatile.try_out_of_order() {

@@ -1,11 +1,11 @@
-//! The driver: hands events to the core, carries out the core's commands, and hands the results back.
+//! The driver: passes events to the core, carries out the core's commands, and returns the results.
 //!
-//! A fault goes through it like this: [`fault`] asks the core under the lock; `carry_out.rs` works unlocked, on the MMU
-//! and the store; the completion goes in under the lock again, and every thread that waited for it is woken. Everything
-//! else that moves memory (`reclaim.rs`, [`operate`]) is the same loop with another event at its start.
+//! A fault takes this path: [`fault`] asks the core under the lock; `carry_out.rs` works unlocked, on the MMU and the
+//! store; the completion is reported under the lock again, and every thread that waited for it is woken. Everything
+//! else that moves memory (`reclaim.rs`, [`operate`]) is the same loop, started by another event.
 //!
-//! Nothing in this crate may allocate, touch managed memory, or wait for anything but the core lock, a command in
-//! flight on another thread, and the store: a fault may come from anywhere, the program's allocator included.
+//! Nothing in this crate may allocate, touch managed memory, or wait for anything except the core lock, a command in
+//! flight on another thread, and the store: a fault may come from anywhere, including the program's allocator.
 
 mod ahead;
 mod carry_out;

@@ -1,8 +1,8 @@
-//! Calls of a program beside touching memory: discard, pin, advise, populate.
+//! A program's calls, as opposed to its touches of memory: discard, pin, advise, populate.
 //!
-//! Each call is the core's event, repeated until the core says done, with a wait or a fault in between where the core
-//! says so. Memory that a discard gathers is given back as freed memory is (`free.rs`), inside the gate, as threads may
-//! wait for it.
+//! Each call is an event for the core, repeated until the core reports that it is done, with a wait or a fault in
+//! between if the core requests one. Memory that a discard gathers is given back like freed memory (`free.rs`), inside
+//! the gate, as threads may wait for it.
 
 use crate::driver::Driver;
 use crate::fault::{FaultError, Patience};
@@ -17,7 +17,7 @@ use millpond_core::{
 
 /// Why a range is not pinned.
 pub enum PinRefusal {
-    /// The budget, or the max, of so many bytes is too small for the pin beside everything else.
+    /// The budget, or the max, of this many bytes is too small for the pin in addition to everything else.
     NoRoom(u64),
     /// The core refuses the pin.
     Core(Refusal),
@@ -30,7 +30,7 @@ impl From<Refusal> for PinRefusal {
 }
 
 impl<M: Memory> Driver<M> {
-    /// Sends `event` of `range`, and again for the rest, until it is done.
+    /// Sends `event` for `range`, and again for the rest, until it is done.
     ///
     /// # Errors
     /// The core's refusal, or the page that could not be brought in.
@@ -46,7 +46,8 @@ impl<M: Memory> Driver<M> {
     /// Forgets the contents of `range`, a chunk at a time ([`FreeTuning`](crate::state::queue::FreeTuning)).
     ///
     /// # Errors
-    /// The core's refusal. A pinned page refuses before anything is changed, unless the pin came meanwhile.
+    /// The core's refusal. A pinned page leads to a refusal before anything is changed, unless the page was pinned
+    /// during the call.
     pub fn discard(&self, mut rest: PageRange) -> Result<(), Refusal> {
         let _quiet = SignalsBlocked::new();
         let chunk = self.freer.chunk();
@@ -131,9 +132,9 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// Brings every page of `range` in, one folio after the other.
+    /// Brings in every page of `range`, one folio after another.
     pub fn populate(&self, range: PageRange) -> Result<(), (PageIndex, FaultError)> {
-        // The advice is refused where there is no region, which is found out below.
+        // The advice is refused if there is no region, which is detected below.
         let advice = Advice::WillNeed;
         let _ = self.operate(range, |range| Event::Advise { range, advice });
         let _quiet = SignalsBlocked::new();
@@ -155,9 +156,9 @@ impl<M: Memory> Driver<M> {
         Ok(self.pin_in_any_case(range)?)
     }
 
-    /// Pins `range` as [`pin`](Self::pin) does, however little memory that leaves to everything else. What is there
-    /// from the front on is pinned before the next page is brought in: otherwise a thread that reclaims could take the
-    /// one out while the other comes, for as long as both go on.
+    /// Pins `range` as [`pin`](Self::pin) does, however little memory that leaves to everything else. The pages present
+    /// from the front on are pinned before the next page is brought in: otherwise a reclaiming thread could take pages
+    /// out while others come in, for as long as both continue.
     pub fn pin_in_any_case(&self, range: PageRange) -> Result<(), Refusal> {
         let _quiet = SignalsBlocked::new();
         let mut rest = range;
@@ -173,7 +174,7 @@ impl<M: Memory> Driver<M> {
         Ok(())
     }
 
-    /// Pins pages of `rest`, and leaves the pages there that are still to be pinned.
+    /// Pins pages of `rest`, and reduces it to the pages that are still to be pinned.
     fn pin_from_front(&self, rest: &mut PageRange) -> Result<(), Refusal> {
         let _inside = self.gate.enter();
         let mut commands = Commands::new();
@@ -213,7 +214,7 @@ impl<M: Memory> Driver<M> {
         Ok(())
     }
 
-    /// Pins `range` if no page of it has to be waited for. Answers whether it did.
+    /// Pins `range` if that needs no wait for any page. Returns whether it did.
     pub fn try_pin(&self, range: PageRange) -> Result<bool, PinRefusal> {
         let _quiet = SignalsBlocked::new();
         // A thread that closed the gate may hold it for milliseconds.
@@ -231,7 +232,7 @@ impl<M: Memory> Driver<M> {
                     self.mmu.pinned(range);
                     return Ok(true);
                 }
-                // Commands of our own, at the ends of the range, are no waiting.
+                // Our own commands, at the ends of the range, do not count as waiting.
                 Reply::Wait { .. } if has_work => {}
                 Reply::Wait { .. } | Reply::NeedsResident { .. } => return Ok(false),
                 Reply::Refused(refusal) => return Err(refusal.into()),
@@ -241,7 +242,7 @@ impl<M: Memory> Driver<M> {
     }
 
     /// Checks whether pinning these pages leaves a quarter of the budget, and of each max of their groups, to
-    /// everything else. The error names the budget or max that is too small. For threads inside the gate.
+    /// everything else. The error contains the budget or max that is too small. For threads inside the gate.
     fn room_to_pin(&self, pages: PageRange) -> Result<(), PinRefusal> {
         let stuck = self.lock().stats().nr_unevictable * PAGE_SIZE as u64;
         let ram = self.governor.ram();
@@ -300,8 +301,8 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// Brings `page` in for a call that is asked for again afterwards. If it is lost meanwhile, that is for the core to
-    /// judge: who frees a page or discards it does not need what it held.
+    /// Brings in `page` for a call that is repeated afterwards. If the page is lost in the meantime, the core decides
+    /// what that means: a call that frees or discards a page does not need its contents.
     pub fn bring_in_first(&self, page: PageIndex) -> Result<(), Refusal> {
         match self.make_resident(page) {
             Err(Refusal::Poisoned { .. }) => Ok(()),

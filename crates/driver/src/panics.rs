@@ -1,8 +1,8 @@
-//! The marks of `millpond_mmu::panics`, by which a panic of Millpond is told from one of the program, for threads that
-//! the driver starts.
+//! The marks of `millpond_mmu::panics`, which distinguish our panics from the program's, for threads that the driver
+//! starts.
 //!
-//! Under shuttle a panic is what the scheduler reports, and all threads of an execution are one of the kernel's, so
-//! that a mark would be on all of them.
+//! Under shuttle the scheduler reports failures by panics, and all threads of an execution run on one kernel thread, so
+//! a mark would apply to all of them.
 
 #[cfg(not(feature = "shuttle"))]
 pub use millpond_mmu::panics::{Ours, Outside};
@@ -11,7 +11,7 @@ pub use millpond_mmu::panics::{Ours, Outside};
 mod unmarked {
     /// No mark.
     pub struct Ours;
-    /// Takes no mark off.
+    /// Removes no mark.
     pub struct Outside;
 
     impl Ours {

@@ -1,13 +1,12 @@
-//! Prefetching: a thread of our own brings in memory that will be wanted.
+//! Prefetching: one of our threads brings in memory that will be needed.
 //!
-//! The asking thread puts a range into a queue and goes on. The prefetching thread is outside of the gate between two
-//! pieces of a range, so that a snapshot or a move of memory waits for 2 MiB of it at most. The queue is short: a
-//! program that asks faster than memory comes in wants the latest ranges. Faults never take the queue's lock.
+//! The requesting thread puts a range into a queue and continues. The prefetching thread is outside the gate between
+//! two pieces of a range, so a snapshot or a move of memory waits for at most 2 MiB of it. The queue is short: a
+//! program that requests memory faster than it comes in needs the latest ranges. Faults never take the queue's lock.
 //!
-//! *A region that ends* must not have its addresses touched afterwards: pages that came in then would belong to no
-//! region, or to the region that is made there next. So a thread that ends or moves a region takes its ranges out of
-//! the queue, calls off the range that is being brought in, and waits until the prefetching thread has let go of it:
-//! one page at most.
+//! *After a region has ended*, its addresses must not be touched: pages that came in then would belong to no region, or
+//! to the next region made there. So a thread that ends or moves a region removes its ranges from the queue, calls off
+//! the range that is being brought in, and waits until the prefetching thread has released it: one page at most.
 
 use crate::driver::Driver;
 use crate::fault::Patience;
@@ -24,7 +23,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct PrefetchError(pub String);
 
-/// Has `range` brought in by `driver`'s thread, which the first call starts.
+/// Asks `driver`'s prefetching thread, which the first call starts, to bring in `range`.
 pub fn ask<M: Memory>(driver: &Arc<Driver<M>>, range: PageRange) -> Result<(), PrefetchError> {
     let _quiet = SignalsBlocked::new();
     let mut state = driver.prefetcher.lock();
@@ -64,22 +63,22 @@ impl<M: Memory> Driver<M> {
                 if self.prefetcher.is_called_off() {
                     return;
                 }
-                // A page that cannot be had is reported to the thread that touches it.
+                // A page that cannot be brought in is reported to the thread that touches it.
                 let _ = self.fault_in(page, Patience::Wait);
             }
             rest = rest.tail(here.end());
         }
     }
 
-    /// Forgets what was asked for in `range`, and the streams there, as another region may lie there next.
-    /// When this returns, no page of it is brought in any more.
+    /// Forgets the requests in `range`, and the streams there, as another region may lie there next. When this returns,
+    /// no page of it is brought in any longer.
     pub fn forget_prefetches(&self, range: PageRange) {
         let _quiet = SignalsBlocked::new();
         self.prefetcher.forget(range);
         self.read_ahead.forget(range);
     }
 
-    /// Ends the thread, when it has brought in its current piece, and those that read ahead.
+    /// Ends the prefetching thread after its current piece, and the threads that read ahead.
     pub fn stop_prefetching(&self) {
         self.stop_reading_ahead();
         let thread = {

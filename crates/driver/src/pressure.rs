@@ -1,11 +1,11 @@
-//! Pressure: the figures about waiting for memory, in the form in which they are shown.
+//! Pressure: the figures about waiting for memory, in the form that users see.
 
 use std::time::Duration;
 
 /// Averages in per cent over 10, 60 and 300 seconds, and the total time: first some, then full.
 pub type Averages = [([f64; 3], Duration); 2];
 
-/// The part of the time that was lost to waiting for memory, in per cent.
+/// The share of time lost to waiting for memory, in per cent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PressureLine {
     /// Average over the last 10 seconds.
@@ -14,7 +14,7 @@ pub struct PressureLine {
     pub avg60: f64,
     /// Average over the last 300 seconds.
     pub avg300: f64,
-    /// All the time that was lost so far.
+    /// Total time lost so far.
     pub total: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Panics on a thread of ours, for tests: each kind of thread checks here once a round whether it is to panic.
+//! Panics on one of our threads, for tests: each kind of thread checks here once per round whether it should panic.
 
 use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
 
@@ -11,12 +11,12 @@ pub enum Kind {
     Prefetcher,
     /// The thread that calls shrinkers.
     Shrinker,
-    /// The thread that looks for faults that wait.
+    /// The thread that looks for long waits of faults.
     Watchdog,
-    /// No thread: the core is sent an event that does not fit.
+    /// No thread: the core gets an event that does not fit its state.
     #[cfg(debug_assertions)]
     Core,
-    /// No thread: the core's check is said to have failed.
+    /// No thread: the core's check reports a failure.
     #[cfg(debug_assertions)]
     Check,
 }

@@ -1,12 +1,12 @@
 //! A manager's counters on a board, for `millpond stat`.
 //!
 //! A *board* is memory of this process that other processes of the same user (and root) can read; [`millpond_board`]
-//! has its form. The manager's own thread writes there ten times a second, whatever the program does. A fault neither
-//! writes there nor waits for it.
+//! defines its format. The manager's own thread writes to it ten times a second, whatever the program does. A fault
+//! neither writes to it nor waits for it.
 //!
-//! All managers of a process share a board, each with a slot of its own. The board is made with the first manager that
-//! asks for it, and its descriptor stays open from then on: other processes find the board by it. A program that closes
-//! descriptors that it does not know closes this one too; the only effect is that the board is not found any more.
+//! All managers of a process share a board, each with its own slot. The board is made with the first manager that asks
+//! for it, and its descriptor stays open from then on: other processes find the board by the descriptor. A program that
+//! closes unknown descriptors also closes this one; the only effect is that the board is no longer found.
 
 mod figures;
 
@@ -37,7 +37,7 @@ impl Publisher {
     /// Claims a slot of the board of this process under `name`.
     ///
     /// # Errors
-    /// There can be no board, or no further slot on it.
+    /// The board could not be made, or has no free slot.
     pub fn new(name: &str) -> Result<Self, BoardError> {
         MADE.try_call(|| {
             let made = Board::create(name)?;
@@ -75,7 +75,7 @@ impl Drop for Publisher {
     }
 }
 
-/// Resident bytes of the process, as the kernel counts them; zeros where `/proc` is missing.
+/// Resident bytes of the process, as the kernel counts them; zeros if `/proc` is missing.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Resident {
     /// Bytes that are resident now.

@@ -1,10 +1,10 @@
-//! Reading ahead of a stream over a file: several reads are under way while the program works on what it has.
+//! Reading ahead of a stream over a file: several reads are in flight while the program works on the pages that it has.
 //!
-//! A fault reads as much as its window says and waits for it, so a stream by faults alone has one read in flight, and
-//! none while the program works. A device that answers several requests at a time then gives a third of its rate. So a
-//! fault that has read a large folio in order, upwards, asks that what follows be read, too. Threads of ours do that by
-//! the same faults that the program would take, so the order policy, reclaim and the rules for streams see what they
-//! would see without them.
+//! A fault reads its window and waits for it, so a stream that only faults has one read in flight, and none while the
+//! program works. A device that answers several requests at a time then delivers a third of its rate. So a fault that
+//! has read a large folio in sequence, upwards, requests that the pages after it be read, too. Our threads read them by
+//! the same faults that the program would take, so the order policy, reclaim and the rules for streams see the same as
+//! without these threads.
 //!
 //! ```text
 //!      the program            readers, each with one read in flight         not asked for
@@ -12,24 +12,24 @@
 //!          come          next                                    end
 //! ```
 //!
-//! - *How far.* As far as four windows, an eighth of memory at most: that is a guess like the window itself, and it
-//!   grows with it.
-//! - *How a stream goes on.* A program that is faster than the device comes to a page that is being read, and waits:
-//!   that fault says how far the stream has come, and moves the end on. A program that is slower than the device finds
-//!   all in memory that was asked for, and its next fault reads one window by itself. Between two such faults lie four
-//!   windows, so it waits for a fifth of the reads at most. (The kernel marks a page in the middle of what it has read
-//!   ahead. User space learns of no touch but a fault's.)
-//! - *Who reads.* The threads begin with the first file of a manager, because a fault may allocate nothing. A program
-//!   without files has none of them. They are outside of the gate between two pieces, so a snapshot or a move waits for
-//!   2 MiB at most. Where the kernel gives them rings, each has several parts of its piece under way
+//! - *How far.* Up to four windows, and at most an eighth of memory: this is a guess like the window itself, and grows
+//!   with it.
+//! - *How a stream continues.* A program that is faster than the device reaches a page that is being read, and waits:
+//!   that fault shows how far the stream has come, and advances the end. A program that is slower than the device finds
+//!   all requested pages in memory, and its next fault reads one window by itself. Between two such faults lie four
+//!   windows, so it waits for at most a fifth of the reads. (The kernel marks a page in the middle of the pages that it
+//!   has read ahead. User space learns of no touches except faults.)
+//! - *Who reads.* The threads start with the first file of a manager, because a fault may not allocate. A program
+//!   without files has none of them. They are outside the gate between two pieces, so a snapshot or a move waits for at
+//!   most 2 MiB. If the kernel gives them rings, each has several parts of its piece in flight
 //!   (`store/src/mapped/stream_reads.rs`).
-//! - *In which order.* A reader takes its piece when the core has said what comes of all of the piece before, so that
-//!   each goes on with the run of the last one. (Without that most pieces began a run of their own, of one page, two,
-//!   four. The program overtook its readers and read nine tenths of a file by itself.)
-//! - *A region that ends* takes its streams out and waits for the readers, as for prefetches (`prefetch.rs`).
+//! - *In which order.* A reader takes its piece once the core has decided what comes in for all of the previous piece,
+//!   so that each reader continues the run of the last one. (Without that, most pieces began a run of their own, of one
+//!   page, two, four. The program overtook its readers and read nine tenths of a file by itself.)
+//! - *A region that ends* removes its streams and waits for the readers, as for prefetches (`prefetch.rs`).
 //!
-//! What it costs when the guess is wrong: a stream that ends has read four windows in vain. They are the first to
-//! leave, as the stream passes them by.
+//! If the guess is wrong, a stream that ends has read four windows in vain. They are the first to leave, as the stream
+//! has passed them.
 
 use crate::driver::Driver;
 use crate::memory::Memory;
@@ -41,9 +41,9 @@ use millpond_core::{LEAF_PAGES, PageCount, PageIndex, PageRange, PageState};
 use millpond_sync::OwnThread;
 use std::sync::Arc;
 
-/// Starts the threads that read ahead for `driver`, if there are none yet. Each calls `begin` and keeps what that makes
-/// until it ends: what its reads need. Where the system has no thread to give, files are read with fewer, or by faults
-/// alone.
+/// Starts the threads that read ahead for `driver`, if there are none yet. Each calls `begin` and keeps the result,
+/// which its reads need, until it ends. If the system cannot make threads, files are read with fewer, or only by
+/// faults.
 pub fn start<M: Memory, Kept: 'static>(driver: &Arc<Driver<M>>, begin: fn() -> Kept) {
     let _quiet = SignalsBlocked::new();
     if driver.read_ahead.start() {
@@ -91,7 +91,7 @@ impl<M: Memory> Driver<M> {
         self.read_ahead.ask(page, from.min(end), end, window);
     }
 
-    /// Brings in what is not in memory of a piece of a stream, until the piece is called off.
+    /// Brings in the absent pages of a piece of a stream, until the piece is called off.
     fn read_piece(&self, number: usize, piece: PageRange) {
         let _quiet = SignalsBlocked::new();
         let _inside = self.gate.enter();
@@ -108,13 +108,13 @@ impl<M: Memory> Driver<M> {
                     self.read_ahead.decided(number);
                 }
             };
-            // A page that cannot be had is reported to the thread that touches it.
+            // A page that cannot be read is reported to the thread that touches it.
             let _ = self.fault_in_and_say(page, &decided);
             rest = rest.tail(page.plus(1));
         }
     }
 
-    /// Whether memory is short, and what would make room takes nothing.
+    /// Whether memory is short, and the store or files that would make room accept nothing.
     fn is_short_of_store(&self) -> bool {
         let core = self.lock();
         let blocked = core.store_blocked() || core.files_blocked();
@@ -133,7 +133,7 @@ impl<M: Memory> Driver<M> {
         range.pages().find(is_absent)
     }
 
-    /// Ends the threads, when they have let go of their pieces.
+    /// Ends the threads after they have released their pieces.
     pub(crate) fn stop_reading_ahead(&self) {
         for thread in self.read_ahead.stop() {
             thread.join();

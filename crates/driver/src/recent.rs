@@ -1,18 +1,18 @@
 //! The last events and commands, in builds that check themselves.
 //!
-//! A core that finds itself inconsistent says what does not fit, but not how it came to that: the event that it could
-//! not take is only the last of a history. So debug builds keep the last events and commands in a ring, of all managers
-//! together, and write them before the line that says what is wrong.
+//! A core that finds itself inconsistent reports what does not fit, but not how that came about: the event that it
+//! could not accept is only the last of a history. So debug builds keep the last events and commands of all managers in
+//! one ring, and write them before the message about the inconsistency.
 //!
-//! The ring is static: the panic comes with the core's lock held, so nothing that this lock guards could be read then.
+//! The ring is static: the panic occurs with the core's lock held, so nothing that this lock guards could be read then.
 //! The ring's own lock is only ever tried, and never held while the core works or memory is touched: a thread that
-//! finds it taken goes on, and its entry is missing. In the child of a fork the lock may stay taken, and then the ring
-//! keeps nothing there.
+//! finds it taken continues, and its entry is missing. In the child of a fork the lock may stay taken, and then the
+//! ring records nothing there.
 
 use millpond_core::{Commands, Core, Event, Reply};
 use std::ops::{Deref, DerefMut};
 
-/// The core, and a witness of the events that it is sent.
+/// The core, and a witness of the events that are sent to it.
 #[derive(Debug)]
 pub struct Witnessed {
     core: Core,
@@ -48,7 +48,7 @@ impl Witnessed {
         reply
     }
 
-    /// Ends the process when [`Core::check`] has found that the state as a whole makes no sense.
+    /// Ends the process if [`Core::check`] has found the state inconsistent.
     #[cfg(debug_assertions)]
     pub fn judge(&self, found: Result<(), String>) {
         if let Err(what) = found {

@@ -1,16 +1,15 @@
-//! Reclaim: batches of the core's choosing until enough memory is available.
+//! Reclaim: batches that the core chooses, until enough memory is available.
 //!
 //! Memory that its owners can do without goes first: lazily freed memory (chosen by the core), then volatile ranges
-//! (chosen by the book). While workers give memory back, a thread that needs some waits for one batch of theirs, a
-//! millisecond at most: the pages on the lists may be the very ones that are being freed, and writing these out is work
-//! for nothing.
+//! (chosen by the book). While workers give memory back, a thread that needs some waits for one of their batches, at
+//! most a millisecond: the pages on the lists may be the very ones that are being freed, and writing these out would be
+//! wasted work.
 //!
 //! The background thread also gives back spare frames that copies leave behind. Otherwise faults would, one in 24 of
 //! them, and these would be the slowest hundredth ([`Core::gather_copied`](millpond_core::Core::gather_copied)).
 //!
-//! A second thread makes each call that moves pages interrupt the first one's processor, so it works for streams of
-//! large folios, and for all memory where faults are not served on the processor that they come from anyway
-//! ([`Background`]).
+//! If a second thread reclaims, each call that moves pages interrupts the first one's processor. So it works only for
+//! streams of large folios, or for all memory if faults are not served on their own processor anyway ([`Background`]).
 //!
 //! A faulting thread that finds no memory reclaims by itself (direct); the background thread keeps that rare. Both run
 //! the same batches; the first to see enough available stops.
@@ -23,34 +22,34 @@ use millpond_core::{Commands, Core, Event, GroupId, PageCount, Reclaimer, Reply,
 use millpond_sync::atomic::Ordering;
 use millpond_sync::time::Instant;
 
-/// Least batch of a thread that stops to reclaim: this part of the limit, in pages, within [`DIRECT_BATCH`].
+/// Minimum batch of a thread that stops to reclaim: this part of the limit, in pages, within [`DIRECT_BATCH`].
 const DIRECT_SHARE: u32 = 128;
-/// Bounds of a direct batch, in pages. Folios that lie side by side go out by one system call and one TLB shootdown, so
-/// 128 pages do as well for the throughput as more. But with 128 pages 0.8 % of all faults at 4 KiB wait for a batch,
-/// and the 99th percentile of their latency lies just beyond the other faults: it is 5 to 9 times the median, and 1.5
-/// to 2.4 times with 512 or 256 pages.
+/// Bounds of a direct batch, in pages. Adjacent folios go out by one system call and one TLB shootdown, so 128 pages
+/// give the same throughput as more. But with 128 pages 0.8 % of all faults at 4 KiB wait for a batch, and the 99th
+/// percentile of latency lies just beyond the other faults: it is 5 to 9 times the median, and 1.5 to 2.4 times with
+/// 512 or 256 pages.
 const DIRECT_BATCH: std::ops::RangeInclusive<u32> = 64..=512;
 
-/// Pages that a thread reclaims which misses `pages` pages of at most `most`.
+/// Pages that a thread reclaims if it lacks `pages` pages of at most `most`.
 fn direct_batch(most: PageCount, pages: PageCount) -> PageCount {
     let share = most.0 / DIRECT_SHARE;
     let batch = share.clamp(*DIRECT_BATCH.start(), *DIRECT_BATCH.end());
     PageCount(pages.0.max(batch))
 }
 
-/// What may be gone over before a reclaim that has not found enough gives up, in times all that was in memory.
+/// Number of times that all of memory may be scanned before a reclaim that has not found enough gives up.
 const ROUNDS: u64 = 8;
 
 /// The end of a reclaim that other threads undo.
 ///
-/// What one thread takes out another one may touch and bring back, so a reclaim could go on for as long as others touch
-/// memory: a lower budget, set while the store was full or most memory was pinned, took that long. So a reclaim ends
-/// when so many pages have been gone over that each was looked at a few times. While a store or the files take nothing,
-/// folios are taken out only because some of them may leave without a write: there it ends when all have been gone over
-/// once, and nothing came free. (kswapd ends after `MAX_RECLAIM_RETRIES`.)
+/// Pages that one thread takes out may be touched and brought back by another, so a reclaim could continue for as long
+/// as others touch memory: a lower budget, set while the store was full or most memory was pinned, took that long. So a
+/// reclaim ends when so many pages have been scanned that each was examined a few times. While a store or the files
+/// accept nothing, folios are taken out only because some of them may leave without a write: then it ends when all have
+/// been scanned once, and nothing came free. (kswapd ends after `MAX_RECLAIM_RETRIES`.)
 pub(crate) struct InVain {
     /// Pages in memory when the reclaim began, or the limit if that is more. After a budget was lowered there are more
-    /// than the limit says.
+    /// than the limit.
     pages: u64,
     end: u64,
     freed: u64,
@@ -58,7 +57,7 @@ pub(crate) struct InVain {
 }
 
 impl InVain {
-    /// Begins to watch a reclaim.
+    /// Begins to monitor a reclaim.
     pub(crate) fn new(core: &Core) -> Self {
         let stat = core.stats();
         let (freed, scanned) = Self::counts(&stat);
@@ -71,7 +70,7 @@ impl InVain {
         }
     }
 
-    /// Whether the reclaim is in vain. Asked before each batch.
+    /// Whether the reclaim is in vain. Called before each batch.
     pub(crate) fn gives_up(&mut self, core: &Core) -> bool {
         let (freed, scanned) = Self::counts(&core.stats());
         if freed != self.freed {
@@ -89,7 +88,7 @@ impl InVain {
 
 impl<M: Memory> Driver<M> {
     /// Reclaims until `pages` are available, or nothing can be reclaimed now; in that case a patient thread waits a
-    /// moment for folios that other threads have in flight. Answers whether this thread did something.
+    /// moment for folios that other threads have in flight. Returns whether this thread did something.
     pub fn reclaim_for(&self, pages: PageCount, by: Reclaimer, patience: Patience) -> bool {
         let started = Instant::now();
         let (want, mut vain) = {
@@ -135,7 +134,7 @@ impl<M: Memory> Driver<M> {
             progress = true;
             self.carry_out(&mut commands);
             self.wake_waiters();
-            // Data that went into compressed RAM is still memory: only now is it known how much came free.
+            // Data that went into compressed RAM still takes memory: only now is it known how much came free.
             self.adjust_limit();
         }
         self.count_reclaim(started, by);
@@ -144,7 +143,7 @@ impl<M: Memory> Driver<M> {
     }
 
     /// Reclaims in a group and the groups below it, until its max leaves room for `pages`, or nothing can be reclaimed
-    /// there now; in that case waits a moment for folios that other threads have in flight. Answers whether this thread
+    /// there now; in that case waits a moment for folios that other threads have in flight. Returns whether this thread
     /// did something.
     pub fn reclaim_in(&self, group: GroupId, pages: PageCount) -> bool {
         let mut core = self.lock();
@@ -169,12 +168,12 @@ impl<M: Memory> Driver<M> {
         progress
     }
 
-    /// Reclaims one batch in a group. Answers whether something was done.
+    /// Reclaims one batch in a group. Returns whether something was done.
     pub fn batch_in(&self, group: GroupId, pages: PageCount) -> bool {
         let started = Instant::now();
         let mut commands = Commands::new();
         let by = Reclaimer::Direct;
-        // A group that was removed meanwhile has no marks any more.
+        // A group that was removed in the meantime no longer has marks.
         let event = Event::ReclaimGroup { group, pages, by };
         let dropped = self.batch(event, &mut commands);
         let progress = dropped || !commands.is_empty();
@@ -196,13 +195,13 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// Reclaims towards the high mark, and calls `between` after each batch, which says whether to go on.
+    /// Reclaims towards the high mark, and calls `between` after each batch, which returns whether to continue.
     pub(crate) fn reclaim_to_high_mark(&self, mut between: impl FnMut() -> bool) {
         let mut vain = InVain::new(&self.lock());
         while !vain.gives_up(&self.lock()) && self.reclaim_batch() && between() {}
     }
 
-    /// Reclaims one batch towards the high mark. False when there is nothing to do, or nothing can be done.
+    /// Reclaims one batch towards the high mark. Returns false if there is nothing to do, or nothing can be done.
     fn reclaim_batch(&self) -> bool {
         let _inside = self.gate.enter();
         let started = Instant::now();
@@ -242,7 +241,7 @@ impl<M: Memory> Driver<M> {
     }
 
     /// Sends one event of reclaim as often as the core asks for it; the last commands are still to be carried out.
-    /// Answers whether something came free, or was done, without a command.
+    /// Returns whether something came free, or was done, without a command.
     fn batch(&self, event: Event, commands: &mut Commands) -> bool {
         let mut progress = false;
         loop {
@@ -271,7 +270,7 @@ impl<M: Memory> Driver<M> {
 }
 
 /// Pauses for half a microsecond, in which a fault that waits for the core can take its lock: a thread that releases a
-/// lock and takes it again at once is always the first.
+/// lock and takes it again at once always wins.
 pub fn give_way() {
     for _ in 0..16 {
         millpond_sync::hint::spin_loop();

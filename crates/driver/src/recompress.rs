@@ -1,4 +1,5 @@
-//! The background thread makes what compressed RAM keeps denser, as far as its [pace](crate::state::recompress) allows.
+//! The background thread makes the data in compressed RAM denser, as far as its [pace](crate::state::recompress)
+//! allows.
 
 use crate::driver::Driver;
 use crate::memory::Memory;
@@ -9,9 +10,9 @@ use millpond_sync::atomic::Ordering;
 use millpond_sync::time::Instant;
 
 impl<M: Memory> Driver<M> {
-    /// Does pieces of it until the allowance is spent, there is nothing to do, or a thread wants memory: a kick after
-    /// `seen` ends it. `began` is the time from which the pace counts, and `dense` says whether RAM is worth it even
-    /// where the store has enough. `go_away` is called when there is something to do: it lets the thread run on any
+    /// Does pieces of this work until the allowance is spent, there is nothing to do, or a thread needs memory: a kick
+    /// after `seen` ends it. `began` is the time from which the pace counts, and `dense` tells whether RAM is worth it
+    /// even if the store has enough. `go_away` is called when there is something to do: it lets the thread run on any
     /// processor.
     pub fn recompress(
         &self,

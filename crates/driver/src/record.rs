@@ -1,24 +1,24 @@
 //! Recording: the pages that the program touches, as the fault handler sees them.
 //!
 //! The use of a mapped page is not seen, so a page is seen when it enters the mapped set and not again until it has
-//! left it. Under a large budget the handler sees the first touch and nothing more. So a recorder keeps the mapped set
-//! small: the *window*, the pages that came in last, in that order. A page that falls out of the window is taken out to
-//! limbo, where it stays in RAM (the budget is unchanged), and its next touch is a rescue, which is seen. The trace is
-//! what a filter of so many pages lets through:
+//! left it. Under a large budget the handler sees only first touches. So a recorder keeps the mapped set small: the
+//! *window*, the pages that came in last, in that order. A page that falls out of the window is taken out to limbo,
+//! where it stays in RAM (the budget is unchanged), and its next touch is a rescue, which is seen. The trace is what
+//! passes a filter of this many pages:
 //!
-//! - A page that is used all the time enters again each time that a window's worth of others has entered, so it is
-//!   never missing for longer.
-//! - The order of two uses is kept when a window's worth of others lies between them. So the misses of a cache that is
-//!   many windows large are those of the full trace; about caches of a few windows the trace says little.
+//! - A page in constant use enters again each time that a window's worth of others has entered, so it is never missing
+//!   for longer.
+//! - The order of two uses is preserved if a window's worth of others lies between them. So the misses of a cache of
+//!   many windows are those of the full trace; about caches of a few windows the trace says little.
 //! - Hits within the window are not in the trace: miss ratios are of entries and not of accesses.
 //!
-//! Writes are not told from reads, since a page that is mapped for a read is writable.
+//! Writes are not distinguished from reads, since a page mapped for a read is writable.
 //!
 //! The price is a fault for each entry and a take-out for each page that leaves. Take-outs go in batches, so that
 //! neighbours share a call, and after the fault was answered, while the program goes on. Nothing here allocates. The
 //! oldest pages of the window are taken out whether or not they are in use. A page that is pinned, lazily freed or gone
-//! is left alone. Pages that were brought in for a fork or a pin were not touched, and are not in the window: their use
-//! is not seen until reclaim takes them out.
+//! is skipped. Pages brought in for a fork or a pin were not touched, and are not in the window: their use is not seen
+//! until reclaim takes them out.
 
 use crate::driver::Driver;
 use crate::memory::Memory;
@@ -26,13 +26,12 @@ use millpond_core::limits::ANSWER_COMMANDS;
 use millpond_core::{Advice, Commands, Event, Order, PAGE_SIZE, PageCount, PageIndex, PageRange};
 
 impl<M: Memory> Driver<M> {
-    /// Whether a recording is under way.
+    /// Whether a recording is in progress.
     pub fn is_recorded(&self) -> bool {
         self.recorder.is_some()
     }
 
-    /// The largest order that a fault brings in: the first touch of a page that came in beside another would not be
-    /// seen.
+    /// The largest order that a fault brings in: the first touch of a page that came in with another would not be seen.
     pub fn most_order(&self) -> Order {
         match self.recorder {
             Some(_) => Order::ZERO,
@@ -66,7 +65,7 @@ impl<M: Memory> Driver<M> {
                 range: PageRange::new(page, PageCount(1)),
                 advice: Advice::PageOut,
             };
-            // A page that is in flight or gone is left alone, and there is nothing to wait for.
+            // A page that is in flight or gone is skipped, and there is nothing to wait for.
             self.lock().handle(event, &mut commands);
         }
         self.carry_out(&mut commands);

@@ -1,7 +1,7 @@
-//! The life of a region: it gets addresses and a node, it is asked about, and it ends.
+//! The life of a region: it gets addresses and a node, answers queries, and ends.
 //!
 //! A region that ends gives back all that it holds, then its addresses, and only then its name, so no other region can
-//! meet what is left of it. It also leaves the bases that it shares with other regions: a base without heirs ends as a
+//! encounter its remains. It also leaves the bases that it shares with other regions: a base without heirs ends as a
 //! region does, and a base with one heir left is merged into that heir (`snapshot.rs`).
 
 use crate::driver::Driver;
@@ -14,16 +14,17 @@ use millpond_core::{
 };
 use std::sync::Arc;
 
-/// Length from which on (32 MiB) a region that ends is taken out of userfaultfd first.
+/// Length (32 MiB) from which a region that ends is first unregistered from userfaultfd.
 const ALONE: PageCount = PageCount(8 << 10);
 
 impl<M: Memory> Driver<M> {
-    /// Takes addresses for a region, which no thread can touch yet. `None` when there is no free run that long.
+    /// Allocates addresses for a region, which no thread can touch yet. Returns `None` if there is no free run that
+    /// long.
     pub fn new_region(&self, pages: PageCount, order: OrderPolicy) -> Option<Named> {
         self.new_region_of(pages, order, Kind::Anonymous)
     }
 
-    /// Takes addresses for a region whose pages are of this kind.
+    /// Allocates addresses for a region whose pages are of this kind.
     pub(crate) fn new_region_of(
         &self,
         pages: PageCount,
@@ -40,8 +41,7 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// Makes the memory of a region come from its node from now on. Where the kernel refuses that, memory is used as it
-    /// comes.
+    /// Places the memory of a region on its node from now on. If the kernel refuses that, memory is used as it comes.
     fn place(&self, region: RegionId, range: PageRange) {
         if let Some(&node) = self.nodes.get(self.node_of(region)) {
             let _ = self.mmu.place(range, node);
@@ -56,7 +56,7 @@ impl<M: Memory> Driver<M> {
         node.map_or(0, |node| usize::from(node.0))
     }
 
-    /// Takes addresses for a region that gets its orders from another one.
+    /// Allocates addresses for a region that gets its orders from another one.
     pub fn addresses(&self, pages: PageCount) -> Option<Named> {
         self.new_region(pages, Order::ZERO.into())
     }
@@ -115,7 +115,7 @@ impl<M: Memory> Driver<M> {
     /// Gives back all that a detached region holds, and its addresses.
     pub fn end_region(self: &Arc<Self>, region: Named, by: FreedBy) {
         if region.1.len >= ALONE {
-            // Leaving userfaultfd only makes other threads wait less, so a refusal does not matter.
+            // Unregistering only shortens the waits of other threads, so a refusal does not matter.
             let _ = self.mmu.unwatch(region.1);
         }
         // A leaked guard leaves its pages pinned: then the addresses are kept rather than given to another region.
@@ -124,7 +124,7 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// Ends bases without heirs, one after the other, and merges the first that has one heir left into that heir.
+    /// Ends bases without heirs, one after another, and merges the first that has one heir left into that heir.
     pub fn end_bases(self: &Arc<Self>, mut ended: Ended, by: FreedBy) {
         while let Some(base) = ended.orphan {
             ended = self.detach(base.0);
@@ -143,7 +143,7 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// Makes addresses that hold nothing any more as new: a mapping that came from elsewhere does not join its
+    /// Resets addresses that no longer hold anything: a mapping that came from elsewhere does not merge with its
     /// neighbours.
     pub fn reset(&self, range: PageRange) -> bool {
         self.mmu.renew(range).is_ok()

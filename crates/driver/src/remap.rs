@@ -1,8 +1,8 @@
-//! Remap: pages change their addresses while no thread works on memory.
+//! Remap: pages move to other addresses while no thread works on memory.
 //!
-//! The gate is closed, as for a snapshot: no command is out, so the core's tables and the kernel's can be moved one
-//! after the other. A folio that has to be brought back first (one in limbo at an end of the range) is brought back,
-//! and the gate is closed again.
+//! The gate is closed, as for a snapshot: no command is in progress, so the core's tables and the kernel's can be moved
+//! one after the other. If a folio has to be brought back first (one in limbo at an end of the range), it is brought
+//! back, and the gate is closed again.
 
 use crate::driver::Driver;
 use crate::memory::Memory;
@@ -13,10 +13,10 @@ use millpond_core::{
 };
 use millpond_mmu::MmuError;
 
-/// Number of leaves whose pointers take as long to move as the call that brings back what was moved along.
+/// Number of leaves whose pointers take as long to move as the call that brings back the pages moved along.
 const CALL: u32 = 64;
 
-/// Pages that may be moved along and back: those before a range, and those behind it.
+/// Pages before and behind a range that may be moved along and back.
 #[derive(Clone, Copy, Default)]
 pub struct Beside {
     /// Pages before the range.
@@ -32,7 +32,7 @@ pub enum RemapRefusal {
     Pinned(PageIndex),
     /// A range that begins at this page is volatile and only partly in the source.
     Volatile(PageIndex),
-    /// The destination is not empty, or only a part of what a snapshot shares was to be moved.
+    /// The destination is not empty, or the source is only a part of a region that shares pages with a snapshot.
     InUse,
     /// There are no addresses left.
     NoAddressSpace,
@@ -45,13 +45,13 @@ pub enum RemapRefusal {
 }
 
 impl<M: Memory> Driver<M> {
-    /// Moves the contents of `from` to `to`; the core says which ranges these may be ([`Event::Remap`]). Pages beside
-    /// `from` in its first and its last gigabyte are moved along and back where that is less work: then both ends go by
-    /// one pointer, and the pages beside come back by one pointer for each leaf that holds something. See
+    /// Moves the contents of `from` to `to`; [`Event::Remap`] defines which ranges are allowed. Pages beside `from` in
+    /// its first and its last gigabyte are moved along and back if that is less work: then both ends move by one
+    /// pointer, and the pages beside them come back by one pointer for each leaf that holds something. See
     /// [`Memory::hand_over`].
     ///
     /// # Safety
-    /// No thread touches `from` meanwhile, nor the pages `beside` it; there is nothing beside `to`.
+    /// During the call no thread touches `from`, nor the pages `beside` it; there is nothing beside `to`.
     pub unsafe fn remap(
         &self,
         from: PageRange,
@@ -76,8 +76,8 @@ impl<M: Memory> Driver<M> {
             let end = PageIndex(to.end().0 - last.0);
             let trail = along(PageRange::new(from.end(), trail), PageRange::new(end, last));
             drop(core);
-            // SAFETY: the gate is closed when this is called, so nothing is under way, and the core has found nothing
-            // in `to`; the caller's promise for the rest.
+            // SAFETY: the gate is closed when this is called, so nothing is in progress, and the core has found nothing
+            // in `to`; the caller promises the rest.
             unsafe { self.mmu.hand_over(from, to, (lead, trail)) }
         })
     }
@@ -105,8 +105,8 @@ impl<M: Memory> Driver<M> {
         hand_over: &dyn Fn() -> Result<(), MmuError>,
     ) -> Result<(), RemapRefusal> {
         let _quiet = SignalsBlocked::new();
-        // The book is held to the end, so that no purge takes a range by its old name. Changing the book may allocate,
-        // and so fault: it is not changed while the gate is closed.
+        // The book is locked to the end, so that no purge takes a range by its old name. Changing the book may
+        // allocate, and so fault: it is not changed while the gate is closed.
         let mut book = self.volatile();
         if let Some(page) = book.straddler(from) {
             return Err(RemapRefusal::Volatile(page));
@@ -160,11 +160,11 @@ impl<M: Memory> Driver<M> {
         Ok(())
     }
 
-    /// Makes a region longer: in place, if the addresses behind it are free, or somewhere else. Answers its name and
-    /// place afterwards.
+    /// Makes a region longer: in place, if the addresses behind it are free, or somewhere else. Returns its new name
+    /// and place.
     ///
     /// # Safety
-    /// No thread touches the region meanwhile.
+    /// No thread touches the region during the call.
     pub unsafe fn grow(&self, region: Named, pages: PageCount) -> Result<Named, RemapRefusal> {
         if let Some(longer) = self.grow_in_place(region, pages)? {
             return Ok(longer);
@@ -186,8 +186,8 @@ impl<M: Memory> Driver<M> {
         moved.map(|()| new)
     }
 
-    /// Makes a region longer in place. `None`, and nothing has changed, when the addresses behind it are taken. Threads
-    /// may go on using the region.
+    /// Makes a region longer in place. Returns `None`, without any change, if the addresses behind it are taken.
+    /// Threads may keep using the region.
     pub fn grow_in_place(
         &self,
         (id, old): Named,
@@ -205,8 +205,8 @@ impl<M: Memory> Driver<M> {
         Ok(Some((region, range)))
     }
 
-    /// Gives back the region's addresses from `pages` on, which must be discarded. False when the region keeps the
-    /// addresses.
+    /// Gives back the region's addresses from `pages` on, which must be discarded. Returns false if the region keeps
+    /// the addresses.
     pub fn shrink(&self, region: Named, pages: PageCount) -> bool {
         let (region, old) = region;
         let rest = old.tail(old.start.plus(pages.0));

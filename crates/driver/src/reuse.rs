@@ -1,26 +1,26 @@
-//! Memory that is kept in place: it was given up, will be wanted again soon, and so does not leave.
+//! Memory that is kept in place: it was given up, will soon be needed again, and so does not leave.
 //!
-//! A program that frees a buffer and makes another one wants, each time, as much memory as it has just given back. The
-//! kernel takes the pages, and gives others that it has to clear: 1.7 µs a page. The pool spares the kernel, but not
+//! A program that frees a buffer and makes another one needs, each time, as much memory as it has just given back. The
+//! kernel takes the pages, and gives others that it has to clear: 1.7 µs per page. The pool avoids the kernel, but not
 //! two moves and a fault for each folio. So, as far as demand goes (the core's mark, `core/src/ops/free.rs`), memory
-//! that its owner gives up is zeroed where it is, as a lazy free does, and touching it again is a plain access.
+//! that its owner gives up is zeroed in place, as in a lazy free, and touching it again is a plain access.
 //!
-//! - *A discarded range* stays with its region. It may be used again unseen, so it is checked before it is given back
-//!   later.
-//! - *A region that is freed in the background* stays whole at the addresses that it was moved to, and the next region
-//!   of the same length and order is that one. A thread that asks for one while it is being prepared waits for that:
-//!   bringing as much in anew would take seven times as long.
+//! - *A discarded range* stays with its region. It may be used again unnoticed, so it is checked before it is given
+//!   back later.
+//! - *A region that is freed in the background* stays whole at the addresses to which it was moved, and is reused as
+//!   the next region of the same length and order. A thread that asks for one while it is being prepared waits for
+//!   that: bringing in as much memory again would take seven times as long.
 //!
-//! For the core all of this memory is lazily freed, so it is the first to go when memory is short. The book here knows
-//! the ranges, and so an upper bound of the pages in them. A wrong guess costs zeroing once, and a look at the bytes
-//! when the tick gives them back.
+//! For the core all of this memory is lazily freed, so it is the first to go when memory is short. The book in this
+//! file knows the ranges, and so an upper bound of the pages in them. A wrong guess costs zeroing once, and a check of
+//! the bytes when the tick gives them back.
 //!
 //! *The core's count* of the pages in the book is set after the book has changed, as no lock is held while the core is
-//! asked. So two threads that tell the core may come in the wrong order, and a thread that asks for room may hear of
-//! room that another has just taken. An edition number that goes up with each change decides: the core never hears of
-//! an older book than it knows. And room is counted from the book itself, under its lock, against the pages that it may
-//! hold altogether. A count that stayed too high would let nothing be kept any more, and a count that stayed too low
-//! would keep more than demand asks for.
+//! asked. So two threads may tell the core in the wrong order, and a thread that asks for room may be told of room that
+//! another has just taken. An edition number that increases with each change decides: the core never accepts an older
+//! edition than it knows. And room is computed from the book itself, under its lock, against the total number of pages
+//! that it may hold. If the count stayed too high, nothing more would be kept, and if it stayed too low, more than
+//! demand requires would be kept.
 //!
 //! No other lock is taken under the book's, and it is not held while memory is touched or the core asked.
 
@@ -35,14 +35,14 @@ use millpond_core::{Event, FreeMode, OrderPolicy, PageCount, PageRange, Refusal,
 use std::sync::Arc;
 
 impl<M: Memory> Driver<M> {
-    /// Discards a range by zeroing it where it is, if demand asks for as much. False when it has to be discarded in
+    /// Discards a range by zeroing it in place, if demand is that high. Returns false if it has to be discarded in
     /// another way.
     ///
     /// # Safety
     /// No reference to bytes of the range is in use.
     ///
     /// # Errors
-    /// As for a discard; in that case only a part may be done.
+    /// As for a discard; in that case the range may be only partly discarded.
     pub unsafe fn discard_in_place(
         &self,
         region: RegionId,
@@ -90,8 +90,8 @@ impl<M: Memory> Driver<M> {
         core.keep(told.pages, used_again);
     }
 
-    /// Removes the ranges of a region that ends, or whose pages get other names: memory that is kept in it is not given
-    /// back by its range any more.
+    /// Removes the ranges of a region that ends, or whose pages get other names: memory that is kept in it is no longer
+    /// given back by its range.
     pub fn forget_kept(&self, region: RegionId) {
         let forgotten = {
             let mut book = self.reuse.lock();
@@ -137,7 +137,7 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// At a tick: gives back the memory that demand does not ask for, the oldest first.
+    /// At a tick: gives back the memory that demand does not require, the oldest first.
     pub fn give_kept_back(self: &Arc<Self>) {
         loop {
             let too_much = {
@@ -160,7 +160,7 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// Gives back the oldest region that waits for an owner. False when there is none.
+    /// Gives back the oldest region that waits for an owner. Returns false if there is none.
     pub fn end_oldest_whole(self: &Arc<Self>) -> bool {
         let region = {
             let mut book = self.reuse.lock();
@@ -174,8 +174,8 @@ impl<M: Memory> Driver<M> {
         true
     }
 
-    /// Keeps a region that was freed for the next one of its length, if demand asks for as much. A worker is to
-    /// [prepare](Self::prepare_whole) it then.
+    /// Keeps a freed region for the next one of its length, if demand is that high. A worker must then
+    /// [prepare](Self::prepare_whole) it.
     pub fn keep_whole(&self, region: Named, order: Option<OrderPolicy>) -> bool {
         let Some(order) = order.filter(|&order| is_zeroed_in_place(order)) else {
             return false;
@@ -193,7 +193,7 @@ impl<M: Memory> Driver<M> {
     }
 
     /// Zeroes a region that is kept in place, so that it is ready for its next owner, unless another thread has taken
-    /// it meanwhile.
+    /// it in the meantime.
     pub fn prepare_whole(self: &Arc<Self>, region: Named) {
         let is_this = |whole: &Whole| whole.region == region;
         {
@@ -224,7 +224,7 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// A region of zeros that was kept, of this length and order.
+    /// A kept region of zeros, of this length and order.
     pub fn take_whole(&self, pages: PageCount, order: OrderPolicy) -> Option<Named> {
         let _quiet = SignalsBlocked::new();
         let mut book = self.reuse.lock();

@@ -1,23 +1,23 @@
-//! Takes a fix out of the driver on purpose, to see that its tests under a scheduler notice. Only builds for that
+//! Removes a fix from the driver on purpose, to check that the tests under a scheduler notice. Only builds for that
 //! scheduler have this.
 //!
-//! All threads of an execution are one of the kernel's, so the switch is thread-local: tests that run beside each other
-//! do not meet.
+//! All threads of an execution run on one kernel thread, so the switch is thread-local: concurrent tests do not affect
+//! each other.
 
 use std::cell::Cell;
 
-/// A fix that can be taken out.
+/// A fix that can be removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sabotage {
-    /// A region ends without waiting for the prefetch that is under way there.
+    /// A region ends without waiting for a prefetch in progress there.
     PrefetchOutlives,
-    /// The core takes what it is told of the book of kept pages for the latest, whichever edition that is of.
+    /// The core accepts every report about the book of kept pages as the latest, whatever its edition.
     ToldOutOfOrder,
-    /// The core's lock is let go between the look that finds nothing done and the wait for that.
+    /// The core's lock is released between the check that finds nothing done and the wait.
     LostWakeUp,
     /// A batch that was given back is not emptied.
     GivenBackTwice,
-    /// A thread that opens the gate does not look whether a fault was left to it.
+    /// A thread that opens the gate does not check whether a fault was deferred to it.
     FaultForgotten,
 }
 
@@ -28,7 +28,7 @@ thread_local! {
 /// A guard: the fix is out while the value lives.
 pub struct Out(());
 
-/// Takes a fix out, or none.
+/// Removes a fix, or none.
 #[must_use]
 pub fn set(sabotage: Option<Sabotage>) -> Out {
     OUT.set(sabotage);

@@ -1,15 +1,15 @@
-//! Shrinkers: caches of the host program that give way under the same pressure as managed memory.
+//! Shrinkers: caches of the host program that shrink under the same pressure as managed memory.
 //!
 //! # The thread that calls them
-//! One thread of our own calls shrinkers, and no other thread does. A thread that reclaims, a faulting thread or the
-//! background thread, only changes a word and wakes that thread; it neither waits for it nor takes a lock that it holds
-//! while it calls. The calling thread is outside of the gate and holds no lock of the driver's meanwhile. So a callback
-//! may take any lock of the program: a thread that holds that lock and faults is served without the callback, goes on,
-//! and releases the lock. A callback may touch managed memory, too, as any thread may.
+//! Shrinkers are called only by one dedicated thread. A reclaiming thread, which is a faulting thread or the background
+//! thread, only changes a word and wakes the dedicated thread; it neither waits for that thread nor takes a lock that
+//! is held during callbacks. During a callback the dedicated thread is outside the gate and holds no lock of the
+//! driver. So a callback may take any lock of the program: a thread that holds that lock and faults is served without
+//! the callback, continues, and releases the lock. Like any thread, a callback may also touch managed memory.
 //!
-//! # How much is asked for
-//! Each round looks at the pages that reclaim has scanned in the shrinker's group since the last round, over the pages
-//! that are charged there: [`millpond_core::policy::shrink`] has the arithmetic.
+//! # How much is requested
+//! Each round uses the number of pages that reclaim has scanned in the shrinker's group since the last round, divided
+//! by the pages charged there: [`millpond_core::policy::shrink`] has the arithmetic.
 
 use crate::driver::Driver;
 use crate::error::GroupError;
@@ -24,11 +24,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time for which pressure is gathered before the caches are asked again.
+/// Time for which pressure accumulates before the caches are asked again.
 const PAUSE: Duration = Duration::from_millis(5);
 
 impl<M: Memory> Driver<M> {
-    /// Makes a cache shrink when memory of `group` is short, until [`Driver::forget_shrinker`].
+    /// Registers a cache that shrinks when memory of `group` is short, until [`Driver::forget_shrinker`].
     ///
     /// # Errors
     /// The group was removed, or no thread could be started.
@@ -89,7 +89,7 @@ impl<M: Memory> Driver<M> {
         Ok(())
     }
 
-    /// Tells the thread that memory was reclaimed. For threads in the middle of a fault: nothing is waited for.
+    /// Tells the thread that memory was reclaimed. Safe in the middle of a fault: the call does not wait.
     pub fn poke_shrinkers(&self) {
         if self.shrinkers.resting.swap(false, Ordering::SeqCst) {
             self.shrinkers.pokes.advance();
@@ -97,12 +97,12 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// Ends the thread, when it has ended its current call.
+    /// Ends the thread after its current call.
     pub fn stop_shrinking(&self) {
         self.shrinkers.stop.store(true, Ordering::SeqCst);
         self.shrinkers.resting.store(true, Ordering::SeqCst);
         self.poke_shrinkers();
-        // A callback may drop the last manager: then this is the thread itself, which cannot be joined.
+        // A callback may drop the last manager: then this code runs on the thread itself, which cannot be joined.
         if self.shrinkers.is_own_thread() {
             return;
         }

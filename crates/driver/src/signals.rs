@@ -1,14 +1,14 @@
-//! Keeping signal handlers away from the core lock.
+//! Keeping signal handlers from running under the core lock.
 //!
 //! A signal handler of the program may touch managed memory. If it ran on a thread that holds the core lock, the fault
-//! would need that same lock and never be resolved. So every thread of the program blocks its signals before it takes a
-//! lock of ours, and restores them afterwards. (In the handler threads and in the SIGBUS handler signals are blocked
-//! anyway.)
+//! would need that same lock and never be resolved. So every thread of the program blocks its signals before it takes
+//! one of our locks, and restores them afterwards. (In the handler threads and in the SIGBUS handler signals are
+//! blocked anyway.)
 //!
-//! Signals that a fault raises stay as they are: one that is blocked when it is raised ends the process.
+//! Signals that a fault raises are not blocked: such a signal, if blocked when it is raised, ends the process.
 //!
-//! Under shuttle nothing is blocked: all threads of an execution share the mask of one of the kernel's, and no handler
-//! of a signal touches simulated memory.
+//! Under shuttle nothing is blocked: all threads of an execution share the mask of one kernel thread, and no signal
+//! handler touches simulated memory.
 
 use std::marker::PhantomData;
 #[cfg(not(feature = "shuttle"))]

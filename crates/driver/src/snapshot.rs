@@ -1,7 +1,8 @@
-//! Snapshots: the pages change hands while no thread works on memory, and bases end with their last heirs.
+//! Snapshots: the pages move to a base while no thread works on memory, and bases end with their last heirs.
 //!
-//! Taking a snapshot closes the gate, as a fork does: when all threads have left, no command is out, so that every page
-//! is where the core says. Then the kernel's tables move and the core's follow. Both take a pointer for each 2 MiB.
+//! Taking a snapshot closes the gate, as a fork does: when all threads have left, no command is in progress, so every
+//! page is where the core expects it. Then the kernel's tables move and the core's follow. Both move one pointer for
+//! each 2 MiB.
 
 use crate::driver::Driver;
 use crate::fault::Patience;
@@ -11,11 +12,11 @@ use crate::state::named::Named;
 use millpond_core::{Commands, Event, PageCount, PageIndex, Reclaimer, Refusal, Reply};
 use millpond_mmu::MmuError;
 
-/// Take-outs that the kernel may refuse while a base is merged. A base that is left beside its heir is correct, only
-/// slower.
+/// Number of take-outs that the kernel may refuse while a base is merged. Leaving a base and its heir unmerged is
+/// correct, only slower.
 const MERGE_PATIENCE: u64 = 64;
 
-/// Why there is no snapshot. All is as before.
+/// Why there is no snapshot. Nothing has changed.
 #[derive(Debug)]
 pub enum SnapshotRefusal {
     /// This page is pinned.
@@ -27,10 +28,10 @@ pub enum SnapshotRefusal {
 }
 
 impl<M: Memory> Driver<M> {
-    /// Makes a region that reads as `source` does now, and changes on its own from there.
+    /// Makes a region that reads like `source` does now, and changes independently from then on.
     ///
     /// # Safety
-    /// No thread touches the source meanwhile.
+    /// No thread touches the source during the call.
     pub unsafe fn snapshot(&self, source: Named) -> Result<Named, SnapshotRefusal> {
         self.settle_kept(source.0);
         let addresses = || {
@@ -77,7 +78,7 @@ impl<M: Memory> Driver<M> {
         if let Some(page) = self.lock().first_pinned(source.1) {
             return Err(SnapshotRefusal::Pinned(page));
         }
-        // SAFETY: the gate is closed, so nothing is under way; the caller promises the rest.
+        // SAFETY: the gate is closed, so nothing is in progress; the caller promises the rest.
         unsafe {
             self.mmu
                 .hand_over(source.1, base.1, (PageCount::ZERO, PageCount::ZERO))

@@ -1,15 +1,14 @@
-//! Stalls: the threads that wait for memory, as pressure figures count them.
+//! Stalls: the threads that wait for memory, counted for the pressure figures.
 //!
 //! A thread *stalls* while its fault reclaims, or brings back a page that had to leave. Time in which at least one
-//! thread of a group stalls is *some*; time in which all of its threads do is *full*. A group has no threads of its own
-//! but those that touch its memory, so these are counted: each fault sets a bit of its thread's in its group's set, and
-//! twice a second the oldest bits are forgotten. (Two threads may share a bit, which makes full longer; with handler
-//! delivery all faults are the handler's, and full is some.) A stall counts for the group of the page and for all above
-//! it.
+//! thread of a group stalls is *some*; time in which all of its threads do is *full*. A group's threads are those that
+//! touch its memory, so these are counted: each fault sets its thread's bit in the group's set, and twice a second the
+//! oldest bits are forgotten. (Two threads may share a bit, which lengthens full; with handler delivery all faults are
+//! the handler's, and full equals some.) A stall counts for the group of the page and for all above it.
 //!
 //! One lock is held for a few instructions when a stall because of reclaim begins or ends. Loads are shorter and far
-//! more numerous. Each adds, at its end and without a lock, the time that no load which ended before it has covered.
-//! That time counts as full where one thread uses the group. A fault that does not stall looks at one word.
+//! more numerous. Each load adds, at its end and without a lock, the part of its time that no earlier load has covered.
+//! That time counts as full if only one thread uses the group. A fault that does not stall reads one word.
 
 use crate::driver::Driver;
 use crate::memory::Memory;
@@ -35,7 +34,7 @@ impl Path {
     }
 }
 
-/// A stall under way.
+/// A stall in progress.
 pub struct Stall<'a, M: Memory> {
     driver: &'a Driver<M>,
     path: Path,
@@ -91,7 +90,7 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// Counts the thread as one that waits for memory until the value is dropped.
+    /// Counts the thread as waiting for memory until the value is dropped.
     pub fn stall(&self, path: Path) -> Stall<'_, M> {
         self.change(&path, |threads| threads + 1);
         Stall { driver: self, path }
@@ -108,7 +107,7 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// Takes the time that was lost since the last tick into the averages.
+    /// Adds the time lost since the last tick to the averages.
     pub fn tick_stalls(&self) {
         let mut all = self.stalls.waiting.lock();
         let now = Instant::now();
@@ -131,7 +130,7 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// Clears the averages of a group whose number goes to another group from now on.
+    /// Clears the averages of a group whose number is given to another group from now on.
     pub fn forget_stalls(&self, group: GroupId) {
         let waiting = &mut self.stalls.waiting.lock().0[usize::from(group.0)];
         waiting.meters = Default::default();

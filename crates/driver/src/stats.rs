@@ -6,7 +6,7 @@ use millpond_core::{Beyond, PAGE_SIZE, PageCount, StoreUsage, VmStat};
 use serde::Serialize;
 use std::time::Duration;
 
-/// Latency of faults, from the moment when the manager hears of a fault to the moment when it is resolved.
+/// Latency of faults, from the moment when the manager learns of a fault to the moment when it is resolved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LatencySummary {
     /// Faults measured.
@@ -17,14 +17,14 @@ pub struct LatencySummary {
     pub p99_ns: u64,
     /// Longest time, in nanoseconds.
     pub max_ns: u64,
-    /// Time of all these faults together, in nanoseconds, right to a 128th.
+    /// Total time of all these faults, in nanoseconds, accurate to a 128th.
     pub total_ns: u64,
-    /// How many faults took how long, in doublings of the time: see [`millpond_board::latency_bucket`].
+    /// Number of faults by duration, in doublings of the time: see [`millpond_board::latency_bucket`].
     pub histogram: [u64; LATENCY_BUCKETS],
 }
 
-/// Latency of faults by the path that they took. A fault is counted once, under the costliest thing that happened in
-/// it, which is the one further down here.
+/// Latency of faults by the path that they took. A fault is counted once, under the most expensive thing that happened
+/// in it: the fields are in order of cost.
 ///
 /// ```
 /// let manager = millpond::Manager::builder().ram(16 << 20).build()?;
@@ -38,21 +38,21 @@ pub struct LatencySummary {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FaultLatencies {
-    /// Faults with nothing to do, as another thread had been faster. With a handler thread also faults on pages that
-    /// another thread has under way: the faulting thread sleeps until the page is there, and that sleep is not
+    /// Faults with nothing to do, because another thread had been faster. With a handler thread, also faults on pages
+    /// that another thread is bringing in: the faulting thread sleeps until the page is there, and that sleep is not
     /// measured.
     pub spurious: LatencySummary,
     /// Faults that mapped zeros: memory that was never written, or given back since.
     pub first_touch: LatencySummary,
-    /// Faults that mapped memory again that had been taken out and was still in RAM.
+    /// Faults that remapped memory that had been taken out and was still in RAM.
     pub rescue: LatencySummary,
     /// Faults whose contents came from the store.
     pub load: LatencySummary,
     /// Faults whose contents came from the file of their region.
     pub read: LatencySummary,
-    /// Faults that waited for work that another thread had under way.
+    /// Faults that waited for another thread's work.
     pub waited: LatencySummary,
-    /// Faults that found no memory, so that the faulting thread reclaimed by itself.
+    /// Faults that found no memory, so the faulting thread reclaimed by itself.
     pub reclaimed: LatencySummary,
 }
 
@@ -63,64 +63,64 @@ pub struct Stats {
     pub vm: VmStat,
     /// Figures of the store's contents.
     pub store: StoreUsageStats,
-    /// What the store has beyond the machine.
+    /// Figures of stored data outside the machine.
     pub beyond: BeyondStats,
     /// The budget, in bytes.
     pub ram: u64,
-    /// Freeing: how it is tuned, and what is under way.
+    /// Freeing: its tuning, and the work in progress.
     pub free: FreeStats,
     /// Bytes of the manager's own tables.
     pub metadata_bytes: u64,
     /// Bytes of huge pages that stand ready for a stream through new memory. They are within the budget.
     pub ahead_bytes: u64,
-    /// Highest number of bytes that frames, store and tables took at once, as far as the budget counts them.
+    /// Peak of the bytes that frames, store and tables took together, as far as the budget counts them.
     pub peak_bytes: u64,
-    /// Highest number of bytes of the process that were neither managed nor the manager's (code, static variables,
-    /// stacks, mappings of the kernel's), where the budget covers the whole process; else 0.
+    /// Peak of the process's bytes that were neither managed nor the manager's own (code, static variables, stacks, the
+    /// kernel's mappings), if the budget covers the whole process; otherwise 0.
     pub own_peak_bytes: u64,
     /// Latency of all faults.
     pub latency: LatencySummary,
     /// Latency of faults by the path that they took.
     pub faults: FaultLatencies,
-    /// Assumed cost of a load from the store, as a multiple of the cost of a rescue: first what the kind of store
-    /// suggests, then what was measured of late. It decides how long memory waits in limbo.
+    /// Assumed cost of a load from the store, as a multiple of the cost of a rescue: at first an estimate for the kind
+    /// of store, then a recent measurement. It determines how long memory waits in limbo.
     pub refault_cost: f64,
     /// Time spent reclaiming, in the background and in faulting threads.
     pub reclaim: Duration,
-    /// Time spent reclaiming in faulting threads; a part of `reclaim`.
+    /// Time spent reclaiming in faulting threads; included in `reclaim`.
     pub reclaim_direct: Duration,
-    /// What compressing again has cost and won, in compressed RAM that was short.
+    /// Costs and savings of recompression, when compressed RAM was short.
     pub recompress: RecompressStats,
     /// Volatile ranges that were purged because memory was short.
     pub volatile_purges: u64,
-    /// Times that the store was found full or failing.
+    /// Number of times that the store was found full or failing.
     pub store_failures: u64,
 }
 
-/// What compressing again has cost and won. Compressed RAM that is nearly full keeps what nobody wanted for a while by
+/// Costs and savings of recompression. Compressed RAM that is nearly full keeps data that was not used for a while with
 /// zstd instead of LZ4.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RecompressStats {
-    /// Processor time that it took.
+    /// Processor time of recompression.
     pub time: Duration,
-    /// Bytes that were compressed again, before any compression.
+    /// Bytes that were recompressed, before any compression.
     pub bytes: u64,
-    /// Bytes of RAM that were saved by it, at the time.
+    /// Bytes of RAM that recompression saved, at the time.
     pub saved_bytes: u64,
-    /// Bytes that were tried and stayed as they were, before any compression.
+    /// Bytes that were tried and stayed unchanged, before any compression.
     pub left_bytes: u64,
 }
 
-/// What the store has beyond the machine, in S3 or Redis for instance; see [`millpond_core::Beyond`].
+/// Figures of stored data outside the machine, in S3 or Redis for instance; see [`millpond_core::Beyond`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct BeyondStats {
-    /// Bytes that are there alone, before compression.
+    /// Bytes that are only there, before compression.
     pub bytes: u64,
     /// Loads from there.
     pub loads: u64,
     /// Loads from there that failed.
     pub lost_loads: u64,
-    /// How long nothing has answered there; zero while it answers.
+    /// Time since the service stopped answering; zero while it answers.
     pub away: Duration,
 }
 
@@ -144,9 +144,9 @@ pub struct StoreUsageStats {
     pub logical_bytes: u64,
     /// Bytes that the saved data takes, in RAM and on a device together.
     pub stored_bytes: u64,
-    /// Bytes of RAM that the store has from the system.
+    /// Bytes of RAM that the store has obtained from the system.
     pub ram_bytes: u64,
-    /// Slots that take no space because every word of them is the same.
+    /// Slots that take no space because all of their words are equal.
     pub same_filled: u64,
     /// Slots kept uncompressed.
     pub incompressible: u64,
@@ -166,13 +166,13 @@ impl From<StoreUsage> for StoreUsageStats {
 }
 
 impl Stats {
-    /// Bytes that are mapped in the program now and in use: without what was lazily freed.
+    /// Bytes that are mapped in the program now and in use, excluding lazily freed memory.
     #[must_use]
     pub fn resident_bytes(&self) -> u64 {
         (self.vm.nr_mapped - self.vm.nr_lazyfree_mapped) * PAGE_SIZE as u64
     }
 
-    /// Bytes in RAM that were lazily freed and not used since, and so may be taken.
+    /// Bytes in RAM that were lazily freed and not used since, and so may be reclaimed.
     #[must_use]
     pub fn lazyfree_bytes(&self) -> u64 {
         self.vm.nr_lazyfree * PAGE_SIZE as u64
@@ -185,7 +185,7 @@ impl Stats {
     }
 
     /// The share of major faults so far, 0 to 1, that would not have happened with `more` bytes of budget; `None` while
-    /// too few have happened to say. [`millpond_core::policy::curve`] says where the share comes from.
+    /// there were too few to tell. [`millpond_core::policy::curve`] explains how the share is determined.
     ///
     /// ```
     /// let manager = millpond::Manager::builder().ram(16 << 20).build()?;

@@ -1,20 +1,20 @@
-//! The watchdog: names faults that wait too long.
+//! The watchdog: reports faults that wait too long.
 //!
-//! A fault that is not served is a program that hangs without a word, and its user sees a thread in the kernel. So each
-//! fault that has to wait writes its page into a small table, and a thread of its own looks at the table once a second.
-//! When a fault has waited for ten seconds the thread says so, with what the fault waits for, and again each time the
-//! wait has doubled. It changes nothing: a file on a slow network may answer after a minute.
+//! If a fault is not served, the program hangs silently, and its user only sees a thread in the kernel. So each fault
+//! that has to wait writes its page into a small table, and a dedicated thread checks the table once a second. When a
+//! fault has waited for ten seconds the thread reports it, with the cause of the wait, and again each time the wait has
+//! doubled. The watchdog does not intervene: a file on a slow network may answer after a minute.
 //!
-//! *Apart from everything.* The thread takes no lock that a fault needs. It tries the core's lock, and if that is held
-//! at every try, the line says so. It is not the thread that reclaims, which may be the one that hangs.
+//! *Independence.* The thread takes no lock that a fault needs. It tries the core's lock, and if every try finds it
+//! held, the message says so. The watchdog is not the reclaim thread, which may be the one that hangs.
 //!
 //! *What it costs.* A fault that is served at once writes nothing; a fault that loads, reclaims or waits writes two
-//! words. The table is of fixed size. Where the table is full a fault is not watched, and the others in it tell the
-//! same story.
+//! words. The table has a fixed size. If it is full, a fault is not watched, but those in the table show the same
+//! problem.
 //!
-//! *Sleepers.* With a handler a thread that finds its page in flight sleeps in the kernel and holds nothing here. Its
-//! page stays in the table until a look finds it in flight no more, so the length of such a wait is known to the second
-//! only.
+//! *Sleepers.* With a handler, a thread that finds its page in flight sleeps in the kernel and holds nothing here. Its
+//! page stays in the table until a look finds it no longer in flight, so the length of such a wait is known only to the
+//! second.
 
 use crate::driver::Driver;
 use crate::memory::Memory;
@@ -29,11 +29,11 @@ use millpond_sync::{Held, OwnThread, thread};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often the thread looks.
+/// Interval between looks.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a fault may wait before it is named.
+/// How long a fault may wait before it is reported.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Tries for the core's lock at one look.
+/// Number of tries for the core's lock at one look.
 const TRIES: u32 = 1000;
 /// The watchdog's stack: the thread formats a line.
 const STACK: usize = 128 << 10;
@@ -88,8 +88,8 @@ impl<M: Memory> Driver<M> {
         self.name_wait(page, waited / 1000);
     }
 
-    /// Whether the page that a thread slept at is in flight no more. False while the core is held, as it is not known
-    /// then.
+    /// Whether the page at which a thread slept is no longer in flight. False while the core is held, because then it
+    /// is not known.
     fn has_landed(&self, page: PageIndex) -> bool {
         let in_flight = |core: &millpond_core::Core| {
             core.page_state(page) == PageState::InFlight || core.is_leaving(page)

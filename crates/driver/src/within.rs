@@ -1,11 +1,10 @@
-//! Keeps the process within its budget where nothing faults.
+//! Keeps the process within its budget while nothing faults.
 //!
-//! A fault looks what the process takes, and reclaims what is too much. But what is not managed grows without a fault
-//! of ours: a library is loaded, a file is mapped and read, a Go program's own heap grows. A program that had filled
-//! its memory and went on to fill 12 MiB of shared memory, a MiB each 20 ms, stood 11 MiB above its 32 until it used
-//! its own memory again: the tick had lowered the limit, and nobody reclaimed. So the background thread looks by
-//! itself, each few milliseconds while the budget is nearly used and the process changes, and reclaims what is above
-//! the limit.
+//! A fault checks the process's size, and reclaims the excess. But unmanaged memory grows without a fault that we see:
+//! a library is loaded, a file is mapped and read, a Go program's own heap grows. A program that had filled its memory
+//! and then filled 12 MiB of shared memory, one MiB every 20 ms, exceeded its 32 by 11 MiB until it used its own memory
+//! again: the tick had lowered the limit, and nobody reclaimed. So the background thread looks by itself, every few
+//! milliseconds while the budget is nearly used and the process changes, and reclaims memory above the limit.
 //!
 //! One look takes two microseconds, and waking the thread for it ten: a quarter of a per cent of a processor.
 
@@ -18,7 +17,7 @@ use millpond_sync::atomic::Ordering;
 use std::time::Duration;
 
 impl<M: Memory> Driver<M> {
-    /// The time until the next look at the process's size; `usual` where nothing is near.
+    /// The time until the next look at the process's size; `usual` if the budget is not nearly used.
     pub(crate) fn look_gap(&self, growth: &Growth, usual: Duration) -> Duration {
         if !self.governor.covers_process() {
             return usual;
@@ -27,7 +26,7 @@ impl<M: Memory> Driver<M> {
         growth.gap(core.available(), core.limit(), usual)
     }
 
-    /// Looks what the process takes, and reclaims what is above the limit. `now` is counted from when the thread began.
+    /// Checks the process's size, and reclaims memory above the limit. `now` is counted from the thread's start.
     pub(crate) fn keep_within(&self, growth: &mut Growth, now: Duration) {
         if !self.governor.covers_process() {
             return;

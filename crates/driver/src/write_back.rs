@@ -1,21 +1,21 @@
-//! Writing back in the background: what was written to shared regions goes to their files while nothing asks for it.
+//! Writing back in the background: changes to shared regions go to their files before anything requires it.
 //!
-//! A changed page goes to its file when it leaves, and by a sync. Both then pay for all that was written since: a sync
-//! for a gigabyte at once, and a fault that reclaims for the writes before its read. So a thread of ours goes over the
-//! shared regions, every five seconds as the kernel's flusher does, and writes what it finds changed: in the order of
-//! the file, runs of pages at a time, and not more than `WRITTEN` in a tenth of a second. A sync then finds what was
-//! written in the last seconds, and what leaves is mostly dropped.
+//! A changed page goes to its file when it leaves, and by a sync. Without more, both would pay for all earlier writes:
+//! a sync for a gigabyte at once, and a reclaiming fault for the writes before its read. So one of our threads goes
+//! over the shared regions, every five seconds like the kernel's flusher, and writes what it finds changed: in the
+//! order of the file, runs of pages at a time, and at most `WRITTEN` in a tenth of a second. A sync then finds only the
+//! changes of the last seconds, and most leaving pages are simply dropped.
 //!
-//! - *Finding what has changed* needs a look at every byte: user space has no dirty bit. The thread copies a piece of a
+//! - *Finding the changes* requires reading every byte: user space has no dirty bit. The thread copies a piece of a
 //!   folio without a fault, and compares the checksums of its pages with those of what was read or written last
-//!   (`store/src/mapped/sums.rs`). That is 0.1 ms a MiB, of `LOOKED` at most in a tenth of a second. Only mapped
-//!   folios are looked at: one in limbo is on its way out, and whoever takes it out writes it.
-//! - *Writing* is a sync's way (`file.rs`): the folio is pinned, copied, compared and written from the copy, so that
-//!   the checksum is of what was written. A page that the program writes to meanwhile differs from the checksum, and so
-//!   stays changed. A sync and this thread exclude each other by the file's lock, as of two copies of a page the older
-//!   must not be written last.
-//! - *No wait for the device.* What is written is not durable before a sync says so: only a sync calls `fdatasync`, so
-//!   an error of the device is told to the program, and not to this thread.
+//!   (`store/src/mapped/sums.rs`). That takes 0.1 ms per MiB, for at most `LOOKED` pages in a tenth of a second. Only
+//!   mapped folios are checked: a folio in limbo is on its way out, and is written when it leaves.
+//! - *Writing* works as in a sync (`file.rs`): the folio is pinned, copied, compared and written from the copy, so that
+//!   the checksum is that of the written data. A page that the program writes to in the meantime differs from the
+//!   checksum, and so stays changed. A sync and this thread exclude each other by the file's lock, because if there are
+//!   two copies of a page, the older must not be written last.
+//! - *No wait for the device.* Written data is not durable before a sync succeeds: only a sync calls `fdatasync`, so
+//!   the program gets an error of the device, and not this thread.
 //! - *A write that fails* leaves the page changed. A sync reports it, reclaim keeps the page, and this thread tries
 //!   again at its next round.
 //! - *A region that ends* is synced, and marked as ended under its lock: from then on the thread pins none of its
@@ -36,11 +36,11 @@ use std::time::Duration;
 
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(100);
-/// Pages that are compared at one look, at most: 80 MiB a second.
+/// Maximum number of pages compared at one look: 80 MiB a second.
 const LOOKED: u32 = 2048;
-/// Pages that are written at one look, at most, but for the rest of a folio: 40 MiB a second.
+/// Maximum number of pages written at one look, except for the rest of a folio: 40 MiB a second.
 const WRITTEN: u32 = 1024;
-/// What a leaf of which nothing is in memory counts as, in pages that are compared.
+/// The number of compared pages for which a leaf with nothing in memory counts.
 const EMPTY: u32 = 8;
 /// Time between the beginnings of two rounds over all regions (the kernel's `dirty_writeback_centisecs`).
 const ROUND: Duration = Duration::from_secs(5);
@@ -80,7 +80,7 @@ impl Driver<RealMemory> {
         }
     }
 
-    /// Looks at some of the shared regions' pages from `next` on, and writes what has changed. Answers where to go on;
+    /// Checks some of the shared regions' pages from `next` on, and writes what has changed. Returns where to continue;
     /// `None` at the end of a round.
     fn write_some(&self, mut next: PageIndex, copy: &mut Copied) -> Option<PageIndex> {
         let (mut looked, mut written) = (0, 0);
@@ -91,7 +91,7 @@ impl Driver<RealMemory> {
             let here = PageCount(leaf_end.0 - from.0).min(shared.range.tail(from).len);
             let here = PageRange::new(from, here);
             next = here.end();
-            // A leaf of which nothing is in memory counts a little, so that a long file does not make a long look.
+            // A leaf with nothing in memory counts a little, so that a long file does not cause a long look.
             looked += EMPTY;
             if let Some(folio) = self.next_mapped(here) {
                 next = folio.end();
@@ -113,19 +113,19 @@ impl Driver<RealMemory> {
         })
     }
 
-    /// Writes a folio of a region that has not ended, if it has changed. Answers how many pages were written, or tried.
+    /// Writes a folio of a region that has not ended, if it has changed. Returns how many pages were written, or tried.
     fn write_if_changed(&self, shared: &Shared, folio: PageRange, copy: &mut Copied) -> u32 {
         let syncing = shared.sync.lock();
         if syncing.has_ended || !self.has_changed(shared, folio, copy) {
             return 0;
         }
-        // What could not be written stays as it is, and the next sync says so.
+        // Pages that could not be written stay changed, and the next sync reports them.
         let _ = self.write_folio(&*shared.backing, shared.range.start, folio, copy);
         folio.len.0
     }
 
-    /// Whether a folio differs from what was read of the file or written to it last. With a handler's thread a page
-    /// that has left since the look comes back for it; else it counts as unchanged.
+    /// Whether a folio differs from what was last read from the file or written to it. With a handler's thread a page
+    /// that has left since it was found comes back for the check; otherwise it counts as unchanged.
     fn has_changed(&self, shared: &Shared, folio: PageRange, copy: &mut Copied) -> bool {
         let mut at = folio.start;
         while at < folio.end() {
@@ -158,7 +158,7 @@ impl Driver<RealMemory> {
 }
 
 impl<M: Memory> Driver<M> {
-    /// Has the thread that writes back leave the pages of a shared region alone from here on, as the region ends.
+    /// Stops the writing thread from touching the pages of a shared region from here on, as the region ends.
     pub fn end_write_back(&self, range: PageRange) {
         let _quiet = SignalsBlocked::new();
         if let Some(shared) = self.files.shared_at(range.start) {
@@ -166,7 +166,7 @@ impl<M: Memory> Driver<M> {
         }
     }
 
-    /// Ends the thread, when it has written its current folio.
+    /// Ends the thread after it has written its current folio.
     pub fn stop_writing_back(&self) {
         self.writer.stop();
     }

@@ -4,8 +4,8 @@ use std::sync::OnceLock;
 
 static END: OnceLock<fn() -> !> = OnceLock::new();
 
-/// Makes a panic under a lock of this crate call `end`. Without it, the process aborts.
-/// Only the first call has an effect.
+/// Makes a panic under a lock of this crate call `end`. Without it, the process aborts. Only the first call of this
+/// function has an effect.
 pub fn end_by(end: fn() -> !) {
     let _ = END.set(end);
 }

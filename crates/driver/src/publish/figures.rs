@@ -1,4 +1,4 @@
-//! The figures of a manager as a board has them, group by group.
+//! The figures of a manager in the form of a board, group by group.
 
 use crate::pressure::Pressure;
 use crate::stats::{LatencySummary, Stats};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
-/// The fullest moment of a store so far.
+/// The peaks of a store's figures so far.
 #[derive(Debug, Default)]
 pub struct StorePeaks {
     logical: AtomicU64,
@@ -19,7 +19,7 @@ pub struct StorePeaks {
 }
 
 impl StorePeaks {
-    /// Peaks of a store that was not looked at yet.
+    /// The peaks of a store that was not read yet.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -30,8 +30,7 @@ impl StorePeaks {
     }
 }
 
-/// Figures as a board has them, but for the ones that are not a manager's: resident set and time. `peaks` is brought up
-/// to date.
+/// The figures in the form of a board, except those that are not a manager's: resident set and time. Updates `peaks`.
 ///
 /// ```
 /// use millpond_board::Field;
@@ -53,7 +52,7 @@ pub fn fields(stats: &Stats, peaks: &StorePeaks) -> Fields {
     fields
 }
 
-/// What the store was given and what it holds. The peaks are brought up to date.
+/// What the store was given and what it holds. Updates the peaks.
 fn store(fields: &mut Fields, stats: &Stats, peaks: &StorePeaks) {
     let (vm, store) = (&stats.vm, &stats.store);
     if store.logical_bytes > peaks.logical.fetch_max(store.logical_bytes, Relaxed) {
@@ -209,7 +208,7 @@ fn faults(fields: &mut Fields, stats: &Stats) {
     }
 }
 
-/// Reclaim: the time that it took, what it looked at and what it took.
+/// Reclaim: its time, the pages that it scanned and those that it took.
 fn reclaim(fields: &mut Fields, stats: &Stats) {
     let vm = &stats.vm;
     set(
@@ -242,7 +241,7 @@ fn reclaim(fields: &mut Fields, stats: &Stats) {
     );
 }
 
-/// What is kept of what was used, and what more memory would have spared.
+/// Refaults, and what more memory would have saved.
 fn workingset(fields: &mut Fields, vm: &VmStat) {
     set(
         fields,
@@ -266,7 +265,7 @@ fn workingset(fields: &mut Fields, vm: &VmStat) {
     );
 }
 
-/// What became of folios.
+/// The fates of folios.
 fn folios(fields: &mut Fields, vm: &VmStat) {
     set(
         fields,
@@ -315,7 +314,7 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Writes the averages of a manager's whole memory, which its figures do not have.
+/// Writes the averages of a manager's whole memory, which its figures do not include.
 pub fn set_pressure(fields: &mut Fields, pressure: &Pressure) {
     let lines = [
         (

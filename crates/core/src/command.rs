@@ -1,4 +1,4 @@
-//! Commands are what the core asks for: they are the only way out of it.
+//! Commands: everything that the core can ask for. They are its only output.
 //!
 //! Commands are carried out with no core lock held, in any order and on any thread. Each command that names a folio is
 //! answered by one [`Event::Completed`](crate::Event::Completed) with that folio. Each of the others describes its own
@@ -40,12 +40,12 @@ pub enum Command {
         frame: Frame,
         /// Whether the frame is a hole that must be given pages first.
         fresh: bool,
-        /// Whether this folio is the only one that refers to `part`, which is not all of its slot, and is to be the
-        /// only copy of it.
+        /// Whether this folio is the only one that refers to `part`, which is not all of its slot, and should become
+        /// the only copy of it.
         forgets: bool,
     },
-    /// A [`Command::Load`] of a folio that is spread over several slots: [`Commands::parts`] tells which. A part that
-    /// cannot be read is answered like a range that cannot be mapped in one piece. Answer: `Installed`,
+    /// A [`Command::Load`] of a folio that is spread over several slots, which [`Commands::parts`] lists. The answer
+    /// for a part that cannot be read is that for a range that cannot be mapped in one piece. Answer: `Installed`,
     /// `InstallSplit`, `InstallGone`.
     Fold {
         /// The folio.
@@ -90,9 +90,9 @@ pub enum Command {
         /// A hole of the same order.
         frame: Frame,
     },
-    /// [`Command::TakeOut`] of all that is mapped of a leaf, by its table: of the pages that [`Commands::leaf_pages`]
-    /// tells. Each page goes into the place of the block that it has in the leaf. There is at most one such command
-    /// in a list. Answer: [`Event::LeafTakenOut`](crate::Event::LeafTakenOut).
+    /// [`Command::TakeOut`] of all mapped pages of a leaf, by its table: [`Commands::leaf_pages`] lists them. Each page
+    /// goes to the place in the block that corresponds to its place in the leaf. There is at most one such command in a
+    /// list. Answer: [`Event::LeafTakenOut`](crate::Event::LeafTakenOut).
     TakeOutLeaf {
         /// The leaf.
         at: PageRange,
@@ -115,7 +115,7 @@ pub enum Command {
         folio: FolioId,
         /// Where it is.
         at: PageRange,
-        /// The part of `at` to look at, or all of it.
+        /// The part of `at` to check, or all of it.
         part: PageRange,
     },
     /// [`Command::TakeOut`] of pages that are presumed to be zeros. If a quick check shows that they are not, they stay
@@ -138,21 +138,21 @@ pub enum Command {
         folio: FolioId,
         /// The frame that holds it.
         frame: Frame,
-        /// The name for what is written.
+        /// The name for the written bytes.
         slot: SlotId,
-        /// The slot part that the folio was loaded from, if it still stands.
+        /// The slot part from which the folio was loaded, if that is still valid.
         previous: Option<SlotPart>,
         /// Whether this folio is the only one that refers to `previous`, which is not all of its slot.
         forgets: bool,
-        /// The pages of a file that the folio was read from. If it still is what was read there, it is `Unchanged`.
+        /// The pages of a file from which the folio was read. If the folio still equals them, it is `Unchanged`.
         read_from: Option<PageRange>,
     },
-    /// Fill a frame with what the file holds there, and map it at `at`. Answer: `Installed`, `InstallSplit`,
+    /// Fill a frame with the file's contents for `at`, and map it there. Answer: `Installed`, `InstallSplit`,
     /// `InstallGone`, `LoadFailed`.
     Read {
         /// The folio.
         folio: FolioId,
-        /// Where to map it. The file's pages are the region's, in their order.
+        /// Where to map it. The file's pages are the region's, in the same order.
         at: PageRange,
         /// The frame to read into.
         frame: Frame,
@@ -176,9 +176,9 @@ pub enum Command {
         /// The range.
         at: PageRange,
     },
-    /// Give the pages of a populated frame back to the kernel: its place becomes a hole. Carry it out before
-    /// the commands that follow it in the same list, which may need the room.
-    /// Answer: [`Event::FrameFreed`](crate::Event::FrameFreed).
+    /// Give the pages of a populated frame back to the kernel: its place becomes a hole. This must be carried out
+    /// before the following commands of the same list, which may need the room. Answer:
+    /// [`Event::FrameFreed`](crate::Event::FrameFreed).
     FreeFrame {
         /// The frame.
         frame: Frame,
@@ -194,7 +194,7 @@ pub enum Command {
         /// The pages.
         at: PageRange,
     },
-    /// The contents of `at` are lost: a thread that touches `at` must be told. Answer: `Poisoned`.
+    /// The contents of `at` are lost: a thread that touches `at` must get an error. Answer: `Poisoned`.
     Poison {
         /// The folio.
         folio: FolioId,
@@ -224,8 +224,8 @@ pub struct PartsOf {
     len: u8,
 }
 
-/// A bounded list of commands, filled by one [`Core::handle`](crate::Core::handle), with the batch into which a
-/// discard gathers the memory that it leaves behind. A new list costs nothing: its unused room is not written.
+/// A bounded list of commands, filled by one [`Core::handle`](crate::Core::handle), with the batch in which a discard
+/// gathers the memory to give back. A new list costs nothing: its unused room is not written.
 #[derive(Debug)]
 pub struct Commands {
     list: ArrayVec<Command, MAX_COMMANDS>,
@@ -263,9 +263,8 @@ impl Commands {
         }
     }
 
-    /// The batch of memory and slots to give back. After that, and before the next discard,
-    /// [`Core::gathered`](crate::Core::gathered) is told and the batch is cleared. A batch with more room may be put
-    /// in its place.
+    /// The batch of memory and slots to give back. After that, and before the next discard, the caller calls
+    /// [`Core::gathered`](crate::Core::gathered) and clears the batch. A batch with more room may replace it.
     pub fn batch(&mut self) -> &mut Gather {
         &mut self.batch
     }
@@ -306,7 +305,7 @@ impl Commands {
         &self.parts[usize::from(of.first)..][..usize::from(of.len)]
     }
 
-    /// The pages that the [`Command::TakeOutLeaf`] of this list is about. There are none without such a command.
+    /// The pages of this list's [`Command::TakeOutLeaf`]; none if it has no such command.
     #[must_use]
     pub fn leaf_pages(&self) -> &LeafPages {
         &self.leaf

@@ -1,4 +1,4 @@
-//! The sizes and marks that a core is made for. They are fixed when it is built, unless an event says otherwise.
+//! The sizes and marks of a core. They are fixed when it is built, except those that an event can change.
 
 use crate::addr::{LEAF_PAGES, Order, PageCount};
 use crate::limits::{
@@ -8,18 +8,18 @@ use crate::limits::{
 use crate::tables::folio::Folio;
 use crate::tables::swap::Slot;
 
-/// How many frames the pool has room for, by order, on each node. The MMU backend lays out its addresses by the same
-/// table, [on all nodes](PoolLayout::on_nodes).
+/// The number of frames for which the pool has room, by order, on each node. The MMU backend lays out its addresses by
+/// the same table, [on all nodes](PoolLayout::on_nodes).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PoolLayout {
     /// Places for frames, by order.
     pub frames: [u32; 10],
 }
 
-/// The settings that a core is built from.
+/// The settings with which a core is built.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// Address space that regions are carved from.
+    /// Address space from which regions are allocated.
     pub arena: PageCount,
     /// The budget for frames: mapped, in limbo and spare ones together.
     pub limit: PageCount,
@@ -30,7 +30,7 @@ pub struct Config {
     pub pool: PoolLayout,
     /// Lazily freed pages beyond this many are dropped, oldest first.
     pub lazyfree_max: PageCount,
-    /// Memory nodes (NUMA) that regions are spread over.
+    /// Number of memory nodes (NUMA) over which regions are spread.
     pub nodes: u8,
     /// Limbo's minimum share of the limit, in 1/1024. The share grows where that is worth its cost; see
     /// [`workingset`](crate::policy::workingset).
@@ -48,7 +48,7 @@ pub struct Config {
     /// The pages that come in with one fault take at most one part in this many of the limit. The number is
     /// [`FOLIO_SHARE`] everywhere except in tests, which change it to get windows of a whole leaf in a small memory.
     pub folio_share: u32,
-    /// Most bits that a shadow has, 12 or more. There are fewer where the entries have no more to spare.
+    /// Maximum number of bits of a shadow, 12 or more. There are fewer if the entries have fewer to spare.
     pub shadow_bits: u8,
     /// Reclaim in the background begins when fewer pages than limit × `low_mark` / 1024 are available.
     pub low_mark: u16,
@@ -61,12 +61,12 @@ pub struct Config {
 pub enum ConfigError {
     /// The budget is below [`MIN_LIMIT_PAGES`].
     LimitTooSmall {
-        /// The budget that was asked for.
+        /// The requested budget.
         pages: PageCount,
     },
     /// The arena is empty, not a whole number of leaves, or larger than [`MAX_ARENA_PAGES`].
     BadArena {
-        /// The length that was asked for.
+        /// The requested length.
         pages: PageCount,
     },
     /// `low_mark` < `high_mark` < 1024 does not hold, or limbo's share is 1024 or more.
@@ -77,22 +77,22 @@ pub enum ConfigError {
     TooFewRecords,
     /// `shadow_bits` is below [`SHADOW_BITS_LEAST`] or above 32.
     BadShadowBits {
-        /// The bits that were asked for.
+        /// The requested bits.
         bits: u8,
     },
     /// `refault_cost` or `file_cost` is above [`REFAULT_COST_MOST`].
     BadRefaultCost {
-        /// The larger of the two costs that were asked for.
+        /// The larger of the two requested costs.
         sixteenths: u32,
     },
     /// `folio_share` is below 2: one fault would take all memory.
     BadFolioShare {
-        /// The share that was asked for.
+        /// The requested share.
         share: u32,
     },
     /// `nodes` is zero, or above [`MAX_NODES`].
     BadNodes {
-        /// The number that was asked for.
+        /// The requested number.
         nodes: u8,
     },
 }
@@ -121,9 +121,9 @@ impl PoolLayout {
         Self { frames }
     }
 
-    /// The pool for a budget of `limit` where places are not free, because the kernel promises memory for each: a
-    /// quarter as many as [`for_limit`](Self::for_limit) has. A folio without a place of its order waits, or comes in
-    /// as smaller ones.
+    /// The pool for a budget of `limit` if places are not free, because the kernel promises memory for each: a quarter
+    /// of the places of [`for_limit`](Self::for_limit). A folio without a place of its order waits, or comes in as
+    /// smaller ones.
     #[must_use]
     pub fn short(limit: PageCount) -> Self {
         let frames = Self::for_limit(limit).frames.map(|n| (n / 4).max(4));
@@ -166,7 +166,7 @@ impl Config {
     /// Whether a core can be built from this.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first error.
     pub fn validate(&self) -> Result<(), ConfigError> {
         if self.limit.0 < MIN_LIMIT_PAGES {
             return Err(ConfigError::LimitTooSmall { pages: self.limit });
@@ -211,7 +211,8 @@ impl Config {
 mod tests {
     use super::*;
 
-    /// python3 in 19 MiB was promised a pool of 256 MiB where the kernel counts its promises.
+    /// For python3 in 19 MiB the kernel once had to promise a pool of 256 MiB, on a machine where it counts its
+    /// promises.
     #[test]
     fn a_short_pool_takes_four_times_the_budget_at_most() {
         for mib in [16, 19, 64, 4096] {

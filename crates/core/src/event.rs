@@ -1,11 +1,11 @@
-//! Events are what can happen: they are the only way into the core.
+//! Events: everything that can happen. They are the only input of the core.
 
 use crate::addr::{Frame, Order, PageCount, PageIndex, PageRange};
 use crate::ids::{FolioId, GroupId, Kind, RegionId, SlotId};
 use crate::policy::order::OrderPolicy;
 use crate::tables::group::GroupLimits;
 
-/// The kind of thread that reclaims, for the counters: the background thread, or a thread that waits for memory.
+/// The kind of reclaiming thread, for the counters: the background thread, or a thread that waits for memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reclaimer {
     /// The thread that keeps memory available ahead of need (`pgscan_kswapd`, `pgsteal_kswapd`).
@@ -26,8 +26,8 @@ pub enum FreeMode {
     ReadsZeros,
     /// Only the copies in the store are freed: the range is about to be overwritten, and its memory is needed.
     Stored,
-    /// The owner has zeroed the range, and may have written there since: a page in memory is free if it still is
-    /// zeros when memory is short. Nothing else changes, and nothing is refused.
+    /// The owner has zeroed the range, and may have written there since: a page in memory is free if it is still zeros
+    /// when memory is short. Nothing else changes, and nothing is refused.
     AlreadyZeroed,
 }
 
@@ -42,17 +42,17 @@ pub enum Advice {
     Sequential,
     /// Pages will be touched at random: single pages are brought in. The hint is for whole leaves (2 MiB).
     Random,
-    /// Pages are brought in because they will be needed: faults in order are not taken for a stream that passes. The
+    /// Pages are brought in because they will be needed: sequential faults are not treated as a passing stream. The
     /// hint is for whole leaves (2 MiB).
     WillNeed,
-    /// Nothing is known about the order or the need any more. The hint is for whole leaves (2 MiB).
+    /// Nothing is known any longer about the order or the need. The hint is for whole leaves (2 MiB).
     Normal,
 }
 
 /// Something that happened. [`Core::handle`](crate::Core::handle) answers each with a [`Reply`] and commands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// Reserve a region of `pages` pages, leaf-aligned, whose folios have orders by `order`. It belongs to the root
+    /// Reserve a region of `pages` pages, leaf-aligned, whose folios' orders follow `order`. It belongs to the root
     /// group until [`Event::MoveRegion`].
     CreateRegion {
         /// Its length.
@@ -69,7 +69,7 @@ pub enum Event {
         /// How much it may have.
         limits: GroupLimits,
     },
-    /// Give a group, not the root, other limits. Memory beyond them is not taken by this event; see
+    /// Change the limits of a group other than the root. This event does not take memory beyond them; see
     /// [`Event::Reclaim`].
     SetGroupLimits {
         /// The group.
@@ -78,7 +78,7 @@ pub enum Event {
         limits: GroupLimits,
     },
     /// Remove a group that has none below it: its regions, its memory and its counters become its parent's.
-    /// [`Reply::More`] asks for the same event again; no other event may name the group any more.
+    /// [`Reply::More`] asks for the same event again; no other event may name the group from now on.
     RemoveGroup {
         /// The group.
         group: GroupId,
@@ -88,9 +88,9 @@ pub enum Event {
     MoveRegion {
         /// The region.
         region: RegionId,
-        /// Its new group. Only the first event, from the region's first page, says which.
+        /// Its new group. Only the first event, from the region's first page, determines it.
         group: GroupId,
-        /// Where to go on.
+        /// Where to continue.
         from: PageIndex,
     },
     /// Give a region's addresses back. Its pages must have been discarded first.
@@ -119,23 +119,23 @@ pub enum Event {
         /// The destination.
         to: PageRange,
     },
-    /// Give a region another length where it is: addresses behind it are taken if they are free, or given back if
-    /// nothing is there. The reply is [`Reply::Region`].
+    /// Change a region's length in place: addresses behind it are taken if they are free, or given back if nothing is
+    /// there. The reply is [`Reply::Region`].
     Resize {
         /// The region.
         region: RegionId,
         /// Its new length.
         pages: PageCount,
     },
-    /// A region is about to be dropped: it inherits nothing any more, and a fault there is refused. The reply is
+    /// A region is about to be dropped: it no longer inherits anything, and a fault there is refused. The reply is
     /// [`Reply::Detached`].
     Detach {
         /// The region.
         region: RegionId,
     },
-    /// Hand the contents of `base` over to its only heir, from a page on. When all is handed over, the reply is
-    /// [`Reply::Detached`]: the base is empty and has no heir. [`Reply::Reclaim`] says that the frame pool has no
-    /// place for what is mapped there.
+    /// Hand the contents of `base` over to its only heir, from a page on. When everything is handed over, the reply is
+    /// [`Reply::Detached`]: the base is empty and has no heir. [`Reply::Reclaim`] means that the frame pool has no
+    /// place for the pages mapped there.
     Merge {
         /// The base.
         base: RegionId,
@@ -149,16 +149,15 @@ pub enum Event {
         /// An upper bound for the order of the folio that is brought in. The region's own order is another bound,
         /// except for contents that a remap has brought there: they keep their size.
         max_order: Order,
-        /// The pages around `page` that the program may use, as far as the caller knows. No page beyond comes along,
-        /// as it would take memory from pages that can be used. It is [`PageRange::ALL`] where everything may be
-        /// used.
+        /// The pages around `page` that the program may use, as far as the caller knows. No page outside comes along,
+        /// as it would take memory from pages that can be used. It is [`PageRange::ALL`] if everything may be used.
         within: PageRange,
     },
     /// The command that was given for `folio` has been carried out, or has failed.
     Completed {
         /// The folio that the command named.
         folio: FolioId,
-        /// How it went.
+        /// The outcome.
         outcome: Outcome,
     },
     /// [`Command::TakeOutLeaf`](crate::Command::TakeOutLeaf) has been carried out, or could not be: then everything is
@@ -171,10 +170,10 @@ pub enum Event {
     },
     /// Whether a leaf of small folios may leave by its table from now on; see `ops/leaf_out.rs`. At first no leaf may.
     TakeLeaves {
-        /// Whether leaves may leave so.
+        /// Whether leaves may leave by their tables.
         on: bool,
     },
-    /// The place of a frame that [`Command::FreeFrame`](crate::Command::FreeFrame) named is a hole now.
+    /// The place of a frame that [`Command::FreeFrame`](crate::Command::FreeFrame) named is now a hole.
     FrameFreed {
         /// The frame.
         frame: Frame,
@@ -185,7 +184,7 @@ pub enum Event {
         slot: SlotId,
     },
     /// Make `pages` pages available: the core answers with the next batch of work towards that. The reply is
-    /// [`Reply::Done`]; no commands beside it mean that nothing can be reclaimed now.
+    /// [`Reply::Done`]; if it comes without commands, nothing can be reclaimed now.
     Reclaim {
         /// How many pages to free at most by this batch.
         pages: PageCount,
@@ -231,8 +230,8 @@ pub enum Event {
         /// How many pages at most.
         left: PageCount,
     },
-    /// Drop the pages of `range` that can be dropped without waiting, and keep their frames for the next faults. It
-    /// is for memory whose owner has said that it may be dropped at any time.
+    /// Drop the pages of `range` that can be dropped without waiting, and keep their frames for the next faults. For
+    /// memory whose owner has agreed that it may be dropped at any time.
     Purge {
         /// The range.
         range: PageRange,
@@ -271,7 +270,7 @@ pub enum Event {
         /// [`REFAULT_COST_MOST`](crate::limits::REFAULT_COST_MOST) counts as that.
         sixteenths: u32,
     },
-    /// A major fault of a file's page costs this much now: it is read where the files are. See
+    /// The cost of a major fault of a file's page, which is read from its file, has changed. See
     /// [`Config::file_cost`](crate::Config::file_cost).
     SetFileCost {
         /// The cost, in sixteenths of what a rescue from limbo costs. More than
@@ -282,7 +281,7 @@ pub enum Event {
     /// written. At first they do. If copies take RAM that the frames could have, the driver knows which is more
     /// expensive.
     KeepCopies {
-        /// Whether they do from now on.
+        /// Whether they keep them from now on.
         keep: bool,
     },
     /// Some time (100 ms) has passed: frames beyond the demand should go back to the kernel
@@ -292,7 +291,7 @@ pub enum Event {
     RetryStore,
 }
 
-/// How a command ended.
+/// The outcome of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// The folio is mapped. With `frame_kept` its contents were copied, and the pool's frame (if the command named
@@ -301,19 +300,18 @@ pub enum Outcome {
         /// Whether the pool's frame is still populated.
         frame_kept: bool,
     },
-    /// The range crosses mappings of different protection and cannot be installed as one folio: ask again
-    /// page by page. The frame, if it had been populated, still is.
+    /// The range crosses mappings of different protection and cannot be installed as one folio: ask again page by page.
+    /// If the frame was populated, it still is.
     InstallSplit {
         /// Whether the pool's frame is populated now.
         frame_kept: bool,
     },
-    /// The mapping is gone (the program unmapped or replaced it): the fault is void. Contents are kept where
-    /// they were.
+    /// The mapping is gone (the program unmapped or replaced it): the fault is void. Contents stay where they were.
     InstallGone {
         /// Whether the pool's frame is populated now.
         frame_kept: bool,
     },
-    /// The store, or the file, could not give the folio back. Nothing was installed.
+    /// The store, or the file, could not return the folio. Nothing was installed.
     LoadFailed {
         /// Whether the pool's frame is populated now.
         frame_kept: bool,
@@ -346,17 +344,17 @@ pub enum Outcome {
     StoreFailed,
     /// The range is no longer mapped and its pages were given back.
     Zapped,
-    /// A thread that touches the range is told that its contents are lost.
+    /// A thread that touches the range gets the error that its contents are lost.
     Poisoned,
 }
 
-/// The core's reply to an event, beside the commands.
+/// The core's reply to an event, in addition to the commands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reply {
     /// The event is done, or will be once the commands are carried out.
     Done,
-    /// Carry out the commands and send the event again for the rest of its range: all before `from` is done, or will
-    /// be when the commands are.
+    /// Carry out the commands and send the event again for the rest of its range: everything before `from` is done, or
+    /// will be when the commands are.
     More {
         /// Where the rest begins.
         from: PageIndex,
@@ -366,7 +364,7 @@ pub enum Reply {
         /// The page to wait for.
         page: PageIndex,
     },
-    /// The folio at this page, from which the wanted folio would be copied, is in flight: wait here until something
+    /// The folio at this page, from which the requested folio would be copied, is in flight: wait here until something
     /// completes and ask again. A thread that sleeps at the faulting page would not be woken.
     WaitForBase {
         /// The page to wait for.
@@ -402,8 +400,8 @@ pub enum Reply {
         /// How many pages.
         pages: PageCount,
     },
-    /// A base has lost an heir. If it has none left, it is to be dropped; if it has one left, it can be merged into
-    /// that one.
+    /// A base has lost an heir. If it has none left, it must be dropped; if it has one left, it can be merged into that
+    /// heir.
     Detached {
         /// A base without heirs, with its pages.
         orphan: Option<(RegionId, PageRange)>,
@@ -427,7 +425,7 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// The reply when so many pages are missing: in the budget, or below a group's max.
+    /// The reply if this many pages are missing: in the budget, or below a group's max.
     pub(crate) fn short(group: GroupId, pages: PageCount) -> Self {
         match group {
             GroupId::ROOT => Self::Reclaim { pages },
@@ -445,13 +443,13 @@ pub enum Refusal {
     OutsideRegion,
     /// The arena has no free run of addresses that long.
     NoAddressSpace,
-    /// The region is not known, or was dropped before.
+    /// The region is unknown, or was dropped.
     UnknownRegion,
     /// The region's pages are a file's: the event is for anonymous memory.
     FileBacked,
     /// The region still holds pages: discard them first.
     RegionInUse,
-    /// Commands are out that have not been answered.
+    /// There are unanswered commands.
     Busy,
     /// A page of the range is pinned.
     Pinned {
@@ -473,7 +471,7 @@ pub enum Refusal {
         /// The page.
         page: PageIndex,
     },
-    /// The group is not known, was removed, or is the root, whose limits are the budget's.
+    /// The group is unknown, was removed, or is the root, whose limits are the budget's.
     UnknownGroup,
     /// The group has others below it, or is the root.
     GroupInUse,
@@ -481,7 +479,7 @@ pub enum Refusal {
     BadLimits,
     /// The group would lie below too many others.
     TooDeep,
-    /// There are as many groups as there can be.
+    /// The maximum number of groups exists already.
     TooManyGroups,
     /// A bound in `limits.rs` is reached: folio records, slots or leaf tables.
     OutOfRecords,
@@ -492,7 +490,7 @@ pub enum Refusal {
 pub struct SlotPart {
     /// The slot.
     pub slot: SlotId,
-    /// First page wanted, counted from the slot's start.
+    /// The first page of the part, counted from the slot's start.
     pub first: u16,
     /// The length of the part, as an order.
     pub order: Order,

@@ -4,8 +4,8 @@
 //! *Giving back* hands memory to the kernel and slots to the store, takes a hundred times as long, and needs no lock.
 //! The gather is what the first half leaves for the second.
 //!
-//! *A range that nobody can touch any more* (a region that is dropped, a base without heirs; `ops/free.rs`) needs no
-//! care: its entries are empty at once, and its mapped pages are given back as one range, whatever lies between them.
+//! *A range that nobody can touch any longer* (a dropped region, a base without heirs; `ops/free.rs`) needs no care:
+//! its entries are empty at once, and its mapped pages are given back as one range, whatever lies between them.
 //!
 //! *A range in use* (a discard; `ops/discard.rs`) may be touched in the meantime. So its folios stay in flight until
 //! their pages are gone, and a thread that faults there waits. The mapped pages are collected as *runs*: neighbouring
@@ -33,11 +33,11 @@ pub const GATHER_PAGE: usize = 510;
 /// Something to give back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Gathered {
-    /// A slot: the store is to forget it.
+    /// A slot that the store should forget.
     Slot(SlotId),
     /// A populated frame of the pool: its pages go to the kernel.
     Frame(Frame),
-    /// Mapped pages (or poison) of folios that are in flight until then: they are to be dropped.
+    /// Mapped pages (or poison) to drop. Their folios are in flight until then.
     Run(PageRange),
 }
 

@@ -85,7 +85,7 @@ pub(crate) const ANON: usize = 0;
 /// The kind of files' pages.
 pub(crate) const FILE: usize = 1;
 
-/// The rule that says which list gives the next victim.
+/// The rule that determines which list gives the next victim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rule {
     /// The list whose oldest folio is older gives the victim.

@@ -1,4 +1,4 @@
-//! Every bound of the core. Compile-time asserts relate them to each other.
+//! All bounds of the core. Compile-time asserts relate them to each other.
 
 use crate::addr::{LEAF_PAGES, MAX_ORDER, Order};
 
@@ -15,7 +15,7 @@ pub const LEAF_STEP: u32 = 32;
 pub const LEAF_OUT_LEAST: u32 = 32;
 /// A leaf leaves by its table only if its pages are at most one in this many of all memory.
 pub const LEAF_OUT_SHARE: u32 = 32;
-/// A leaf leaves for a stream that wants it whole only if a leaf is at most one in this many of all memory.
+/// A leaf leaves for a stream that needs it whole only if a leaf is at most one in this many of all memory.
 pub const EVICT_SHARE: u32 = 8;
 /// Folios up to this order (64 KiB) are split so that their leaf can leave, even if the store does not hold them.
 pub const LEAF_OUT_SPLITS: Order = Order::new(4).expect("4 is an order");
@@ -29,7 +29,7 @@ pub const LEFT_BATCH: u32 = 64;
 /// Most pages beyond a lowered limit that are given back at once, if they are spare. A store takes as many while one
 /// list is carried out; a larger excess means that the budget itself was lowered.
 pub const TRIM_AT_ONCE: u32 = LEAF_PAGES;
-/// Most slots that one folio is folded up from.
+/// Most slots from which one folio is folded up.
 pub const FOLD_PARTS: usize = 16;
 /// Folios that are folded up at once.
 pub const FOLDS: usize = 64;
@@ -40,22 +40,22 @@ pub const ANSWER_COMMANDS: usize = FOLD_PARTS + 8;
 pub const MAX_PARTS: usize = 2 * FOLD_PARTS;
 /// Places of each order that take-outs leave for loads, so that a pool full of limbo cannot stop a fault.
 pub const LOAD_RESERVE: usize = 2;
-/// Most folios that one fault brings in: the one that is wanted, and the rest of its window. So many of 64 KiB fill a
+/// Most folios that one fault brings in: the requested one, and the rest of its window. This many of 64 KiB fill a
 /// leaf.
 pub const FAULT_FOLIOS: usize = 32;
 /// Most folios that one fault loads. Zeros are mapped by one call, but each load takes its time.
 pub const FAULT_LOADS: usize = 8;
 /// Windows that the driver reads ahead of a stream over a file.
 pub const READ_AHEAD_WINDOWS: u32 = 4;
-/// The driver reads one part in this many of memory ahead of a stream at most.
+/// The driver reads at most one part in this many of memory ahead of a stream.
 pub const READ_AHEAD_SHARE: u32 = 8;
-/// A run of faults that has brought in so many pages may be a stream that is longer than memory.
+/// A run of faults that has brought in this many pages may be a stream that is longer than memory.
 pub const PASSING_RUN: u16 = 16;
 /// A folio of an adaptive region takes at most one part in this many of the budget
 /// ([`Config::folio_share`](crate::Config::folio_share)).
 pub const FOLIO_SHARE: u32 = 64;
 /// Largest folio that is zeroed in place when it is lazily freed, in pages: beyond 64 KiB, capturing it and one fault
-/// when it is wanted again cost less than writing it.
+/// when it is used again cost less than writing it.
 pub const ZERO_IN_PLACE_PAGES: u32 = 16;
 /// The pool has this many places for single pages for each page of memory, up to [`SINGLE_PLACES_MOST`].
 pub const SINGLE_PLACES: u32 = 4;
@@ -63,7 +63,7 @@ pub const SINGLE_PLACES: u32 = 4;
 pub const SINGLE_PLACES_MOST: u32 = 1 << 23;
 /// Most pages of frames that are kept for the next faults (256 MiB), however many circulate.
 pub const POOL_MARK: u32 = 64 << 10;
-/// Records that one batch of reclaim looks through for slots to free when the store is full.
+/// Records that one batch of reclaim searches for slots to free when the store is full.
 pub const SLOT_SWEEP: u32 = 1024;
 /// Folios of each lruvec that could not move and are examined again at each tick.
 pub const LOOK_AGAIN: usize = 32;
@@ -83,13 +83,13 @@ pub const MAX_ARENA_PAGES: u32 = u32::MAX - LEAF_PAGES + 1;
 /// Most pages that one event passes when a region changes groups. Of the pages in leaves that are in use, it passes
 /// at most [`DISCARD_WALK`].
 pub const GROUP_WALK: u32 = 1 << 23;
-/// Leaf tables that one event looks at when a group ends. It reads 16 bytes of each.
+/// Leaf tables that one event examines when a group ends. It reads 16 bytes of each.
 pub const TABLES_WALK: u32 = 1 << 15;
-/// Most groups at once, the root among them.
+/// Most groups at once, including the root.
 pub const MAX_GROUPS: usize = 256;
-/// Most groups above each other, the root among them. A charge goes through so many.
+/// Most groups above each other, including the root. A charge passes through this many.
 pub const MAX_GROUP_DEPTH: usize = 8;
-/// Smallest max of a group, in pages (4 MiB): a folio of the highest order, and one that makes way for it.
+/// Smallest max of a group, in pages (4 MiB): a folio of the highest order, and one that leaves for it.
 pub const MIN_GROUP_MAX: u32 = 2 * LEAF_PAGES;
 /// Most memory nodes (NUMA) of a machine.
 pub const MAX_NODES: u8 = 16;
@@ -103,7 +103,7 @@ pub const WATCHED_LEAST: u32 = 1024;
 pub const WATCHED_FOLIOS: u32 = 4096;
 /// Most watched folios that are simulated: chance may watch more than are meant to be.
 pub const WATCHED_MOST: u32 = WATCHED_FOLIOS + WATCHED_FOLIOS / 4;
-/// Most folios that are followed for the curve of refaults, of those that memory has room for. There may be half as
+/// Most folios that are followed for the curve of refaults, of those for which memory has room. There may be half as
 /// many.
 pub const CURVE_FOLIOS: u32 = 256;
 /// Limbo's largest share, in 1/1024.

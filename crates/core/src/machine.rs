@@ -14,11 +14,11 @@
 //! seven and checks the whole state after each call as after an event, so what it shows for events holds for them.
 //!
 //! # What is counted
-//! `mapped` counts the pages of folios that are mapped or on their way in or out of the program, `limbo` those in
-//! limbo or being saved. Spare frames hold pages too, and so do ranges that are being given back. Together these are
-//! the frames, and their sum stays within the limit: a fault that would exceed it answers [`Reply::Reclaim`]. Two
-//! things may exceed it for a while, and are reported: frames in flight (a copied folio and the frame it was copied
-//! from), and faults that are served while the store takes nothing.
+//! `mapped` counts the pages of folios that are mapped or on their way in or out of the program, `limbo` those in limbo
+//! or being saved. Spare frames hold pages too, and so do ranges that are being given back. Together these are the
+//! frames, and their sum stays within the limit: a fault that would exceed it answers [`Reply::Reclaim`]. Two things
+//! may exceed it for a while, and are reported: frames in flight (a copied folio and the frame it was copied from), and
+//! faults that are served while the store accepts nothing.
 
 use crate::addr::{LEAF_PAGES, Order, PageCount, PageIndex, PageRange};
 use crate::command::{Commands, Releases};

@@ -1,7 +1,7 @@
-//! The outside world as the core's driver sees it: an MMU that maps frames, and a store that keeps bytes.
+//! The interfaces to the outside world: an MMU that maps frames, and a store that keeps bytes.
 //!
 //! Both are called with no core lock held, from several threads at once. Neither may call the program's allocator on
-//! the fault path, nor touch managed memory except by the operations below.
+//! the fault path, or touch managed memory except by the operations below.
 
 use crate::addr::{Frame, PageRange};
 use crate::command::CopyFrom;
@@ -15,7 +15,7 @@ pub use store::*;
 /// How a frame came to be mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Placed {
-    /// The frame's pages were moved: its place in the pool is a hole now.
+    /// The frame's pages were moved: its place in the pool is now a hole.
     Moved,
     /// The frame's bytes were copied: it still has its pages.
     Copied,
@@ -49,7 +49,7 @@ pub struct FilledAndInstalled {
 }
 
 impl FilledAndInstalled {
-    /// The end of a fill of the frame itself, and of `install`, which follows it.
+    /// The result of filling the frame itself, and of `install`, which follows.
     pub fn through_frame(
         filled: Result<(), LoadError>,
         install: impl FnOnce() -> Result<Placed, InstallError>,
@@ -64,7 +64,7 @@ impl FilledAndInstalled {
         }
     }
 
-    /// The end of an install that did without the frame, which is the hole that it was unless the install failed.
+    /// The result of an install that did not use the frame, which is still a hole unless the install failed.
     #[must_use]
     pub const fn past_frame(outcome: Result<(), FillOrInstallError>) -> Self {
         Self {
@@ -79,14 +79,14 @@ impl FilledAndInstalled {
 pub enum TakeOutError {
     /// The kernel holds one of the pages for I/O: the range may go later.
     Busy,
-    /// The mapping forbids it: it is locked, of differing protections, or not writable where the backend has no other
-    /// way.
+    /// The mapping forbids it: it is locked, has different protections, or is not writable and the backend has no other
+    /// method.
     Immovable,
 }
 
-/// Memory that can be mapped, taken out and filled out of sight.
+/// Memory that can be mapped, taken out, and filled while no thread sees it.
 ///
-/// A range is always one naturally aligned folio (2^order pages) unless said otherwise. Orders of ranges and frames
+/// A range is always one naturally aligned folio (2^order pages) unless stated otherwise. Orders of ranges and frames
 /// in one call agree. The caller holds the folio in flight, so no two calls concern the same folio or frame at once;
 /// implementations may check that and panic.
 pub trait Mmu: Send + Sync {
@@ -96,7 +96,7 @@ pub trait Mmu: Send + Sync {
     /// Nothing is mapped; `frame`, when given, is still populated.
     fn install_zero(&self, at: PageRange, frame: Option<Frame>) -> Result<Placed, InstallError>;
 
-    /// [`Mmu::install_zero`] of several folios, for backends that save by doing it together. `results` takes one
+    /// [`Mmu::install_zero`] of several folios, for backends that do this more cheaply together. `results` receives one
     /// answer for each.
     fn install_zero_all(
         &self,
@@ -108,7 +108,7 @@ pub trait Mmu: Send + Sync {
         }
     }
 
-    /// Fills `frame` by `fill`, giving it pages first when `fresh`. The slice is the whole frame.
+    /// Fills `frame` with `fill`, and first gives it pages if `fresh`. The slice is the whole frame.
     ///
     /// # Errors
     /// The error of `fill`. The frame is populated in either case.
@@ -125,8 +125,8 @@ pub trait Mmu: Send + Sync {
     /// Nothing is mapped; the frame is still populated.
     fn install(&self, frame: Frame, at: PageRange) -> Result<Placed, InstallError>;
 
-    /// [`Mmu::fill`] and [`Mmu::install`] in one. If the frame is `fresh`, the slice that is given to `fill` need not
-    /// be the frame: then the frame is still the hole that it was.
+    /// [`Mmu::fill`] and [`Mmu::install`] in one. If the frame is `fresh`, the slice that `fill` gets need not be the
+    /// frame, which then remains a hole.
     fn fill_and_install(
         &self,
         frame: Frame,
@@ -137,8 +137,8 @@ pub trait Mmu: Send + Sync {
         FilledAndInstalled::through_frame(self.fill(frame, fresh, fill), || self.install(frame, at))
     }
 
-    /// Maps a copy of `from` at `at`. `frame`, if any, is populated and may be used for it, or is left as it is. The
-    /// bytes at `from` stay where they are.
+    /// Maps a copy of `from` at `at`. `frame`, if any, is populated, and may be used for the copy or stay unchanged.
+    /// The bytes at `from` stay in place.
     ///
     /// # Errors
     /// Nothing is mapped; the frame is still populated.
@@ -156,18 +156,18 @@ pub trait Mmu: Send + Sync {
     /// All of `at` is mapped as before and the frame is a hole.
     fn take_out(&self, at: PageRange, frame: Frame) -> Result<(), TakeOutError>;
 
-    /// [`Mmu::take_out`] of several folios, for backends that save by doing it together. `results` takes one answer
-    /// for each.
+    /// [`Mmu::take_out`] of several folios, for backends that do this more cheaply together. `results` receives one
+    /// answer for each.
     fn take_out_all(&self, work: &[(PageRange, Frame)], results: &mut [Result<(), TakeOutError>]) {
         for (result, (at, frame)) in results.iter_mut().zip(work) {
             *result = self.take_out(*at, *frame);
         }
     }
 
-    /// Captures `pages` of the leaf `at` by its table. Each page goes into the place that it has in the leaf, counted
-    /// from `frame` on, in a block of order 0. Nothing else is mapped in `at`, every place of the block is a hole,
-    /// and nobody else uses the leaf or the block meanwhile. The call is as atomic as [`Mmu::take_out`], and its
-    /// price does not depend on how many pages there are.
+    /// Captures `pages` of the leaf `at` by its table. Each page goes to the place, counted from `frame`, that
+    /// corresponds to its place in the leaf, in a block of order 0. Nothing else is mapped in `at`, every place of the
+    /// block is a hole, and nobody else uses the leaf or the block during the call. The call is as atomic as
+    /// [`Mmu::take_out`], and its cost does not depend on the number of pages.
     /// # Errors
     /// All of `at` is mapped as before and the places are holes. The leaf, the block or the process may not allow it.
     fn take_out_leaf(
@@ -177,11 +177,11 @@ pub trait Mmu: Send + Sync {
         pages: &LeafPages,
     ) -> Result<(), TakeOutError>;
 
-    /// Zeroes the mapped, writable pages of `at` in place. The program does not use them meanwhile.
+    /// Zeroes the mapped, writable pages of `at` in place. The program does not use them during the call.
     fn zero_in_place(&self, at: PageRange);
 
-    /// Whether every byte of the mapped pages of `at` is zero. With `glance` a look at some of them will do. The
-    /// program may write there meanwhile: then the answer holds for the time before or after the write.
+    /// Whether every byte of the mapped pages of `at` is zero. With `glance` a check of some of them suffices. The
+    /// program may write there during the call: then the answer holds for the time before or after the write.
     fn is_blank(&self, at: PageRange, glance: bool) -> bool;
 
     /// Shows the contents of the populated `frame` to `see`.
@@ -207,7 +207,8 @@ pub enum FileFault {
     Ended,
     /// The system refused, with this errno.
     Io(i32),
-    /// It is another version than the one that was mapped: its bytes must not stand beside those that were read before.
+    /// The file is another version than the one that was mapped: its bytes must not be mixed with those that were read
+    /// before.
     Changed,
 }
 
@@ -225,28 +226,28 @@ pub struct WriteFault {
 pub enum Descriptors {
     /// The program's.
     OfProgram,
-    /// The thread's own, which has none of the descriptors that the program opened after the thread began.
+    /// The thread's own, which lacks the descriptors that the program opened after the thread began.
     OfThread,
 }
 
 /// A file, or an object elsewhere, whose pages are those of a region ([`Kind::File`](crate::Kind::File),
 /// [`Kind::Private`](crate::Kind::Private)), in the same order.
 ///
-/// The answers that a method has of its own are those of what is only read, memory and file: nothing ever changes, and
-/// nothing is written.
+/// The default methods are those for memory and a file that are only read: nothing ever changes, and nothing is
+/// written.
 ///
 /// Pages are counted from the region's first. Calls about different pages may run at the same time, and come from
 /// threads that serve a fault: none may call the program's allocator or touch managed memory.
 pub trait Backing: Send + Sync {
-    /// Fills `out`, whole pages, with the contents of the pages from `first` on. What lies behind the file's end in
-    /// its last page reads as zeros.
+    /// Fills `out`, whole pages, with the contents of the pages from `first` on. Bytes behind the file's end in its
+    /// last page read as zeros.
     ///
     /// # Errors
     /// One of the pages could not be read. `out` may hold anything then.
     fn read(&self, first: u32, out: &mut [u8], table: Descriptors) -> Result<(), FileFault>;
 
-    /// As [`read`](Self::read), where the pages of `out` are neighbours in the machine's memory too, so that a device
-    /// writes to them as to one piece.
+    /// Like [`read`](Self::read), for pages of `out` that are also contiguous in physical memory, so that a device can
+    /// write to them as one piece.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -259,8 +260,8 @@ pub trait Backing: Send + Sync {
         self.read(first, out, table)
     }
 
-    /// Whether `bytes`, whole pages, are known to be what was read for the pages from `first` on. They count as changed
-    /// where that is not known.
+    /// Whether `bytes`, whole pages, are known to equal what was read for the pages from `first` on. If this is not
+    /// known they count as changed.
     fn is_as_read(&self, _first: u32, _bytes: &[u8]) -> bool {
         true
     }
@@ -268,12 +269,13 @@ pub trait Backing: Send + Sync {
     /// Forgets what was read for `pages`: they have left memory.
     fn forget(&self, _pages: Range<u32>) {}
 
-    /// Writes what has changed of `bytes`, whole pages from `first` on, to the file; from then on they count as read.
-    /// The answer is whether anything had changed. A file that is never written has no changes.
+    /// Writes the changes in `bytes`, whole pages from `first` on, to the file; from then on they count as read.
+    /// Returns whether anything had changed. A file that is never written has no changes.
     ///
     /// # Errors
-    /// The first page that could not be written, and why. All others are written. What was not still counts as changed,
-    /// and where the file may hold a part of it, it does so whatever is in memory later.
+    /// The first page that could not be written, and why. All others are written. A page that was not written still
+    /// counts as changed, and if the file may hold a part of it, the page counts as changed whatever is in memory
+    /// later.
     fn write_back(
         &self,
         _first: u32,
@@ -283,20 +285,20 @@ pub trait Backing: Send + Sync {
         Ok(false)
     }
 
-    /// Whether what is written to the memory goes to the file: whether [`write_back`](Self::write_back) may write.
+    /// Whether writes to the memory go to the file: whether [`write_back`](Self::write_back) may write.
     fn is_written(&self) -> bool {
         false
     }
 
-    /// Waits until the device has what was written.
+    /// Waits until the device has stored the written data.
     ///
     /// # Errors
-    /// It may not have it: all pages in memory count as changed from here on.
+    /// The device may not have the data: all pages in memory count as changed from here on.
     fn sync(&self) -> Result<(), FileFault> {
         Ok(())
     }
 
-    /// The most RAM that is taken for this beside the pages themselves. Of what several share each has its part, which
-    /// changes with their number.
+    /// Maximum RAM that this takes in addition to the pages themselves. If several share something, each counts its
+    /// part, which changes with their number.
     fn ram_bytes(&self) -> u64;
 }

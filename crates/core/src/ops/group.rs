@@ -220,7 +220,7 @@ impl Core {
     }
 
     /// The group around `page` that is above its high, and how many pages a thread that faults there should reclaim
-    /// first: once, and fewer if there are not that many. Returns `None` while the store takes nothing.
+    /// first: once, and fewer if there are not that many. Returns `None` while the store accepts nothing.
     #[must_use]
     pub fn beyond_high(&self, page: PageIndex) -> Option<(GroupId, PageCount)> {
         if self.groups.is_single() || self.store_blocked {

@@ -71,7 +71,7 @@ impl Core {
         }
     }
 
-    /// Splits a folio of which the kernel may hold no more than a part, where the region's orders are adaptive.
+    /// Splits a folio of which the kernel may hold only a part, if the region's orders are adaptive.
     fn halve(&mut self, id: FolioId, out: &mut Commands) {
         let (order, at) = (self.folios.get(id).order, self.at(id));
         if order > HALVED_LEAST && self.may_split(at.start) {

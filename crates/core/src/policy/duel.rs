@@ -227,7 +227,7 @@ impl Duel {
         (self.seats.len() * size_of::<Seat>() + links * size_of::<u16>()) as u64
     }
 
-    /// Whether the caches hold no more than they may, and remember no more.
+    /// Whether the caches hold and remember no more than they may.
     pub(crate) fn is_bounded(&self) -> bool {
         self.recency.len <= self.most
             && self.kept + self.trial.len <= self.most

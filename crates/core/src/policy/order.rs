@@ -622,7 +622,7 @@ mod tests {
         assert!(faults <= 6 + 2 * usize::from(LESS), "{faults}");
     }
 
-    /// A stride that begins where a stream has ended.
+    /// A stride begins at the end of a stream.
     #[test]
     fn a_stride_over_leaves_is_no_stream() {
         let mut world = World::with_a_stream();

@@ -10,7 +10,7 @@
 use crate::machine::Core;
 use std::ops::Range;
 
-/// The addresses that a table's elements have now or may come to have.
+/// The addresses that a table's elements have now or may have later.
 pub(crate) fn extent<T>(table: &Vec<T>) -> Range<usize> {
     let start = table.as_ptr().addr();
     start..start + table.capacity() * size_of::<T>()

@@ -46,7 +46,7 @@ pub(crate) enum State {
     LendingFrame,
 }
 
-/// Why the command in progress was given, where the state alone does not tell.
+/// Why the command in progress was given, if the state alone does not tell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Errand {
     None,

@@ -28,7 +28,7 @@ const LOOKS: u32 = 20;
 impl<M: Memory> Driver<M> {
     /// Whether there is enough room to take some of it ahead of need.
     pub fn has_room_ahead(&self, available: PageCount) -> bool {
-        // The huge page is made on the node where the thread runs. Where regions are placed on nodes, that would be the
+        // The huge page is made on the node where the thread runs. If regions are placed on nodes, that would be the
         // wrong one.
         available >= ROOM && self.nodes.is_empty()
     }

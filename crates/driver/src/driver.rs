@@ -101,7 +101,7 @@ pub struct Driver<M: Memory = RealMemory> {
     pub watchdog: Watchdog,
     pub(crate) children: Children,
     pub(crate) stalls: Stalls,
-    /// The ranges that are to be prefetched.
+    /// The ranges to prefetch.
     pub prefetcher: Prefetcher,
     /// The streams of files that are read ahead.
     pub(crate) read_ahead: ReadAhead,

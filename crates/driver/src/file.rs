@@ -79,7 +79,7 @@ pub enum SyncError {
     Device(FileFault),
 }
 
-/// A piece of memory at a page's boundary, where a copy is written from.
+/// A piece of memory at a page boundary, from which a copy is written.
 #[repr(C, align(4096))]
 pub(crate) struct Copied([u8; PIECE]);
 
@@ -156,8 +156,8 @@ impl Driver<RealMemory> {
         while at < folio.end() {
             let len = (folio.end().0 - at.0).min(PIECE_PAGES);
             let bytes = copy.pages(len);
-            // SAFETY: the pages are pinned, so that they are mapped, and the copy is no part of the arena. A thread of
-            // the program that writes there meanwhile does so before or after the copy of each byte.
+            // SAFETY: the pages are pinned, and therefore mapped, and the copy is not part of the arena. A thread of
+            // the program that writes there concurrently does so before or after the copy of each byte.
             unsafe {
                 let from = self.mmu.addr_of(at).cast_const();
                 std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len());

@@ -15,7 +15,7 @@
 //! Writes are not distinguished from reads, since a page mapped for a read is writable.
 //!
 //! The price is a fault for each entry and a take-out for each page that leaves. Take-outs go in batches, so that
-//! neighbours share a call, and after the fault was answered, while the program goes on. Nothing here allocates. The
+//! neighbours share a call, and after the fault was answered, while the program continues. Nothing here allocates. The
 //! oldest pages of the window are taken out whether or not they are in use. A page that is pinned, lazily freed or gone
 //! is skipped. Pages brought in for a fork or a pin were not touched, and are not in the window: their use is not seen
 //! until reclaim takes them out.

@@ -103,7 +103,7 @@ impl<M: Memory> Driver<M> {
         self.tell(Event::DropRegion { region });
     }
 
-    /// Ends a region, and the bases from which no region inherits any more.
+    /// Ends a region, and the bases from which no region inherits any longer.
     pub fn drop_region(self: &Arc<Self>, region: Named) {
         self.forget_volatile(region.1);
         self.forget_kept(region.0);

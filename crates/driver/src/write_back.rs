@@ -132,7 +132,8 @@ impl Driver<RealMemory> {
             let len = (folio.end().0 - at.0).min(PIECE_PAGES);
             let bytes = copy.pages(len);
             let from = self.mmu.addr_of(at).cast_const();
-            // SAFETY: the pages are a region's that cannot end meanwhile, and the copy is no part of the arena.
+            // SAFETY: the pages belong to a region that cannot end during the call, and the copy is not part of the
+            // arena.
             let is_there = unsafe {
                 match self.delivery.is_by_signal() {
                     true => self.mmu.copy_nofault(from, bytes.as_mut_ptr(), bytes.len()),

@@ -7,8 +7,8 @@
 //! a thread that it does not have. Statics that a fork can catch in mid-operation are therefore of these two kinds (or
 //! are filled without a lock, by [`OnceBox`], if two threads may make the value at the same time).
 //!
-//! Neither kind needs to be told of the fork. Handlers of `pthread_atfork` that take all locks before a fork would also
-//! work for most of them, but are not called by a bare `clone`, nor for a fork that has begun before they are
+//! Neither kind needs to be notified of the fork. Handlers of `pthread_atfork` that take all locks before a fork would
+//! also work for most of them, but are not called by a bare `clone`, nor for a fork that has begun before they are
 //! registered, and they hang if a signal handler forks while its thread holds such a lock.
 
 use crate::{Held, Rank, Ranked};

@@ -44,7 +44,7 @@ ranks! {
     Housekeeping,
     /// The thread that writes shared regions back.
     Writer,
-    /// Ranges that are to be prefetched.
+    /// Ranges to prefetch.
     Prefetches,
     /// Ranges that were freed in place and are not marked yet.
     LazyBatch,

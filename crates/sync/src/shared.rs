@@ -71,7 +71,7 @@ impl<T> RankedRw<T> {
         if is_first { [low, high] } else { [high, low] }
     }
 
-    /// The value in a lock that nobody else has.
+    /// The value of a lock that nobody else uses.
     pub fn into_inner(self) -> T {
         self.lock
             .into_inner()

@@ -33,7 +33,7 @@ pub(crate) struct Shared {
     pub(crate) range: PageRange,
     /// Its file.
     pub(crate) backing: Arc<dyn Backing>,
-    /// Held by whoever writes copies of its pages.
+    /// Held by a thread that writes copies of its pages.
     pub(crate) sync: SyncLock,
 }
 

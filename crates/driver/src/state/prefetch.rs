@@ -1,4 +1,4 @@
-//! The ranges that are to be prefetched (`prefetch.rs`).
+//! The ranges to prefetch (`prefetch.rs`).
 
 #[cfg(feature = "shuttle")]
 use crate::sabotage::{self, Sabotage};

@@ -134,7 +134,7 @@ impl Told {
     }
 }
 
-/// The book and what the core knows of it. See the [module](self).
+/// The book and what the core knows about it. See the [module](self).
 pub struct Reuse {
     pub(crate) book: Ranked<Book>,
     /// The core's knowledge of the book; its lock is held for a copy, under the core lock.

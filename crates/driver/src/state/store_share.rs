@@ -314,7 +314,7 @@ mod tests {
             share.look(tiers, refaults_at, PageCount(frames as u32))
         }
 
-        /// The share when nothing changes any more, and the number of steps to it.
+        /// The share once nothing changes any longer, and the number of steps to it.
         fn settles(&self, share: &mut StoreShare) -> (u32, usize) {
             let steps = (0..200).filter(|_| self.run(share, 1.0).is_some()).count();
             (SHARES[share.level], steps)

@@ -5,7 +5,7 @@
 //! has one: [`snapshot`](crate::ops::snapshot). The order policy ([`order`](crate::policy::order)) decides how much
 //! comes in with the page, its *window*; a window that is not in one piece comes in as several folios, the requested
 //! one first. The window ends where the program has no access: pages that the program cannot use would only take memory
-//! from those that it can. The memory comes from the first of these sources that has some:
+//! from those that it can. Then memory is sought in this order:
 //!
 //! 1. a spare frame of the right order: memory that the program gave up a moment ago;
 //! 2. new pages from the kernel, while the frames in use stay within the limit;

@@ -26,9 +26,9 @@
 //!
 //! But limbo is short where it gains nothing, and a folio that is not used again there soon is gone. So a watched
 //! folio, which is tested long before it is due, takes no others along. When it did, and half of a leaf could be young
-//! and a quarter active, sets left that had just come in: a set of nine tenths of memory that replaced another, during
-//! a scan, never stayed, and was missed 13 times a page in 20 turns (`millpond/tests/working_sets.rs`). Now such a set
-//! stays at once, with one fault per page. The price is that watched pages leave one by one again.
+//! and a quarter active, sets that had just come in left memory: a set of nine tenths of memory that replaced another,
+//! during a scan, never stayed, and had 13 misses per page in 20 turns (`millpond/tests/working_sets.rs`). Now such a
+//! set stays at once, with one fault per page. The price is that watched pages leave one by one again.
 //!
 //! # For a stream
 //! For a stream that needs all of a leaf, the part in memory is evicted, due or not
@@ -36,7 +36,7 @@
 //! to save them, and also the folios of the leaf that were already in limbo.
 //!
 //! # In steps
-//! A leaf has up to 512 folios; to examine one and to take it off its list take a tenth of a microsecond each. A fault
+//! A leaf has up to 512 folios; examining one and taking it off its list cost a tenth of a microsecond each. A fault
 //! that waits for the core should not wait for all of them, so each event handles [`LEAF_STEP`] folios and asks to be
 //! sent again: the leaf is *looked at*, then its folios *begin* to leave, then the command goes out, and when that is
 //! answered they are *told*. What was seen while looking may be out of date by the time the folios begin, so each folio

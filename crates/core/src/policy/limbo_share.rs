@@ -62,8 +62,8 @@
 //! by itself, so while the stream passed, all other folios left and the watched ones accumulated, to three quarters of
 //! memory and more. A set that came after the stream had only the rest, and missed 1.4 times a page instead of once.
 //!
-//! (With a quarter in all cases, limbo ran empty when memory holds nearly all the pages in use: there are few
-//! evictions, and more rescues than these pay for. Then everything was mapped and left by arrival, until a whole loop
+//! (With a quarter in all cases, limbo ran empty when memory held nearly all the pages in use: there were few
+//! evictions, and more rescues than these paid for. Then everything was mapped and left by arrival, until a whole loop
 //! had missed and had paid for another while. Zipf together with a loop, in memory for nine tenths, had 1.70 times the
 //! misses of LRU, and now has 1.07. A half gains no more.) So if nothing is evicted, nothing is taken out, and a loop
 //! that fits in memory costs nothing.

@@ -37,12 +37,12 @@
 //!
 //! # What a wrong guess costs
 //! The program may go on using the pages that the stream has brought in (it goes through an array that was long in the
-//! store, and then works on it; or it turns round at the end). Then pages come back that would not have left: an
-//! inactive page with a near shadow can have no other reason. So there is an account (`Streams`): pages that pass are
-//! credited, up to a quarter of memory, and pages that come back in this way are charged fourfold. While the account is
-//! overdrawn, only one stretch in sixteen is still dropped, on trial, until twice the size of memory has passed without
-//! a charge; twice as long after each further failure. At most a memory's worth of pages is read once more before the
-//! mistake is detected, and after that a sixteenth of the pages that would have been.
+//! store, and then works on it; or it turns round at the end). Then pages come back that would not have left: for an
+//! inactive page with a near shadow there can be no other reason. So there is an account (`Streams`): pages that pass
+//! are credited, up to a quarter of memory, and pages that come back in this way are charged fourfold. While the
+//! account is overdrawn, only one stretch in sixteen is still dropped, on trial, until twice the size of memory has
+//! passed without a charge; twice as long after each further failure. At most a memory's worth of pages is read once
+//! more before the mistake is detected, and after that a sixteenth of the pages that would have been.
 //!
 //! A page that was used a second time before it left, in limbo, is not touched.
 //!

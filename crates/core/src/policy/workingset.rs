@@ -65,14 +65,14 @@
 //! twentieth of the seats: a smaller lead would change rules by chance, a larger one would miss short phases. As
 //! switching costs nothing by itself (no folio changes lists), a wrong switch costs only the misses until it is undone.
 //!
-//! Each miniature starts with the folios that its own rule has kept, but real memory holds those that the other rule
-//! has left. So the rule of reuse must also prove itself in reality: real misses of watched folios beyond those that
-//! LRU would have had (from the first miss under reuse until LRU, back in force, has missed as often as there are
-//! seats) are charged to an account that is credited with 2 % of LRU's misses. While the account is overdrawn, the rule
-//! of reuse is not in force. This bounds the cost of a wrong guess by 2 % and one account. The cause of a failure may
-//! be a phase that is long over, and 2 % pay slowly. So while the miniatures predict that reuse would be better, a
-//! sixteenth of the misses that it would have spared is also credited: a large promise that is kept deserves more
-//! attempts than a small one.
+//! When a rule comes into force, its miniature holds the folios that the rule has kept, but real memory holds those
+//! that the other rule has left. So the rule of reuse must also prove itself in reality: real misses of watched folios
+//! beyond those that LRU would have had (from the first miss under reuse until LRU, back in force, has missed as often
+//! as there are seats) are charged to an account that is credited with 2 % of LRU's misses. While the account is
+//! overdrawn, the rule of reuse is not in force. This bounds the cost of a wrong guess by 2 % and one account. The
+//! cause of a failure may be a phase that is long over, and 2 % pay slowly. So while the miniatures predict that reuse
+//! would be better, a sixteenth of the misses that it would have spared is also credited: a large promise that is kept
+//! deserves more attempts than a small one.
 //!
 //! # Watched folios
 //! A folio is watched if its place hashes to a certain value: one in 32, but at least a thousand and at most four

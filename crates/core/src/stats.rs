@@ -130,7 +130,7 @@ pub struct VmStat {
     /// Gauge: pages of files that are known to differ from what the file has. User space sees no dirty bit, so this
     /// counts only pages in limbo whose write has failed.
     pub nr_dirty: u64,
-    /// Gauge: pages of files that are being compared with what was read, and written if they differ, as they leave.
+    /// Gauge: leaving pages of files that are being compared with what was read, and written if they differ.
     pub nr_writeback: u64,
     /// Gauge: pages that cannot be reclaimed (pinned, or their mapping forbids it).
     pub nr_unevictable: u64,

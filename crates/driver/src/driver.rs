@@ -66,7 +66,7 @@ pub struct Driver<M: Memory = RealMemory> {
     pub(crate) settled: Condvar,
     /// Number of threads that wait on `settled`.
     pub(crate) waiters: AtomicU32,
-    /// Number of these that wait for the next command to settle, whichever it is.
+    /// Number of these that wait for any command to settle.
     pub(crate) waiters_for_any: AtomicU32,
     /// Lock that the reclaim thread holds while it works; see [`fork`].
     pub(crate) housekeeping: Ranked<()>,

@@ -50,7 +50,7 @@ pub enum GroupError {
         low: u64,
         /// The requested high, in bytes.
         high: Option<u64>,
-        /// The max that was asked for, in bytes.
+        /// The requested max, in bytes.
         max: Option<u64>,
     },
     /// The max is too small to work in.
@@ -58,7 +58,7 @@ pub enum GroupError {
         "a max of {max} bytes is below the minimum of {MIN_GROUP_MAX_BYTES} bytes (4 MiB): give more"
     )]
     MaxTooSmall {
-        /// The max that was asked for, in bytes.
+        /// The requested max, in bytes.
         max: u64,
     },
     /// The group would lie below too many others.

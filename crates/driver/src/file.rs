@@ -68,7 +68,7 @@ fn descriptors() -> Descriptors {
     }
 }
 
-/// Why a file may not hold what has changed in memory.
+/// Why a file may not hold the changes in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SyncError {
     /// A page could not be pinned for the write.
@@ -142,7 +142,7 @@ impl Driver<RealMemory> {
         rest.pages().find_map(|page| core.folio_at(page))
     }
 
-    /// Writes what has changed of a folio in memory.
+    /// Writes the changes of a folio in memory.
     pub(crate) fn write_folio(
         &self,
         file: &dyn Backing,

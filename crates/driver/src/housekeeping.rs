@@ -217,7 +217,7 @@ impl<M: Memory> Driver<M> {
         });
     }
 
-    /// Does what is due at a tick.
+    /// Does the work that is due at a tick.
     pub fn tick_in_background(self: &Arc<Self>) {
         let _working = self.housekeeping.lock();
         self.tick();

@@ -11,9 +11,9 @@
 //!   the next region of the same length and order. A thread that asks for one while it is being prepared waits for
 //!   that: bringing in as much memory again would take seven times as long.
 //!
-//! For the core all of this memory is lazily freed, so it is the first to go when memory is short. The book in this
-//! file knows the ranges, and so an upper bound of the pages in them. A wrong guess costs zeroing once, and a check of
-//! the bytes when the tick gives them back.
+//! For the core all of this memory is lazily freed, so it is the first to go when memory is short. The driver's book
+//! knows the ranges, and so an upper bound of the pages in them. A wrong guess costs zeroing once, and a check of the
+//! bytes when the tick gives them back.
 //!
 //! *The core's count* of the pages in the book is set after the book has changed, as no lock is held while the core is
 //! asked. So two threads may tell the core in the wrong order, and a thread that asks for room may be told of room that

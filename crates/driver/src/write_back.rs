@@ -80,7 +80,7 @@ impl Driver<RealMemory> {
         }
     }
 
-    /// Checks some of the shared regions' pages from `next` on, and writes what has changed. Returns where to continue;
+    /// Checks some of the shared regions' pages from `next` on, and writes the changes. Returns where to continue;
     /// `None` at the end of a round.
     fn write_some(&self, mut next: PageIndex, copy: &mut Copied) -> Option<PageIndex> {
         let (mut looked, mut written) = (0, 0);

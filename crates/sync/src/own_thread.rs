@@ -107,7 +107,7 @@ mod chosen {
             });
             let start = Box::into_raw(start).cast();
             loop {
-                // SAFETY: the pointer is a box's, and is used by the thread alone once there is one.
+                // SAFETY: the pointer comes from a box, and only the thread uses it once there is one.
                 match unsafe { create(stack, start) } {
                     Ok(thread) => return Ok(Self(thread)),
                     // The error does not tell what does not fit on the stack.

@@ -38,7 +38,7 @@ ranks! {
     Heap,
     /// Names of the groups.
     GroupNames,
-    /// A sync of one file's region: one at a time writes what has changed.
+    /// A sync of one file's region: only one at a time writes its changes.
     FileSync,
     /// Background work: the reclaim thread holds this lock while it works, and the forking thread across a fork.
     Housekeeping,

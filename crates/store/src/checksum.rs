@@ -1,12 +1,12 @@
 //! The checksum of stored bytes: 128 bits of keyed XXH3 for each page.
 //!
-//! The checksum of a block of several pages is that of its pages' checksums. So a page that was read by itself can be
-//! checked, and found unchanged later, without its neighbours.
+//! The checksum of a block of several pages is that of its pages' checksums. So a page that was read alone can be
+//! checked, and later recognized as unchanged, without its neighbours.
 //!
-//! The checksum has two uses. At load it tells that the bytes read are the bytes written. At save it tells, without a
-//! second copy to compare with, that a folio equals the contents of its earlier slot, ten times cheaper than
-//! compressing it again. The second use loses data on a collision, so the key is random for each store: contents that
-//! collide cannot be prepared beforehand, and accidents happen once in 2^128 pairs.
+//! The checksum has two uses. At load it verifies that the bytes read are the bytes written. At save it shows, without
+//! a second copy to compare with, that a folio equals the contents of its earlier slot; that is ten times cheaper than
+//! compressing it again. The second use loses data on a collision, so each store has a random key: colliding contents
+//! cannot be prepared beforehand, and accidental collisions happen once in 2^128 pairs.
 
 use crate::image::BLOCK;
 use crate::mem::PAGE;
@@ -19,7 +19,8 @@ use twox_hash::XxHash3_128;
 /// Number of pages in the longest block.
 pub(crate) const BLOCK_PAGES: usize = BLOCK / PAGE;
 
-/// A checksum in a table, the lower half first. A reader knows by other means that no thread writes it meanwhile.
+/// A checksum in a table, the lower half first. Readers must know by other means that no thread writes it at the same
+/// time.
 pub(crate) struct KeptSum([AtomicU64; 2]);
 
 // SAFETY: these are atomics, for which zeros are valid and which any thread may use.
@@ -79,7 +80,7 @@ impl Checksums {
         self.of_pages(&pages[..count])
     }
 
-    /// The checksum of `len` bytes that repeat `word`, made from these two alone.
+    /// The checksum of `len` bytes that repeat `word`, computed from these two alone.
     pub(crate) fn of_fill(&self, word: u64, len: usize) -> u128 {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&word.to_le_bytes());

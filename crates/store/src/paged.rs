@@ -1,22 +1,22 @@
-//! Blocks of compressed RAM: pages side by side, each of which can be loaded without the others.
+//! Blocks of compressed RAM: a sequence of pages, each of which can be loaded without the others.
 //!
 //! ```text
 //!     checksum of each page | end of each stream but the last | stream of each page
 //!          16 bytes                    2 bytes               LZ4 or zstd, or as it is
 //! ```
 //!
-//! Once a block was a single stream. LZ4 looks back, so a load of the fourth page had to decompress three others
-//! before it, and a program that reads at random wants one page of a folio that left with its neighbours. For pages
-//! that programs had in memory (Python, SQLite, a C++ compiler), a load took 4.0, 3.5 and 4.8 µs on average, and
-//! takes 1.4 to 1.9, 1.5 and 1.7 to 2.0.
+//! Blocks used to be a single stream. LZ4 looks back, so a load of the fourth page had to decompress the three before
+//! it, while a program that reads at random wants one page of a folio that was evicted with its neighbours. For pages
+//! from programs' memory (Python, SQLite, a C++ compiler), a load took 4.0, 3.5 and 4.8 µs on average, and now takes
+//! 1.4 to 1.9, 1.5 and 1.7 to 2.0.
 //!
-//! The cost is the repetition that a page finds in the three before it: compressed, these pages were 29.2, 24.1 and
-//! 22.8 % of their size, and are 31.4, 28.4 and 24.3. The kernel's zram, which compresses by the page, pays that as
-//! well.
+//! The cost is the repetition that a page could find in the three before it: compressed, these pages were 29.2, 24.1
+//! and 22.8 % of their size, and now are 31.4, 28.4 and 24.3. The kernel's zram, which compresses page by page, has the
+//! same cost.
 //!
-//! All streams of a block are LZ4, or all are zstd ([`compressed_ram`](crate::compressed_ram) notes which, beside the
-//! block's place). A page that is not shrunk lies in the block as it is, and is known by its length. A block of a
-//! single page is its stream and nothing else.
+//! All streams of a block are LZ4, or all are zstd ([`compressed_ram`](crate::compressed_ram) records which, next to
+//! the block's place). An incompressible page lies in the block unchanged, and is recognized by its length. A block of
+//! a single page is its stream and nothing else.
 
 use crate::codec::{Decoder, compress};
 use crate::mem::PAGE;
@@ -26,8 +26,8 @@ use millpond_core::port::LoadError;
 
 const END: usize = size_of::<u16>();
 
-/// The bytes of checksums that are kept before the streams of a block of `len` bytes: one checksum for each page,
-/// unless the block's own is the only one.
+/// The bytes of the checksums in front of the streams of a block of `len` bytes: one checksum for each page, unless the
+/// block's own is the only one.
 pub(crate) fn kept_sums(len: usize) -> usize {
     match len / PAGE {
         1 => 0,
@@ -40,13 +40,12 @@ fn ends(pages: usize) -> usize {
     (pages - 1) * END
 }
 
-/// Compresses the pages of `block` by LZ4 to the start of `out`, ends and streams. The answer is how many bytes that
-/// took.
+/// Compresses the pages of `block` by LZ4 to the start of `out`, ends and streams. Returns how many bytes that took.
 pub(crate) fn encode(block: &[u8], tables: &mut Tables, out: &mut [u8]) -> usize {
     encode_by(block, out, |page, out| compress(page, tables, out))
 }
 
-/// [`encode`] by zstd, which makes less of it and takes longer.
+/// [`encode`] by zstd, which compresses more and takes longer.
 pub(crate) fn encode_densely(block: &[u8], packer: &mut Packer, out: &mut [u8]) -> usize {
     encode_by(block, out, |page, out| {
         packer.pack(page, &mut out[..PAGE - 1]).unwrap_or(PAGE)
@@ -92,8 +91,8 @@ fn stream_of(bytes: &[u8], pages: usize, number: usize) -> Option<&[u8]> {
     bytes.get(start..end)
 }
 
-/// Restores page `number` of a block of `pages` pages from the bytes that [`encode`] made of it. Wrong bytes that
-/// come from damage are refused by the checksum.
+/// Restores page `number` of a block of `pages` pages from the bytes that [`encode`] made of it. The checksum rejects
+/// wrong bytes that result from damage.
 pub(crate) fn decode(
     bytes: &[u8],
     pages: usize,
@@ -110,7 +109,7 @@ pub(crate) fn decode(
 }
 
 /// Writes to `out` what [`encode`] would have made of a block of `pages` pages whose pages `dropped` (a bit each) take
-/// no bytes. The answer is how many bytes that took; `None` if `bytes` are damaged, or do not fit.
+/// no bytes. Returns how many bytes that took; `None` if `bytes` are damaged, or the result does not fit.
 pub(crate) fn without(bytes: &[u8], pages: usize, dropped: u8, out: &mut [u8]) -> Option<usize> {
     recode(bytes, pages, dropped, out, |_, stream, out| {
         out.get_mut(..stream.len())?.copy_from_slice(stream);
@@ -118,10 +117,10 @@ pub(crate) fn without(bytes: &[u8], pages: usize, dropped: u8, out: &mut [u8]) -
     })
 }
 
-/// Writes to `out` a block of `pages` pages like that of `bytes`, with streams that `change` makes of the old ones, and
-/// without the pages `dropped` (a bit each). `change` is told the page's number, writes the new stream to the start of
-/// what it is given, and answers how many bytes that took. The answer is how many bytes all of it took; `None` if
-/// `bytes` are damaged, or something does not fit.
+/// Writes to `out` a block of `pages` pages like that of `bytes`, with streams that `change` makes from the old ones,
+/// and without the pages `dropped` (a bit each). `change` receives the page's number, writes the new stream to the
+/// start of its output slice, and returns how many bytes that took. Returns how many bytes the whole block took; `None`
+/// if `bytes` are damaged, or something does not fit.
 pub(crate) fn recode(
     bytes: &[u8],
     pages: usize,
@@ -231,7 +230,7 @@ mod tests {
                     _ => assert_eq!(decoded, Err(LoadError::Corrupt)),
                 }
             }
-            // Once more: pages are dropped one after the other.
+            // The same once more: pages are dropped one after the other.
             let fewer = dropped | 1;
             let mut smaller = vec![0; size_without(&small, 4, fewer).unwrap()];
             assert_eq!(without(&small, 4, fewer, &mut smaller), Some(smaller.len()));
@@ -257,7 +256,7 @@ mod tests {
                 let mut bytes = bytes.clone();
                 bytes[at] ^= 1 << bit;
                 for n in 0..4 {
-                    // The answer does not matter, but `decode` must stay within the bytes that it was given.
+                    // The result does not matter, but `decode` must stay within the given bytes.
                     let _ = decode(&bytes, 4, n, &mut Decoder::Lz4, &mut out);
                 }
             }

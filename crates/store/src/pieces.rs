@@ -1,5 +1,5 @@
-//! Arrays that take memory as they are used: they consist of pieces of 4,096 entries, which are mapped when first
-//! needed and never move, so that readers need no lock to find an entry.
+//! Arrays that take memory on demand: they consist of pieces of 4,096 entries, which are mapped when first needed and
+//! never move, so that readers need no lock to find an entry.
 
 use crate::mem::{Mapping, PAGE};
 use millpond_sync::{Rank, Ranked};
@@ -14,13 +14,13 @@ pub(crate) const PIECE: usize = 4096;
 /// The types that may lie in an array.
 ///
 /// # Safety
-/// Zeros are a valid value, nothing is to be dropped, and any thread may use a reference.
+/// Zeros are a valid value, the type needs no drop, and any thread may use a reference.
 pub unsafe trait Entry {}
 
 // SAFETY: the array is made of atomics, for which zeros are valid and which any thread may use.
 unsafe impl<const N: usize> Entry for [AtomicU64; N] {}
 
-/// An array of entries that are zeros at first.
+/// An array of entries that are initially zero.
 ///
 /// ```
 /// use millpond_store::Pieces;
@@ -33,7 +33,7 @@ unsafe impl<const N: usize> Entry for [AtomicU64; N] {}
 /// # Ok::<(), rustix::io::Errno>(())
 /// ```
 pub struct Pieces<T> {
-    /// Pointers to pieces, null where there is none yet.
+    /// Pointers to pieces, null where a piece is not mapped yet.
     directory: Mapping,
     /// Number of pointers in the directory.
     most: usize,
@@ -50,7 +50,7 @@ impl<T: Entry> Pieces<T> {
     /// Makes an array of `len` entries.
     ///
     /// # Errors
-    /// The kernel gives no address space for the directory.
+    /// The kernel provides no address space for the directory.
     pub fn new(len: u64) -> Result<Self, Errno> {
         let most = len.div_ceil(PIECE as u64) as usize;
         Ok(Self {
@@ -64,7 +64,7 @@ impl<T: Entry> Pieces<T> {
     }
 
     fn directory(&self) -> &[AtomicPtr<T>] {
-        // SAFETY: the directory has so many pointers, zeroed (null) at first and only used as atomics.
+        // SAFETY: the directory has this many pointers, initially zeroed (null) and only used as atomics.
         unsafe { std::slice::from_raw_parts(self.directory.as_ptr().cast(), self.most) }
     }
 
@@ -76,8 +76,8 @@ impl<T: Entry> Pieces<T> {
         (!piece.is_null()).then(|| unsafe { &*piece.add(index as usize % PIECE) })
     }
 
-    /// The entry `index`, whose piece is mapped if it has to be. The answer is `None` when there is no memory for it,
-    /// or it lies behind the array.
+    /// The entry `index`; maps its piece if necessary. Returns `None` if there is no memory for it, or `index` is
+    /// beyond the array.
     pub fn get_or_grow(&self, index: u64) -> Option<&T> {
         if let Some(entry) = self.get(index) {
             return Some(entry);
@@ -94,12 +94,12 @@ impl<T: Entry> Pieces<T> {
         self.get(index)
     }
 
-    /// The most RAM that the pieces alone take.
+    /// The most RAM that the pieces alone can take.
     pub(crate) fn piece_bytes(&self) -> u64 {
         u64::from(self.pieces.load(Relaxed)) * Self::BYTES as u64
     }
 
-    /// The most RAM that the pieces and the directory take.
+    /// The most RAM that the pieces and the directory can take.
     pub fn ram_bytes(&self) -> u64 {
         let directory = (self.end.load(Relaxed) as usize * 8).next_multiple_of(PAGE);
         self.piece_bytes() + directory as u64
@@ -115,8 +115,7 @@ impl<T> Drop for Pieces<T> {
         };
         for piece in used.iter().map(|place| place.load(Relaxed)) {
             if !piece.is_null() {
-                // SAFETY: the piece came from `into_raw` of a mapping of this length, and no entry is borrowed any
-                // more.
+                // SAFETY: the piece came from `into_raw` of a mapping of this length, and no entry is still borrowed.
                 drop(unsafe { Mapping::from_raw(piece.cast(), PIECE * size_of::<T>()) });
             }
         }

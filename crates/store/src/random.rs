@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// Fills `bytes`, waiting until the kernel has as many.
+/// Fills `bytes`, waiting until the kernel has enough.
 pub(crate) fn fill(bytes: &mut [u8]) -> Result<(), Errno> {
     let mut filled = 0;
     while filled < bytes.len() {

@@ -1,19 +1,17 @@
-//! The bitmap of the file's 4 KiB blocks: which are in use, and which must stay as they are for a child process.
+//! The bitmap of the file's 4 KiB blocks: which are in use, and which must stay unchanged for a child process.
 //!
-//! A slot takes one contiguous extent, so that it is read and written by one call. Extents are
-//! found in a bitmap, first fit from where the last one was found, so that slots saved together lie
-//! together.
+//! A slot takes one contiguous extent, so that it is read and written by one call. Extents are found in a bitmap, first
+//! fit from the position of the last one, so that slots saved together lie together.
 //!
 //! # Forks
-//! A child reads from its parent's file the slots that were saved before the fork. So no block that was in use then
-//! may be overwritten while the child lives, though the parent may release it at once. A list of released blocks
-//! would need a tag for each child and could grow without bound. Instead each fork copies the bitmap (32 KiB for a
-//! file of 1 GiB), and a block is taken only when it is free in the current bitmap and in all copies. When the child
-//! is gone its copy goes, and blocks that only this copy kept are free. Forks between which nothing changed share a
-//! copy.
+//! A child reads from its parent's file the slots that were saved before the fork. So no block that was in use then may
+//! be overwritten while the child lives, though the parent may release it at once. A list of released blocks would need
+//! a tag for each child and could grow without bound. Instead each fork copies the bitmap (32 KiB for a file of 1 GiB),
+//! and a block is taken only when it is free in the current bitmap and in all copies. When the child is gone, its copy
+//! is dropped, and blocks kept only by this copy become free. Forks with no change in between share a copy.
 //!
-//! Where a copy cannot be made (no memory, or too many children with copies of their own), no block is used again
-//! until that child is gone: the file grows, but nothing is lost.
+//! If a copy cannot be made (no memory, or too many children with copies of their own), no block is reused until that
+//! child is gone: the file grows, but nothing is lost.
 //!
 //! Free blocks still take room on the device until they are given back ([`holes`](super::holes)).
 
@@ -24,11 +22,11 @@ use std::ops::Range;
 
 /// Number of bytes in a block of the file.
 pub(crate) const FILE_BLOCK: usize = 4096;
-/// Number of blocks that are looked at for a run: a gigabyte of file, ten microseconds.
+/// Number of blocks searched for a run: a gigabyte of file, ten microseconds.
 pub(super) const LOOK_AT: u64 = 1 << 18;
-/// A file of so many times the blocks that are taken does not grow for the sake of a longer run.
+/// A file with this many times the blocks in use does not grow for the sake of a longer run.
 const SPARSE: u64 = 2;
-/// A file of up to so many blocks grows all the same.
+/// A file of up to this many blocks grows regardless.
 const GROWS_FREELY: u64 = 4096;
 /// The most copies of the bitmap that may exist at once.
 const COPIES: usize = 64;
@@ -51,16 +49,16 @@ impl Bits {
     }
 
     pub(super) fn words(&self) -> &[u64] {
-        // SAFETY: the mapping has at least so many words, zeroed, aligned, and is only used through `self`.
+        // SAFETY: the mapping has at least this many words, zeroed and aligned, and is only used through `self`.
         unsafe { std::slice::from_raw_parts(self.map.as_ptr().cast(), self.words) }
     }
 
     fn words_mut(&mut self) -> &mut [u64] {
-        // SAFETY: the mapping has at least so many words, zeroed and aligned, and `self` is borrowed exclusively.
+        // SAFETY: the mapping has at least this many words, zeroed and aligned, and `self` is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.map.as_ptr().cast(), self.words) }
     }
 
-    /// Sets or clears the bits from `start`, whole words at a time. The answer is how many have changed.
+    /// Sets or clears the bits from `start`, whole words at a time, and returns how many have changed.
     pub(super) fn set(&mut self, start: u64, count: u64, to: bool) -> u64 {
         let mut changed = 0;
         for (word, mask) in masks(start, count) {
@@ -116,7 +114,7 @@ struct Copy {
 #[repr(C)]
 struct Child {
     id: u64,
-    /// The number of the child's copy, or `COPIES` when it has none and no block may be used again.
+    /// The number of the child's copy, or `COPIES` if it has none and no block may be reused.
     copy: u64,
 }
 
@@ -127,11 +125,11 @@ pub(crate) struct BlockMap {
     /// The blocks in use by this process, or kept for a child.
     busy: Bits,
     copies: [Option<Copy>; COPIES],
-    /// The copy made last, as long as it still equals `used`.
+    /// The latest copy, as long as it still equals `used`.
     newest: Option<usize>,
     children: Mapping,
     living: usize,
-    /// Number of children for which no block may be used again.
+    /// Number of children for whose sake no block may be reused.
     hoarders: u64,
     /// One more than the last block that was ever busy; `busy` is clear from here on.
     end: u64,
@@ -165,7 +163,7 @@ impl BlockMap {
         })
     }
 
-    /// Takes `count` blocks in a row.
+    /// Takes `count` contiguous blocks.
     pub(crate) fn alloc(&mut self, count: u64) -> Option<u64> {
         let start = self.find(count)?;
         self.take(start, count);
@@ -182,10 +180,10 @@ impl BlockMap {
         self.newest = None;
     }
 
-    /// Takes up to `most` blocks in a row. The answer is the first block and their number. They are the longest run
-    /// among the next free blocks, or new ones while the file is not too sparse for that. A caller that insisted on a
-    /// run of `most` would have the file grow for ever: where single blocks are released here and there, no run of
-    /// many is free before all of them are.
+    /// Takes up to `most` contiguous blocks, and returns the first block and their number. They are the longest run
+    /// among the next free blocks, or new blocks at the end unless the file is too sparse for that. If callers insisted
+    /// on a run of `most`, the file would grow forever: where single blocks are released here and there, no long run is
+    /// free before all of its blocks are.
     pub(crate) fn alloc_run(&mut self, most: u64) -> Option<(u64, u64)> {
         let (start, count) = self.longest_run(most);
         let may_grow =
@@ -199,7 +197,7 @@ impl BlockMap {
         Some((start, count))
     }
 
-    /// The longest run of free blocks among the next [`LOOK_AT`]. The search ends at a run of `most`.
+    /// The longest run of free blocks among the next [`LOOK_AT`]. The search stops at a run of `most`.
     fn longest_run(&self, most: u64) -> (u64, u64) {
         let (mut best, mut best_count) = (0, 0);
         let (mut at, mut left) = (self.hint.min(self.end), LOOK_AT.min(self.end));
@@ -249,7 +247,7 @@ impl BlockMap {
         }
     }
 
-    /// Gives blocks back that [`BlockMap::alloc`] gave.
+    /// Frees blocks that came from [`BlockMap::alloc`].
     pub(crate) fn free(&mut self, start: u64, count: u64) {
         self.used.set(start, count, false);
         self.newest = None;
@@ -266,7 +264,7 @@ impl BlockMap {
         self.hopeless = u64::MAX;
     }
 
-    /// The blocks of one word that are kept for children, or until they have gone back to the file system.
+    /// The blocks of one word that are kept for children, or until they have been returned to the file system.
     fn kept(&self, word: usize) -> u64 {
         self.copies
             .iter()
@@ -276,8 +274,8 @@ impl BlockMap {
             })
     }
 
-    /// Takes free blocks out of use that may go back to the file system, if there are any that have not been needed
-    /// for a while ([`Holes::begin`]). The caller gives them back, and says so ([`BlockMap::gone`]).
+    /// Takes free blocks out of use for return to the file system, if some have not been needed for a while
+    /// ([`Holes::begin`]). The caller returns them, and reports that with [`BlockMap::gone`].
     pub(super) fn begin_hole(&mut self) -> Option<Range<u64>> {
         if self.hoarders > 0 {
             return None;
@@ -287,10 +285,11 @@ impl BlockMap {
         Some(run)
     }
 
-    /// Says that the blocks of [`BlockMap::begin_hole`] have gone, or that the file system does not take any back.
+    /// Reports that the blocks of [`BlockMap::begin_hole`] were returned, or that the file system does not take any
+    /// back.
     pub(super) fn gone(&mut self, taken_back: bool) {
         let run = self.holes.end(taken_back);
-        // Blocks that nobody may use again, for a child that came meanwhile, stay busy.
+        // Blocks that must not be reused, because of a child forked in the meantime, stay busy.
         if self.hoarders == 0 {
             self.taken -= self.busy.set(run.start, run.end - run.start, false);
             self.hopeless = u64::MAX;
@@ -302,7 +301,7 @@ impl BlockMap {
         unsafe { std::slice::from_raw_parts_mut(self.children.as_ptr().cast(), CHILDREN) }
     }
 
-    /// Keeps the blocks that are in use now for `child`.
+    /// Keeps the blocks that are now in use for `child`.
     pub(crate) fn before_fork(&mut self, child: u64) {
         let copy = self.newest.or_else(|| self.copy());
         match copy {
@@ -315,7 +314,7 @@ impl BlockMap {
             None => self.hoarders += 1,
         }
         let living = self.living;
-        // The blocks of a child that cannot be remembered are kept for good.
+        // The blocks of a child that cannot be recorded are kept forever.
         if let Some(entry) = self.children().get_mut(living) {
             *entry = Child {
                 id: child,
@@ -334,7 +333,7 @@ impl BlockMap {
         Some(index)
     }
 
-    /// Ends the keeping of blocks for `child`.
+    /// Stops keeping blocks for `child`.
     pub(crate) fn child_gone(&mut self, child: u64) {
         let living = self.living;
         let Some(at) = self.children()[..living]
@@ -385,7 +384,7 @@ mod tests {
     struct Model {
         held: Vec<(u64, u64)>,
         children: Vec<(u64, HashSet<u64>)>,
-        /// The blocks that leave the device now.
+        /// The blocks that are leaving the device now.
         leaving: HashSet<u64>,
     }
 
@@ -461,8 +460,8 @@ mod tests {
         }
     }
 
-    /// Checks a file of single blocks that come and go at random: runs are sought and found, and the file stays
-    /// within three times of the blocks that are held.
+    /// Checks a file of single blocks that come and go at random: runs are found, and the file stays within three times
+    /// the blocks held.
     #[test]
     fn runs_are_found_between_single_blocks_and_the_file_stays_small() {
         const HELD: usize = 20_000;

@@ -1,20 +1,20 @@
-//! The files of a store by their priorities, as Linux has swap areas.
+//! The files of a store by their priorities, like swap areas on Linux.
 //!
 //! ```text
 //!   priority 10   │ /fast/a │ /fast/b │     striped: 8 MiB go to one of them, the next 8 MiB to the other
 //!   priority  0   │ /slow   │               used while those above are full or fail
 //! ```
 //!
-//! A slot lies in one file as a whole, so a read asks one device. Striping is for the sum of the devices' rates: what
-//! is written together is read together, so pieces are long enough for a device's reads in order, and short beside what
-//! a program evicts in a second.
+//! A slot lies in one file as a whole, so a read asks one device. Striping adds up the devices' rates. What is written
+//! together is read together, so a stripe is long enough for a device to read in order, and short compared with what a
+//! program evicts in a second.
 //!
 //! *An area that fails* for a write gets no further blocks for a while ([`PROBE`]), as long as another has room: a
-//! device that is gone costs a failing write now and then, and no save. What it holds is read from there. Where all
-//! areas fail, saves are refused, as with one file.
+//! device that is gone costs an occasional failing write, but no save. Slots that it already holds are still read from
+//! it. If all areas fail, saves are refused, as with one file.
 //!
-//! *Forks.* A child has a file of its own beside each of its parent's ([`FileStore::after_fork_in_child`]), so a file's
-//! number consists of the generation and the area: see [`number`].
+//! *Forks.* A child has its own file in addition to each of its parent's ([`FileStore::after_fork_in_child`]), so a
+//! file's number consists of the generation and the area: see [`number`].
 
 use super::alloc::{BlockMap, FILE_BLOCK};
 use super::cipher::Cipher;
@@ -32,14 +32,14 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 
 /// The most files of a store.
 pub(super) const AREAS: usize = 4;
-/// The most files that a process may hold, with those of the processes that it was forked from.
+/// The most files that a process may hold, including those of its ancestors.
 pub(super) const FILES: usize = GENERATIONS * AREAS;
-/// A file's number is in so many bits of a place below those of the index.
+/// A file's number takes this many bits of a place, below those of the index.
 pub(super) const NUMBER_BITS: u32 = FILES.ilog2();
 const _: () = assert!(FILES == 1 << NUMBER_BITS);
-/// Number of blocks that go to one area before the turn passes to the next one of its priority.
+/// Number of blocks that go to one area before it is the turn of the next one of its priority.
 const PIECE: u64 = 2048;
-/// Number of blocks that go elsewhere before an area that has failed is tried again.
+/// Number of blocks that go elsewhere before a failed area is tried again.
 const PROBE: u64 = 4096;
 
 /// A further file of a [`FileStore`].
@@ -61,44 +61,44 @@ pub(super) struct Area {
     priority: i16,
     /// The directory for the files of forked children.
     pub(super) directory: OwnedFd,
-    /// The process that may empty the file at the end, if the file has a name.
+    /// The process that may empty the file when the store ends, if the file has a name.
     pub(super) owner: Option<Pid>,
     pub(super) path: PathBuf,
-    /// One more than the number of blocks that were placed when a write to it last failed; 0 when none has since one
-    /// succeeded.
+    /// One more than the number of blocks that had been placed when a write to it last failed; 0 if none has failed
+    /// since the last success.
     failed_at: AtomicU64,
 }
 
-/// A file that this process writes, with all that belongs to it.
+/// A file that this process writes, with everything that belongs to it.
 pub(super) struct Medium<'a> {
     pub(super) fd: BorrowedFd<'a>,
     /// The number of that file.
     pub(super) file: usize,
     area: &'a Area,
     placed: &'a AtomicU64,
-    /// The clusters of all files that are kept.
+    /// The kept clusters of all files.
     pub(super) clusters: &'a Clusters,
-    /// The cipher that encrypts it.
+    /// The cipher that encrypts the file.
     pub(super) cipher: &'a Cipher,
-    /// The scratches that extents are written from.
+    /// The scratches from which extents are written.
     pub(super) scratches: &'a ScratchPool,
 }
 
 /// The files that this process writes, in the order in which they are tried.
 pub(super) struct Media<'a>(ArrayVec<Medium<'a>, AREAS>);
 
-/// The number of an area's file of a generation.
+/// The number of an area's file in a generation.
 pub(super) const fn number(generation: usize, area: usize) -> usize {
     generation * AREAS + area
 }
 
-/// The generation that a file is of.
+/// The generation of a file.
 pub(super) const fn generation_of(file: usize) -> usize {
     file / AREAS
 }
 
 impl Area {
-    /// Opens the file of an area, and answers it beside the area.
+    /// Opens the file of an area, and returns it with the area.
     fn open(area: &FileArea, force_tmpfs: bool) -> Result<(Self, OwnedFd), OpenError> {
         let limit = blocks_of(area.max_bytes)?;
         let blocks = BlockMap::new(limit).map_err(|errno| OpenError::Memory { errno })?;
@@ -120,7 +120,7 @@ impl Area {
         self.blocks.lock()
     }
 
-    /// Whether a write has failed so short a while ago that other areas come first.
+    /// Whether a write has failed so recently that other areas come first.
     fn fails(&self, placed: u64) -> bool {
         let failed_at = self.failed_at.load(Relaxed);
         failed_at > 0 && placed < failed_at + PROBE
@@ -160,21 +160,21 @@ impl Medium<'_> {
         self.area.blocks()
     }
 
-    /// Takes `count` blocks in a row.
+    /// Takes `count` contiguous blocks.
     pub(super) fn alloc(&self, count: u64) -> Option<u64> {
         let start = self.blocks().alloc(count)?;
         self.placed.fetch_add(count, Relaxed);
         Some(start)
     }
 
-    /// Takes up to `most` blocks in a row, as [`BlockMap::alloc_run`] does.
+    /// Takes up to `most` contiguous blocks, as [`BlockMap::alloc_run`] does.
     pub(super) fn alloc_run(&self, most: u64) -> Option<(u64, u64)> {
         let (start, count) = self.blocks().alloc_run(most)?;
         self.placed.fetch_add(count, Relaxed);
         Some((start, count))
     }
 
-    /// Notes how a write to the file has ended.
+    /// Records the result of a write to the file.
     pub(super) fn note(&self, written: Result<(), Errno>) {
         let failed_at = match written {
             Ok(()) => 0,
@@ -192,12 +192,12 @@ impl<'a> Media<'a> {
         self.0.iter()
     }
 
-    /// The file of this number, if this process writes it.
+    /// The file with this number, if this process writes it.
     pub(super) fn of(&self, file: usize) -> Option<&Medium<'a>> {
         self.0.iter().find(|medium| medium.file == file)
     }
 
-    /// Whether there is a file beside this one.
+    /// Whether there is a file other than this one.
     pub(super) fn has_other_than(&self, file: usize) -> bool {
         self.0.iter().any(|medium| medium.file != file)
     }
@@ -208,7 +208,7 @@ impl FileStore {
     pub(super) fn media(&self) -> Media<'_> {
         let generation = self.own.load(Acquire);
         let placed = self.placed.load(Relaxed);
-        // Asked once: an area that failed at the first look and not at the second would be left out by both.
+        // Evaluated once: an area that failed in the first check but not in the second would be skipped by both.
         let failing: ArrayVec<bool, AREAS> =
             self.areas.iter().map(|area| area.fails(placed)).collect();
         let mut media = ArrayVec::new();

@@ -1,39 +1,40 @@
 //! Waiting for a read without sleeping.
 //!
-//! A thread that sleeps until a read is done leaves its processor idle. That costs more than it seems to: the
-//! processor halts, and has to be woken from that. And where a handler's thread reads for a faulter that sleeps, too,
-//! nothing is left in the queue of the processor that both share. Then the scheduler finds the faulter another
-//! processor, the handler follows it there, and both find cold caches: this happened 16,000 times in 18 s while gcc
-//! compiled a large file in a quarter of its memory. So a thread that is told to stay awake hands the read over to
-//! the kernel (`io_submit`), and asks again and again whether it is done (`io_getevents`).
+//! A thread that sleeps until a read is done leaves its processor idle. That costs more than it seems: the processor
+//! halts, and has to be woken up. And if a handler's thread reads for a faulter that also sleeps, the queue of the
+//! processor that both share is empty. Then the scheduler moves the faulter to another processor, the handler follows
+//! it there, and both find cold caches: this happened 16,000 times in 18 s while gcc compiled a large file in a quarter
+//! of its memory. So a thread that is told to stay awake submits the read to the kernel (`io_submit`), and polls for
+//! its completion (`io_getevents`).
 //!
-//! A thread that serves itself is spared the waking alone. A random read of a page takes it 55 to 59 µs awake and 78
-//! to 83 asleep; the device takes 58. Its processor is busy meanwhile. So a thread is told to stay awake while no
-//! other thread faults; several threads have work for each other's processors (and with two of them staying awake
-//! makes no difference).
+//! A thread that serves its own faults saves only the wake-up. A random read of a page takes it 55 to 59 µs awake and
+//! 78 to 83 asleep; the device takes 58. Its processor is busy during the wait. So a thread is told to stay awake only
+//! while no other thread faults; several threads have work for each other's processors (and with two of them, staying
+//! awake makes no difference).
 //!
-//! Writes sleep: they are the background thread's, for which no thread waits.
+//! Writes sleep: the background thread makes them, and no thread waits for it.
 //!
 //! # For how long
 //! Reading 32 KiB takes 60 to 100 µs on a disk that is worth waiting for, and sleeping costs about 200. A thread that
-//! has waited for so long sleeps after all, and has taken at most twice the least possible time. A device that is
-//! always slower is not waited for: after such a wait a few reads sleep at once, then twice as many, up to
+//! has waited for that long sleeps after all, and so takes at most twice the least possible time. If a device is always
+//! slower, threads stop waiting for it: after such a wait a few reads sleep immediately, then twice as many, up to
 //! [`REST_MOST`].
 //!
 //! # Not in a child that has just begun
-//! The kernel takes a context back when the process ends, and waits for all processors to have passed by then: 30 to
-//! 40 ms, for which the parent waits too. Most children read little: 200 of them with 30 reads each took 10 s, where
-//! they should take 2. So a child sleeps for its first reads, by which it loses no more than the context costs.
+//! The kernel destroys a context when the process ends, and then waits for every processor to pass a quiescent point:
+//! 30 to 40 ms, during which the parent waits too. Most children read little: 200 of them with 30 reads each took 10 s,
+//! where they should take 2. So a child sleeps for its first reads, which costs it no more than the context would.
 //!
 //! # Several reads at once
-//! A folio that is put together from several slots needs several reads, which lie anywhere in the file. Handed over
-//! together, eight of them take 128 µs on a virtual disk, and one after the other 376. The context serves here, too
-//! ([`Awake::read_several`]), and not a ring of `io_uring`: any thread can use it, without a descriptor, containers
-//! allow it, and it leaves no work of the kernel's to a program's thread.
+//! A folio that is assembled from several slots needs several reads, scattered over the file. Submitted together, eight
+//! of them take 128 µs on a virtual disk, and one after the other 376. The same context is used here
+//! ([`Awake::read_several`]), not a ring of `io_uring`: any thread can use it without a descriptor, containers allow
+//! it, and it leaves none of the kernel's work to a program's thread.
 //!
 //! # When it does not work
 //! The kernel, a sandbox, or the machine's limit on such contexts (`fs.aio-max-nr`) may refuse a context. A context
-//! serves one thread at a time. A forked child does not have its parent's. In all these cases the read is a `pread`.
+//! serves one thread at a time. A forked child does not have its parent's context. In all these cases the read is a
+//! `pread`.
 
 use arrayvec::ArrayVec;
 use millpond_sync::{Held, Rank, Ranked};
@@ -43,13 +44,13 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// The longest time for which the device is asked again and again.
+/// The longest time for which the device is polled.
 const LONGEST: Duration = Duration::from_micros(200);
-/// The most reads that sleep at once because the device was slow.
+/// The most reads that sleep immediately because the device was slow.
 const REST_MOST: u32 = 256;
-/// Number of reads for which a child sleeps before it has a context of its own.
+/// Number of reads for which a child sleeps before it gets a context of its own.
 const REST_IN_CHILD: u32 = 512;
-/// The most reads that are handed over together.
+/// The most reads submitted together.
 pub(crate) const SEVERAL: usize = 16;
 /// `IOCB_CMD_PREAD`.
 const READ: u16 = 0;
@@ -94,12 +95,12 @@ impl Event {
 const _: () = assert!(size_of::<Request>() == 64 && size_of::<Event>() == 32);
 const _: () = assert!(cfg!(target_endian = "little"));
 
-/// The kernel's context, to which reads are handed over.
+/// The kernel's context, to which reads are submitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Context {
-    /// No context has been asked for yet.
+    /// No context has been requested yet.
     None,
-    /// The kernel gives no context.
+    /// The kernel refused a context.
     Refused,
     /// The kernel's name for the context.
     Open(usize),
@@ -107,13 +108,13 @@ enum Context {
 
 struct State {
     context: Context,
-    /// Number of reads that still sleep before the device is waited for again.
+    /// Number of reads that will still sleep before a thread waits awake again.
     resting: u32,
     /// The length of the last such rest.
     rest: u32,
 }
 
-/// Reads that wait awake. The module's documentation has the reasons.
+/// Reads that wait awake. The module's documentation explains why.
 pub(crate) struct Awake {
     wanted: AtomicBool,
     /// The lock is held by the thread that waits for the device. No thread waits for the lock.
@@ -125,7 +126,7 @@ pub(crate) struct OneRead<'a> {
     pub(crate) fd: BorrowedFd<'a>,
     pub(crate) buf: &'a mut [u8],
     pub(crate) offset: u64,
-    /// The bytes that were read, if the read was handed over and did not fail.
+    /// The number of bytes read, if the read was submitted and did not fail.
     pub(crate) read: Option<usize>,
 }
 
@@ -155,7 +156,7 @@ impl Awake {
         self.wanted.store(on, Relaxed);
     }
 
-    /// Forgets the parent's context in a child, where it does not exist.
+    /// Forgets the parent's context, which does not exist in a child.
     pub(crate) fn forget(&self) {
         let mut state = self.lock();
         state.context = Context::None;
@@ -181,14 +182,14 @@ impl Awake {
         unsafe { turn.go(&request) }.unwrap_or_else(|| io::pread(fd, buf, offset))
     }
 
-    /// Does some of these reads at once, or none of them. Those that were done say so.
+    /// Makes some of these reads at once, or none of them. Completed reads have their `read` set.
     pub(crate) fn read_several(&self, reads: &mut ArrayVec<OneRead<'_>, SEVERAL>) {
         if let Some(turn) = self.turn_for_several() {
             turn.go_several(reads);
         }
     }
 
-    /// The context, if it is there or may be made, and no other thread has it.
+    /// The context, if it exists or may be made, and no other thread has it.
     fn turn_for_several(&self) -> Option<Turn<'_>> {
         let mut state = self.state.try_lock()?;
         if state.context == Context::None && state.resting == 0 {
@@ -221,7 +222,7 @@ impl Awake {
 }
 
 impl State {
-    /// Notes that the device has answered, in time or not.
+    /// Records that the device has answered, in time or not.
     fn note(&mut self, in_time: bool) {
         if in_time {
             self.rest /= 2;
@@ -235,8 +236,8 @@ impl State {
 impl Drop for Awake {
     fn drop(&mut self) {
         if let Context::Open(context) = self.lock().context {
-            // SAFETY: no thread uses the context any more. In a child that did not forget it, the kernel knows no
-            // context of that name.
+            // SAFETY: no thread uses the context any more. In a child that did not forget it, the kernel has no context
+            // of that name.
             unsafe { libc::syscall(libc::SYS_io_destroy, context) };
         }
     }
@@ -256,14 +257,14 @@ impl Request {
 }
 
 impl Turn<'_> {
-    /// Hands a request over and waits for the answer. The result is `None` when the kernel did not take it.
+    /// Submits a request and waits for the answer. The result is `None` if the kernel did not accept it.
     ///
     /// # Safety
-    /// The request's buffer is the caller's, to be written to.
+    /// The request's buffer belongs to the caller and may be written to.
     unsafe fn go(&mut self, request: &Request) -> Option<Result<usize, Errno>> {
         let mut requests = [ptr::from_ref(request)];
-        // SAFETY: this is one request, which the kernel copies. Its buffer stays until the answer is there, since
-        // this function does not return before.
+        // SAFETY: this is one request, which the kernel copies. Its buffer stays until the answer arrives, since this
+        // function does not return earlier.
         let taken = unsafe {
             libc::syscall(
                 libc::SYS_io_submit,
@@ -280,8 +281,8 @@ impl Turn<'_> {
         Some(usize::try_from(result).map_err(|_| errno(result)))
     }
 
-    /// Hands several reads over, and sleeps until all that the kernel takes are done: one sleep for all of them costs
-    /// little, and asking for each costs more.
+    /// Submits several reads, and sleeps until all that the kernel accepts are done: one sleep for all of them costs
+    /// little, and polling for each costs more.
     fn go_several(&self, reads: &mut ArrayVec<OneRead<'_>, SEVERAL>) {
         let request = |(at, read): (usize, &mut OneRead<'_>)| Request {
             data: at as u64,
@@ -289,8 +290,8 @@ impl Turn<'_> {
         };
         let requests: ArrayVec<_, SEVERAL> = reads.iter_mut().enumerate().map(request).collect();
         let mut each: ArrayVec<_, SEVERAL> = requests.iter().map(ptr::from_ref).collect();
-        // SAFETY: these are so many requests, which the kernel copies. Their buffers are borrowed for writing, and this
-        // function does not return before it has an answer for each of those that were taken.
+        // SAFETY: the count matches the requests, which the kernel copies. Their buffers are borrowed for writing, and
+        // this function does not return before it has an answer for each accepted request.
         let taken = unsafe {
             libc::syscall(
                 libc::SYS_io_submit,
@@ -327,13 +328,13 @@ impl Turn<'_> {
         event.result
     }
 
-    /// Takes the answer if it is there; if `sleeps` is set, waits until it is.
+    /// Takes the answer if it has arrived; if `sleeps` is set, waits for it.
     fn event(&self, event: &mut Event, sleeps: bool) -> bool {
         self.events(std::slice::from_mut(event), sleeps) == 1
     }
 
-    /// Takes the answers that are there; if `sleeps` is set, waits until there are as many as `events` has room for.
-    /// The answer is their number, which a signal may make less.
+    /// Takes the answers that have arrived; if `sleeps` is set, waits until there are as many as `events` has room for.
+    /// Returns their number, which a signal may reduce.
     fn events(&self, events: &mut [Event], sleeps: bool) -> usize {
         let now = libc::timespec {
             tv_sec: 0,
@@ -343,7 +344,7 @@ impl Turn<'_> {
             true => (events.len(), ptr::null()),
             false => (1, &raw const now),
         };
-        // SAFETY: there is room for so many events, and the time is only read.
+        // SAFETY: there is room for this many events, and the time is only read.
         let count = unsafe {
             libc::syscall(
                 libc::SYS_io_getevents,
@@ -358,12 +359,12 @@ impl Turn<'_> {
     }
 }
 
-/// A third argument for `io_setup`, which has two. The preloaded library refuses programs such a context where the
-/// kernel cannot bring their memory in, and knows by it that this is not the program: the buffers here are always
-/// there.
+/// A third argument for `io_setup`, which takes only two. The preloaded library refuses such contexts to programs where
+/// the kernel cannot bring in their memory. The argument tells it that the caller is not the program: the buffers here
+/// are always resident.
 pub const IO_OF_STORE: usize = 0x6d70_6f6e_6477;
 
-/// Makes a context for as many requests as are handed over together.
+/// Makes a context for as many requests as are submitted together.
 fn set_up() -> Context {
     let mut context = 0_usize;
     let (count, place) = (SEVERAL as u32, &raw mut context);
@@ -460,7 +461,7 @@ mod tests {
         let (file, awake) = (file(&[5; 4096]), awake());
         let mut page = [0; 4096];
         awake.read(file.as_fd(), &mut page, 0).unwrap();
-        // SAFETY: the child does nothing but system calls, and ends.
+        // SAFETY: the child makes only system calls, and ends.
         match unsafe { libc::fork() } {
             0 => {
                 awake.forget();
@@ -470,7 +471,7 @@ mod tests {
                 let goes_on = read();
                 let own = matches!(awake.lock().context, Context::Open(_));
                 let works = begins && none && goes_on && page == [5; 4096] && own;
-                // SAFETY: no code of the parent's is run.
+                // SAFETY: none of the parent's code is run.
                 unsafe { libc::_exit(i32::from(!works)) }
             }
             child => {

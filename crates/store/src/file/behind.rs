@@ -1,18 +1,18 @@
-//! Writes behind the saver's back: the background thread encodes the next folio while the device writes the last one.
+//! Asynchronous writes: the background thread encodes the next folio while the device writes the last one.
 //!
 //! Reclaim that waits for each write leaves the device idle while it compresses, and the processor idle while the
 //! device writes. So the thread that saves in the background, and says so (`Upkeep::write_behind`), hands its writes
 //! over to the kernel by a [`Ring`]. What is under way is in a [batch](super::pending), which is read until the write
 //! is done, and written again if it fails: a slot that was taken is never lost.
 //!
-//! - *The fallback* is the write that waits. It is used by all other threads, by a thread to which the kernel does
-//!   not give a ring (`kernel.io_uring_disabled`, a container's profile, memory limits), and where the kernel does not
-//!   take a request.
-//! - *Any other answer than all the bytes written*, an error or a part, is not looked at closely. The thread that finds
-//!   it writes all of the batch again by the write that waits, which says what is wrong.
-//! - *Nobody waits for the thread that made the ring.* Answers come without its doing, and any thread takes them: a
-//!   fork, the end of the store, a saver that needs a batch. A thread that waits looks again and again, as it has no
-//!   right to wait in the kernel by another thread's ring.
+//! - *The fallback* is a synchronous write. It is used by all other threads, by a thread to which the kernel refuses a
+//!   ring (`kernel.io_uring_disabled`, a container's profile, memory limits), and when the kernel does not accept a
+//!   request.
+//! - *An answer other than "all bytes written"*, an error or a short write, is not examined. The thread that finds it
+//!   writes the whole batch again synchronously, and that write reports the error.
+//! - *Nobody waits for the thread that made the ring.* Answers arrive without its help, and any thread takes them: at a
+//!   fork, at the end of the store, or when a saver needs a batch. A waiting thread polls, since it may not wait in the
+//!   kernel on another thread's ring.
 //! - *A child* forgets the ring before it does anything else, and its own background thread makes a new one.
 
 use crate::ring::{Answer, ENTRIES, RAM_BYTES, Ring};
@@ -21,30 +21,31 @@ use rustix::fd::BorrowedFd;
 use rustix::thread::Timespec;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::*};
 
-/// How long the thread that made the ring waits for an answer before it looks whether another thread has taken it.
+/// How long the thread that made the ring waits for an answer before it checks whether another thread has taken it.
 const LOOK: i64 = 1_000_000;
-/// How long another thread sleeps between two looks, in nanoseconds: about as long as the device writes a batch.
+/// How long another thread sleeps between two polls, in nanoseconds: about as long as the device takes to write a
+/// batch.
 const NAP: i64 = 50_000;
 
-/// What the kernel has said to a ring.
+/// Whether the kernel provides a ring.
 enum State {
-    /// None was asked for yet.
+    /// No ring has been requested yet.
     None,
     Refused,
     Open(Ring),
 }
 
-/// The writes under way. The module's documentation describes them.
+/// The writes in flight. The module's documentation describes them.
 pub(super) struct Behind {
-    /// The thread whose writes are handed over, 0 when there is none.
+    /// The thread whose writes are asynchronous, 0 if there is none.
     thread: AtomicI32,
     state: Ranked<State>,
-    /// Number of writes that have no answer yet, or one that nobody has taken.
+    /// Number of writes whose answer has not arrived, or has not been taken.
     under_way: AtomicU32,
 }
 
 impl Behind {
-    /// Nothing is under way. If this is not `allowed`, no ring is ever made.
+    /// Makes a state with nothing in flight. If asynchronous writes are not `allowed`, no ring is ever made.
     pub(super) const fn new(allowed: bool) -> Self {
         let state = match allowed {
             true => State::None,
@@ -57,11 +58,11 @@ impl Behind {
         }
     }
 
-    /// Hands the writes of the calling thread over from now on, if that can be.
+    /// Makes the writes of the calling thread asynchronous from now on, if possible.
     pub(super) fn adopt_thread(&self) {
         let mut state = self.state.lock();
         let this = rustix::thread::gettid().as_raw_nonzero().get();
-        // A ring that another thread made serves until its writes are done.
+        // Another thread's ring stays in use until its writes are done.
         if matches!(&*state, State::Open(ring) if !ring.is_of_this_thread()) {
             if self.under_way() > 0 {
                 return;
@@ -71,7 +72,7 @@ impl Behind {
         self.thread.store(this, Relaxed);
     }
 
-    /// Whether the calling thread's writes are handed over, as far as is known.
+    /// Whether the calling thread's writes are asynchronous, as far as is known.
     pub(super) fn is_for_this_thread(&self) -> bool {
         let thread = self.thread.load(Relaxed);
         thread != 0
@@ -79,15 +80,16 @@ impl Behind {
             && !matches!(*self.state.lock(), State::Refused)
     }
 
-    /// Number of writes whose answers were not taken yet.
+    /// Number of writes whose answers have not been taken yet.
     pub(super) fn under_way(&self) -> u32 {
         self.under_way.load(Acquire)
     }
 
-    /// Hands a write of `len` bytes over. Returns whether it is under way now; its answer will have this number.
+    /// Submits a write of `len` bytes. Returns whether it is now in flight; its answer will have this number.
     ///
     /// # Safety
-    /// If so, the bytes stay where they are, and nobody writes to them, until the answer has been [taken](Self::take).
+    /// If it is, the bytes stay where they are, and nobody writes to them, until the answer has been
+    /// [taken](Self::take).
     pub(super) unsafe fn write(
         &self,
         fd: BorrowedFd<'_>,
@@ -109,7 +111,7 @@ impl Behind {
             return false;
         }
         self.under_way.fetch_add(1, AcqRel);
-        // SAFETY: the caller vouches for the bytes. Fewer requests than the ring has entries were under way, and only
+        // SAFETY: the caller vouches for the bytes. Fewer requests than the ring has entries were in flight, and only
         // this thread adds to them.
         let taken = unsafe { ring.write(fd, bytes, offset, number) };
         if !taken {
@@ -118,7 +120,7 @@ impl Behind {
         taken
     }
 
-    /// The next answer that has come, if there is one.
+    /// The next answer that has arrived, if any.
     pub(super) fn take(&self) -> Option<Answer> {
         if self.under_way() == 0 {
             return None;
@@ -131,7 +133,7 @@ impl Behind {
         Some(answer)
     }
 
-    /// Waits for a moment, or until an answer has come. For threads that hold no lock of the file's.
+    /// Waits for a moment, or until an answer arrives. Only for threads that hold none of the file's locks.
     pub(super) fn wait(&self) {
         let waiter = match &*self.state.lock() {
             State::Open(ring) if ring.is_of_this_thread() => Some(ring.waiter()),
@@ -144,13 +146,13 @@ impl Behind {
                     tv_sec: 0,
                     tv_nsec: NAP,
                 };
-                // A nap that a signal ends was long enough.
+                // A nap cut short by a signal is long enough.
                 let _ = rustix::thread::nanosleep(&time);
             }
         }
     }
 
-    /// Forgets the parent's ring in a child, which has no writes under way.
+    /// Forgets the parent's ring in a child, which has no writes in flight.
     pub(super) fn forget(&self) {
         let mut state = self.state.lock();
         if matches!(*state, State::Open(_)) {
@@ -161,8 +163,8 @@ impl Behind {
         self.under_way.store(0, Release);
     }
 
-    /// Waits until nothing is under way, without looking at the answers: for the end of a store. A child that was not
-    /// told so has nothing under way, whatever its parent had.
+    /// Waits until nothing is in flight, without examining the answers: for the end of a store. A child that did not
+    /// call [`forget`](Self::forget) has nothing in flight either, whatever its parent had.
     pub(super) fn settle(&self) {
         while self.under_way() > 0 && self.is_of_this_process() {
             if self.take().is_none() {

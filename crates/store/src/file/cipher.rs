@@ -1,27 +1,27 @@
-//! Encryption of the file, so that nobody else can read it.
+//! Encryption of the file, so that no one else can read it.
 //!
-//! Memory holds data that a program would never write down: keys, passwords, other people's data. A file that memory
-//! flows to can outlive the process, as blocks of a disk that nobody has overwritten, if not by its name. So a store
-//! may encrypt all that it writes, by a key that it draws for itself and that is nowhere but in its memory. The key
-//! is gone with the process, and the rest of the file is noise.
+//! Memory holds data that a program would never write down: keys, passwords, other people's data. A file that receives
+//! memory's contents can outlive the process: if not under its name, then as disk blocks that were never overwritten.
+//! So a store may encrypt everything it writes, with a random key that exists only in its memory. The key disappears
+//! with the process, and what remains of the file is noise.
 //!
 //! # How
-//! The cipher is AES-256 in XTS mode, as disks are encrypted (IEEE 1619), with a block of the file for a sector. Its
-//! tweak is made of the numbers of the block and of the file. So equal blocks at two places are different there, and
-//! a child that writes a file of its own uses no tweak of its parent's. A block keeps its length, so nothing else
+//! The cipher is AES-256 in XTS mode, as in disk encryption (IEEE 1619), with a block of the file as the sector. Its
+//! tweak consists of the numbers of the block and of the file. So equal blocks at two places differ in the file, and a
+//! child that writes a file of its own uses none of its parent's tweaks. A block keeps its length, so nothing else
 //! changes: places, batches, clusters.
 //!
 //! Bytes are encrypted on their way into the file or into a batch that waits for it. They are decrypted when they are
-//! handed out to be restored: the contents of a batch, and the clusters that are kept (`clusters.rs`), are as they
-//! are in the file. Encryption takes 3 µs for 4 KiB each way, where a read takes 40 and more.
+//! handed out to be restored: a batch and the kept clusters (`clusters.rs`) hold the encrypted bytes of the file.
+//! Encryption takes 3 µs for 4 KiB each way, where a read takes 40 and more.
 //!
 //! # Limits
-//! XTS hides contents, but not when a block changes, and does not prove that a block is the one that was written. The
-//! checksums do that: they are of the plain bytes, keyed with a secret, and kept in memory, so a block that was
-//! changed or put back as it was before is noticed as damage. (The checksums are XXH3, made against accidents. An
-//! attacker who can write to the file and see the effects many times over is beyond what is promised here.)
-//! Compressed sizes can be told from the file. Memory itself, and the machine's own swap if it has any, are not
-//! encrypted.
+//! XTS hides contents, but not the fact that a block changes, and does not prove that a block is the one that was
+//! written. The checksums do that: they are of the plain bytes, keyed with a secret, and kept in memory, so a block
+//! that was changed, or replaced by its earlier contents, is detected as damage. (The checksums are XXH3, designed
+//! against accidents. An attacker who can repeatedly write to the file and observe the effects is outside what is
+//! promised here.) Compressed sizes can be read off the file. Memory itself, and the machine's own swap if it has any,
+//! are not encrypted.
 
 use super::FILE_SHIFT;
 use super::alloc::FILE_BLOCK;
@@ -34,11 +34,11 @@ use xts_mode::{Xts128, get_tweak_default};
 
 const KEY: usize = 32;
 
-/// Encrypts and decrypts blocks of the file, or leaves them as they are without a key.
+/// Encrypts and decrypts blocks of the file, or leaves them unchanged without a key.
 pub(crate) struct Cipher(Option<Xts128<Aes256>>);
 
 impl Cipher {
-    /// Makes a cipher without a key, which leaves everything as it is.
+    /// Makes a cipher without a key, which leaves everything unchanged.
     pub(super) const fn none() -> Self {
         Self(None)
     }
@@ -80,7 +80,7 @@ impl Cipher {
     }
 }
 
-/// The number of a sector, which no other block of any file has.
+/// The number of a sector, unique among the blocks of all files.
 fn sector(file: usize, block: u64) -> u128 {
     debug_assert!(file < FILES && block < 1 << FILE_SHIFT);
     (file as u128) << FILE_SHIFT | u128::from(block)

@@ -1,28 +1,28 @@
-//! Clusters: the neighbours of a small slot in the file are read with it, as long as that pays.
+//! Clusters: a small slot's neighbours in the file are read with it, as long as that pays off.
 //!
-//! Reading 32 KiB takes less than twice as long as reading 4, not eight times as long (82 µs and 47 on a virtual
-//! disk). Folios that were evicted together were written together ([`pending`](super::pending)), and many of them are
-//! wanted together, if not in the order of their addresses: Linux's swap readahead relies on the same. So a small
-//! slot is read with its *cluster*, eight blocks by their numbers, and the last few clusters are kept as they were
-//! read. Compiling a large file in a quarter of its memory took 43,000 reads and takes 25,000.
+//! Reading 32 KiB takes less than twice as long as reading 4, not eight times as long (82 µs and 47 on a virtual disk).
+//! Folios that were evicted together were written together ([`pending`](super::pending)), and many of them are wanted
+//! together, if not in the order of their addresses: Linux's swap readahead relies on the same. So a small slot is read
+//! with its *cluster*, an aligned group of eight blocks, and the last few clusters are kept as they were read.
+//! Compiling a large file in a quarter of its memory took 43,000 reads without clusters, and takes 25,000 with them.
 //!
-//! A program that reads at random gains nothing and would pay for each read. So it is noted how many blocks came
-//! unasked, 5 µs each, and how many reads they spared, 50 each. While that is less than one for [`WORTH`] blocks,
-//! only one read in [`TRY_EVERY`] is of a cluster, to notice when it changes.
+//! A program that reads at random gains nothing and would pay for each read. So the store counts how many blocks came
+//! unrequested, 5 µs each, and how many reads they saved, 50 each. While they save less than one read for [`WORTH`]
+//! blocks, only one read in [`TRY_EVERY`] is of a cluster, to notice when that changes.
 //!
 //! # Parts
-//! A page of a block that can only be checked as a whole is read with all of it, up to 64 KiB. The block is kept,
-//! too, by the same rule: that costs a copy, and spares the read when the next page is wanted. Of a block in
-//! [`segments`](super::segments) one segment can be read alone. While reading more pays, all of the block comes with
-//! it, for its other pages are more likely to be wanted than its neighbours. (Clusters by their numbers made a tenth
-//! more reads of gcc's in a quarter of its memory.)
+//! If a block can only be checked as a whole, a page of it is read with the whole block, up to 64 KiB. The block is
+//! kept, too, by the same rule: that costs a copy, and saves the read when the next page is wanted. In a block in
+//! [`segments`](super::segments), one segment can be read alone. While reading more pays off, the whole block is read,
+//! for its other pages are more likely to be wanted than its neighbours. (With aligned clusters instead, gcc made a
+//! tenth more reads in a quarter of its memory.)
 //!
 //! # Nothing old is ever handed out
-//! A block in a kept cluster may be released, taken again, and written. The thread that has written a block *forgets*
-//! it here, and counts the *version* up. Blocks that were read are only kept if the version is still what it was
-//! before the read began. So a read that overlaps the end of a write is not kept, and a read that was kept before
-//! that end is forgotten then. Until then no thread reads the new block here: its slot waits in a batch, which is
-//! asked first, or has not been published.
+//! A block in a kept cluster may be released, reused, and written. The thread that has written a block *forgets* it
+//! here, and increments the *version*. Blocks that were read are only kept if the version is unchanged since before the
+//! read began. So a read that overlaps the end of a write is not kept, and a read that was kept before that end is then
+//! forgotten. Until then no thread reads the new block here: its slot waits in a batch, which is asked first, or has
+//! not been published.
 
 use super::alloc::FILE_BLOCK;
 use crate::mem::Mapping;
@@ -33,21 +33,21 @@ use std::ops::Range;
 /// Number of blocks in a cluster.
 const CLUSTER: u64 = 8;
 const CLUSTER_BYTES: usize = CLUSTER as usize * FILE_BLOCK;
-/// Number of clusters that are kept: half a megabyte. Twice as many would spare a twelfth more reads.
+/// Number of clusters that are kept: half a megabyte. Twice as many would save a twelfth more reads.
 const KEPT: usize = 16;
 /// The longest read, in blocks, that is kept whole when only a part of it was wanted.
 const PARTED: u64 = 16;
 /// The most bytes of a widened read: [`SMALL`] blocks lie in two clusters at most.
 const MOST_BYTES: usize = 2 * CLUSTER_BYTES;
-/// So many blocks that come unasked, at 5 µs each, have to spare one read.
+/// This many unrequested blocks, at 5 µs each, have to save one read.
 const WORTH: u32 = 10;
-/// So many blocks that are copied here because only a part of them was wanted, at half a microsecond each, have to
-/// spare one read.
+/// This many blocks copied here because only a part of them was wanted, at half a microsecond each, have to save one
+/// read.
 const WORTH_PARTED: u32 = 100;
-/// Where the blocks do not spare enough reads, one read in so many is kept all the same. The number is no multiple of
-/// a cluster, or reads in order would be tried at a cluster's last block each time.
+/// If the blocks do not save enough reads, one read in this many is kept anyway. The number is not a multiple of a
+/// cluster, or sequential reads would be tried at a cluster's last block each time.
 const TRY_EVERY: u32 = 13;
-/// After blocks that are worth so many reads, the counts so far are halved.
+/// After blocks worth this many reads, the counts so far are halved.
 const PAST: u32 = 100;
 
 /// A cluster that was read, in whole or in part.
@@ -57,21 +57,21 @@ struct Line {
     file: usize,
     /// The number of the cluster in that file.
     number: u64,
-    /// One bit for each block that is here as it is in the file.
+    /// One bit for each block that is here, as it is in the file.
     valid: u8,
     /// The count of uses at its last use.
     used_at: u64,
 }
 
-/// The account of one kind of keeping, which tells whether it pays.
+/// The account of one kind of keeping, which tells whether it pays off.
 struct Score {
-    /// Number of blocks that have to spare one read.
+    /// Number of blocks that have to save one read.
     worth: u32,
     /// Number of blocks that were kept.
     blocks: u32,
-    /// Number of reads that were spared.
+    /// Number of reads saved.
     spared: u32,
-    /// Number of reads since it was last tried although it does not pay.
+    /// Number of reads since it was last tried despite not paying off.
     since_try: u32,
 }
 
@@ -107,11 +107,11 @@ struct State {
     lines: [Line; KEPT],
     /// The count of uses.
     now: u64,
-    /// The count of writes that have ended.
+    /// The count of finished writes.
     version: u64,
-    /// The account of blocks that come unasked.
+    /// The account of blocks that come unrequested.
     beside: Score,
-    /// The account of blocks that come because a part of them is wanted.
+    /// The account of blocks of which only a part was wanted.
     parted: Score,
 }
 
@@ -232,7 +232,7 @@ impl Clusters {
         }
     }
 
-    /// Whether clusters serve such a read. `parted` is set when only a part of the blocks is wanted.
+    /// Whether clusters are used for such a read. `parted` is set when only a part of the blocks is wanted.
     pub(crate) fn takes(blocks: &Range<u64>, parted: bool) -> bool {
         is_small(blocks) || parted && blocks.end - blocks.start <= PARTED
     }
@@ -246,7 +246,7 @@ impl Clusters {
         }
     }
 
-    /// The read to make for blocks that are not all here, as from [`get`](Self::get). `None` when they are here.
+    /// The read to make for blocks that are not all here, as from [`get`](Self::get). `None` if they are here.
     pub(crate) fn missing(
         &self,
         file: usize,
@@ -257,8 +257,8 @@ impl Clusters {
         (!state.has(file, blocks)).then(|| state.plan(blocks, around))
     }
 
-    /// Fills `out` from kept clusters. If not all of it is here, the error is the read to make, if one should be
-    /// kept. `around` is the extent of which `blocks` are a part that is restored by itself.
+    /// Fills `out` from kept clusters. If not all of it is here, the error is the read to make, if one should be kept.
+    /// `around` is the extent of which `blocks` are a separately restored part.
     pub(crate) fn get(
         &self,
         file: usize,
@@ -332,7 +332,7 @@ impl Clusters {
         state.score(wanted).kept(cost as u32);
     }
 
-    /// Notes that `blocks` were written, and forgets them.
+    /// Records that `blocks` were written, and forgets them.
     pub(crate) fn forget(&self, file: usize, blocks: &Range<u64>) {
         let mut state = self.lock();
         state.version += 1;
@@ -412,7 +412,7 @@ mod tests {
         assert!(read(&clusters, 8..16, 2));
     }
 
-    /// Checks that a read that a write overlaps is not kept, whether it ended before the write did or after.
+    /// Checks that a read overlapped by a write is not kept, whether it ended before the write or after.
     #[test]
     fn what_was_read_during_a_write_is_not_handed_out() {
         let clusters = Clusters::new().unwrap();
@@ -442,8 +442,8 @@ mod tests {
         assert!(!read(&clusters, 10..12, 1));
     }
 
-    /// Checks that a block of sixteen is kept wherever it lies, beside the parts that the clusters at its ends have
-    /// already.
+    /// Checks that a block of sixteen is kept wherever it lies, along with the parts that the clusters at its ends
+    /// already have.
     #[test]
     fn what_is_read_for_a_part_is_there_for_the_next() {
         let clusters = Clusters::new().unwrap();
@@ -457,8 +457,8 @@ mod tests {
         assert!(!read(&clusters, 5..21, 2));
     }
 
-    /// Checks that nearly every read is of the wanted blocks alone at random, and that clusters are read again by
-    /// themselves in order.
+    /// Checks that nearly every random read is of the wanted blocks alone, and that clusters are read again without any
+    /// help once reads are sequential.
     #[test]
     fn clusters_are_read_while_they_are_used() {
         let clusters = Clusters::new().unwrap();

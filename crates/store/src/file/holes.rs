@@ -1,18 +1,18 @@
-//! Holes: room of the file that nobody needs goes back to the file system.
+//! Holes: unneeded room of the file goes back to the file system.
 //!
-//! A block that is free in the map is still allocated on the device, because it was written once. A program that
-//! was large for a minute would keep a file of that size until it ends, and on a disk that it shares with others, or
-//! under a quota, that is their room. So free blocks are punched out of the file (`fallocate` with
-//! `FALLOC_FL_PUNCH_HOLE`), as the kernel discards the free clusters of a swap file.
+//! A block that is free in the map is still allocated on the device, because it was written once. A program that was
+//! large for a minute would keep a file of that size until it ends, and on a shared disk, or under a quota, that room
+//! is missing elsewhere. So free blocks are punched out of the file (`fallocate` with `FALLOC_FL_PUNCH_HOLE`), as the
+//! kernel discards the free clusters of a swap file.
 //!
-//! A hole has a price: whoever writes there next has the file system allocate anew. So only blocks go that were not
-//! needed for a while. Once a second it is counted how many blocks take room on the device beyond twice those that
-//! hold something; what was too much in each of the last [`LOOKS`] counts goes, in runs of at least [`LEAST`], which
-//! are worth a call.
+//! A hole has a price: the next write there makes the file system allocate anew. So only blocks that were not needed
+//! for a while are punched out. Once a second the store counts how many blocks take room on the device beyond twice
+//! those that hold something. The excess found in each of the last [`LOOKS`] counts goes, in runs of at least
+//! [`LEAST`], which are worth a call.
 //!
-//! Nobody may take a block while it leaves: its new bytes would go with the old. So the map counts it as busy from
-//! [`Holes::begin`] to [`Holes::end`], and the lock is free in between. A file system that knows no holes is asked
-//! once.
+//! No one may take a block while it is leaving: its new bytes would go with the old. So the map counts it as busy from
+//! [`Holes::begin`] to [`Holes::end`], and the lock is free in between. A file system that does not support holes is
+//! asked once.
 
 use super::alloc::{Bits, LOOK_AT, next};
 use super::areas::{Area, number};
@@ -23,9 +23,9 @@ use rustix::io::Errno;
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-/// Number of counts in each of which a block must have been too much.
+/// Number of counts in each of which a block must have been in excess.
 const LOOKS: u32 = 10;
-/// Number of blocks beyond those that hold something which stay in any case: 16 MiB.
+/// Number of blocks beyond those that hold something that stay in any case: 16 MiB.
 const SPARE: u64 = 4096;
 /// Number of blocks in the shortest run that goes: 256 KiB.
 const LEAST: u64 = 64;
@@ -34,18 +34,18 @@ const MOST: u64 = 4096;
 
 /// The blocks that take room on the device, and those that are leaving it. The module's documentation describes it.
 pub(super) struct Holes {
-    /// The blocks that were taken since they were last a hole.
+    /// The blocks that were taken since they were last punched out.
     written: Bits,
     /// Number of these blocks.
     on_device: u64,
-    /// The free blocks that are going back now.
+    /// The free blocks that are leaving now.
     leaving: Range<u64>,
-    /// The fewest blocks that were too much in the counts since `looks` was 0.
+    /// The smallest excess in the counts since `looks` was 0.
     fewest: u64,
     looks: u32,
     /// Number of blocks that are still to go.
     due: u64,
-    /// The block from which on runs are looked for.
+    /// The block at which the search for runs continues: the hand.
     hand: u64,
     /// Number of blocks that the hand has passed since it last found a run.
     passed: u64,
@@ -53,7 +53,7 @@ pub(super) struct Holes {
 }
 
 impl Holes {
-    /// Notes nothing yet, for a file of up to `limit` blocks.
+    /// Makes an empty record for a file of up to `limit` blocks.
     pub(super) fn new(limit: u64) -> Result<Self, Errno> {
         Ok(Self {
             written: Bits::new(limit)?,
@@ -68,7 +68,7 @@ impl Holes {
         })
     }
 
-    /// Notes that these blocks will be written.
+    /// Records that these blocks will be written.
     pub(super) fn fill(&mut self, blocks: Range<u64>) {
         self.on_device += self
             .written
@@ -86,8 +86,8 @@ impl Holes {
         }
     }
 
-    /// The next run of blocks that is to go, of a file in which `busy` are the busy blocks up to `end`, `taken` in
-    /// number. `None` when nothing more is to go for now: such a call counts what is too much, and comes once a second.
+    /// The next run of blocks to punch out of a file in which `busy` are the busy blocks up to `end`, `taken` in
+    /// number. `None` if nothing more is to go for now: such a call counts the excess, and is made once a second.
     pub(super) fn begin(&mut self, busy: &[u64], end: u64, taken: u64) -> Option<Range<u64>> {
         if self.refused || !self.leaving.is_empty() {
             return None;
@@ -100,7 +100,7 @@ impl Holes {
         run
     }
 
-    /// Looks for a run, for the [`LOOK_AT`] next blocks.
+    /// Looks for a run among the next [`LOOK_AT`] blocks.
     fn find(&mut self, busy: &[u64], end: u64) -> Option<Range<u64>> {
         if self.due < LEAST {
             return None;
@@ -123,14 +123,14 @@ impl Holes {
             None => self.passed + (reached - self.hand.min(reached)),
         };
         self.hand = if reached >= end { 0 } else { reached };
-        // The hand has been everywhere: what is left are short runs.
+        // The hand has been everywhere: only short runs are left.
         if self.passed >= end {
             (self.due, self.passed) = (0, 0);
         }
         found
     }
 
-    /// Counts the blocks that are too much.
+    /// Counts the blocks in excess.
     fn look(&mut self, taken: u64) {
         let spare = self.on_device.saturating_sub(taken);
         self.fewest = self.fewest.min(spare.saturating_sub(taken.max(SPARE)));
@@ -141,13 +141,13 @@ impl Holes {
         }
     }
 
-    /// Has this many blocks go, whether they are too much or not.
+    /// Test hook: makes this many blocks go, whether they are in excess or not.
     #[cfg(test)]
     pub(super) fn want(&mut self, blocks: u64) {
         self.due = blocks;
     }
 
-    /// Ends what [`Holes::begin`] began. The answer is the run. `gone` says whether the file system has it.
+    /// Ends what [`Holes::begin`] began, and returns the run. `gone` says whether the file system has it.
     pub(super) fn end(&mut self, gone: bool) -> Range<u64> {
         let run = std::mem::take(&mut self.leaving);
         let count = run.end - run.start;
@@ -163,7 +163,7 @@ impl Holes {
 }
 
 impl FileStore {
-    /// Gives a run of free blocks back to the file system, of one file after the other. Returns whether there may be
+    /// Gives a run of free blocks back to the file system, from one file after the other. Returns whether there may be
     /// more.
     pub(super) fn punch(&self) -> bool {
         let at = self.hand.load(Relaxed);
@@ -171,7 +171,7 @@ impl FileStore {
         if self.file(file).is_some_and(|file| punch(file, area)) {
             return true;
         }
-        // Each file is asked once for a run that it does not have: what is too much is counted once a second.
+        // Each file without a run is asked only once: the excess is counted once a second.
         let next = (at + 1) % self.areas.len();
         self.hand.store(next, Relaxed);
         next != 0

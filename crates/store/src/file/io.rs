@@ -14,7 +14,7 @@ const HIGH: i32 = 512;
 const TMPFS: u64 = 0x0102_1994;
 const RAMFS: u64 = 0x8584_58f6;
 
-/// Whether reads and writes pass by the page cache.
+/// Whether reads and writes bypass the page cache.
 pub(crate) fn is_direct(fd: BorrowedFd<'_>) -> bool {
     fs::fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::DIRECT))
 }
@@ -22,7 +22,7 @@ pub(crate) fn is_direct(fd: BorrowedFd<'_>) -> bool {
 /// Opens the directory of a store and makes its file there.
 ///
 /// # Errors
-/// The file cannot be created, is not empty, or lies on tmpfs and that is not forced.
+/// The file cannot be created, is not empty, or lies on tmpfs and `force_tmpfs` is not set.
 pub(crate) fn open(
     location: &Location,
     force_tmpfs: bool,
@@ -82,7 +82,7 @@ fn open_named(path: &Path) -> Result<OwnedFd, OpenError> {
             errno,
         },
     })?;
-    // The length is looked at after the lock is taken: before it, another store could still have been writing.
+    // The length is read after the lock is taken: before that, another store could still have been writing.
     let bytes = fs::fstat(&fd).map_or(0, |stat| stat.st_size as u64);
     if bytes > 0 {
         return Err(OpenError::NotEmpty {
@@ -141,8 +141,8 @@ pub(crate) fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
     io::fcntl_dupfd_cloexec(&fd, HIGH).unwrap_or(fd)
 }
 
-/// Reads all of `buf`, page-aligned, from the page-aligned `offset`. The end of the file is an I/O error: bytes that
-/// were written must be there.
+/// Reads all of `buf`, page-aligned, from the page-aligned `offset`. The end of the file is an I/O error: written bytes
+/// must be there.
 pub(crate) fn read_all(
     awake: &Awake,
     fd: BorrowedFd<'_>,
@@ -163,8 +163,8 @@ pub(crate) fn read_all(
     Ok(())
 }
 
-/// Reads as much of `buf` as the file has from `offset` on, at least `least` bytes; both are page-aligned. The answer
-/// is the number of bytes read, in whole pages.
+/// Reads as much of `buf` as the file has from `offset` on, at least `least` bytes; both are page-aligned. Returns the
+/// number of bytes read, in whole pages.
 pub(crate) fn read_some(
     awake: &Awake,
     fd: BorrowedFd<'_>,
@@ -174,7 +174,7 @@ pub(crate) fn read_some(
 ) -> Result<usize, Errno> {
     match awake.read(fd, &mut *buf, offset) {
         Ok(n) if n >= least => Ok(n & !4095),
-        // The read was cut short, not by the end of the file. The other function tries again.
+        // The read was cut short, but not by the end of the file. The other function tries again.
         Ok(_) | Err(Errno::INTR | Errno::AGAIN | Errno::INVAL) => {
             read_all(awake, fd, &mut buf[..least], offset).map(|()| least)
         }
@@ -198,8 +198,8 @@ pub(crate) fn write_all(fd: BorrowedFd<'_>, buf: &[u8], offset: u64) -> Result<(
     Ok(())
 }
 
-/// The offset at which to go on after `done` bytes, and whether the I/O is direct: direct I/O begins at whole blocks
-/// only.
+/// The offset at which to continue after `done` bytes, and whether the I/O is direct: direct I/O begins only at whole
+/// blocks.
 fn resume(fd: BorrowedFd<'_>, done: usize) -> (usize, bool) {
     let direct = is_direct(fd);
     (if direct { done & !4095 } else { done }, direct)

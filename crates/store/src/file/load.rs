@@ -1,8 +1,8 @@
-//! How a folio's bytes come back: they come from a batch that waits, from a cluster that is kept, or by one read.
-//! Then each block is restored and checked.
+//! How a folio's bytes come back: from a waiting batch, from a kept cluster, or by one read. Then each block is
+//! restored and checked.
 //!
-//! All of a block's extent is read, since its checksum covers it, unless its pages have checksums of their own: then
-//! only the part that holds them is read.
+//! A block's whole extent is read, since its checksum covers it, unless its pages have checksums of their own: then
+//! only the part that holds the wanted pages is read.
 
 use super::alloc::FILE_BLOCK;
 use super::clusters::Clusters;
@@ -21,7 +21,7 @@ use std::ops::Range;
 /// Number of blocks of the longest slot.
 const MOST: usize = MAX_SLOT / BLOCK;
 
-/// A block of which a part is wanted.
+/// A block of which some part is wanted.
 struct Piece {
     block: Block,
     /// The block's length in memory.
@@ -30,7 +30,7 @@ struct Piece {
     part: Range<usize>,
     /// The range of the block's bytes in the file that is needed.
     bytes: Range<usize>,
-    /// The blocks of the file that are read for that; unused for a fill.
+    /// The blocks of the file to read for that; unused for a fill.
     blocks: Range<u64>,
     by: By,
 }
@@ -38,7 +38,7 @@ struct Piece {
 /// How a part is made from the bytes that were read.
 #[derive(Clone, Copy)]
 enum By {
-    /// The part is cut from the block, which is checked as a whole.
+    /// The part is taken from the block, which is checked as a whole.
     Block,
     /// The part was read alone.
     Itself,
@@ -83,9 +83,9 @@ pub(super) struct Wanted {
     pieces: ArrayVec<Piece, MOST>,
     /// The number of the file.
     pub(super) file: usize,
-    /// The blocks of the file that are needed; none where all pieces are fills.
+    /// The blocks of the file that are needed; none if all pieces are fills.
     pub(super) blocks: Range<u64>,
-    /// The blocks of which they are a part that is restored by itself.
+    /// The blocks of which they are a separately restored part.
     pub(super) around: Range<u64>,
     /// Whether only a part of them is wanted.
     pub(super) parted: bool,
@@ -112,7 +112,7 @@ impl FileStore {
         self.restore(&wanted, wire, Some(parts.plain), out)
     }
 
-    /// The part of a slot from page `first_page` on that has `len` bytes.
+    /// The part of a slot that has `len` bytes from page `first_page` on.
     pub(super) fn wanted(
         &self,
         slot: &Pinned<'_>,
@@ -128,7 +128,7 @@ impl FileStore {
                 self.piece(block, len, from.saturating_sub(at)..len.min(to - at))
             })
             .collect::<Result<_, _>>()?;
-        // A slot's extent is contiguous, so one read brings all of the blocks.
+        // A slot's extent is contiguous, so one read fetches all of its blocks.
         let mut stored = pieces.iter().filter(|piece| piece.is_stored());
         let first = stored.next();
         let file = first.map_or(0, |first| locate(&first.block).0);
@@ -149,8 +149,8 @@ impl FileStore {
         })
     }
 
-    /// Makes the bytes that are wanted from the bytes of the file, decrypted, and checks them. `plain` is there where
-    /// any come from the file.
+    /// Makes the wanted bytes from the bytes of the file, decrypted, and checks them. `plain` is present if any come
+    /// from the file.
     pub(super) fn restore(
         &self,
         wanted: &Wanted,
@@ -189,7 +189,7 @@ impl FileStore {
         Ok(())
     }
 
-    /// Checks that each page of the part of a block is as it was saved.
+    /// Checks that each page of the part of a block is unchanged since it was saved.
     fn check_pages(&self, piece: &Piece, pages: &[u8]) -> Result<(), LoadError> {
         let Piece { block, len, .. } = piece;
         let mut pages = (piece.part.start / PAGE..).zip(pages.chunks(PAGE));
@@ -199,8 +199,8 @@ impl FileStore {
         }
     }
 
-    /// Reads blocks from the file, or from the batches that wait to get there, into `wire`, which has room for the
-    /// blocks that come with them. They are then as in the file, which may be encrypted. The answer is the place of the
+    /// Reads blocks from the file, or from the batches that wait to be written to it, into `wire`, which has room for
+    /// the blocks that come with them. They are then as in the file, possibly encrypted. Returns the place of the
     /// wanted blocks in `wire`.
     fn fetch(&self, wanted: &Wanted, wire: &mut [u8]) -> Result<Range<usize>, LoadError> {
         let Wanted {
@@ -238,8 +238,8 @@ impl FileStore {
         Ok(from..from + len)
     }
 
-    /// Decides what is read for `part` of a block of `len` bytes: the part alone, or the segments that it is in, if
-    /// its pages can be checked. Otherwise all of the block is read.
+    /// Decides what to read for `part` of a block of `len` bytes: the part alone, or its segments, if its pages can be
+    /// checked. Otherwise the whole block is read.
     fn piece(&self, block: Block, len: usize, part: Range<usize>) -> Result<Piece, LoadError> {
         let is_cut = part.len() < len && self.page_sums.know(&block, len);
         let (by, bytes) = match (block.kind, index_of(&block)) {

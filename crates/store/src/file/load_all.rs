@@ -1,13 +1,13 @@
-//! How several parts come back together: their reads are under way at once.
+//! How several parts come back together: their reads are in flight at the same time.
 //!
-//! A folio that is folded up (`core/src/tables/fold.rs`) comes from up to sixteen slots, which were written at
-//! different times and lie anywhere in the file. Read one after the other they take sixteen times as long as one, and a
-//! device does eight small reads in the time of three. So the reads that are needed are planned first, as single loads
-//! would plan them, and handed over together ([`awake`](super::awake)).
+//! A folded folio (`core/src/tables/fold.rs`) comes from up to sixteen slots, which were written at different times and
+//! lie anywhere in the file. Read one after the other they take sixteen times as long as one, whereas a device does
+//! eight small reads in the time of three. So the necessary reads are planned first, as single loads would plan them,
+//! and submitted together ([`awake`](super::awake)).
 //!
-//! Only small extents are read so: a large one keeps the device busy by itself. Two parts in one cluster need one read,
-//! by which the other is served afterwards. What cannot be handed over, or comes back short or with an error, is loaded
-//! alone, and that load says what is wrong.
+//! Only small extents are read this way: a large one keeps the device busy alone. Two parts in one cluster need only
+//! one read, which also serves the second part afterwards. A read that cannot be submitted, or comes back short or with
+//! an error, is repeated as a single load, and that load reports the error.
 
 use super::FileStore;
 use super::alloc::FILE_BLOCK;
@@ -17,16 +17,16 @@ use arrayvec::ArrayVec;
 use millpond_core::port::{Load, LoadError};
 use std::ops::Range;
 
-/// A read that is planned for one of the loads.
+/// A planned read for one of the loads.
 struct Planned {
-    /// The load's place among all.
+    /// The load's index.
     load: usize,
     file: usize,
     /// The blocks that are needed.
     blocks: Range<u64>,
     /// The blocks that are read.
     read: Range<u64>,
-    /// The way to keep what is read, if it is to be kept.
+    /// How to keep what is read, if it is to be kept.
     plan: Option<Plan>,
 }
 
@@ -58,7 +58,8 @@ impl FileStore {
         Ok(())
     }
 
-    /// Serves some of the loads by reads that are under way at once. The answer has a bit for each that was served.
+    /// Serves some of the loads by reads that are in flight at the same time. Returns a bit for each load that was
+    /// served.
     fn get_at_once(&self, loads: &mut [Load<'_>]) -> Result<u32, LoadError> {
         let mut plans = Plans::new();
         for (at, load) in loads.iter().enumerate() {
@@ -104,7 +105,7 @@ impl FileStore {
             let load = &mut loads[planned.load];
             let slot = self.table.pin(load.slot).ok_or(LoadError::Missing)?;
             let wanted = self.wanted(&slot, load.first_page, load.out.len())?;
-            // A slot that somebody has released meanwhile may be another one by now.
+            // A slot released in the meantime may be a different one by now.
             if wanted.file != planned.file || wanted.blocks != planned.blocks {
                 continue;
             }
@@ -114,7 +115,7 @@ impl FileStore {
         Ok(served)
     }
 
-    /// The read that a load needs, if it should be under way together with others.
+    /// The read that a load needs, if it should be in flight together with others.
     fn plan_read(
         &self,
         at: usize,

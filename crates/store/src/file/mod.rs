@@ -1,16 +1,16 @@
-//! A file as store, for contents that do not fit in RAM at all.
+//! A file as a store, for contents that do not fit in RAM at all.
 //!
-//! Each slot has one extent of 4 KiB blocks in the file. It is read and written through page-aligned buffers, past
-//! the page cache where the file system allows that: cached, the data would take the RAM that it was meant to leave.
-//! An extent is read by one call and written by one. Small ones are written by the batch ([`pending`]), and the
-//! neighbours of a small one are read with it ([`clusters`]). LZ4 is used for a block when it saves at least 4 KiB of
-//! the file, so never for single pages.
+//! Each slot has one extent of 4 KiB blocks in the file. It is read and written through page-aligned buffers, bypassing
+//! the page cache where the file system allows that: cached, the data would take the RAM that it was meant to free. An
+//! extent is read by one call and written by one. Small extents are written in batches ([`pending`]), and the
+//! neighbours of a small extent are read with it ([`clusters`]). LZ4 is used for a block when it saves at least 4 KiB
+//! of the file, so never for single pages.
 //!
 //! # Forks
-//! A descriptor that a child inherits leads to the parent's file. The child reads there the slots that the parent had
-//! saved, and the parent keeps them until the child is gone ([`alloc`]). Slots that the child saves go to a new file
-//! of its own; slots of the parent's that it releases are only forgotten. Its own children do the same, so a process
-//! holds a chain of files, up to [`GENERATIONS`]; a slot's place names the file that it is in.
+//! A descriptor that a child inherits refers to the parent's file. The child reads the parent's saved slots there, and
+//! the parent keeps them until the child is gone ([`alloc`]). Slots that the child saves go to a new file of its own;
+//! when the child releases one of its parent's slots, it only forgets the slot. Its own children do the same, so a
+//! process holds a chain of files, up to [`GENERATIONS`]; a slot's place names the file that it is in.
 //!
 //! # Several files
 //! A store may have several files, each on a device of its own ([`areas`]).
@@ -61,22 +61,22 @@ use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering::*};
 
 /// The most processes whose files a process may hold: itself, its parent, and so on.
 const GENERATIONS: usize = 8;
-/// A place has the index of segments, if the block has one, in its highest bits, then the file's number, then the
-/// block's number.
+/// A place consists of the index of segments, if the block has one, in the highest bits, then the file's number, then
+/// the block's number.
 const INDEX_SHIFT: u32 = u64::BITS - INDEX_BITS;
 const FILE_SHIFT: u32 = INDEX_SHIFT - NUMBER_BITS;
 /// The most bytes in a file for which no limit is set.
 const DEFAULT_MAX: u64 = 1 << 40;
-/// The bytes of the longest extent of a slot, and of the room that the compressor needs behind its last block.
+/// The bytes of a slot's longest extent, plus the room that the compressor needs after its last block.
 const WIRE: usize = MAX_SLOT + COMPRESSED_MAX - BLOCK;
 
 /// The place for the file of a [`FileStore`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Location {
-    /// The file is in this directory, without a name: it is gone with its last user, however that process ends.
+    /// The file is in this directory, without a name: it disappears with its last user, however that process ends.
     Directory(PathBuf),
-    /// The file is at this path. It is created for its owner alone (mode 0600), must be empty if it exists, and
-    /// stays; the store empties it when it is dropped.
+    /// The file is at this path. It is created for its owner alone (mode 0600), must be empty if it exists, and is not
+    /// removed; the store empties it when dropped.
     File(PathBuf),
 }
 
@@ -114,15 +114,15 @@ pub struct FileStoreConfig {
     pub max_bytes: Option<u64>,
     /// Whether a directory on tmpfs or ramfs, which are RAM themselves, is accepted.
     pub force_tmpfs: bool,
-    /// Whether everything that is written is encrypted (AES-256-XTS), by a key that is nowhere but in this store.
+    /// Whether all written data is encrypted (AES-256-XTS), with a key that exists only in this store.
     pub encrypt: bool,
     /// Whether what a background thread saves may be written behind its back ([`Upkeep::write_behind`]), where the
     /// kernel allows that.
     pub write_behind: bool,
     /// The priority of this file among `more`.
     pub priority: i16,
-    /// Further files, three at most. A file of a higher priority is used first; those of the same one take turns, by
-    /// 8 MiB. A file that is full, or that fails, leaves new slots to the others.
+    /// Further files, three at most. A file of a higher priority is used first; files of the same priority take turns,
+    /// 8 MiB at a time. If a file is full or fails, new slots go to the others.
     pub more: Vec<FileArea>,
 }
 
@@ -169,15 +169,15 @@ pub struct FileStore {
     cipher: Cipher,
     /// The files of this process by their priorities, the highest first.
     areas: Vec<Area>,
-    /// The area that room is given back of next.
+    /// The next area to give room back to the file system.
     hand: AtomicUsize,
-    /// Number of blocks that were placed, by which areas of one priority take turns.
+    /// Number of blocks placed so far; it decides whose turn it is among areas of one priority.
     placed: AtomicU64,
     /// The descriptors of all files by their [numbers](number), -1 where there is none.
     files: [AtomicI32; FILES],
     /// The generation of this process's own files.
     own: AtomicUsize,
-    /// Number of file blocks of all slots, in whichever file they are.
+    /// Number of file blocks of all slots, in all files.
     stored: AtomicU64,
 }
 
@@ -188,9 +188,9 @@ impl FileStore {
     /// Makes an empty store in a new file, or in several.
     ///
     /// # Errors
-    /// A file cannot be created, is not empty, or lies on tmpfs and that is not forced; a limit is below
-    /// [`FileStore::MIN_BYTES`]; there are more than four files; or the kernel gives no memory for tables.
-    /// [`OpenError`] has all reasons.
+    /// A file cannot be created, is not empty, or lies on tmpfs without `force_tmpfs`; a limit is below
+    /// [`FileStore::MIN_BYTES`]; there are more than four files; or the kernel provides no memory for tables.
+    /// [`OpenError`] lists all reasons.
     pub fn create(config: &FileStoreConfig) -> Result<Self, OpenError> {
         let memory = |errno| OpenError::Memory { errno };
         let table = SlotTable::new(BLOCK).map_err(memory)?;
@@ -235,7 +235,7 @@ impl FileStore {
     }
 
     /// A description of the store in one line, for reports: where its files are, whether they are encrypted, and
-    /// whether I/O passes by the page cache.
+    /// whether I/O bypasses the page cache.
     #[must_use]
     pub fn describe(&self) -> String {
         let areas: Vec<_> = (0..self.areas.len())
@@ -267,7 +267,7 @@ impl FileStore {
     /// Uses the key of another store's checksums, so that one image serves both.
     ///
     /// # Panics
-    /// When anything is stored already.
+    /// If anything is already stored.
     pub(crate) fn share_checksums(&mut self, sums: &Checksums) {
         assert_eq!(
             self.table.usage().slots,
@@ -311,7 +311,7 @@ impl FileStore {
         (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
-    /// Gives blocks back, if they are in one of this process's own files.
+    /// Frees blocks, if they are in one of this process's own files.
     fn free(&self, file: usize, blocks: Range<u64>) {
         let is_own = generation_of(file) == self.own.load(Acquire);
         if !self.pending.release(file, &blocks, &self.scratches) && is_own {
@@ -472,8 +472,7 @@ impl Forks for FileStore {
 }
 
 impl FileStore {
-    /// Begins a file of a child's own in an area. An area in which that cannot be is left out, as long as there is
-    /// another.
+    /// Creates a child's own file in an area. An area in which this fails is skipped, as long as there is another.
     fn begin_area(&self, area: &Area, number: usize) -> Result<(), Errno> {
         let blocks = BlockMap::new(area.limit)?;
         let file = io::open_unnamed(area.directory.as_fd())?;
@@ -486,7 +485,7 @@ impl FileStore {
 
 impl Drop for FileStore {
     fn drop(&mut self) {
-        // The kernel still reads what is being written, and would make a file longer that was emptied.
+        // The kernel still reads the bytes being written, and would extend a file that was already emptied.
         self.pending.settle();
         for (at, area) in self.areas.iter().enumerate() {
             if let (Some(owner), Some(file)) = (area.owner, self.file(number(0, at)))
@@ -498,7 +497,7 @@ impl Drop for FileStore {
         for fd in &self.files {
             let fd = fd.load(Acquire);
             if fd >= 0 {
-                // SAFETY: the descriptor is ours, and no one borrows from the store any more.
+                // SAFETY: the descriptor is ours, and nothing borrows from the store any more.
                 unsafe { rustix::io::close(fd) };
             }
         }

@@ -1,6 +1,6 @@
 //! Bytes for tests of the file.
 
-/// Bytes that nothing compresses, others for each seed. `len` is a multiple of 8.
+/// Incompressible bytes, different for each seed. `len` is a multiple of 8.
 pub(crate) fn noise(seed: impl Into<u64>, len: usize) -> Vec<u8> {
     let mut state: u64 = seed.into();
     let words = (0..len / 8).flat_map(|_| {

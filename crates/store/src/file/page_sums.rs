@@ -1,13 +1,13 @@
-//! The checksums of pages that lie in the file uncompressed, so that one page can be read, and known to be unchanged,
-//! by itself.
+//! The checksums of pages that lie in the file uncompressed, so that a single page can be read, and known to be
+//! unchanged, without its block.
 //!
-//! A record's checksum covers a block of up to 64 KiB. Without these checksums a block that does not compress was
-//! read whole for one page of it (91 µs on a virtual disk, where a page takes 47), and saved again when the page
-//! left, as nobody could tell that it had not changed. So sixteen bytes are kept for each such page, by the number of
-//! its block in the file, in pieces that are mapped when first needed and never move. The pages of compressed blocks
-//! have no place of their own; [`segments`](super::segments) keeps their checksums.
+//! A record's checksum covers a block of up to 64 KiB. Without these checksums an incompressible block was read whole
+//! for one of its pages (91 µs on a virtual disk, where a page takes 47), and saved again when the page was evicted,
+//! because the store could not tell that it was unchanged. So sixteen bytes are kept for each such page, indexed by the
+//! number of its block in the file, in pieces that are mapped when first needed and never move. The pages of compressed
+//! blocks have no place of their own; [`segments`](super::segments) keeps their checksums.
 //!
-//! A forked child reads its parent's file by a copy of the parent's checksums, and begins others for its own file.
+//! A forked child reads its parent's file with a copy of the parent's checksums, and starts new ones for its own file.
 
 use super::alloc::FILE_BLOCK;
 use super::areas::FILES;
@@ -40,7 +40,7 @@ impl PageSums {
         }
     }
 
-    /// Begins the checksums of file `file`, which is one of the process's own from now on.
+    /// Starts the checksums of file `file`, which is one of the process's own from now on.
     pub(crate) fn begin(&self, file: usize) -> Result<(), Errno> {
         let sums = Pieces::new(self.blocks)?;
         self.files[file].set(sums).map_err(|_| Errno::EXIST)
@@ -50,14 +50,14 @@ impl PageSums {
         self.files.get(file)?.get()
     }
 
-    /// Whether the pages of `block` have checksums of their own: it has `len` bytes, which lie in the file
+    /// Whether the pages of `block`, which has `len` bytes, have checksums of their own, that is, lie in the file
     /// uncompressed.
     pub(crate) fn know(&self, block: &Block, len: usize) -> bool {
         let (_, offset) = locate(block);
         len > PAGE && (offset + len as u64).div_ceil(FILE_BLOCK as u64) <= self.blocks
     }
 
-    /// Notes the checksums of a block that is about to be published.
+    /// Records the checksums of a block that is about to be published.
     ///
     /// # Errors
     /// There is no memory for some of them. The block must not be published.

@@ -1,9 +1,9 @@
-//! Batches: small folios wait for others before they are written.
+//! Batches: small folios wait for others and are written together.
 //!
-//! A write of 4 KiB takes about as long as one of 64 KiB: most of the time is for the way to the device and back (40
-//! µs and 55 on a virtual disk, 105 in a busy program). Reclaim that wrote each page by itself spent 42 of the 50 s
-//! that a program took with pages of 4 KiB. So a small folio goes into a *batch* in RAM, which has its run of blocks
-//! in the file from the beginning. The saver that fills the batch writes it, by one call.
+//! A write of 4 KiB takes about as long as one of 64 KiB: most of the time goes to the round trip to the device (40 µs
+//! and 55 on a virtual disk, 105 in a busy program). Reclaim that wrote each page separately spent 42 of the 50 s that
+//! a program took with pages of 4 KiB. So a small folio goes into a *batch* in RAM, which has its run of blocks in the
+//! file from the beginning. The saver that fills the batch writes it, by one call.
 //!
 //! ```text
 //!            room for a blob           full, or no room for the next one
@@ -13,20 +13,20 @@
 //!                           └──────────────────────────────────────────────────────── Failed: written again first
 //! ```
 //!
-//! - A slot in a batch is stored, as others are: it is read from the batch until that is in the file.
-//! - Blocks of a slot that is released meanwhile are *dead*. They go back to the map once the batch is written, not
-//!   before: another saver would write them, and the batch would then write over its bytes.
-//! - A batch that cannot be written stays readable, and a saver that wants to open another has to get it written
-//!   first. So an error of the device refuses later saves, and no slot that was taken is lost. Where there is another
-//!   file, that one takes the later saves, as long as there is another batch.
-//! - A forked child has a copy of each batch, and must not write where its parent does. Before a fork all batches are
-//!   written, so this concerns those that could not be: the child only reads them.
+//! - A slot in a batch counts as stored: it is read from the batch until the batch is in the file.
+//! - Blocks of a slot that is released before the batch is written are *dead*. They return to the map once the batch is
+//!   written, not earlier: another saver would write to them, and the batch would then overwrite its bytes.
+//! - A batch that cannot be written stays readable, and a saver that wants to open another has to get it written first.
+//!   So a device error refuses later saves, and no accepted slot is lost. If there is another file, it takes the later
+//!   saves, as long as another batch is available.
+//! - A forked child has a copy of each batch, and must not write where its parent does. All batches are written before
+//!   a fork, so this concerns only those that could not be: the child only reads them.
 //!
 //! The thread that saves in the background does not wait for its writes ([`behind`](super::behind)): a batch is
-//! *Writing* until somebody finds the kernel's answer. That thread has a second kind of batch, too: a *large* one is an
-//! extent by itself, in the scratch in which it was encoded, which is lent until the extent is written.
+//! *Writing* until some thread finds the kernel's answer. The background thread has a second kind of batch, too: a
+//! *large* batch is a single extent, in the scratch in which it was encoded, which is lent until the extent is written.
 //!
-//! Where the file is so full of holes that no run is long enough, the blob is written by itself, as large ones are.
+//! If the file is so full of holes that no run is long enough, the blob is written separately, like a large one.
 
 use super::alloc::FILE_BLOCK;
 use super::areas::Media;
@@ -41,7 +41,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 mod write;
 
-/// Number of batches: one that is filled, one that is written, and one more while two savers meet.
+/// Number of batches: one being filled, one being written, and one more for when two savers meet.
 const BATCHES: usize = 3;
 /// Number of large batches: while one is written, the next is encoded. Each holds one of the scratches, of which loads
 /// need some.
@@ -51,7 +51,7 @@ const _: () = assert!(LARGE + 4 <= crate::scratch::Seats::COUNT);
 /// Number of blocks in a batch.
 const BATCH: u64 = 32;
 const BATCH_BYTES: usize = BATCH as usize * FILE_BLOCK;
-/// Number of blocks of the largest blob that waits: a batch should be worth waiting for.
+/// Number of blocks of the largest blob that waits: waiting for a batch should be worth it.
 const SMALL: u64 = 8;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,14 +60,14 @@ enum Phase {
     Open,
     Writing,
     Failed,
-    /// The batch is the parent's to write.
+    /// Only the parent may write the batch.
     Orphan,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Batch {
     phase: Phase,
-    /// The number of the file, among the process's files, that it is for.
+    /// The number of the file, among the process's files, to which it will be written.
     file: usize,
     /// The first of its blocks in that file.
     start: u64,
@@ -75,9 +75,9 @@ struct Batch {
     room: u64,
     /// Number of blocks that hold something.
     filled: u64,
-    /// One bit for each of the filled blocks that was released. A large batch is released as a whole.
+    /// One bit for each filled block that was released. A large batch is released as a whole.
     dead: u32,
-    /// The scratch that a large batch is in.
+    /// The scratch that holds a large batch.
     scratch: Option<usize>,
 }
 
@@ -122,18 +122,19 @@ type Batches = [Batch; ALL];
 
 /// All batches. The module's documentation describes them.
 pub(super) struct Pending {
-    /// The bytes of all batches, as they are to be in the file. A saver writes the bytes of a batch under the lock,
-    /// and they are never written again while the batch holds them.
+    /// The bytes of all batches, as they will be in the file. A saver writes the bytes of a batch under the lock, and
+    /// they are never modified while the batch holds them.
     map: Mapping,
     batches: Ranked<Batches>,
     written: Condvar,
-    /// The writes of batches that nobody waits for.
+    /// The asynchronous writes of batches.
     behind: Behind,
     /// One bit for each batch that ever took RAM.
     used: AtomicU32,
 }
 
-/// A new batch in the first file that has room for `count` blocks of one in a row. `None` where they lie too scattered.
+/// A new batch in the first file that has room for one with `count` contiguous blocks. `None` if the free blocks are
+/// too scattered.
 ///
 /// # Errors
 /// No file has room.
@@ -161,7 +162,7 @@ fn open(media: &Media<'_>, count: u64) -> Result<Option<Batch>, SaveError> {
     }
 }
 
-/// The answer to a save for an error of the device.
+/// Converts a device error to the answer to a save.
 pub(super) fn refusal(errno: Errno) -> SaveError {
     match errno {
         Errno::NOSPC | Errno::DQUOT | Errno::FBIG => SaveError::Full,
@@ -170,7 +171,7 @@ pub(super) fn refusal(errno: Errno) -> SaveError {
 }
 
 impl Pending {
-    /// Makes an empty set of batches. `behind` says whether they may be written behind the saver's back.
+    /// Makes an empty set of batches. `behind` says whether they may be written asynchronously.
     pub(super) fn new(behind: bool) -> Result<Self, Errno> {
         Ok(Self {
             map: Mapping::new(BATCHES * BATCH_BYTES)?,
@@ -185,11 +186,11 @@ impl Pending {
         self.batches.lock()
     }
 
-    /// Takes `blob`, whole blocks, and answers the number of the file that it is for, and its first block there. With
-    /// `None` the caller has to write the blob.
+    /// Takes `blob`, whole blocks, and returns the number of its file, and its first block there. On `None` the caller
+    /// has to write the blob.
     ///
     /// # Errors
-    /// No file has room, or none can be written. The blob is not taken.
+    /// No file has room, or none can be written. The blob was not taken.
     pub(super) fn put(
         &self,
         media: &Media<'_>,
@@ -200,7 +201,7 @@ impl Pending {
             return Ok(None);
         }
         let mut batches = self.collect(self.lock(), media);
-        // The failed batches that this call has tried to write, and how the last of them has failed.
+        // The failed batches that this call has tried to write, and the error of the last one.
         let (mut tried, mut why) = ([false; BATCHES], None);
         loop {
             let phase = |phase| (0..BATCHES).find(|&i| batches[i].phase == phase);
@@ -237,7 +238,7 @@ impl Pending {
         }
     }
 
-    /// Puts a blob into the open batch `i`, which has room for it, and has the batch written if it is full then.
+    /// Puts a blob into the open batch `i`, which has room for it, and starts the batch's write if it is then full.
     fn fill(&self, mut batches: Held<'_, Batches>, i: usize, media: &Media<'_>, blob: &[u8]) {
         let batch = &mut batches[i];
         let (at, start) = (batch.filled, batch.start + batch.filled);
@@ -248,19 +249,19 @@ impl Pending {
             medium.cipher.seal(file, start, bytes);
         }
         if full {
-            // An error of the device is for the saver that opens the next batch.
+            // A device error is reported to the saver that opens the next batch.
             drop(self.send(batches, i, media));
         }
     }
 
-    /// Copies a blob into a batch. The answer is its bytes there: for the caller alone, as long as it holds the lock.
+    /// Copies a blob into a batch. Returns its bytes there, which are the caller's alone as long as it holds the lock.
     #[expect(
         clippy::mut_from_ref,
         reason = "the lock keeps everybody else from these bytes"
     )]
     fn append(&self, i: usize, at: u64, blob: &[u8]) -> &mut [u8] {
-        // SAFETY: the place is in the mapping, since the batch has room for the blob. A thread that looks for it in
-        // the batch takes the lock that the caller holds, which keeps other savers out as well.
+        // SAFETY: the place is in the mapping, since the batch has room for the blob. The caller holds the lock, which
+        // a thread that looks for the blob in the batch would take, and which excludes other savers as well.
         unsafe {
             let to = self
                 .map
@@ -271,20 +272,20 @@ impl Pending {
         }
     }
 
-    /// The filled bytes of `batch`, the one of number `i`.
+    /// The filled bytes of `batch`, which has number `i`.
     fn bytes(&self, i: usize, batch: &Batch, scratches: &ScratchPool) -> &[u8] {
         let at = match batch.scratch {
             Some(scratch) => scratches.lent(scratch),
             // SAFETY: each batch that is not large has its bytes in the mapping.
             None => unsafe { self.map.as_ptr().add(i * BATCH_BYTES) },
         };
-        // SAFETY: so many bytes of the batch are there and were written before `filled` was raised, under the lock, or
-        // before the scratch was lent. They are not written again before the batch is empty. It does not become empty
-        // meanwhile: the caller holds the lock, or is the one that empties the batch.
+        // SAFETY: this many bytes of the batch exist and were written before `filled` was raised, under the lock, or
+        // before the scratch was lent. They are not modified before the batch is empty. It does not become empty during
+        // the borrow: the caller holds the lock, or is the one that empties the batch.
         unsafe { std::slice::from_raw_parts(at, batch.len()) }
     }
 
-    /// Fills `out` from `blocks` of a file, if they are in a batch. The answer is whether they were.
+    /// Fills `out` from `blocks` of a file, if they are in a batch. Returns whether they were.
     pub(super) fn read(
         &self,
         file: usize,
@@ -313,8 +314,8 @@ impl Pending {
             .any(|batch| batch.find(file, blocks).is_some())
     }
 
-    /// Notes that `blocks` of a file, which are all of a slot, are not wanted any more, if they are in a batch. The
-    /// answer is whether they were: then they are given back with the batch.
+    /// Records that `blocks` of a file, which are all of a slot, are no longer wanted, if they are in a batch. Returns
+    /// whether they were: then they are freed with the batch.
     pub(super) fn release(
         &self,
         file: usize,
@@ -341,8 +342,8 @@ impl Pending {
         true
     }
 
-    /// Writes all batches that wait, and waits for those that are being written. A batch that cannot be written waits
-    /// on.
+    /// Writes all waiting batches, and waits for those that are being written. A batch that cannot be written continues
+    /// to wait.
     pub(super) fn flush(&self, media: &Media<'_>) {
         drop(self.collect_all(media));
         for i in 0..ALL {
@@ -353,7 +354,7 @@ impl Pending {
         }
     }
 
-    /// Leaves, in a child, all waiting batches to the parent to write.
+    /// In a child, leaves the writing of all waiting batches to the parent.
     pub(super) fn disown(&self) {
         self.behind.forget();
         for batch in self.lock().iter_mut() {

@@ -1,5 +1,5 @@
 //! How a folio's bytes get into the file: they are encoded in a scratch, then go to a batch if they are few or are
-//! written by themselves if not, and then the slot is published. The thread that saves in the background does not wait
+//! written separately otherwise, and then the slot is published. The thread that saves in the background does not wait
 //! for the writes ([`pending`](super::pending)).
 
 use super::alloc::FILE_BLOCK;
@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use std::sync::atomic::Ordering::*;
 
 impl FileStore {
-    /// Keeps `image` as `slot`.
+    /// Stores `image` as `slot`.
     pub(crate) fn put(&self, slot: SlotId, image: &Image<'_>) -> Result<(), SaveError> {
         let claim = self.table.claim(slot).map_err(|error| match error {
             ClaimError::Taken => SaveError::Io(Errno::EXIST.raw_os_error()),
@@ -79,7 +79,7 @@ impl FileStore {
     }
 
     /// Puts the extent of `blocks`, the first `len` bytes of the scratch's wire, into a file, or into a batch that
-    /// waits for that, and notes where the blocks are. The answer is the number of the file, and the first block.
+    /// waits for that, and records where the blocks are. Returns the number of the file, and the first block.
     fn place(
         &self,
         blocks: &mut [Block],
@@ -111,15 +111,15 @@ impl FileStore {
         Err(SaveError::Full)
     }
 
-    /// Gives back the indices of `blocks`, which belong to no slot any more.
+    /// Frees the indices of `blocks`, which no longer belong to a slot.
     pub(super) fn give_indices_back(&self, blocks: impl Iterator<Item = Block>) {
         for index in blocks.filter_map(|block| index_of(&block)) {
             self.segments.give_back(index);
         }
     }
 
-    /// Writes an extent that is too large to wait to the first file that takes it, and answers the file's number and
-    /// the extent's first block. `wire` is afterwards as the file is, which may be encrypted.
+    /// Writes an extent that is too large to wait to the first file that takes it, and returns the file's number and
+    /// the extent's first block. Afterwards `wire` has the bytes of the file, possibly encrypted.
     fn write(media: &Media<'_>, wire: &mut [u8]) -> Result<(usize, u64), SaveError> {
         let length = (wire.len() / FILE_BLOCK) as u64;
         let mut why = SaveError::Full;
@@ -136,7 +136,7 @@ impl FileStore {
             let Err(errno) = written else {
                 return Ok((medium.file, start));
             };
-            // The next file takes the bytes encrypted for their place there.
+            // The next file needs the bytes encrypted for their place there.
             medium.cipher.open(medium.file, start, wire);
             medium.blocks().free(start, length);
             if why == SaveError::Full {

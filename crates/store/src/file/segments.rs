@@ -1,17 +1,17 @@
 //! Blocks of 64 KiB that are compressed in four *segments*, so that one page can be read, decompressed, and known to be
-//! unchanged, without the rest.
+//! unchanged without the rest.
 //!
-//! Compressed as one, a block had to be read whole, decompressed whole and checked whole for one page of it, and the
-//! page was saved again when it left, as nobody could tell that it had not changed. LZ4 gains little by looking back
-//! further than 16 KiB. So each 16 KiB are compressed by themselves, one behind the other with nothing between, and a
-//! part of a block is read by the blocks of the file that its segments lie in. For a page of data that compresses to
-//! a quarter these are two blocks; all of the block would be five.
+//! Compressed as one stream, a block had to be read, decompressed and checked as a whole for one of its pages, and the
+//! page was saved again when it was evicted, because the store could not tell that it was unchanged. LZ4 gains little
+//! by looking back further than 16 KiB. So each 16 KiB is compressed separately, one segment directly after the other,
+//! and to read a part of a block the store reads only the blocks of the file that hold its segments. For a page of data
+//! that compresses to a quarter these are two blocks; the whole block would be five.
 //!
 //! The ends of the segments, and the checksum of each page, are kept in RAM, 264 bytes for 64 KiB, in an *index* of
-//! their own that the record's place names. Shorter slots go without: all of such a slot is hardly more than what is
+//! their own that the record's place names. Shorter slots have none: such a slot as a whole is hardly more than what is
 //! read in any case ([`clusters`](super::clusters)).
 //!
-//! A forked child has a copy of all indices, as of the records.
+//! A forked child has a copy of all indices, just as of the records.
 
 use crate::checksum::{BLOCK_PAGES, KeptSum};
 use crate::codec::{compress, decompress, decompress_part};
@@ -34,8 +34,8 @@ pub(super) const INDEX_BITS: u32 = 24;
 /// Number of indices that there can be: 1 TiB in blocks of 64 KiB.
 const MOST: u64 = 1 << INDEX_BITS;
 
-/// The ends of all segments but the last, in the compressed bytes, 16 bits each. In a free index it is the number of
-/// the next free one.
+/// The ends of all segments but the last, in the compressed bytes, 16 bits each. In a free index, the number of the
+/// next free one.
 struct Ends(AtomicU64);
 
 // SAFETY: it is an atomic, for which zeros are valid and which any thread may use.
@@ -46,7 +46,7 @@ unsafe impl Entry for Ends {}
 pub(super) struct Index(pub(super) NonZeroU32);
 
 struct Spare {
-    /// The first of the chain of free indices.
+    /// The head of the chain of free indices.
     free: u32,
     /// The last index that was ever used.
     end: u32,
@@ -81,7 +81,7 @@ impl Segments {
             .get(u64::from(index.0.get()) * BLOCK_PAGES as u64 + page as u64)
     }
 
-    /// Takes an index that is not in use. The answer is `None` when there is no memory for one.
+    /// Takes an unused index. Returns `None` if there is no memory for one.
     pub(super) fn take(&self) -> Option<Index> {
         let mut spare = self.spare();
         if let Some(free) = NonZeroU32::new(spare.free) {
@@ -99,7 +99,7 @@ impl Segments {
         NonZeroU32::new(spare.end).map(Index)
     }
 
-    /// Gives back `index`, which is not in use any more.
+    /// Frees `index`, which is no longer in use.
     pub(super) fn give_back(&self, index: Index) {
         let mut spare = self.spare();
         if let Some(next) = self.ends(index) {
@@ -108,8 +108,8 @@ impl Segments {
         }
     }
 
-    /// Compresses `data`, a whole block whose pages have these checksums, to the start of `out`. The answer is how
-    /// many bytes that took, if they are no more than `most`.
+    /// Compresses `data`, a whole block whose pages have these checksums, to the start of `out`. Returns how many bytes
+    /// that took, if they are no more than `most`.
     pub(super) fn encode(
         &self,
         index: Index,
@@ -167,13 +167,13 @@ impl Bounds {
         self.0[segments.start].into()..self.0[segments.end].into()
     }
 
-    /// The range of the compressed bytes that part `part` of the block is in.
+    /// The range of the compressed bytes that holds part `part` of the block.
     pub(super) fn span(&self, part: &Range<usize>) -> Range<usize> {
         self.bytes(segments_of(part))
     }
 
-    /// Fills `out` with part `part` of the block from the bytes of its [`span`](Self::span). The result has still to
-    /// be checked. `plain` is used where a part begins inside a segment.
+    /// Fills `out` with part `part` of the block from the bytes of its [`span`](Self::span). The result still has to be
+    /// checked. `plain` is used where a part begins inside a segment.
     pub(super) fn restore(
         &self,
         bytes: &[u8],
@@ -194,7 +194,7 @@ impl Bounds {
             match (from, to) {
                 (0, SEGMENT) => decompress(bytes, out)?,
                 (0, _) => decompress_part(bytes, out)?,
-                // The bytes of the segment before the part have to be decompressed with it; those behind it need not.
+                // The bytes of the segment before the part have to be decompressed with it; those after it need not be.
                 _ => {
                     decompress_part(bytes, &mut plain[..to])?;
                     out.copy_from_slice(&plain[from..to]);
@@ -218,7 +218,7 @@ mod tests {
     use crate::codec::COMPRESSED_MAX;
     use crate::scratch::ScratchPool;
 
-    /// Numbers that repeat, so that each segment compresses to another length.
+    /// Repeating numbers, such that each segment compresses to a different length.
     fn block() -> Vec<u8> {
         (0..BLOCK)
             .map(|at| (at / (3 + at / SEGMENT)) as u8)

@@ -1,4 +1,4 @@
-//! How batches get to the device: by a write that the saver waits for, or behind its back.
+//! How batches get to the device: by a write for which the saver waits, or asynchronously.
 
 use super::{ALL, BATCHES, Batch, Batches, FILE_BLOCK, Media, Pending, Phase};
 use crate::file::areas::Medium;
@@ -8,18 +8,18 @@ use millpond_sync::Held;
 use rustix::io::Errno;
 use std::time::Duration;
 
-/// How long a thread waits for another's write before it looks whether that write goes on behind the other's back.
+/// How long a thread waits for another thread's write before it checks whether that write has become asynchronous.
 const LOOK: Duration = Duration::from_millis(1);
 
 impl Pending {
-    /// Has the writes of the calling thread done behind its back from now on, if that can be.
+    /// Makes the writes of the calling thread asynchronous from now on, if possible.
     pub(in crate::file) fn adopt_thread(&self) {
         self.behind.adopt_thread();
     }
 
-    /// Takes the first `len` bytes of the scratch's wire, whole blocks, and has them written behind the caller's back.
-    /// The answer is the number of the file, and the first block there. The caller gets the scratch back if it has to
-    /// write by itself.
+    /// Takes the first `len` bytes of the scratch's wire, whole blocks, and starts an asynchronous write of them.
+    /// Returns the number of the file, and the first block there. The caller gets the scratch back if it has to write
+    /// the bytes itself.
     pub(in crate::file) fn put_large<'s>(
         &self,
         media: &Media<'_>,
@@ -36,7 +36,7 @@ impl Pending {
             return Err(scratch);
         };
         let batch = &mut batches[i];
-        // Nobody looks for these blocks before this call has told the caller where they are.
+        // No thread looks for these blocks before this call has told the caller where they are.
         *batch = Batch {
             phase: Phase::Writing,
             file: medium.file,
@@ -51,13 +51,13 @@ impl Pending {
         let wire = &mut scratch.parts().wire[..len];
         medium.cipher.seal(medium.file, start, wire);
         ScratchPool::lend(scratch);
-        // An error of the device is for the next saver, and the bytes are written again.
+        // A device error is reported to the next saver, and the bytes are written again.
         drop(self.start(i, batch, medium));
         Ok((batch.file, start))
     }
 
-    /// The number of an empty large batch, for a thread whose writes are done behind its back. Those that have failed
-    /// are written again first.
+    /// The number of an empty large batch, for a thread whose writes are asynchronous. Failed batches are written again
+    /// first.
     fn empty_large(&self, media: &Media<'_>) -> Option<(Held<'_, Batches>, usize)> {
         if !self.behind.is_for_this_thread() {
             return None;
@@ -79,7 +79,7 @@ impl Pending {
         }
     }
 
-    /// Has batch `i` written, behind the caller's back if that can be, and by this call otherwise.
+    /// Writes batch `i`: asynchronously if possible, otherwise by this call.
     pub(super) fn send<'a>(
         &'a self,
         mut batches: Held<'a, Batches>,
@@ -96,14 +96,14 @@ impl Pending {
         self.start(i, batch, medium)
     }
 
-    /// Hands the write of batch `i` over to the kernel, or writes it if the kernel does not take it. The batch is in
-    /// phase *Writing*, and nobody else's to write.
+    /// Submits the write of batch `i` to the kernel, or writes it if the kernel does not accept it. The batch is in
+    /// phase *Writing*, and no other thread may write it.
     fn start(&self, i: usize, batch: Batch, medium: &Medium<'_>) -> Held<'_, Batches> {
         let bytes = self.bytes(i, &batch, medium.scratches);
         let offset = batch.start * FILE_BLOCK as u64;
         let place = (bytes.as_ptr(), bytes.len());
-        // SAFETY: the bytes of a batch in this phase stay as they are until it ends, and only `collect` ends it, once
-        // it has taken the answer. The mapping and the scratches that hold them live until the store has waited for all
+        // SAFETY: the bytes of a batch in this phase do not change until it ends, and only `collect` ends it, once it
+        // has taken the answer. The mapping and the scratches that hold them live until the store has waited for all
         // answers (`settle`).
         match unsafe { self.behind.write(medium.fd, place, offset, i as u64) } {
             true => self.lock(),
@@ -136,7 +136,7 @@ impl Pending {
         batches
     }
 
-    /// Ends all batches whose writes are behind somebody's back, as soon as they are answered.
+    /// Ends all batches with asynchronous writes, as soon as they are answered.
     pub(super) fn collect_all(&self, media: &Media<'_>) -> Held<'_, Batches> {
         loop {
             let batches = self.collect(self.lock(), media);
@@ -153,7 +153,7 @@ impl Pending {
         drop(self.collect(self.lock(), media));
     }
 
-    /// Waits until the kernel reads nothing of the batches any more, for the end of the store.
+    /// Waits until the kernel no longer reads from the batches, for the end of the store.
     pub(in crate::file) fn settle(&self) {
         self.behind.settle();
     }
@@ -172,7 +172,7 @@ impl Pending {
         self.collect(self.lock(), media)
     }
 
-    /// Writes batch `i`, without the lock meanwhile.
+    /// Writes batch `i`, releasing the lock during the write.
     pub(super) fn write<'a>(
         &'a self,
         mut batches: Held<'a, Batches>,
@@ -191,7 +191,7 @@ impl Pending {
         self.write_out(i, batch, medium)
     }
 
-    /// Writes batch `i`, which is in phase *Writing* and nobody else's to write.
+    /// Writes batch `i`, which is in phase *Writing* and which no other thread may write.
     fn write_out(
         &self,
         i: usize,
@@ -226,14 +226,14 @@ impl Pending {
         let Some(scratch) = lent else {
             return batches;
         };
-        // The lock of the scratches' seats comes before this one.
+        // The lock of the scratches' seats ranks before this one.
         drop(batches);
         medium.scratches.take_back(scratch);
         self.lock()
     }
 }
 
-/// Gives back the blocks of a batch that was written which hold nothing that is wanted.
+/// Frees the dead blocks of a written batch.
 fn free_dead(batch: &Batch, medium: &Medium<'_>) {
     let mut blocks = medium.blocks();
     if batch.scratch.is_some() {

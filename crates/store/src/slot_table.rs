@@ -1,16 +1,15 @@
-//! The slot table says where the bytes of each slot are: one record of 32 bytes a block, found by slot number.
+//! The slot table says where the bytes of each slot are: one record of 32 bytes per block, found by slot number.
 //!
 //! Slot numbers are dense, so the table is an array, in pieces of 4,096 records that are mapped when first needed and
-//! never move: readers need no lock to find a record. The record at a slot's own number is its *head* and describes
-//! its first block. Longer slots have a *run* of further records, side by side, from a pool. (The records were a
-//! chain once. One page of a slot of 2 MiB then took 64 records to find, a tenth of a random read.) The length of a
-//! run is a power of two, like that of a slot, so a run has one record too many. A free run can be split, and is
-//! never joined again.
+//! never move: readers need no lock to find a record. The record at a slot's own number is its *head* and describes its
+//! first block. Longer slots have a *run* of further, contiguous records from a pool. (The records used to be a chain.
+//! Finding one page of a slot of 2 MiB then took 64 records, a tenth of a random read.) The length of a run is a power
+//! of two, like that of a slot, so a run has one record too many. A free run can be split, but is never merged again.
 //!
-//! The core promises not to use a slot for two things at once. If it broke that promise, a load could read memory
-//! that a release just gave back. So the head also counts its readers: a release waits for them, and a slot that is
-//! being written looks empty. That costs two uncontended atomic operations a call. A slot whose pages are partly
-//! forgotten is rewritten in its place: readers and releases wait for that, which takes about a microsecond.
+//! The core promises not to use a slot for two things at once. If it broke that promise, a load could read memory that
+//! a release has just freed. So the head also counts its readers: a release waits for them, and a slot that is being
+//! written looks empty. That costs two uncontended atomic operations per call. When some of a slot's pages are
+//! forgotten, it is rewritten in place: readers and releases wait for that, which takes about a microsecond.
 
 use crate::checksum::KeptSum;
 use crate::image::MAX_BLOCKS;
@@ -26,14 +25,14 @@ use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-/// The form in which a block is kept.
+/// The form in which a block is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// The block is in the record alone: `place` is the word that it repeats.
+    /// The block exists only in the record: `place` is the word that it repeats.
     Fill = 1,
-    /// The block is kept as it is.
+    /// The block is stored uncompressed.
     Raw = 2,
-    /// The block is kept as `size` compressed bytes. In what way, its medium knows: a file by LZ4 alone.
+    /// The block is stored as `size` compressed bytes. Its medium knows the format: files use only LZ4.
     Packed = 3,
 }
 
@@ -41,7 +40,7 @@ pub(crate) enum Kind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Block {
     pub(crate) kind: Kind,
-    /// The place of the bytes, in the terms of the medium.
+    /// The place of the bytes, as the medium defines it.
     pub(crate) place: u64,
     /// Number of compressed bytes, below 64 Ki; otherwise unused.
     pub(crate) size: u16,
@@ -49,7 +48,7 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// A placeholder with which arrays are filled at first.
+    /// A placeholder with which arrays are initialized.
     pub(crate) const NONE: Self = Self {
         kind: Kind::Fill,
         place: 0,
@@ -60,7 +59,7 @@ impl Block {
 
 /// The record of one block. `meta` is, from the lowest bit: readers (7), whether the block is young (1), kind (2, 0 =
 /// empty), pages of the slot (10), size (16), and the number of the first record of the run plus one (28). In a free
-/// run that last number is of the next free run.
+/// run this last number is that of the next free run.
 #[repr(C)]
 struct Record {
     sum: KeptSum,
@@ -69,12 +68,12 @@ struct Record {
 }
 
 const READERS: u64 = 0x7f;
-/// Stands in place of the number of readers while a thread writes the slot.
+/// Replaces the number of readers while a thread writes the slot.
 const WRITER: u64 = 0x7f;
-/// Stands in place of the number of readers while a thread rewrites the slot, which goes on holding something. So many
-/// readers at once are not let in.
+/// Replaces the number of readers while a thread rewrites the slot, which keeps its contents. Fewer readers than this
+/// are admitted at once.
 const REWRITER: u64 = 0x7e;
-/// A block is young until it was passed by since it was saved or loaded ([`Pinned::ages`]).
+/// A block is young from when it is saved or loaded until it is next passed by ([`Pinned::ages`]).
 const YOUNG: u64 = 1 << 7;
 const KIND_SHIFT: u32 = 8;
 const PAGES_SHIFT: u32 = 10;
@@ -83,8 +82,7 @@ const NEXT_SHIFT: u32 = 36;
 const MAX_EXTRA: u32 = (1 << 28) - 2;
 
 impl Record {
-    /// Writes all of the record but `meta`. The answer is the new `meta`, without readers, of a block that is not
-    /// young.
+    /// Writes the record except for `meta`. Returns the new `meta`, without readers, of a block that is not young.
     fn fill_in(&self, block: &Block, pages: u16, next: u32) -> u64 {
         self.sum.set(block.sum);
         self.place.store(block.place, Relaxed);
@@ -120,10 +118,10 @@ impl Record {
 // SAFETY: a record is made of atomics, for which zeros are valid and which any thread may use.
 unsafe impl Entry for Record {}
 
-/// The number of all slots that there can be, and of further records.
+/// The maximum number of slots, and of further records.
 const RECORDS: u64 = 1 << 32;
 
-/// Number of lengths of runs: up to 2 to this power, less one.
+/// Number of lengths of runs, which are powers of two with exponents below this.
 const RUNS: usize = 8;
 const _: () = assert!(MAX_BLOCKS - 1 <= 1 << (RUNS - 1) && PIECE.is_power_of_two());
 
@@ -131,11 +129,11 @@ const _: () = assert!(MAX_BLOCKS - 1 <= 1 << (RUNS - 1) && PIECE.is_power_of_two
 struct Spare {
     /// The number of the first free run of each length, plus one.
     heads: [u32; RUNS],
-    /// Number of records that were ever used.
+    /// Number of records ever used.
     end: u32,
 }
 
-/// The length of the shortest run for so many records, as an exponent of two.
+/// The length of the shortest run for this many records, as an exponent of two.
 fn run_for(records: usize) -> usize {
     records.next_power_of_two().ilog2() as usize
 }
@@ -153,9 +151,9 @@ pub(crate) struct SlotTable {
     incompressible: AtomicU64,
 }
 
-/// The wait for readers of a slot. Most readers copy a page. A thread that moves a slot elsewhere writes it
-/// meanwhile, and might have to run on the processor of a preferred thread that only yields; so the wait sleeps after
-/// a while.
+/// The wait for readers of a slot. Most readers only copy a page. But a thread that moves a slot elsewhere also writes
+/// it while reading, and might need the processor of a higher-priority thread that only yields; so the wait sleeps
+/// after a while.
 #[derive(Default)]
 struct Patience(u32);
 
@@ -210,7 +208,7 @@ impl SlotTable {
         })
     }
 
-    /// Takes the empty `slot` for writing.
+    /// Claims the empty `slot` for writing.
     pub(crate) fn claim(&self, slot: SlotId) -> Result<Claim<'_>, ClaimError> {
         let head = self
             .heads
@@ -222,7 +220,7 @@ impl SlotTable {
         }
     }
 
-    /// Takes `slot` for reading, if it holds anything.
+    /// Pins `slot` for reading, if it holds anything.
     pub(crate) fn pin(&self, slot: SlotId) -> Option<Pinned<'_>> {
         let head = self.heads.get(slot.0.into())?;
         let mut meta = head.meta.load(Relaxed);
@@ -246,14 +244,14 @@ impl SlotTable {
         }
     }
 
-    /// Takes `slot` out, if it holds anything and once no thread reads it. A thread that finds it being taken out
-    /// waits until it is empty: its number may be used again afterwards.
+    /// Takes `slot` out, if it holds anything, once no thread reads it. A thread that finds it being taken out waits
+    /// until it is empty: its number may be reused afterwards.
     pub(crate) fn take(&self, slot: SlotId) -> Option<Taken<'_>> {
         let head = self.heads.get(slot.0.into())?;
         self.take_from(head, 0)
     }
 
-    /// Takes the slot of `head` out once its readers are as many as `own`, which are the caller's.
+    /// Takes the slot of `head` out once its only readers are the caller's, `own` in number.
     fn take_from<'a>(&'a self, head: &'a Record, own: u64) -> Option<Taken<'a>> {
         let mut patience = Patience::default();
         loop {
@@ -273,9 +271,9 @@ impl SlotTable {
         }
     }
 
-    /// Takes `slot` for a change of its records, if it holds anything and once no thread reads it. Threads that want to
-    /// read it or to take it out meanwhile wait. The caller has no pin of the slot: two threads that wait with a pin
-    /// each would wait for each other.
+    /// Takes `slot` for a change of its records, if it holds anything, once no thread reads it. Threads that want to
+    /// read it or take it out wait for the change. The caller must not have the slot pinned: two threads that wait with
+    /// a pin each would wait for each other.
     pub(crate) fn rewrite(&self, slot: SlotId) -> Option<Rewriting<'_>> {
         let head = self.heads.get(slot.0.into())?;
         let mut patience = Patience::default();
@@ -296,7 +294,7 @@ impl SlotTable {
         }
     }
 
-    /// The number of records that the slot of `head` has.
+    /// The number of records of the slot of `head`.
     fn count_of(&self, head: &Record) -> usize {
         match head.next() {
             0 => 1,
@@ -332,7 +330,7 @@ impl SlotTable {
     }
 
     /// The records of the blocks that overlap `len` bytes from page `first_page` of the slot of `head`, each with its
-    /// block's start in the slot and its length. The answer is `None` when the slot does not reach so far.
+    /// block's start in the slot and its length. Returns `None` if the slot is shorter than that.
     fn records_of<'a>(
         &'a self,
         head: &'a Record,
@@ -357,7 +355,7 @@ impl SlotTable {
         self.records(head, 0..self.count_of(head))
     }
 
-    /// Takes a free run for so many records. The answer is the number of its first record plus one.
+    /// Takes a free run for `records` records. Returns the number of its first record plus one.
     fn new_run(&self, records: usize) -> Option<u32> {
         let length = run_for(records);
         let mut spare = self.spare.lock();
@@ -370,8 +368,7 @@ impl SlotTable {
             }
             return Some(index + 1);
         }
-        // A run begins at a multiple of its length, so that it lies in one piece. The records that are skipped become
-        // free runs.
+        // A run begins at a multiple of its length, so that it lies in one piece. Skipped records become free runs.
         while !spare.end.is_multiple_of(1 << length) {
             let (index, passed) = (spare.end, spare.end.trailing_zeros());
             self.extra.get_or_grow(index.into())?;
@@ -395,7 +392,7 @@ impl SlotTable {
         }
     }
 
-    /// Gives the run `run` of so many records back to the pool.
+    /// Returns the run `run` of `records` records to the pool.
     fn free_run(&self, run: u32, records: usize) {
         if let Some(index) = run.checked_sub(1) {
             let mut spare = self.spare.lock();
@@ -483,7 +480,7 @@ impl Pinned<'_> {
     }
 
     /// The blocks that overlap `len` bytes from page `first_page`: each with its start in the slot and its length.
-    /// The answer is `None` when the slot does not reach so far.
+    /// Returns `None` if the slot is shorter than that.
     pub(crate) fn blocks_of(
         &self,
         first_page: u16,
@@ -493,11 +490,11 @@ impl Pinned<'_> {
         Some(records.map(|(record, at, len)| (record.block(), at, len)))
     }
 
-    /// Notes that the blocks that overlap `len` bytes from page `first_page` are wanted: they are young again.
+    /// Records that the blocks that overlap `len` bytes from page `first_page` were wanted: they are young again.
     pub(crate) fn note_use(&self, first_page: u16, len: usize) {
         let records = self.table.records_of(self.head, first_page, len);
         for (record, ..) in records.into_iter().flatten() {
-            // Most are young already, and a look is cheaper than a change.
+            // Most are young already, and a load is cheaper than a store.
             if record.meta.load(Relaxed) & YOUNG == 0 {
                 record.meta.fetch_or(YOUNG, Relaxed);
             }
@@ -513,7 +510,7 @@ impl Pinned<'_> {
         self.blocks_of(first_page as u16, 1)?.next()
     }
 
-    /// Whether block `number` was young. It is not any more.
+    /// Makes block `number` old, and returns whether it was young.
     pub(crate) fn ages(&self, number: usize) -> bool {
         let Some(record) = self.table.record(self.head, number) else {
             return false;
@@ -527,7 +524,7 @@ impl Pinned<'_> {
 }
 
 impl<'a> Pinned<'a> {
-    /// Takes the slot out once no other thread reads it. A thread that waits to release it finds it empty then.
+    /// Takes the slot out once no other thread reads it. A thread that waits to release it then finds it empty.
     pub(crate) fn take(self) -> Taken<'a> {
         let pinned = std::mem::ManuallyDrop::new(self);
         let taken = pinned.table.take_from(pinned.head, 1);
@@ -541,15 +538,15 @@ impl Drop for Pinned<'_> {
     }
 }
 
-/// A slot whose records are being changed. When this value is dropped, threads that wait for the slot go on.
+/// A slot whose records are being changed. When this value is dropped, threads that wait for the slot continue.
 pub(crate) struct Rewriting<'a> {
     table: &'a SlotTable,
     head: &'a Record,
 }
 
 impl Rewriting<'_> {
-    /// Lets `change` change each block that overlaps `len` bytes from page `first_page`. It is told the block's start
-    /// in the slot and its length. Nothing happens when the slot does not reach so far.
+    /// Lets `change` change each block that overlaps `len` bytes from page `first_page`. It receives the block's start
+    /// in the slot and its length. Nothing happens if the slot is shorter than that.
     pub(crate) fn change(
         &self,
         first_page: u16,
@@ -658,8 +655,7 @@ mod tests {
         assert_eq!(table.usage().logical_bytes, 0);
     }
 
-    /// Checks, for runs of many lengths in turn, that no two share a record and that the records that were skipped
-    /// are used.
+    /// Checks, for runs of many lengths in turn, that no two share a record and that skipped records are used.
     #[test]
     fn runs_of_all_lengths_do_not_overlap() {
         let table = SlotTable::new(RAM_BLOCK).unwrap();
@@ -739,7 +735,7 @@ mod tests {
             [0, 1, 2, 3].map(|number| pinned.ages(number))
         };
         assert_eq!((ages(), ages()), ([true; 4], [false; 4]));
-        // Uses of the first and the third block, and a change, which leaves ages alone.
+        // The first and the third block are used, and a change does not affect ages.
         let pinned = table.pin(SlotId(1)).unwrap();
         pinned.note_use(0, PAGE);
         pinned.note_use(9, PAGE);

@@ -1,13 +1,13 @@
 //! Chunks: 2 MiB from the kernel, aligned, with the records of the spans in them.
 //!
-//! The records lie in front of the pages, in the same mapping, so that an object's handle leads to its span by shifts.
-//! Pages get RAM a batch at a time, and keep it when their span is taken apart, for the next one. Where RAM is short,
-//! free pages give theirs back ([`Header::give_back`]): between spans of many lengths lie runs that are too short for
-//! most, and a store that had reached its limit had a tenth of it there.
+//! The records lie in front of the pages, in the same mapping, so that shifts lead from an object's handle to its span.
+//! Pages get RAM a batch at a time, and keep it for the next span when their span is dissolved. If RAM is short, free
+//! pages give theirs back ([`Header::give_back`]): the runs between spans of many lengths are too short for most spans,
+//! and a store at its limit had a tenth of its RAM there.
 //!
-//! A batch costs 0.5 µs a page, which was a sixth of all time for a fill that is compressed four to one. A store that
-//! has much RAM already asks for a whole chunk at once, as a huge page: 0.1 µs a page. The unused part of the chunk
-//! is a small part of such a store.
+//! A batch costs 0.5 µs a page, which was a sixth of the whole time to fill a store with data that compresses four to
+//! one. A store that already has much RAM requests a whole chunk at once, as a huge page: 0.1 µs a page. The unused
+//! part of the chunk is small compared with such a store.
 
 use super::class::{Class, MAX_SPAN};
 use crate::mem::{self, Mapping, PAGE};
@@ -32,7 +32,7 @@ const WORDS: usize = CHUNK_BYTES / PAGE / 64;
 pub(crate) struct Span {
     /// One bit for each free object.
     pub(crate) free: u64,
-    /// The neighbours in the list of spans of the class that have room.
+    /// The neighbours in the list of the class's spans that have room.
     pub(crate) prev: u32,
     pub(crate) next: u32,
     pub(crate) class: u8,
@@ -40,7 +40,7 @@ pub(crate) struct Span {
     pub(crate) back: u8,
 }
 
-/// The records of a chunk. A header of zeros is that of an empty chunk.
+/// The records of a chunk. A zeroed header is that of an empty chunk.
 #[repr(C)]
 pub(crate) struct Header {
     /// One bit for each page that is in a span.
@@ -52,7 +52,7 @@ pub(crate) struct Header {
 
 /// The reason why no run was found.
 pub(crate) enum NoRun {
-    /// There is no run that is long enough.
+    /// No run is long enough.
     Fragmented,
     /// There is a run, but its pages have no RAM yet and the limit forbids more.
     Limit,
@@ -64,7 +64,7 @@ impl Header {
         let mapping = Mapping::aligned(CHUNK_BYTES)?;
         let base = mapping.as_ptr();
         if at_once {
-            // SAFETY: this is all of a mapping that is ours.
+            // SAFETY: this is the whole of a mapping that is ours.
             unsafe { mem::populate_huge(base, CHUNK_BYTES) };
         }
         let header: *mut Header = mapping.into_raw().cast();
@@ -75,10 +75,10 @@ impl Header {
         Ok(header)
     }
 
-    /// Gives a chunk back to the kernel.
+    /// Returns a chunk to the kernel.
     ///
     /// # Safety
-    /// `chunk` came from [`Header::map`], is not used any more and was not given back before.
+    /// `chunk` came from [`Header::map`], is no longer used and was not unmapped before.
     pub(crate) unsafe fn unmap(chunk: *mut Header) {
         // SAFETY: the caller guarantees what `from_raw` needs.
         drop(unsafe { Mapping::from_raw(chunk.cast(), CHUNK_BYTES) });
@@ -113,8 +113,8 @@ impl Header {
         lengths.max().unwrap_or(0).min(MAX_SPAN)
     }
 
-    /// Makes a span for `class` with all objects free. `room` is how many bytes of RAM it may take. The answer is the
-    /// span's first page and the bytes of RAM that it took.
+    /// Makes a span for `class` with all objects free. It may take at most `room` bytes of RAM. Returns the span's
+    /// first page and the bytes of RAM that it took.
     pub(crate) fn new_span(
         &mut self,
         number: u8,
@@ -142,8 +142,7 @@ impl Header {
         mark(&mut self.used, pages, false);
     }
 
-    /// Gives RAM to these free pages, and to free pages behind them when `room` allows. The answer is the number of
-    /// bytes taken.
+    /// Gives RAM to these free pages, and to free pages after them if `room` allows. Returns the number of bytes taken.
     fn populate(&mut self, pages: Range<usize>, room: u64) -> Option<u64> {
         let without = || runs(&self.backed, pages.clone(), false);
         let Some(first) = without().next() else {
@@ -170,8 +169,8 @@ impl Header {
         Some((took * PAGE) as u64)
     }
 
-    /// Gives the RAM of free pages back to the kernel, of so many at least if there are, by runs. The answer is the
-    /// number of bytes.
+    /// Returns the RAM of whole runs of free pages to the kernel, until at least `pages` pages are given back or none
+    /// are left. Returns the number of bytes.
     pub(crate) fn give_back(&mut self, pages: usize) -> u64 {
         let mut gave = 0;
         let (used, backed) = (self.used, self.backed);
@@ -181,7 +180,7 @@ impl Header {
                     break;
                 }
                 gave += run.len();
-                // SAFETY: the pages are this chunk's, and in no span, so nobody needs what they hold.
+                // SAFETY: the pages are this chunk's, and in no span, so their contents are not needed.
                 unsafe { mem::give_back(self.page(run.start), run.len() * PAGE) };
                 mark(&mut self.backed, run, false);
             }
@@ -200,7 +199,7 @@ impl Header {
     }
 }
 
-/// The runs of pages of `within` whose bits are set, or are not.
+/// The runs of pages in `within` whose bits are set, or are clear.
 fn runs(
     bits: &[u64; WORDS],
     within: Range<usize>,
@@ -214,7 +213,7 @@ fn runs(
     })
 }
 
-/// The first page from `at` on whose bit is set, or is not.
+/// The first page from `at` on whose bit is set, or is clear.
 fn next(bits: &[u64; WORDS], at: usize, set: bool) -> Option<usize> {
     let flip = if set { 0 } else { u64::MAX };
     let mut word = at / 64;

@@ -1,8 +1,8 @@
 //! Size classes: they decide which lengths share a span, and how long the spans are.
 //!
-//! Classes are 64 bytes apart up to 4 KiB and a sixteenth apart above, up to 64 KiB, so an object is on average 1.5
-//! to 3 % smaller than its handle. A span is the shortest run of pages whose objects leave at most a thirty-second of
-//! it unused. Short spans matter because there are many classes: each may have one span that is nearly empty.
+//! Classes are 64 bytes apart up to 4 KiB and a sixteenth apart above, up to 64 KiB, so an object is on average 1.5 to
+//! 3 % smaller than its handle. A span is the shortest run of pages whose objects leave at most a thirty-second of it
+//! unused. Short spans matter because there are many classes: each may have one nearly empty span.
 
 use crate::mem::PAGE;
 
@@ -59,7 +59,7 @@ const TABLE: [Class; CLASSES] = {
     table
 };
 
-/// The class that objects of `len` bytes (1 to [`MAX_OBJECT`]) go to.
+/// The class for objects of `len` bytes (1 to [`MAX_OBJECT`]).
 pub(crate) fn class_of(len: usize) -> usize {
     debug_assert!((1..=MAX_OBJECT).contains(&len));
     if len <= PAGE {
@@ -70,7 +70,7 @@ pub(crate) fn class_of(len: usize) -> usize {
     SMALL + doubling * 16 + (len - base).div_ceil(base / 16) - 1
 }
 
-/// The measures of class number `class`.
+/// The dimensions of class number `class`.
 pub(crate) fn class(class: usize) -> Class {
     TABLE[class]
 }

@@ -1,21 +1,21 @@
 //! The arena: objects of 1 byte to 64 KiB, packed, in memory that comes from the kernel and goes
 //! back to it.
 //!
-//! Compressed blocks have any length, so an allocator that rounds to powers of two would give a third of the gain
-//! away. Here, as in the kernel's zsmalloc, pages are grouped into *spans* that hold objects of one close size each
-//! ([`class`]), and spans lie in *chunks* of 2 MiB ([`chunk`]). A span without objects is taken apart at once and its
-//! pages serve any class. A chunk without spans goes back to the kernel; one such chunk is kept, so that a workload
-//! at the edge of a chunk does not map and unmap in turns.
+//! Compressed blocks have arbitrary lengths, so an allocator that rounds to powers of two would waste a third of the
+//! gain. Here, as in the kernel's zsmalloc, pages are grouped into *spans*, each of which holds objects of nearly the
+//! same size ([`class`]), and spans lie in *chunks* of 2 MiB ([`chunk`]). A span without objects is dissolved
+//! immediately, and its pages can serve any class. A chunk without spans goes back to the kernel; one such chunk is
+//! kept, so that a workload at the edge of a chunk does not map and unmap in turns.
 //!
-//! Spans are made in the lowest chunk that has room. That keeps high chunks emptying, and makes the search short: for
-//! each span length there is a chunk below which no such run exists, moved up by searches and down by frees.
+//! Spans are made in the lowest chunk that has room. That empties high chunks, and makes the search short: for each
+//! span length there is a chunk below which no such run exists, moved up by searches and down by frees.
 //!
-//! When the limit falls below the present amount by more than a little, the highest chunks are *drained*: no object
-//! is made in them any more, and the caller, which knows the objects' owners, moves those that lie there
-//! ([`Arena::drain`]). Moving arbitrary objects would not do: a chunk with one object left still takes all of its
+//! When the limit falls below the present amount by more than a little, the highest chunks are *drained*: no new
+//! objects are placed in them, and the caller, which knows the objects' owners, moves the existing ones
+//! ([`Arena::drain`]). Moving arbitrary objects would not work: a chunk with one object left still takes all of its
 //! memory, and new objects took the room of the moved ones as fast as these went.
 //!
-//! Objects that are freed here and there leave spans with many free places, which serve their own class alone. Who
+//! Objects freed here and there leave spans with many free places, which serve only their own class. A caller that
 //! makes objects smaller needs room for another class, and gathers those of the old one ([`Arena::alloc_to_gather`]).
 //!
 //! One lock guards all bookkeeping and is held for tens of nanoseconds, a few microseconds when pages get RAM. Bytes
@@ -35,16 +35,16 @@ use std::time::{Duration, Instant};
 
 /// The most chunks: 1 TiB of objects.
 const MAX_CHUNKS: usize = 1 << 19;
-/// The number of bits of a span's number that are its first page. The bits above are the chunk's number.
+/// The number of bits of a span's number that hold its first page. The bits above hold the chunk's number.
 const PAGE_BITS: u32 = 9;
 const PAGE_MASK: u32 = (1 << PAGE_BITS) - 1;
-/// A chunk gets all its RAM at once when it is at most this part of the store's RAM, as a divisor. The unused part of
-/// the chunk is waste: with a divisor of eight, a store of 46 MB had more than a tenth of that unused in three runs
-/// of five.
+/// A chunk gets all its RAM at once if it is at most this part of the store's RAM, as a divisor. The unused part of the
+/// chunk is wasted: with a divisor of eight, more than a tenth of a store of 46 MB was unused in three runs of five.
 const AT_ONCE: u64 = 32;
-/// A whole chunk that takes longer than this is slower than batches, as where the host has to find the memory.
+/// A whole chunk that takes longer than this is slower than batches, for example because the host has to find the
+/// memory.
 const SLOW: Duration = Duration::from_micros(800);
-/// Number of chunks that get their RAM by batches after a slow one.
+/// Number of chunks that get their RAM in batches after a slow one.
 const REST: u32 = 31;
 
 const _: () = assert!(CHUNK_BYTES / PAGE == 1 << PAGE_BITS);
@@ -70,19 +70,19 @@ impl Handle {
 }
 
 struct State {
-    /// The number of the first span with room of each class.
+    /// The number of the first span with room, for each class.
     roomy: [u32; CLASSES],
-    /// The lowest chunk that may have a run of so many pages, for each length.
+    /// For each length, the lowest chunk that may have a run of that many pages.
     lowest: [u32; MAX_SPAN + 1],
-    /// One more than the highest chunk number that was ever used.
+    /// One more than the highest chunk number ever used.
     end: u32,
-    /// The first of the chunk numbers below `end` that have no memory.
+    /// The first of the chunk numbers below `end` without memory.
     vacant: u32,
     /// Number of chunks that have memory.
     mapped: u32,
-    /// The chunk without spans that is kept.
+    /// The kept chunk without spans.
     spare: u32,
-    /// The first chunk of those that are drained.
+    /// The first of the drained chunks.
     keep: u32,
     /// Number of bytes of RAM.
     ram: u64,
@@ -90,7 +90,7 @@ struct State {
     spans: u64,
     /// Whether objects are being gathered.
     gathers: bool,
-    /// Number of chunks that still get their RAM by batches, even if the store is large.
+    /// Number of chunks that will still get their RAM in batches, even if the store is large.
     resting: u32,
 }
 
@@ -103,7 +103,7 @@ impl State {
 
 /// The arena. The module's documentation describes it.
 pub(crate) struct Arena {
-    /// A pointer to each chunk. The entry of a vacant number is the next vacant number times two plus one.
+    /// A pointer to each chunk. The entry of a vacant number is twice the next vacant number, plus one.
     directory: Mapping,
     state: Ranked<State>,
     max_ram: AtomicU64,
@@ -111,21 +111,21 @@ pub(crate) struct Arena {
     freed: AtomicU64,
 }
 
-/// The part of the limit, as a divisor, by which an object may exceed it whose owner frees a larger one for it at once.
+/// An allocation may exceed the limit by this part of it, as a divisor, if its owner frees a larger object right after.
 const LENT: u64 = 32;
-/// The part of a span's places, as a divisor, that are free at least when its objects are gathered elsewhere.
+/// A span's objects are gathered elsewhere if at least this part of its places, as a divisor, is free.
 const SPARSE: u32 = 4;
-/// Bytes of free pages that go back to the kernel together, where RAM is short.
+/// Bytes of free pages that go back to the kernel together when RAM is short.
 const GIVEN_BACK: u64 = 128 << 10;
-/// The part of the arena's RAM, as a divisor, that free pages may have beside that.
+/// The part of the arena's RAM, as a divisor, that free pages may have in addition to that.
 const UNUSED: u64 = 32;
-/// Number of spans that are looked at for a better place of an object.
+/// Number of spans that are examined for a better place of an object.
 const LOOKED_AT: usize = 16;
 /// The part of the limit, as a divisor, by which the RAM may exceed it before chunks are drained: the limit moves a
 /// little all the time.
 const SLACK: u64 = 8;
 
-/// Whether `ram` exceeds the limit `most` by so much that the arena is to be [drained](Arena::drain).
+/// Whether `ram` exceeds the limit `most` by so much that the arena must be [drained](Arena::drain).
 pub(crate) fn is_too_much(ram: u64, most: u64) -> bool {
     ram > most.saturating_add(most / SLACK)
 }
@@ -167,7 +167,7 @@ impl Arena {
 
     fn entry(&self, chunk: usize) -> &AtomicUsize {
         assert!(chunk < MAX_CHUNKS);
-        // SAFETY: the directory has `MAX_CHUNKS` entries, zeroed at first, only used as atomics.
+        // SAFETY: the directory has `MAX_CHUNKS` entries, initially zero, only used as atomics.
         unsafe { &*self.directory.as_ptr().cast::<AtomicUsize>().add(chunk) }
     }
 
@@ -176,7 +176,7 @@ impl Arena {
         (entry & 1 == 0 && entry != 0).then(|| ptr::with_exposed_provenance_mut(entry))
     }
 
-    /// The header of a chunk that is known to be mapped.
+    /// The header of a chunk that must be mapped.
     ///
     /// The lock makes the header exclusively ours: it is only ever reached through this function, which takes the
     /// state.
@@ -205,7 +205,7 @@ impl Arena {
     pub(crate) fn alloc(&self, len: usize) -> Result<Handle, Full> {
         let most = self.max_ram();
         let state = self.lock();
-        // Memory that is being made free is not for what comes.
+        // Memory that is being freed is not for new objects.
         if state.gathers && state.taken() > most - most / LENT {
             return Err(Full);
         }
@@ -217,8 +217,8 @@ impl Arena {
         self.alloc(len).map(|object| self.free(object)).is_ok()
     }
 
-    /// Allocates `len` bytes for what takes more of an object that the caller frees at once. A full arena has room for
-    /// that: the limit may be exceeded by a little for it.
+    /// Allocates `len` bytes for contents that take more in an object which the caller frees right after. A full arena
+    /// has room for that: it may exceed its limit a little.
     pub(crate) fn alloc_to_shrink(&self, len: usize) -> Result<Handle, Full> {
         let most = self.max_ram();
         self.alloc_within(self.lock(), len, most.saturating_add(most / LENT))
@@ -252,7 +252,7 @@ impl Arena {
     /// Frees the object at `handle`.
     ///
     /// # Panics
-    /// When there is no object at `handle`, or a free one.
+    /// If there is no object at `handle`, or it is already free.
     pub(crate) fn free(&self, handle: Handle) {
         let mut state = self.lock();
         let page = handle.offset() / PAGE;
@@ -310,8 +310,8 @@ impl Arena {
         }
     }
 
-    /// Lets the arena take at most `max_ram` bytes from now on. The answer is the limit before. RAM that the arena
-    /// has already stays, until it is [drained](Arena::drain).
+    /// Limits the arena to `max_ram` bytes from now on, and returns the previous limit. RAM that the arena already has
+    /// stays until the arena is [drained](Arena::drain).
     pub(crate) fn set_max_ram(&self, max_ram: u64) -> u64 {
         self.max_ram.swap(max_ram, Relaxed)
     }
@@ -321,8 +321,8 @@ impl Arena {
         self.max_ram.load(Relaxed)
     }
 
-    /// The chunk from which on objects have to go, if the arena is to give memory back. Draining begins when the
-    /// arena has a little more than it may have, and ends when it has no more than that. Until then no object is made
+    /// The chunk from which on objects have to go, if the arena has to give memory back. Draining begins when the arena
+    /// exceeds its limit by more than a little, and ends when it no longer exceeds it. Until then no object is placed
     /// in these chunks.
     pub(crate) fn drain(&self) -> Option<u32> {
         let most = self.max_ram();
@@ -354,15 +354,15 @@ impl Arena {
         Some(keep)
     }
 
-    /// Stops the draining, because there is no room elsewhere for the objects. It begins anew with the next
+    /// Stops draining, because there is no room elsewhere for the objects. Draining starts again with the next
     /// [`Arena::drain`].
     pub(crate) fn stop_draining(&self) {
         self.lock().keep = NONE;
     }
 
     /// Allocates room for a copy of the object at `handle`, of `len` bytes, in another span that has no more free
-    /// places than the object's own. `None` when there is none among the first, or the object's own has few free
-    /// places. With each copy free places come together (the sum of their squares grows), so copying ends.
+    /// places than the object's own. `None` if there is none among the first spans, or the object's own has few free
+    /// places. Each copy concentrates free places (the sum of their squares grows), so copying ends.
     pub(crate) fn alloc_to_gather(&self, handle: Handle, len: usize) -> Option<Handle> {
         let number = class_of(len);
         let class = class(number);
@@ -391,13 +391,13 @@ impl Arena {
         None
     }
 
-    /// Says whether objects are being gathered: nothing new comes into an arena then that is nearly full. Otherwise it
-    /// would fill the places that others leave, and no span would ever be empty.
+    /// Sets whether objects are being gathered: a nearly full arena then accepts nothing new. Otherwise new objects
+    /// would fill the places that the gathered ones leave, and no span would ever become empty.
     pub(crate) fn set_gathers(&self, gathers: bool) {
         self.lock().gathers = gathers;
     }
 
-    /// Bytes of RAM that are in use: free pages that chunks keep are not among them.
+    /// Bytes of RAM that are in use, excluding free pages that chunks keep.
     pub(crate) fn taken_bytes(&self) -> u64 {
         self.lock().taken()
     }
@@ -423,7 +423,7 @@ impl Arena {
         self.lock().keep != NONE
     }
 
-    /// Makes a span, in the lowest chunk that has room or in a new one. All RAM together is `most` bytes at most then.
+    /// Makes a span, in the lowest chunk that has room or in a new one. The total RAM stays within `most` bytes.
     fn new_span(&self, state: &mut State, number: usize, most: u64) -> Result<u32, Full> {
         let class = class(number);
         let pages = usize::from(class.pages);
@@ -439,8 +439,8 @@ impl Arena {
         }
     }
 
-    /// Gives RAM of free pages back to the kernel, so that `bytes` may be taken elsewhere: no run of these pages was
-    /// long enough. The answer is whether there is room now.
+    /// Returns RAM of free pages to the kernel, so that `bytes` may be taken elsewhere: no run of these pages was long
+    /// enough. Returns whether there is room now.
     fn give_pages_back(&self, state: &mut State, bytes: u64, most: u64) -> bool {
         let wanted = bytes.max(GIVEN_BACK);
         for chunk in (0..state.end).rev() {
@@ -456,7 +456,7 @@ impl Arena {
         state.ram + bytes <= most
     }
 
-    /// Makes a span where there is a run for it, or in a new chunk.
+    /// Makes a span in an existing run, or in a new chunk.
     fn place_span(&self, state: &mut State, number: usize, most: u64) -> Result<u32, Full> {
         let class = class(number);
         let pages = usize::from(class.pages);
@@ -531,7 +531,7 @@ impl Arena {
         Ok(chunk)
     }
 
-    /// Takes a span apart. The answer is the chunks that the caller must unmap, after it has released the lock.
+    /// Dissolves a span. Returns the chunks that the caller must unmap after it has released the lock.
     fn free_span(&self, state: &mut State, number: usize, at: u32) -> [*mut Header; 2] {
         let chunk = at >> PAGE_BITS;
         let header = self.chunk(state, chunk);
@@ -539,7 +539,7 @@ impl Arena {
         let freed = usize::from(class(number).pages) * PAGE;
         let (longest, empty) = (header.longest_run(), header.is_empty());
         state.spans -= freed as u64;
-        // What nobody takes soon serves the program, and not the store.
+        // Memory that the store does not use soon should serve the program.
         let unused = state.ram - state.taken();
         if unused > GIVEN_BACK + state.ram / UNUSED && !empty {
             let gave = self
@@ -585,7 +585,7 @@ impl Arena {
         self.live.load(Relaxed)
     }
 
-    /// Bytes that were ever freed.
+    /// Bytes ever freed.
     pub(crate) fn freed_bytes(&self) -> u64 {
         self.freed.load(Relaxed)
     }
@@ -595,7 +595,7 @@ impl Drop for Arena {
     fn drop(&mut self) {
         let end = self.lock().end;
         for chunk in (0..end).filter_map(|chunk| self.header(chunk)) {
-            // SAFETY: the chunk is mapped and nobody can reach its objects any more.
+            // SAFETY: the chunk is mapped and its objects are no longer reachable.
             unsafe { Header::unmap(chunk) };
         }
     }

@@ -60,7 +60,7 @@ impl Model {
             .map(|(handle, ..)| handle.chunk() as u32)
     }
 
-    /// The number of the first object that lies in `chunk` or behind it.
+    /// The number of the first object that lies in `chunk` or a later one.
     fn first_from(&self, chunk: u32) -> Option<usize> {
         self.chunks().position(|at| at >= chunk)
     }
@@ -99,7 +99,7 @@ proptest! {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
-    /// Moves the limit up and down; objects that lie where they must not are freed, now and then all of them.
+    /// Moves the limit up and down; objects in drained chunks are freed, occasionally all of them.
     #[test]
     fn what_is_drained_goes_back_and_nothing_comes_there(work in prop::collection::vec(
         (1usize..=65536, any::<u8>(), any::<u16>(), 0u8..12), 1..1500))
@@ -182,7 +182,7 @@ fn mixed_sizes_waste_little() {
 }
 
 /// Checks that a store with much RAM takes whole chunks, and that these are counted, stay within the limit, and are
-/// given back like the others.
+/// returned like the others.
 #[test]
 fn a_large_arena_takes_whole_chunks_and_counts_them() {
     let limit = 100 << 20;
@@ -202,7 +202,7 @@ fn a_large_arena_takes_whole_chunks_and_counts_them() {
     model.free_all();
 }
 
-/// Checks that objects of half-empty spans come together, and that spans are empty then for any class.
+/// Checks that objects of half-empty spans are gathered, and that the emptied spans serve any class.
 #[test]
 fn what_is_gathered_leaves_spans_empty() {
     let arena = Arena::new(8 << 20).unwrap();
@@ -211,7 +211,7 @@ fn what_is_gathered_leaves_spans_empty() {
         objects.push(object);
     }
     let full = arena.taken_bytes();
-    // Each second object goes, and others of its class alone would find room.
+    // Every second object goes, and only others of its class would find room.
     let mut at = 0;
     objects.retain(|object| {
         at += 1;
@@ -236,7 +236,8 @@ fn what_is_gathered_leaves_spans_empty() {
         "{left} of {full}"
     );
     assert!(arena.alloc(30_000).is_ok());
-    // What is smaller is lent room by a full arena, what is new is not; nothing new comes while objects are gathered.
+    // A full arena lends room to a smaller copy, but not to a new object; nothing new is accepted while objects are
+    // gathered.
     let mut last = None;
     while let Ok(object) = arena.alloc(30_000) {
         last = Some(object);
@@ -260,14 +261,14 @@ fn a_double_free_is_caught() {
 }
 
 /// A store at its limit had a tenth of its RAM in free pages, between spans of many lengths: each run was too short for
-/// what came, so that it was refused.
+/// new objects, so they were refused.
 #[test]
 fn free_pages_between_spans_serve_longer_ones() {
     let mut model = Model::new(8 << 20);
-    // Spans of one page: a block that is alone in its page.
+    // Spans of one page: each block is alone in its page.
     while model.alloc(4096, 1) {}
     let count = model.objects.len();
-    // Every other one goes, so that no two free pages lie side by side.
+    // Every other one goes, so that no two free pages are adjacent.
     (0..count / 2).for_each(|nth| model.free(nth));
     let before = model.objects.len();
     while model.alloc(40 << 10, 2) {}
@@ -277,7 +278,7 @@ fn free_pages_between_spans_serve_longer_ones() {
     model.free_all();
 }
 
-/// What the store does not use serves the program's frames: they have the rest of the budget.
+/// RAM that the store does not use serves the program's frames: they have the rest of the budget.
 #[test]
 fn ram_of_free_pages_goes_back_without_being_asked_for() {
     let mut model = Model::new(64 << 20);

@@ -1,14 +1,14 @@
-//! Pages that are forgotten give their memory back before their slot does.
+//! Forgotten pages give their memory back before their slot does.
 //!
-//! A folio leaves as a whole and comes back page by page where a program uses memory at random. Each page that is
-//! written goes out again under a slot of its own, and its former copy is of no use. Under zram the kernel frees such a
-//! copy when the page comes back. Here it lies in a block with three others, so the block is made anew without it: the
-//! streams of the other pages are copied to a smaller object, still compressed. That takes less than a microsecond, and
-//! is left out where the smaller object would be of the same class.
+//! A folio is evicted as a whole and comes back page by page if a program uses memory at random. Each modified page is
+//! evicted again under a slot of its own, and its former copy is useless. Under zram the kernel frees such a copy when
+//! the page comes back. Here it lies in a block with three others, so the block is rebuilt without it: the streams of
+//! the other pages are copied to a smaller object, still compressed. That takes less than a microsecond, and is skipped
+//! if the smaller object would be of the same class.
 //!
-//! Which pages of a block were forgotten is noted in the upper bits of its place (`Place`), below them what compressed
-//! the block, and whether it is to stay as it is (`recompress.rs`). A load of such a page is a
-//! mistake of the caller, and fails as one.
+//! The upper bits of a block's place (`Place`) record which of its pages were forgotten; the bits below record the
+//! compressor, and whether the block must not be compressed again (`recompress.rs`). A load of a forgotten page is the
+//! caller's mistake, and fails as such.
 
 use crate::arena::{Arena, Handle};
 use crate::codec::{Stored, Want, restore};
@@ -24,16 +24,16 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Pages of the longest block.
 const PAGES: usize = RAM_BLOCK / PAGE;
-/// The bits of a place that name the object. All of them are set where there is no object any more.
+/// The bits of a place that name the object. All of them are set if the object no longer exists.
 const OBJECT: u64 = ZSTD - 1;
-/// The bit of a place whose streams are zstd, where those of others are LZ4.
+/// The bit of a place whose streams are zstd. Other places' streams are LZ4.
 const ZSTD: u64 = SETTLED >> 1;
 /// The bit of a place whose block is not compressed again.
 const SETTLED: u64 = 1 << (FORGOTTEN - 1);
-/// The first bit of those that say which pages were forgotten.
+/// The first of the bits that say which pages were forgotten.
 const FORGOTTEN: u32 = u64::BITS - PAGES as u32;
 
-/// Stands for each byte of a page that was forgotten, where a slot moves. It is not zero: a slot of zeros is none.
+/// Replaces each byte of a forgotten page when a slot moves. It is not zero, because zeros need no slot.
 const NOTHING: u8 = 0xa5;
 
 const _: () = assert!(PAGES <= u8::BITS as usize);
@@ -43,7 +43,7 @@ const _: () = assert!(PAGES <= u8::BITS as usize);
 pub(super) struct Place(u64);
 
 impl Place {
-    /// The place of `block`, which is no fill.
+    /// The place of `block`, which is not a fill.
     pub(super) fn of(block: &Block) -> Self {
         debug_assert_ne!(block.kind, Kind::Fill);
         Self(block.place)
@@ -59,22 +59,22 @@ impl Place {
         Self(object.map_or(OBJECT, |object| object.0) | self.0 & !OBJECT)
     }
 
-    /// This place with these pages forgotten, a bit each, beside those that were.
+    /// This place with these pages forgotten, a bit each, in addition to those that already were.
     fn without_pages(self, forgotten: u8) -> Self {
         Self(self.0 | u64::from(forgotten) << FORGOTTEN)
     }
 
-    /// This place of a block that is not compressed again.
+    /// This place, marked as not to be compressed again.
     pub(super) fn settled(self) -> Self {
         Self(self.0 | SETTLED)
     }
 
-    /// The place of this block's streams as zstd, in another object.
+    /// The place of this block with its streams as zstd, in another object.
     pub(super) fn as_zstd(self, object: Handle) -> Self {
         Self(self.with(Some(object)).0 | ZSTD)
     }
 
-    /// The place as a record has it.
+    /// The place as stored in a record.
     pub(super) fn bits(self) -> u64 {
         self.0
     }
@@ -109,14 +109,14 @@ pub(super) fn forgotten_of(block: &Block) -> u8 {
     }
 }
 
-/// The pages that a range of a block's bytes has, a bit each.
+/// The pages in a range of a block's bytes, a bit each.
 pub(super) fn pages_in(bytes: Range<usize>) -> u8 {
     let pages = bytes.start / PAGE..bytes.end.div_ceil(PAGE);
     pages.fold(0, |bits, page| bits | 1 << page)
 }
 
 impl CompressedRam {
-    /// Gives back what the pages of `part` take, if the slot is here. The slot stays, and its other pages with it.
+    /// Frees the memory of the pages of `part`, if the slot is here. The slot and its other pages stay.
     pub(crate) fn forget_pages(&self, part: SlotPart) {
         let Some(slot) = self.table.rewrite(part.slot) else {
             return;
@@ -159,11 +159,11 @@ impl CompressedRam {
         }
     }
 
-    /// Moves what is needed of a block's object to a smaller one, if that gains memory. The answer is the new object
-    /// and the new number of compressed bytes.
+    /// Moves the needed part of a block's object to a smaller one, if that gains memory. Returns the new object and the
+    /// new number of compressed bytes.
     fn repack(&self, block: &Block, len: usize, forgotten: u8) -> Option<(Handle, u16)> {
         let old = Place::of(block).object()?;
-        // SAFETY: the slot is being rewritten, so nobody frees the object, and nobody else uses it.
+        // SAFETY: the slot is being rewritten, so no thread frees the object, and no other thread uses it.
         let Stored { bytes, pages, .. } = unsafe { self.stored(block, len) };
         let sums = pages?;
         let size = size_without(bytes, sums.len(), forgotten)?;
@@ -177,7 +177,7 @@ impl CompressedRam {
         let (kept, streams) = room.split_at_mut(kept_sums(len));
         kept.copy_from_slice(sums.as_flattened());
         if without(bytes, sums.len(), forgotten, streams).is_none() {
-            // Damage: the pages that are left are found out when they are loaded.
+            // The block is damaged: that is detected when its remaining pages are loaded.
             self.arena.free(new);
             return None;
         }
@@ -185,8 +185,8 @@ impl CompressedRam {
         Some((new, size as u16))
     }
 
-    /// Loads all of a slot that is pinned into `out`, for a move of the slot to another place. Pages that were
-    /// forgotten are [`NOTHING`] there: nobody asks for them.
+    /// Loads a whole pinned slot into `out`, for a move of the slot to another place. Forgotten pages are filled with
+    /// [`NOTHING`]: no one asks for them.
     pub(super) fn load_what_is_left(
         &self,
         slot: &Pinned<'_>,
@@ -210,7 +210,7 @@ impl CompressedRam {
         Ok(())
     }
 
-    /// Loads `out.len()` bytes of a block of `len` bytes, from byte `from` of it, for a slot that is pinned.
+    /// Loads `out.len()` bytes of a block of `len` bytes, from byte `from` of it, for a pinned slot.
     pub(super) fn load_from(
         &self,
         block: &Block,
@@ -218,7 +218,8 @@ impl CompressedRam {
         from: usize,
         out: &mut [u8],
     ) -> Result<(), LoadError> {
-        // A slot that one word fills is a single block, of more pages than a byte has bits; none of it is forgotten.
+        // A slot that is filled with one word is a single block, with more pages than a byte has bits; none of them is
+        // forgotten.
         let forgotten = forgotten_of(block);
         if forgotten != 0 && forgotten & pages_in(from..from + out.len()) != 0 {
             return Err(LoadError::Missing);

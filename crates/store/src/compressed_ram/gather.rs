@@ -1,16 +1,16 @@
-//! Objects that lie scattered are gathered, so that the spans that they leave serve any class.
+//! Scattered objects are gathered, so that the spans they leave can serve any class.
 //!
-//! Objects come and go one by one, and each span serves one class of lengths. After some minutes of that a fifth of the
-//! arena was free places: a program whose data just fit had 39 MB of it in 50 MB of RAM, and 2 MiB left for its frames.
-//! What was saved next found no place of its own class, was refused, and stayed in memory above the budget.
+//! Objects come and go one by one, and each span serves one class of lengths. After some minutes of that, a fifth of
+//! the arena was free places: a program whose data just fit had 39 MB of it in 50 MB of RAM, and 2 MiB left for its
+//! frames. The next saves found no place of their own class, were refused, and stayed in memory above the budget.
 //!
-//! A *hand* goes round all slots by their numbers. An object whose span has many free places is copied, as it is, to a
-//! span that has no more of them; so each copy brings free places together, and copying ends. The record is changed as
-//! for forgotten pages, if it is what it was; otherwise the copy is dropped. The kernel's counterpart is `zs_compact`,
-//! which goes over spans and not over their users, since a handle stands between them.
+//! A *hand* cycles through all slots by their numbers. An object whose span has many free places is copied unchanged to
+//! a span that has no more of them; so each copy concentrates free places, and copying ends. The record is changed as
+//! for forgotten pages, if it is still the same; otherwise the copy is dropped. The kernel's counterpart is
+//! `zs_compact`, which iterates over spans rather than their users, since a handle stands between them.
 //!
-//! Who is refused gathers: some objects, for some tens of microseconds, until a span is empty. A round that gains
-//! little is the last until more has been freed. (A store that makes blocks denser gathers beside that, in the
+//! A refused saver gathers: some objects, for some tens of microseconds, until a span is empty. After a round that
+//! gains little, gathering rests until more has been freed. (A store that makes blocks denser also gathers in the
 //! background: `recompress.rs`.)
 
 use crate::compressed_ram::{CompressedRam, Place};
@@ -20,31 +20,31 @@ use crate::slot_table::{Block, Kind};
 use millpond_core::SlotId;
 use millpond_sync::{Rank, Ranked};
 
-/// The part of the arena, as a divisor, that is free places at least when it is worth gathering.
+/// Gathering is worth it when at least this part of the arena, as a divisor, is free places.
 const SCATTERED: u64 = 16;
-/// Blocks that one call looks at, and that it copies.
+/// The most blocks that one call examines, and that it copies.
 const LOOKED_AT: usize = 1024;
 const COPIED: usize = 64;
-/// Part of the arena, as a divisor, that a round has to gain for another one to follow at once.
+/// Part of the arena, as a divisor, that a round has to gain for another one to follow immediately.
 const WORTH_IT: u64 = 128;
 
-/// The hand. One thread at a time has it; others do not wait for it.
+/// The hand. One thread at a time holds it; others do not wait for it.
 pub(super) struct Gathering {
     hand: Ranked<Hand>,
 }
 
 #[derive(Default)]
 struct Hand {
-    /// The slot and the block that are looked at next.
+    /// The slot and the block to examine next.
     slot: u32,
     block: usize,
     /// Bytes that were taken when the round began.
     taken: u64,
-    /// Nothing is done until so many bytes were ever freed.
+    /// Nothing is done until the count of bytes ever freed reaches this.
     rests_until: u64,
 }
 
-/// A block whose bytes were copied, and are to have another object.
+/// A block whose bytes were copied, to be moved to another object.
 pub(super) struct Copied {
     pub(super) block: Block,
     pub(super) at: usize,
@@ -61,7 +61,7 @@ impl Gathering {
 }
 
 impl CompressedRam {
-    /// Gathers objects until a span comes free, or a bounded number was looked at. The answer is whether one came free.
+    /// Gathers objects until a span becomes free, or a bounded number was examined. Returns whether one became free.
     pub(super) fn gather_some(&self) -> bool {
         let taken = self.arena.taken_bytes();
         if self.arena.is_draining() || !self.is_scattered() {
@@ -96,13 +96,13 @@ impl CompressedRam {
         false
     }
 
-    /// Whether so much of the arena is free places that gathering is worth it.
+    /// Whether enough of the arena is free places for gathering to be worth it.
     pub(super) fn is_scattered(&self) -> bool {
         let taken = self.arena.taken_bytes();
         taken.saturating_sub(self.arena.live_bytes()) * SCATTERED > taken
     }
 
-    /// Starts a new round. The answer is whether the last one was worth it.
+    /// Starts a new round. Returns whether the last one was worth it.
     fn begin_round(&self, hand: &mut Hand, taken: u64) -> bool {
         let gained = hand.taken.saturating_sub(taken);
         let goes_on = hand.taken == 0 || gained * WORTH_IT >= taken;
@@ -116,8 +116,8 @@ impl CompressedRam {
         goes_on
     }
 
-    /// Copies the object of block `number` of a slot to a fuller span, if there is one. The answer is whether it was
-    /// copied, `None` when there is no such block.
+    /// Copies the object of block `number` of a slot to a fuller span, if there is one. Returns whether it was copied,
+    /// or `None` if there is no such block.
     pub(super) fn gather_block(&self, slot: SlotId, number: usize) -> Option<bool> {
         let pinned = self.table.pin(slot)?;
         let (block, at, len) = pinned.block(number)?;
@@ -134,7 +134,7 @@ impl CompressedRam {
         let Some(new) = self.arena.alloc_to_gather(old, bytes) else {
             return Some(false);
         };
-        // SAFETY: the slot is pinned, so its object stays, and it has so many bytes. The other object is new, so no
+        // SAFETY: the slot is pinned, so its object stays, and it has this many bytes. The other object is new, so no
         // other thread knows it, and of the same class.
         unsafe {
             let (from, to) = (self.arena.address(old), self.arena.address(new));
@@ -155,7 +155,7 @@ impl CompressedRam {
         Some(replaced)
     }
 
-    /// Changes the record of a block, if it is still what it was when it was copied. The answer is whether that was so.
+    /// Changes the record of a block, if it is unchanged since it was copied. Returns whether it was unchanged.
     pub(super) fn replace(
         &self,
         slot: SlotId,
@@ -184,7 +184,7 @@ mod tests {
     use crate::compressed_ram::CompressedRamConfig;
     use millpond_core::port::{Saved, Slots};
 
-    /// A page of which `noise` bytes do not compress.
+    /// A page with `noise` incompressible bytes.
     fn page(noise: usize, seed: u32) -> Vec<u8> {
         let mut draw = u64::from(seed) + 1;
         let mut page: Vec<u8> = (0..PAGE).map(|at| (at / 100) as u8).collect();
@@ -195,8 +195,8 @@ mod tests {
         page
     }
 
-    /// Pages of one length go but for every eighth, and pages of another length come: the places of the first serve
-    /// their own length alone, until what is left of them is gathered.
+    /// All pages of one length go except every eighth, and pages of another length come: the places of the first serve
+    /// only their own length, until the remaining ones are gathered.
     #[test]
     fn places_of_one_length_serve_another() {
         let most = Some(4 << 20);
@@ -207,7 +207,7 @@ mod tests {
             .filter(|slot| slot % 8 != 0)
             .for_each(|slot| store.release(SlotId(slot)));
         assert!(store.is_scattered());
-        // Each refusal gathers some.
+        // Each refusal gathers some objects.
         let stored = |&slot: &u32| (0..50).any(|_| save(slot, 2500) == Ok(Saved::Stored));
         let came = (full..).take_while(stored).count();
         let bytes = came * 2500;

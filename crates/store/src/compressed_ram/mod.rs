@@ -1,10 +1,10 @@
 //! Compressed RAM: the store without a device.
 //!
-//! Three quarters of the memory of programs compresses three to one by LZ4, at about a microsecond a page; that is
-//! ten times faster than the fastest disk. Blocks that do not compress are kept as they are, and blocks that repeat
-//! one word need no memory but their record. Compressed bytes lie in an [`Arena`].
+//! Three quarters of the memory of programs compresses three to one by LZ4, at about a microsecond a page; that is ten
+//! times faster than the fastest disk. Incompressible blocks are stored unchanged, and blocks that repeat one word need
+//! no memory beyond their record. Compressed bytes lie in an [`Arena`].
 //!
-//! When the memory is nearly full, blocks that nobody wanted for a while are compressed again by zstd, in the
+//! When the memory is nearly full, blocks that were not wanted for a while are compressed again by zstd, in the
 //! background (`recompress.rs`).
 
 mod forget;
@@ -37,31 +37,31 @@ use rustix::io::Errno;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// Number of records that a slot of 64 KiB has.
+/// Number of records of a slot of 64 KiB.
 const FEW: usize = 4;
 
-/// The part of its limit, in eighths, from which on compressed RAM counts as short.
+/// The part of its limit, in eighths, from which compressed RAM counts as short.
 const SHORT: u64 = 7;
 
-/// Number of lines of a stream that are prefetched: the processor fetches the rest by itself once it sees the first
-/// ones read.
+/// Number of cache lines of a stream that are prefetched: the processor fetches the rest on its own once it sees the
+/// first ones read.
 const EXPECTED: usize = 4;
 
 /// The configuration of a [`CompressedRam`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CompressedRamConfig {
-    /// Most bytes of RAM for compressed data, with the free space in between and the arena's own
-    /// records; no limit when `None`. The slot table (32 bytes for each slot number in use) and
-    /// working memory (at most 2.6 MiB) come on top.
+    /// The most bytes of RAM for compressed data, including the free space in between and the arena's own records; no
+    /// limit if `None`. The slot table (32 bytes for each slot number in use) and working memory (at most 2.6 MiB) come
+    /// on top.
     pub max_bytes: Option<u64>,
 }
 
-/// What is done with a block that compression does not shrink.
+/// The treatment of a block that compression does not shrink.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Incompressible {
-    /// The block is kept as it is.
+    /// The block is stored unchanged.
     Keep,
-    /// The slot is refused: there is a better place for it.
+    /// The slot is refused: there is a better place for it elsewhere.
     Refuse,
 }
 
@@ -73,16 +73,16 @@ enum NotPut {
     NoRoom,
 }
 
-/// Keeps slots in RAM, compressed by LZ4, and by zstd those that nobody wants while RAM is short.
+/// Keeps slots in RAM, compressed by LZ4, or by zstd if they are unused while RAM is short.
 ///
-/// A forked child has its own copy of everything, by copy on write.
+/// A forked child has its own copy of everything, through copy-on-write.
 pub struct CompressedRam {
     table: SlotTable,
     pub(crate) sums: Checksums,
     scratches: ScratchPool,
     arena: Arena,
     max_bytes: Option<u64>,
-    /// Pages that were forgotten of slots that are still here.
+    /// Number of forgotten pages of slots that are still here.
     forgotten: AtomicU64,
     /// No slot of this number or above is here.
     top: AtomicU32,
@@ -100,7 +100,7 @@ impl CompressedRam {
     /// Makes an empty store.
     ///
     /// # Errors
-    /// The limit is below [`CompressedRam::MIN_BYTES`], or the kernel gives no memory for tables.
+    /// The limit is below [`CompressedRam::MIN_BYTES`], or the kernel provides no memory for tables.
     pub fn new(config: CompressedRamConfig) -> Result<Self, OpenError> {
         if let Some(bytes) = config.max_bytes.filter(|bytes| *bytes < Self::MIN_BYTES) {
             return Err(OpenError::LimitTooSmall {
@@ -189,8 +189,8 @@ impl CompressedRam {
         let place = Place::of(block);
         let object = place.object();
         let object = object.expect("a page of the block is still needed");
-        // SAFETY: the slot is pinned, so its objects stay, and none is written after it was published. The object has
-        // at least the bytes that were put in it.
+        // SAFETY: the slot is pinned, so its objects stay, and none is written after its publication. The object has at
+        // least the bytes that were put in it.
         let object =
             unsafe { std::slice::from_raw_parts(self.arena.address(object), sums + bytes) };
         let (sums, bytes) = object.split_at(sums);
@@ -205,14 +205,14 @@ impl CompressedRam {
     }
 
     /// Prefetches the first bytes that a load of a block of `len` bytes needs, from byte `from` of the block on: its
-    /// checksums and ends, and its stream, which starts about there. The ends would tell exactly where it starts, but
+    /// checksums and ends, and its stream, which starts about there. The ends would say exactly where it starts, but
     /// one cache miss later.
     ///
-    /// Compressed memory is in no cache: a load waited for the record, for sums and ends, and for the stream, one
-    /// after the other. With this a page was 0.73 µs and is 0.65; of Python's pages it was 1.76 and is 1.55. A fault
-    /// knows the page before it has memory for it. It prefetches the record then, and these bytes when it has the
-    /// memory. An access at random, of which every second one loads, was 4.24 µs and is 4.07 (4.11 with the record
-    /// alone).
+    /// Compressed memory is in no cache: a load waited for the record, for sums and ends, and for the stream, one after
+    /// the other. With the prefetch a page takes 0.65 µs instead of 0.73; a page of Python's takes 1.55 instead of
+    /// 1.76. A fault knows the page before it has memory for it. It prefetches the record then, and these bytes once it
+    /// has the memory. A random access, of which every second one loads, takes 4.07 µs instead of 4.24 (4.11 with the
+    /// record alone).
     fn expect_block(&self, block: &Block, len: usize, from: usize) {
         if block.kind != Kind::Packed {
             return;
@@ -229,8 +229,8 @@ impl CompressedRam {
         }
     }
 
-    /// Prefetches the checksums that a page will be compared with, while its own is computed. For an unchanged page
-    /// that was 0.89 µs and is 0.82.
+    /// Prefetches the checksums with which a page will be compared, while its own is computed. An unchanged page takes
+    /// 0.82 µs instead of 0.89.
     fn expect_sums(&self, part: SlotPart, len: usize) {
         let Some(slot) = self.table.pin(part.slot) else {
             return;
@@ -244,7 +244,7 @@ impl CompressedRam {
         }
     }
 
-    /// The number above those of all slots that were ever here.
+    /// One more than the highest number of any slot that was ever here.
     pub(crate) fn top(&self) -> u32 {
         self.top.load(Relaxed)
     }
@@ -254,8 +254,8 @@ impl CompressedRam {
         self.table.pin(slot).is_some()
     }
 
-    /// Lets compressed data take at most `bytes` of RAM from now on, within the limit that the store was made with.
-    /// The answer is whether that is more than before.
+    /// Limits compressed data to `bytes` of RAM from now on, within the limit that the store was made with. Returns
+    /// whether that is more than before.
     pub(crate) fn limit_ram(&self, bytes: u64) -> bool {
         let most = self.max_bytes.unwrap_or(u64::MAX);
         let bytes = bytes.max(Self::MIN_BYTES).min(most);
@@ -279,17 +279,17 @@ impl CompressedRam {
         (self.arena.ram_bytes(), self.arena.max_ram())
     }
 
-    /// The number of bytes that were ever freed, rounded up to their classes.
+    /// The number of bytes ever freed, rounded up to their classes.
     pub(crate) fn freed_bytes(&self) -> u64 {
         self.arena.freed_bytes()
     }
 
-    /// Keeps `image` as `slot`.
+    /// Stores `image` as `slot`.
     pub(crate) fn put(&self, slot: SlotId, image: &Image<'_>) -> Result<(), SaveError> {
         self.put_as(slot, image, Incompressible::Keep).map(|_| ())
     }
 
-    /// Keeps `image` as `slot` if all of it compresses. The answer is whether that was so.
+    /// Stores `image` as `slot` if all of it compresses. Returns whether it did.
     pub(crate) fn put_compressed(
         &self,
         slot: SlotId,
@@ -298,7 +298,7 @@ impl CompressedRam {
         self.put_as(slot, image, Incompressible::Refuse)
     }
 
-    /// The chunk from which on objects have to go ([`Arena::drain`]), if the store has more than it may have.
+    /// The chunk from which on objects have to go ([`Arena::drain`]), if the store exceeds its limit.
     pub(crate) fn drain(&self) -> Option<usize> {
         self.arena.drain().map(|chunk| chunk as usize)
     }
@@ -308,15 +308,15 @@ impl CompressedRam {
         self.arena.stop_draining();
     }
 
-    /// Moves `slot`, if some of it lies in `chunk` or behind: gives its bytes to `put`, which keeps them under the
-    /// same number somewhere else, and forgets it here. `room` is for the longest slot. The answer is the number of
-    /// bytes of the folio, or none when it stays. A slot that cannot be read stays, too, for its owner to find.
+    /// Moves `slot`, if some of it lies in `chunk` or a later one: passes its bytes to `put`, which stores them under
+    /// the same number somewhere else, and forgets it here. `room` is large enough for the longest slot. Returns the
+    /// number of bytes of the folio, or none if it stays. A slot that cannot be read stays, too, for its owner to find.
     ///
-    /// A thread that loads the slot meanwhile finds it here until it is there. A thread that releases it waits, and
-    /// has it released in both places.
+    /// A thread that loads the slot during the move finds it here until it is there. A thread that releases the slot
+    /// waits, and releases it in both places.
     ///
     /// # Errors
-    /// The errors are those of `put`; the slot stays then.
+    /// The errors are those of `put`; the slot then stays.
     pub(crate) fn hand_on(
         &self,
         slot: SlotId,
@@ -422,7 +422,7 @@ impl CompressedRam {
         Ok(true)
     }
 
-    /// Whether the arena has room for each block of `image` of which it is known how long it is.
+    /// Whether the arena has room for each block of `image` whose compressed length is known.
     fn may_fit(&self, image: &Image<'_>) -> bool {
         if self.refused.is_empty() {
             return true;
@@ -432,7 +432,7 @@ impl CompressedRam {
         known.all(|len| self.arena.has_room(len))
     }
 
-    /// Puts a block into an object of its own, compressed where that pays: by zstd where RAM is short and there is no
+    /// Puts a block into an object of its own, compressed if that pays off: by zstd if RAM is short and there is no
     /// other place than this one.
     fn put_block(
         &self,
@@ -459,7 +459,7 @@ impl CompressedRam {
         self.put_bytes(part, kind, bytes, false)
     }
 
-    /// Puts what `bytes` are of a block into an object. Notes how long it would be if there is no room.
+    /// Puts `bytes`, the stored form of a block, into an object. If there is no room, records the length it would need.
     fn put_bytes(
         &self,
         part: &ImageBlock<'_>,

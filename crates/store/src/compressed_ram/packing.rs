@@ -1,8 +1,8 @@
-//! A block that comes where RAM is short is compressed by zstd at once.
+//! A block that arrives while RAM is short is compressed by zstd immediately.
 //!
-//! Where nothing is behind compressed RAM, what it refuses stays in memory and takes four times its room there, so
-//! twenty microseconds a page are well spent. One thread at a time does that: its tools are made when they are first
-//! needed, and another thread that comes meanwhile has its block refused.
+//! If there is no store after compressed RAM, refused data stays in memory and takes four times the room there, so
+//! twenty microseconds per page are well spent. One thread at a time does that: its tools are made when they are first
+//! needed, and the block of another thread that arrives at the same time is refused.
 
 use crate::paged::encode_densely;
 use crate::zstd::Packer;
@@ -28,8 +28,8 @@ impl Packing {
         self.ram.load(Relaxed)
     }
 
-    /// Compresses the pages of `block` to the start of `out`. The answer is how many bytes that took, `None` if
-    /// another thread has the tools, or there is no memory for them.
+    /// Compresses the pages of `block` to the start of `out`. Returns how many bytes that took, or `None` if another
+    /// thread has the tools, or there is no memory for them.
     pub(super) fn encode(&self, block: &[u8], out: &mut [u8]) -> Option<usize> {
         let mut packer = self.packer.try_lock()?;
         if packer.is_none() {

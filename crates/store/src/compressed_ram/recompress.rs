@@ -1,38 +1,39 @@
-//! Blocks that nobody wanted for a while are compressed again, by zstd.
+//! Blocks that were not wanted for a while are compressed again, by zstd.
 //!
 //! # What it is for
-//! What compressed RAM cannot hold goes to a file, which answers in 50 to 80 µs. By zstd the same RAM holds half as
-//! much again, up to twice as much, and a page comes back in some µs more. So compressed RAM that is nearly full is
-//! made denser first. LZ4 comes before it, because a page that leaves is compressed by a thread that waits, and is
-//! often wanted again soon.
+//! Data that does not fit in compressed RAM goes to a file, which answers in 50 to 80 µs. With zstd the same RAM holds
+//! half as much again, up to twice as much, and a page comes back only some µs later. So compressed RAM that is nearly
+//! full is made denser first. LZ4 is used before that, because an evicted page is compressed by a thread that waits,
+//! and is often wanted again soon.
 //!
 //! # Which blocks
-//! A hand goes round all slots by their numbers, as the second chance of a page cache. A block is *young* when it is
-//! saved, and when it is loaded. The hand makes it old, and compresses it when it is still old a round later. Who calls
-//! sees to it that a round takes a while. A block whose object would shrink by less than an eighth stays as it is, is
-//! marked, and is not tried again.
+//! A hand cycles through all slots by their numbers, like the second-chance algorithm of a page cache. A block is
+//! *young* when it is saved, and when it is loaded. The hand makes it old, and compresses it if it is still old a round
+//! later. The caller ensures that a round takes a while. A block whose object would shrink by less than an eighth stays
+//! unchanged, is marked, and is not tried again.
 //!
-//! Streams are those of single pages as before (`paged.rs`), with the same checksums: only what compressed them is
-//! another. So a page is loaded by itself, and pages of the block are forgotten as ever.
+//! Streams are still those of single pages (`paged.rs`), with the same checksums: only the compressor differs. So pages
+//! are loaded individually, and forgotten, as before.
 //!
-//! # Beside other threads
+//! # Concurrency
 //! Compressing takes a hundred microseconds, and nobody waits for it:
 //!
 //! 1. The slot is pinned while the block's bytes are copied.
-//! 2. The copy is decompressed, checked, and compressed again. What is damaged stays, for its owner to find.
+//! 2. The copy is decompressed, checked, and compressed again. A damaged block stays, for its owner to find.
 //! 3. The new bytes go to an object of their own.
 //! 4. The record is changed as for forgotten pages ([`SlotTable::rewrite`](crate::slot_table::SlotTable::rewrite)), if
-//!    it is what it was. Otherwise the new object is dropped: the slot was released, or a page of it forgotten. A
-//!    thread that wants the slot waits for some nanoseconds.
+//!    it is unchanged. Otherwise the new object is dropped: the slot was released, or a page of it forgotten. A thread
+//!    that wants the slot waits for some nanoseconds.
 //!
-//! The new object comes before the old one goes, so a full arena lends it memory ([`Arena::alloc_to_shrink`]).
+//! The new object is allocated before the old one is freed, so a full arena lends it memory
+//! ([`Arena::alloc_to_shrink`]).
 //!
-//! # Where there is no room
-//! Objects that became smaller leave places of their old class, between those of blocks that are young. What is saved
-//! next fills them, and the new class never gets more than the arena lends. So when there is no room, the hand goes
-//! round once to *gather*: it copies objects, as they are, from spans with many free places to spans with fewer, which
-//! empties spans for any class. What is saved meanwhile goes elsewhere. Without that a store of which a half is young
-//! stopped when a thirtieth of it was denser.
+//! # When there is no room
+//! Objects that became smaller leave places of their old class, between those of young blocks. The next saves fill
+//! them, and the new class never gets more than the arena lends. So when there is no room, the hand makes one round to
+//! *gather*: it copies objects unchanged from spans with many free places to spans with fewer, which empties spans for
+//! any class. Saves during that round go elsewhere. Without gathering, recompression of a half young store stopped
+//! after a thirtieth of it had become denser.
 
 use crate::arena::Arena;
 use crate::codec::{Codec, PageSums, Stored, block_sum};
@@ -48,18 +49,18 @@ use millpond_core::port::{Recompress, Recompressed};
 use millpond_sync::{Rank, Ranked};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Number of blocks that one call compresses at most.
+/// The most blocks that one call compresses.
 const AT_ONCE: usize = 8;
-/// Number of blocks that one call gathers at most.
+/// The most blocks that one call gathers.
 const GATHERED_AT_ONCE: usize = 256;
-/// Number of blocks and empty slots that one call looks at.
+/// Number of blocks and empty slots that one call examines.
 const LOOKED_AT: usize = 2048;
 /// Part of the limit, as a divisor, that a round of gathering has to free for another one to follow.
 const WORTH_IT: u64 = 128;
-/// Bytes that a block takes at most, with its checksums.
+/// The most bytes that a block takes, including its checksums.
 const LONGEST: usize = RAM_BLOCK + PAGE;
 
-/// The state of the hand, and counts of what was done.
+/// The state of the hand, and counts of work done.
 pub(super) struct Recompression {
     /// One thread at a time has its turn. Others do not wait for it.
     turn: Ranked<Turn>,
@@ -71,7 +72,7 @@ pub(super) struct Recompression {
 
 #[derive(Default)]
 struct Turn {
-    /// The slot and the block that are looked at next.
+    /// The slot and the block to examine next.
     slot: u32,
     block: usize,
     tools: Option<Tools>,
@@ -80,19 +81,19 @@ struct Turn {
 
 /// A round in which objects are gathered.
 struct Gather {
-    /// Number of slots that are still to be looked at.
+    /// Number of slots still to examine.
     slots: u32,
-    /// RAM in use before it.
+    /// RAM in use before the round.
     taken: u64,
 }
 
-/// What a turn needs, made when it is first needed.
+/// The tools of a turn, made when they are first needed.
 struct Tools {
     packer: Packer,
     rooms: Mapping,
 }
 
-/// Room for a block as it is, for one as it will be, and for a page.
+/// Room for a block in its present form, for one in its new form, and for a page.
 struct Rooms<'a> {
     old: &'a mut [u8],
     new: &'a mut [u8],
@@ -110,7 +111,8 @@ impl Tools {
     }
 
     fn parts(&mut self) -> (&mut Packer, Rooms<'_>) {
-        // SAFETY: the mapping is these tools' own, readable and writable, and `&mut self` hands it out once at a time.
+        // SAFETY: the mapping belongs to these tools, is readable and writable, and `&mut self` hands it out once at a
+        // time.
         let rooms = unsafe { std::slice::from_raw_parts_mut(self.rooms.as_ptr(), Self::ROOMS) };
         let (old, rest) = rooms.split_at_mut(LONGEST);
         let (new, page) = rest.split_at_mut(LONGEST);
@@ -118,13 +120,13 @@ impl Tools {
     }
 }
 
-/// What became of the block that the hand points at.
+/// What happened to the block at the hand.
 enum Looked {
-    /// It was compressed, or tried.
+    /// It was compressed, or an attempt was made.
     Tried,
-    /// It is young, or is what it is to be.
+    /// It is young, or already in its final form.
     Passed,
-    /// There is no such block: the next slot is the next to look at.
+    /// There is no such block: the hand moves on to the next slot.
     NoBlock,
     /// There is no room for another object.
     NoRoom,
@@ -218,14 +220,14 @@ impl CompressedRam {
         self.arena.set_gathers(true);
     }
 
-    /// Ends a round of gathering. The answer is whether it gave so much back that compressing can go on.
+    /// Ends a round of gathering. Returns whether it freed enough for compressing to continue.
     fn end_gather(&self, turn: &mut Turn, most: u64) -> bool {
         self.arena.set_gathers(false);
         let before = turn.gather.take().map_or(0, |gather| gather.taken);
         before.saturating_sub(self.arena.taken_bytes()) >= most / WORTH_IT
     }
 
-    /// Looks at one block in a round of gathering. The answer is whether it was copied, `None` when the round is over.
+    /// Examines one block in a round of gathering. Returns whether it was copied, or `None` if the round is over.
     fn gather_at(&self, turn: &mut Turn, top: u32) -> Option<bool> {
         let gather = turn.gather.as_mut()?;
         if turn.slot >= top {
@@ -293,7 +295,7 @@ impl CompressedRam {
         Looked::Tried
     }
 
-    /// Copies block `number` of a slot with its checksums to `room`, if it is one to compress again.
+    /// Copies block `number` of a slot with its checksums to `room`, if it should be compressed again.
     fn copy_block(&self, slot: SlotId, number: usize, room: &mut [u8]) -> Result<Copied, Looked> {
         let pinned = self.table.pin(slot).ok_or(Looked::NoBlock)?;
         let (block, at, len) = pinned.block(number).ok_or(Looked::NoBlock)?;
@@ -318,8 +320,8 @@ impl CompressedRam {
         })
     }
 
-    /// Compresses the copy of a block once more, behind the room for its checksums. The answer is how many bytes that
-    /// took; `None` if the block is damaged.
+    /// Compresses the copy of a block again, after the room for its checksums. Returns how many bytes that took, or
+    /// `None` if the block is damaged.
     fn denser(&self, copied: &Copied, packer: &mut Packer, rooms: &mut Rooms<'_>) -> Option<usize> {
         let Rooms { old, new, page } = rooms;
         let sums = kept_sums(copied.len);

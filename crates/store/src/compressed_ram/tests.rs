@@ -1,4 +1,4 @@
-//! Tests of compressed RAM that look inside.
+//! Tests of compressed RAM that use its internals.
 
 use super::*;
 use millpond_core::Order;
@@ -19,7 +19,7 @@ fn words(len: usize) -> Vec<u8> {
     words.flat_map(u64::to_ne_bytes).collect()
 }
 
-/// A store that is nearly full of `text` as slot 1.
+/// A store that is nearly full with `text` as slot 1.
 fn holding(text: &[u8]) -> CompressedRam {
     let store = CompressedRam::new(CompressedRamConfig::default()).unwrap();
     store.save(SlotId(1), None, text).unwrap();
@@ -40,7 +40,7 @@ fn expect_zstd(store: &CompressedRam, zstd: bool) {
     assert!((pinned.blocks()).all(|block| Place::of(&block).is_zstd() == zstd));
 }
 
-/// Bytes that do not compress to less than nine tenths, from `seed` on.
+/// Bytes that do not compress to less than nine tenths, made from `seed`.
 fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut draw = seed;
     let word = |_| {
@@ -50,7 +50,7 @@ fn noise(len: usize, seed: u64) -> Vec<u8> {
     (0..len / 8).map(word).flat_map(u64::to_ne_bytes).collect()
 }
 
-/// 40 % of a program's time went into compressing what had been refused before.
+/// 40 % of a program's time went into compressing data that had been refused before.
 #[test]
 fn what_was_refused_is_compressed_again_when_there_is_room_for_it() {
     let most = Some(1 << 20);
@@ -77,7 +77,7 @@ fn what_was_refused_is_compressed_again_when_there_is_room_for_it() {
     }
 }
 
-/// Where there is no other place, what is refused stays in memory above the budget.
+/// If there is no other place, refused data stays in memory above the budget.
 #[test]
 fn what_does_not_fit_by_lz4_is_kept_by_zstd() {
     let most = Some(1 << 20);
@@ -108,7 +108,7 @@ fn what_does_not_fit_by_lz4_is_kept_by_zstd() {
 #[test]
 fn a_store_without_another_place_has_what_the_budget_leaves() {
     let store = CompressedRam::new(CompressedRamConfig::default()).unwrap();
-    // Tables and buffers grow with what comes, and the budget is looked at again and again.
+    // Tables and buffers grow as slots come, and the budget is checked repeatedly.
     let save = |slot: u32, most| {
         Upkeep::limit_ram(&store, most);
         store.save(SlotId(slot), None, &noise(16 << 10, slot.into()))
@@ -139,7 +139,7 @@ fn notices_a_flipped_bit(zstd: bool) {
     };
     let mut out = vec![0; 4096];
     let mut all = vec![0; 1 << 17];
-    // The first flip is in the compressed bytes, behind the checksums of four pages.
+    // The first flip is in the compressed bytes, after the checksums of four pages.
     flip(64 + 40);
     assert_eq!(store.load(SlotId(1), 0, &mut out), Ok(()));
     assert_eq!(out, text[..4096]);
@@ -160,7 +160,7 @@ fn notices_a_flipped_bit(zstd: bool) {
     assert_eq!(saved, Ok(Saved::Stored));
 }
 
-/// Every byte of every block is damaged in turn, one bit of it: no load gives other bytes than what was saved.
+/// Every byte of every block is damaged in turn, by one bit: no load returns bytes other than those saved.
 #[test]
 fn no_damage_gives_other_bytes() {
     for (zstd, len) in [(false, 12), (true, 12), (false, 4), (true, 4)] {
@@ -174,7 +174,7 @@ fn no_damage_gives_other_bytes() {
         let object = Place::of(&block).object().unwrap();
         let mut noticed = 0;
         for at in 0..kept_sums(text.len()) + usize::from(block.size) {
-            // SAFETY: the object holds so many bytes, and there is no other thread.
+            // SAFETY: the object holds this many bytes, and there is no other thread.
             let byte = unsafe { &mut *store.arena.address(object).add(at) };
             *byte ^= 1 << (at % 8);
             for page in 0..len / 4 {

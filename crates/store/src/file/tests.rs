@@ -12,7 +12,7 @@ fn store(dir: &Path) -> FileStore {
     FileStore::create(&config).unwrap()
 }
 
-/// Half noise, half text: it compresses, but not to nothing.
+/// Half noise, half text: compressible, but not to almost nothing.
 fn mixed(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed | 1;
     let noise = move |i: usize| {
@@ -121,7 +121,7 @@ fn pages_are_written_by_the_batch_and_read_before_they_are() {
     save(&store, 31..40);
     assert_eq!(file_bytes(&store), 32 * 4096);
     check(&store, 0..40);
-    // A large slot does not wait, and is written before those that do.
+    // A large slot does not wait, and is written before the waiting ones.
     store.save(SlotId(40), None, &mixed(0, 2 << 20)).unwrap();
     assert!(file_bytes(&store) > 1 << 20);
     check(&store, 0..40);
@@ -140,8 +140,8 @@ fn blocks_of(store: &FileStore, slot: u32) -> u64 {
     lengths.sum::<u64>() / 4096
 }
 
-/// Checks that the blocks of a slot that is released while it waits are not used again before the batch is written:
-/// the batch would write over their new contents.
+/// Checks that the blocks of a slot released while waiting are not reused before the batch is written: the batch would
+/// overwrite their new contents.
 #[test]
 fn a_batch_does_not_write_over_what_took_the_place_of_its_dead() {
     let dir = tempfile::tempdir().unwrap();
@@ -150,7 +150,7 @@ fn a_batch_does_not_write_over_what_took_the_place_of_its_dead() {
         let first = round * 100;
         save(&store, first..first + 20);
         (first..first + 10).for_each(|slot| store.release(SlotId(slot)));
-        // These are seven blocks that are written at once wherever there is room: the released ones would do.
+        // These are seven blocks that are written immediately wherever there is room: the released ones would fit.
         store
             .save(SlotId(first + 50), None, &mixed(3, 64 << 10))
             .unwrap();
@@ -166,8 +166,8 @@ fn a_batch_does_not_write_over_what_took_the_place_of_its_dead() {
     }
 }
 
-/// Checks that a device that fails takes nothing back that was taken: waiting slots are read from RAM, later saves
-/// are refused, and all is written once the device works again.
+/// Checks that a failing device loses no accepted slot: waiting slots are read from RAM, later saves are refused, and
+/// everything is written once the device works again.
 #[test]
 fn what_cannot_be_written_stays_readable_and_is_written_later() {
     let dir = tempfile::tempdir().unwrap();
@@ -190,7 +190,7 @@ fn what_cannot_be_written_stays_readable_and_is_written_later() {
     assert_eq!(refused, 68);
     check(&store, 0..32);
     (5..8).for_each(|slot| store.release(SlotId(slot)));
-    // A fork that is announced while the writes are refused loses nothing either.
+    // A fork announced while the writes are refused loses nothing either.
     store.before_fork(1);
     store.child_gone(1);
     check(&store, 8..32);
@@ -234,8 +234,8 @@ fn a_full_file_takes_what_it_has_room_for_by_single_blocks_too() {
     }
 }
 
-/// Checks that a page of a block that does not compress is read, checked and compared by itself; a neighbour's damage
-/// is the neighbour's.
+/// Checks that a page of an incompressible block is read, checked and compared on its own; damage to a neighbour
+/// affects only the neighbour.
 #[test]
 fn a_page_of_what_lies_there_as_it_is_stands_for_itself() {
     let dir = tempfile::tempdir().unwrap();
@@ -276,7 +276,7 @@ fn a_page_of_what_lies_there_as_it_is_stands_for_itself() {
     assert_eq!(saved(previous(6), &page), Ok(Saved::Stored));
 }
 
-/// Checks that each segment of a block that was compressed in segments is read, checked and compared by itself.
+/// Checks that each segment of a block that was compressed in segments is read, checked and compared on its own.
 #[test]
 fn a_page_of_a_compressed_block_needs_its_segment_alone() {
     let dir = tempfile::tempdir().unwrap();
@@ -317,8 +317,7 @@ fn a_page_of_a_compressed_block_needs_its_segment_alone() {
     assert_eq!(saved(38), Ok(Saved::Stored));
 }
 
-/// Checks that neither blocks that turn out not to compress, nor slots that come and go, nor a full file use indices
-/// up.
+/// Checks that incompressible blocks, slots that come and go, and a full file do not use up the indices.
 #[test]
 fn indices_of_segments_are_used_again() {
     let dir = tempfile::tempdir().unwrap();
@@ -347,8 +346,8 @@ fn indices_of_segments_are_used_again() {
     assert!(next.0.get() <= 1 + 16 + 16 + 32, "{next:?}");
 }
 
-/// Checks checksums of pages at the borders of their pieces: a slot may lie across two, or in a part of the file that
-/// has none yet.
+/// Checks checksums of pages at the borders of their pieces: a slot may span two pieces, or lie in a part of the file
+/// that has none yet.
 #[test]
 fn checksums_of_pages_are_there_wherever_the_slot_lies() {
     let dir = tempfile::tempdir().unwrap();
@@ -366,8 +365,8 @@ fn checksums_of_pages_are_there_wherever_the_slot_lies() {
     assert_eq!(store.page_sums.ram_bytes(), 2 * 4096 * 16);
 }
 
-/// Checks savers, loaders and releasers while the device comes and goes. A load may fail while it is away, and never
-/// hands out wrong bytes; all slots that were taken are there once it is back.
+/// Checks savers, loaders and releasers while the device comes and goes. A load may fail while the device is away, but
+/// never returns wrong bytes; all accepted slots are readable once it is back.
 #[test]
 fn a_device_that_comes_and_goes_under_load_loses_nothing() {
     device_comes_and_goes(false);
@@ -378,7 +377,7 @@ fn a_device_that_comes_and_goes_behind_a_savers_back_loses_nothing() {
     device_comes_and_goes(true);
 }
 
-/// With `behind`, one of the savers does not wait for its writes.
+/// With `behind`, one of the savers writes asynchronously.
 fn device_comes_and_goes(behind: bool) {
     let dir = tempfile::tempdir().unwrap();
     let store = store(dir.path());

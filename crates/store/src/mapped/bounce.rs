@@ -1,15 +1,15 @@
-//! Memory in one piece that large reads go through.
+//! Physically contiguous memory through which large reads go.
 //!
-//! A read past the page cache goes from the device to the pages of its buffer. If the frame is a huge page, these are
-//! neighbours in the machine's memory, and the read goes there. Otherwise they seldom are: they have gone round between
-//! program and pool one by one. A read of 1 MiB is 256 pieces to the device then, which is what a request may have at
-//! most, and devices pay by the piece: on a virtual disk such reads gave 300 MiB a second, and reads into a huge page
-//! 1,860, whatever the number that was under way. So a large read goes to a part of a huge page first, and is copied
-//! from there, at ten times the device's rate.
+//! A direct read goes from the device to the pages of its buffer. If the frame is a huge page, these are adjacent in
+//! physical memory, and the read goes there. Otherwise they seldom are: they have circulated between program and pool
+//! one by one. A read of 1 MiB is then 256 pieces to the device, the most that a request may have, and each piece costs
+//! the device time: on a virtual disk such reads reached 300 MiB a second, and reads into a huge page 1,860, regardless
+//! of the number in flight. So a large read goes to a part of a huge page first, and is copied from there, at ten times
+//! the device's rate.
 //!
 //! There is one huge page for all files of a process, in four parts, since four threads read a stream ([`Part`]). A
-//! part is taken by one atomic operation; a thread that finds none free reads into its frame. Where the kernel has no
-//! huge page to give, all this is a copy in vain.
+//! part is taken by one atomic operation; a thread that finds none free reads into its frame. If the kernel has no huge
+//! page available, the copy is wasted.
 
 use super::stream_reads;
 use crate::mem::{Mapping, PAGE};
@@ -25,7 +25,7 @@ pub(super) const BYTES: usize = 2 << 20;
 const PARTS: usize = 4;
 /// Bytes of a part: the length of one read.
 pub(super) const PART: usize = BYTES / PARTS;
-/// Fewest bytes of a read that goes through it: shorter ones are paid by the call.
+/// The fewest bytes of a read that goes through the huge page: the cost of shorter ones is the call.
 pub(super) const LEAST: usize = 8 * PAGE;
 
 /// The huge page of a process, while there are files that use it.
@@ -44,10 +44,10 @@ pub(super) struct Part<'a> {
 }
 
 impl Bounce {
-    /// The process's. It takes memory when it is first used.
+    /// The huge page of the process. It takes memory when it is first used.
     ///
     /// # Errors
-    /// The system has no addresses for it.
+    /// The system has no address space for it.
     pub(super) fn shared() -> Result<Arc<Self>, Errno> {
         if let Some(bounce) = SHARED.lock().upgrade() {
             return Ok(bounce);
@@ -61,21 +61,21 @@ impl Bounce {
         Ok(made)
     }
 
-    /// The part of the memory, and of the rings that fill it, that one of the files has that use it.
+    /// One file's share of the memory, and of the rings that fill it: all files that use it have equal shares.
     pub(super) fn ram_bytes(this: &Arc<Self>) -> u64 {
         (BYTES as u64 + stream_reads::ram_bytes()) / Arc::strong_count(this) as u64
     }
 
     fn new() -> Result<Self, Errno> {
         let memory = Mapping::aligned(BYTES)?;
-        // SAFETY: the range is the mapping's, and the advice does not change its contents. Where it is refused the
-        // memory is of small pages.
+        // SAFETY: the range is the mapping's, and the advice does not change its contents. If it is refused, the memory
+        // consists of small pages.
         let _ = unsafe { mm::madvise(memory.as_ptr().cast(), BYTES, Advice::LinuxHugepage) };
         let taken = [const { AtomicBool::new(false) }; PARTS];
         Ok(Self { memory, taken })
     }
 
-    /// A part that no thread has, if there is one.
+    /// A free part, if there is one.
     pub(super) fn take(&self) -> Option<Part<'_>> {
         let free = |taken: &AtomicBool| !taken.swap(true, Ordering::Acquire);
         let number = self.taken.iter().position(free)?;
@@ -87,8 +87,8 @@ impl Bounce {
 impl Part<'_> {
     /// The part's bytes.
     pub(super) fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: the part lies in the mapping, which is readable, writable and initialised (zeros at first), and no
-        // other thread has it while this value lives.
+        // SAFETY: the part lies in the mapping, which is readable, writable and initialised (to zeros), and no other
+        // thread has it while this value lives.
         unsafe {
             let start = self.bounce.memory.as_ptr().add(self.number * PART);
             std::slice::from_raw_parts_mut(start, PART)

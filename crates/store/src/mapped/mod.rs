@@ -1,23 +1,23 @@
-//! Files whose pages are a region's: read where they are.
+//! Files as the contents of regions: their pages are read from where they are.
 //!
 //! A [`DataFile`] is an open file of the program's; a [`MappedFile`] is a range of it, as the driver sees it
-//! ([`Backing`]). Nothing is kept here of what was read but checksums, where the program may write to its memory: the
-//! frame that a page was read into is its only copy.
+//! ([`Backing`]). The bytes read are not kept here: the frame into which a page was read is its only copy. If the
+//! program may write to its memory, the pages' checksums are kept.
 //!
-//! *Past the page cache.* A page that is in a frame needs no second copy in the page cache, which no budget holds. So
-//! the file is opened once more for direct reads; where the file system does not open it so, or refuses the first such
-//! read, reads go by the page cache, and leave nothing there if the kernel can do that (`uncached.rs`). The kernel
-//! writes out what is new in the page cache before it reads directly. Large reads go through memory in one piece
-//! (`bounce.rs`). A thread that reads streams has several such reads under way (`stream_reads.rs`).
+//! *Bypassing the page cache.* A page in a frame needs no second copy in the page cache, which no budget covers. So the
+//! file is opened once more for direct reads; if the file system refuses to open it that way, or refuses the first such
+//! read, reads go through the page cache, and leave nothing there if the kernel supports that (`uncached.rs`). The
+//! kernel writes out dirty pages of the page cache before it reads directly. Large reads go through contiguous memory
+//! (`bounce.rs`). A thread that reads streams has several such reads in flight (`stream_reads.rs`).
 //!
-//! *Writes that fail.* A run of changed pages is one write. Should that fail, each page is written by itself, so that
-//! one that cannot be written keeps none of the others from the file. A write that failed may have written a part of a
-//! page. What was read there is forgotten then: were the program to put the old bytes back, they would count as
-//! unchanged, and the mixture would stay in the file.
+//! *Failing writes.* A run of changed pages is one write. If it fails, each page is written separately, so that an
+//! unwritable page does not keep the others from the file. A failed write may have written a part of a page. The page's
+//! checksum is then forgotten: if the program put the old bytes back, they would count as unchanged, and the mixture
+//! would stay in the file.
 //!
-//! *The end of the file.* The last page of a file is mostly not whole. What lies behind the end reads as zeros, as in
-//! the kernel's own mappings. A page that begins behind the end is an error, and so is a run of pages of which the last
-//! does: the caller asks again for each of them.
+//! *The end of the file.* The last page of a file is usually not whole. Bytes beyond the end read as zeros, as in the
+//! kernel's own mappings. Reading a page that begins beyond the end is an error, and so is a run whose last page does:
+//! the caller then reads each page separately.
 
 mod bounce;
 mod open;
@@ -42,18 +42,18 @@ pub struct MappedFile {
     file: Arc<DataFile>,
     /// Where the first page begins in the file.
     start: u64,
-    /// What the pages in memory were when they were read. There is none where the memory is only read.
+    /// The checksums of the pages when they were read. `None` if the memory is only read.
     sums: Option<Sums>,
-    /// The bytes of the file that are written back: those of the range, and none beside it in its first and last page.
-    /// There are none where the file is never written.
+    /// The bytes of the file that are written back: those of the range, without the rest of its first and last page.
+    /// There are none if the file is never written.
     own: Range<u64>,
-    /// Memory in one piece for large reads, if there is any.
+    /// Contiguous memory for large reads, if there is any.
     bounce: Option<Arc<Bounce>>,
 }
 
 impl MappedFile {
-    /// The pages that hold `range` of the file. The first begins at a multiple of 4,096, at `range` or before it.
-    /// Their memory is only read.
+    /// The pages that hold `range` of the file. The first begins at a multiple of 4,096, at the start of `range` or
+    /// before it. Their memory is only read.
     #[must_use]
     pub fn read_only(file: impl Into<Arc<DataFile>>, range: &Range<u64>) -> Self {
         Self {
@@ -65,7 +65,7 @@ impl MappedFile {
         }
     }
 
-    /// As [`written`](Self::written), and what was written to the memory goes to the file.
+    /// As [`written`](Self::written), and changes to the memory are written to the file.
     ///
     /// # Errors
     /// As [`written`](Self::written).
@@ -83,7 +83,7 @@ impl MappedFile {
     /// As [`read_only`](Self::read_only), but the program may write to the memory, which has room for `most` pages.
     ///
     /// # Errors
-    /// The system has no memory for the table of what was read, or no random bytes for its key.
+    /// The system has no memory for the table of checksums, or no random bytes for its key.
     pub fn written(
         file: impl Into<Arc<DataFile>>,
         range: &Range<u64>,
@@ -98,8 +98,8 @@ impl MappedFile {
 }
 
 impl MappedFile {
-    /// Reads as much of `out` as the file has from `offset` on, past the page cache where that can be. The answer is
-    /// how much that is.
+    /// Reads as much of `out` as the file has from `offset` on, bypassing the page cache if possible. Returns how much
+    /// that is.
     fn fill(
         &self,
         out: &mut [u8],
@@ -121,7 +121,8 @@ impl MappedFile {
         if done == out.len() {
             return Ok(done);
         }
-        // The file ends here, or the read was cut short in the middle of a page: only the page cache goes on there.
+        // The file ends here, or the read was cut short in the middle of a page: only the page cache can continue
+        // there.
         let cached = self.file.cached(table)?;
         let mut done = done;
         loop {
@@ -136,8 +137,7 @@ impl MappedFile {
 }
 
 impl MappedFile {
-    /// Reads whole pages from `first` on, as [`Backing::read`] says; large ones past the page cache by way of
-    /// `through`.
+    /// Reads whole pages from `first` on, as [`Backing::read`] says; large direct reads go through `through`.
     fn read_pages(
         &self,
         first: u32,
@@ -158,8 +158,8 @@ impl MappedFile {
         Ok(())
     }
 
-    /// Writes pages to the file, past the page cache where that can be. Of bytes that are not the range's own none is
-    /// written, as somebody else may write them.
+    /// Writes pages to the file, bypassing the page cache if possible. Bytes outside the range are not written, since
+    /// others may write them.
     fn write(&self, first: u32, bytes: &[u8], table: Descriptors) -> Result<(), FileFault> {
         let failed = |errno: Errno| FileFault::Io(errno.raw_os_error());
         let at = self.start + u64::from(first) * PAGE as u64;
@@ -171,7 +171,7 @@ impl MappedFile {
             return Ok(());
         }
         let cached = self.file.cached(table).map_err(failed)?;
-        // A write behind the end would make the file longer, which somebody has made shorter.
+        // A write beyond the end would extend the file, which has been truncated from outside.
         let stat = rustix::fs::fstat(&cached).map_err(failed)?;
         if (stat.st_size as u64) < end {
             return Err(FileFault::Ended);
@@ -195,7 +195,7 @@ impl MappedFile {
 }
 
 impl MappedFile {
-    /// Writes a run of changed pages, page by page where they cannot be written as one.
+    /// Writes a run of changed pages, page by page if they cannot be written as one.
     fn write_run(&self, first: u32, bytes: &[u8], table: Descriptors) -> Result<(), WriteFault> {
         let Err(why) = self.write_and_note(first, bytes, table) else {
             return Ok(());
@@ -230,8 +230,8 @@ impl MappedFile {
     }
 }
 
-/// Reads past the page cache as [`fill_by`] does: a large read by the thread's ring, or else by a part of `through`, if
-/// one is free.
+/// Reads directly, as [`fill_by`] does: a large read goes through the thread's ring, or else through a part of
+/// `through`, if one is free.
 fn fill_direct(
     fd: &Usable<'_>,
     out: &mut [u8],
@@ -332,7 +332,7 @@ impl Backing for MappedFile {
         let Some(sums) = self.sums.as_ref().filter(|_| !self.own.is_empty()) else {
             return Ok(false);
         };
-        // Pages that have not changed are not written: somebody else may have changed them in the file.
+        // Unchanged pages are not written: others may have changed them in the file.
         let pages = bytes.len() / PAGE;
         let changed = |page: usize| {
             let bytes = &bytes[page * PAGE..(page + 1) * PAGE];
@@ -348,7 +348,7 @@ impl Backing for MappedFile {
                 result = result.and(written);
                 any = true;
             }
-            // The page behind a run has not changed.
+            // The page after a run has not changed.
             page += run + 1;
         }
         result.map(|()| any)
@@ -362,7 +362,7 @@ impl Backing for MappedFile {
         let fd = self.file.cached(Descriptors::OfProgram);
         let synced = fd.and_then(rustix::fs::fdatasync);
         synced.map_err(|errno| {
-            // The kernel forgets what it could not write once it has said so.
+            // The kernel forgets what it could not write once it has reported the error.
             if let Some(sums) = &self.sums {
                 sums.clear();
             }
@@ -431,8 +431,8 @@ mod tests {
         assert_eq!(read(0, &mut out[..PAGE]), Ok(()));
     }
 
-    /// A run of changed pages went over the end of a file that somebody had cut. It was one write, which was refused,
-    /// so that pages that the file still had were not written either, and the error named the first of them.
+    /// A run of changed pages extended beyond the end of a file that had been truncated. The run was one write, which
+    /// was refused, so pages that the file still had were not written either, and the error named the first of them.
     #[test]
     fn what_lies_behind_the_end_keeps_nothing_else_from_the_file() {
         let file = file(&[1; 6 * PAGE]);
@@ -440,7 +440,7 @@ mod tests {
         let mapped = MappedFile::shared(data, &(0..6 * PAGE as u64), 16).unwrap();
         let mut bytes = [0; 6 * PAGE];
         mapped.read(0, &mut bytes, Descriptors::OfProgram).unwrap();
-        // The fourth page is as it was, and divides what has changed into two runs.
+        // The fourth page is unchanged, and divides the changed pages into two runs.
         bytes[..3 * PAGE].fill(2);
         bytes[4 * PAGE..].fill(2);
         file.set_len(2 * PAGE as u64 + 10).unwrap();
@@ -459,21 +459,21 @@ mod tests {
         assert_eq!(write(&bytes), Ok(false));
         let mut out = [0; 6 * PAGE];
         mapped.read(0, &mut out, Descriptors::OfProgram).unwrap();
-        // The page that had not changed was cut off.
+        // The unchanged page was cut off.
         bytes[3 * PAGE..4 * PAGE].fill(0);
         assert!(out == bytes);
     }
 
-    /// A frame for reads: bytes at a page.
+    /// A frame for reads: page-aligned bytes.
     fn frame(pages: usize) -> (crate::mem::Mapping, &'static mut [u8]) {
         let memory = crate::mem::Mapping::new(pages * PAGE).unwrap();
-        // SAFETY: the mapping has so many bytes, and the slice is not used after it.
+        // SAFETY: the mapping has this many bytes, and the slice is not used after it.
         let bytes = unsafe { std::slice::from_raw_parts_mut(memory.as_ptr(), pages * PAGE) };
         (memory, bytes)
     }
 
-    /// By way of the page cache or past it, where the file system has the latter: the same bytes, what is new in the
-    /// page cache among them, and the same ends.
+    /// Through the page cache or directly, if the file system supports that: reads see the same bytes, including new
+    /// ones in the page cache, and the same ends.
     #[test]
     fn reads_past_the_page_cache_see_what_is_in_it() {
         let file = tempfile::tempfile_in("/var/tmp").unwrap();

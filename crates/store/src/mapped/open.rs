@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataFileError {
-    /// The system does not open it.
+    /// The system refused to open it.
     #[error("cannot open {path} ({errno}): name a file that you may open so", path = path.display())]
     Open {
         /// The file.
@@ -42,16 +42,16 @@ pub enum DataFileError {
 /// An open file of the program's.
 pub struct DataFile {
     fd: OwnedFd,
-    /// The file again, open for reads that pass by the page cache, where the file system has these.
+    /// The file again, open for reads that bypass the page cache, if the file system supports them.
     direct: Option<OwnedFd>,
-    /// Whether such a read was refused: some file systems open a file for them and cannot do them.
+    /// Whether such a read was refused: some file systems open a file for them but cannot make them.
     refused: AtomicBool,
-    /// Whether the system refused to drop what it has copied from the page cache, or to it.
+    /// Whether the system refused to drop pages from the page cache after copying from or to them.
     keeps_cache: AtomicBool,
     access: Access,
 }
 
-/// What a file is opened for.
+/// The access for which a file is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// It is only read.
@@ -88,9 +88,9 @@ impl DataFile {
     /// Opens the file at `path`.
     ///
     /// # Errors
-    /// The system does not open it, or it is no regular file.
+    /// The system refuses to open it, or it is not a regular file.
     pub fn open(path: &Path, access: Access) -> Result<Self, DataFileError> {
-        // A FIFO must not keep the caller waiting for a writer.
+        // The caller must not wait for a writer of a FIFO.
         let flags = access.flags() | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         let error = |errno| DataFileError::Open {
             path: path.to_owned(),
@@ -102,10 +102,10 @@ impl DataFile {
         })
     }
 
-    /// Takes a descriptor of its own of the file that `fd` is open on. Neither closes the other.
+    /// Makes a descriptor of its own for the file that `fd` is open on. Closing one does not close the other.
     ///
     /// # Errors
-    /// The descriptor is not open for this access, or is of no regular file.
+    /// The descriptor is not open for this access, or does not refer to a regular file.
     pub fn duplicate(fd: BorrowedFd<'_>, access: Access) -> Result<Self, DataFileError> {
         let descriptor = fd.as_raw_fd();
         let error = |errno| DataFileError::Descriptor { descriptor, errno };
@@ -145,7 +145,7 @@ impl DataFile {
     /// The file's length in bytes, as of now.
     ///
     /// # Errors
-    /// The system does not say.
+    /// The system reports an error.
     pub fn len(&self) -> Result<u64, Errno> {
         Ok(fs::fstat(&self.fd)?.st_size as u64)
     }
@@ -153,28 +153,28 @@ impl DataFile {
     /// Whether the file has no bytes now.
     ///
     /// # Errors
-    /// The system does not say.
+    /// The system reports an error.
     pub fn is_empty(&self) -> Result<bool, Errno> {
         Ok(self.len()? == 0)
     }
 
-    /// A descriptor that the calling thread can use for one call, for reads by way of the page cache.
+    /// A descriptor that the calling thread can use for one call, for reads through the page cache.
     pub(super) fn cached(&self, table: Descriptors) -> Result<Usable<'_>, Errno> {
         usable(&self.fd, table, self.access.flags())
     }
 
-    /// A descriptor that the calling thread can use for one call, for reads that pass by the page cache. `None` where
-    /// there are none such.
+    /// A descriptor that the calling thread can use for one call, for reads that bypass the page cache. `None` if such
+    /// reads are not possible.
     pub(super) fn direct(&self, table: Descriptors) -> Option<Usable<'_>> {
         let direct = self.direct.as_ref();
         let direct = direct.filter(|_| !self.refused.load(Ordering::Relaxed));
         usable(direct?, table, self.access.flags() | OFlags::DIRECT).ok()
     }
 
-    /// Makes the file `len` bytes long, if it is shorter.
+    /// Extends the file to `len` bytes, if it is shorter.
     ///
     /// # Errors
-    /// The system refuses it.
+    /// The system refuses to extend it.
     pub fn grow(&self, len: u64) -> Result<(), Errno> {
         match self.len()? < len {
             true => fs::ftruncate(&self.fd, len),
@@ -182,19 +182,19 @@ impl DataFile {
         }
     }
 
-    /// Notes that reads cannot pass by the page cache after all.
+    /// Records that reads cannot bypass the page cache after all.
     pub(super) fn refuse_direct(&self) {
         self.refused.store(true, Ordering::Relaxed);
     }
 }
 
 impl DataFile {
-    /// Whether reads and writes by way of the page cache leave nothing there, as far as is known (`uncached.rs`).
+    /// Whether reads and writes through the page cache leave nothing there, as far as is known (`uncached.rs`).
     pub(super) fn drops_cache(&self) -> bool {
         !self.keeps_cache.load(Ordering::Relaxed)
     }
 
-    /// Notes that they do leave it there.
+    /// Records that they do leave pages there.
     pub(super) fn refuse_to_drop_cache(&self) {
         self.keeps_cache.store(true, Ordering::Relaxed);
     }
@@ -207,8 +207,8 @@ fn usable(fd: &OwnedFd, table: Descriptors, flags: OFlags) -> Result<Usable<'_>,
     }
 }
 
-/// A descriptor from the program's table. Sandboxes forbid the call that fetches it; there the file is opened anew by
-/// the name that the program's descriptor has, with these flags.
+/// A descriptor from the program's table. Sandboxes forbid the call that fetches it; there the file is reopened through
+/// the name of the program's descriptor, with these flags.
 fn fetched(fd: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
     let fetch = || {
         let process = process::pidfd_open(process::getpid(), PidfdFlags::empty())?;
@@ -217,7 +217,7 @@ fn fetched(fd: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
     fetch().or_else(|_: Errno| opened_anew(fd, flags))
 }
 
-/// Opens the file of a descriptor of the program's once more.
+/// Reopens the file of one of the program's descriptors.
 fn opened_anew(fd: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
     const DIRECTORY: &[u8] = b"/proc/self/fd/";
     let mut name = [0; DIRECTORY.len() + 11];

@@ -1,9 +1,9 @@
-//! Reads of a stream, several of which are under way at a time.
+//! Reads of a stream, with several in flight at a time.
 //!
-//! A thread that reads ahead of a stream is asked for 2 MiB at once. By one `pread` after the other the device rests
-//! while the thread copies out of [memory in one piece](super::bounce), and the thread rests while the device reads. So
-//! a thread of Millpond's own that does nothing else says so ([`StreamReads::enter`]), and its reads past the page
-//! cache go to the kernel by a [`Ring`], each in pieces:
+//! A thread that reads ahead of a stream is asked for 2 MiB at once. With one `pread` after the other the device is
+//! idle while the thread copies out of [contiguous memory](super::bounce), and the thread is idle while the device
+//! reads. So a thread of Millpond's own that does nothing else declares that ([`StreamReads::enter`]), and its direct
+//! reads go to the kernel through a [`Ring`], each in pieces:
 //!
 //! ```text
 //!   through parts          first  │ asked for ──▶ there ─▶ copied │ asked for ──▶ there ─▶ copied │ ...
@@ -13,16 +13,16 @@
 //!   a huge page itself
 //! ```
 //!
-//! - *Whose.* A ring serves the thread that has made it alone, so a thread finds its own by its number in a table of
-//!   the process. Nothing of it is in thread-local storage, because the same code serves the program's threads in a
+//! - *Ownership.* A ring serves only the thread that made it, so a thread finds its ring by its thread number in a
+//!   table of the process. Thread-local storage is not used, because the same code serves the program's threads in a
 //!   signal handler. A thread that finds the table full has no ring.
-//! - *Any other answer than all the bytes asked for*, an error or an end of the file, is not looked at closely. All is
-//!   read again by the reads that wait, which say what is wrong.
-//! - *No read is left under way.* The kernel writes to the bytes until it has answered, so whoever leaves waits for all
-//!   answers first.
-//! - *A child of a fork* has neither these threads nor their rings: what the table says of another process is free.
-//! - *Without a ring*, in containers mostly, the same thread reads by `pread`. Reads by way of the page cache always
-//!   do, since the kernel has its own reading ahead there.
+//! - *An answer other than all the requested bytes*, an error or an end of the file, is not examined. The whole read is
+//!   repeated synchronously, and that read reports the error.
+//! - *No read is left in flight.* The kernel writes to the bytes until it has answered, so a thread waits for all
+//!   answers before it leaves.
+//! - *A child of a fork* has neither these threads nor their rings: table entries of another process count as free.
+//! - *Without a ring*, mostly in containers, the same thread reads by `pread`. Reads through the page cache always use
+//!   `pread`, since the kernel has its own readahead there.
 
 use super::bounce::{self, Bounce, Part};
 use crate::mem::PAGE;
@@ -33,13 +33,13 @@ use rustix::fd::BorrowedFd;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Threads of a process that have rings. Others read by `pread`.
+/// The most threads of a process that have rings. Others read by `pread`.
 const SEATS: usize = 8;
-/// Pieces of a read that goes straight to where it is wanted.
+/// Pieces of a read that goes straight to its destination.
 const PIECES: usize = 4;
-/// Parts of a huge page that one read goes through: the thread copies out of one while the other is filled.
+/// Parts of a huge page that one read uses: the thread copies out of one while the other is filled.
 const PARTS: usize = 2;
-/// How long a wait for an answer lasts before the thread looks again, in nanoseconds.
+/// How long a wait for an answer lasts before the thread checks again, in nanoseconds.
 const LOOK: i64 = 1_000_000_000;
 
 static TABLE: [Seat; SEATS] = [const { Seat::new() }; SEATS];
@@ -48,8 +48,8 @@ static TABLE: [Seat; SEATS] = [const { Seat::new() }; SEATS];
 struct Seat {
     /// The process and the thread in it, 0 when the seat is free.
     owner: AtomicU64,
-    /// Only the owner's thread and who takes the seat lock it, and only by trying: a child of a fork may find the lock
-    /// held by a thread that it does not have.
+    /// Only the owner's thread and a thread that takes the seat lock it, and only by trying: a child of a fork may find
+    /// the lock held by a thread that it does not have.
     ring: Ranked<Option<Ring>>,
 }
 
@@ -68,7 +68,7 @@ impl Seat {
         }
     }
 
-    /// Takes the seat, if it is free or another process's.
+    /// Takes the seat, if it is free or belongs to another process.
     fn take(&self, thread: u64) -> bool {
         let is_free = |owner: u64| owner == 0 || owner >> 32 != thread >> 32;
         let taken = |owner| is_free(owner).then_some(thread);
@@ -76,8 +76,8 @@ impl Seat {
     }
 }
 
-/// Says that a thread reads streams, as long as this value lives: where the kernel gives it a ring (`io_uring`), it has
-/// several parts of a large read under way.
+/// Declares that a thread reads streams, as long as this value lives: if the kernel gives it a ring (`io_uring`), it
+/// has several parts of a large read in flight.
 ///
 /// ```
 /// std::thread::spawn(|| {
@@ -92,8 +92,8 @@ pub struct StreamReads {
 }
 
 impl StreamReads {
-    /// Says that the calling thread is one of Millpond's own, of which all large reads of files are a stream's. Where
-    /// the kernel does not give it a ring, it reads as other threads do.
+    /// Declares the calling thread, one of Millpond's own, a stream reader: its large reads use a ring. If the kernel
+    /// does not give it one, it reads as other threads do.
     #[must_use]
     pub fn enter() -> Self {
         let take = |ring| {
@@ -129,15 +129,15 @@ pub(super) fn ram_bytes() -> u64 {
     taken().count() as u64 * RAM_BYTES
 }
 
-/// Reads all of `out`, which begins at a page, from `offset` on: through parts of `through`, or straight to where it is
-/// wanted. False when it is to be read in another way. `out` may hold anything then.
+/// Reads all of `out`, which begins at a page, from `offset` on: through parts of `through`, or straight to its
+/// destination. Returns false if it has to be read in another way; `out` may then hold anything.
 pub(super) fn read(
     fd: BorrowedFd<'_>,
     out: &mut [u8],
     offset: u64,
     through: Option<&Bounce>,
 ) -> bool {
-    // Where nobody has a ring, no thread is asked for its number.
+    // If no thread has a ring, the thread's number is not needed.
     let mut seats = taken().peekable();
     let thread = seats.peek().map(|_| this_thread());
     let own = seats.find(|seat| Some(seat.owner.load(Relaxed)) == thread);
@@ -153,17 +153,17 @@ pub(super) fn read(
     }
 }
 
-/// Reads that are under way. What they read to is borrowed for longer than this value lives.
+/// Reads in flight. Their buffers are borrowed for longer than this value lives.
 struct Flight<'a> {
     ring: Held<'a, Option<Ring>>,
     under_way: u32,
 }
 
 impl Flight<'_> {
-    /// Hands a read over. Returns whether it is under way.
+    /// Submits a read. Returns whether it is in flight.
     ///
     /// # Safety
-    /// The bytes stay where they are, and nobody uses them, until the read is answered, or this value has ended.
+    /// The bytes stay where they are, and nobody uses them, until the read is answered, or this value is dropped.
     unsafe fn ask(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -175,14 +175,14 @@ impl Flight<'_> {
         let Some(ring) = &mut *self.ring else {
             return false;
         };
-        // SAFETY: the caller vouches for the bytes, and this value takes all answers before it ends. No more are under
-        // way than there are pieces or parts, which are fewer than the ring's entries.
+        // SAFETY: the caller vouches for the bytes, and this value takes all answers before it ends. No more reads are
+        // in flight than there are pieces or parts, which are fewer than the ring's entries.
         let asked = unsafe { ring.read(fd, to, offset, number as u64) };
         self.under_way += u32::from(asked);
         asked
     }
 
-    /// The next answer, when one is there. `None` when nothing is under way.
+    /// The next answer, once it has arrived. `None` if nothing is in flight.
     fn answer(&mut self) -> Option<Answer> {
         let ring = self.ring.as_mut()?;
         while self.under_way > 0 {
@@ -220,7 +220,7 @@ impl Flight<'_> {
         let mut at = offset;
         let mut rest = out.chunks_mut(bounce::PART);
         let mut wanted: [Option<&mut [u8]>; PARTS] = [const { None }; PARTS];
-        // Asks for the next piece by a part that is free. False when it cannot be asked for.
+        // Requests the next piece into a free part. False if it cannot be requested.
         let mut ask = |flight: &mut Self, number: usize, part: &mut Part<'_>| {
             let Some(piece) = rest.next() else {
                 return (true, None);
@@ -274,7 +274,7 @@ mod tests {
     const PAGES: usize = 700;
     const LEN: usize = PAGES * PAGE + 80;
 
-    /// A file on a disk, and what is in it.
+    /// A file on a disk, and its contents.
     fn file() -> (std::fs::File, Vec<u8>) {
         let file = tempfile::tempfile_in("/var/tmp").unwrap();
         let bytes = noise(1_u64, LEN);
@@ -289,12 +289,12 @@ mod tests {
 
     fn memory(pages: usize) -> (Mapping, &'static mut [u8]) {
         let memory = Mapping::new(pages * PAGE).unwrap();
-        // SAFETY: the mapping has so many bytes, and the slice is not used after it.
+        // SAFETY: the mapping has this many bytes, and the slice is not used after it.
         let bytes = unsafe { std::slice::from_raw_parts_mut(memory.as_ptr(), pages * PAGE) };
         (memory, bytes)
     }
 
-    /// Runs `test` on a thread that has a ring. Where there is none, it says so.
+    /// Runs `test` on a thread that has a ring. If there is none, it prints that.
     fn with_ring(test: impl FnOnce() + Send) {
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -335,7 +335,8 @@ mod tests {
         });
     }
 
-    /// An end of the file or an error in any piece: the waiting reads have the last word, and the ring serves on.
+    /// An end of the file or an error in any piece: the synchronous reads decide the result, and the ring remains
+    /// usable.
     #[test]
     fn what_a_ring_cannot_read_whole_is_read_by_the_reads_that_wait() {
         let (file, bytes) = file();
@@ -361,7 +362,7 @@ mod tests {
         });
     }
 
-    /// More threads than rings, all of which read one file through the one huge page of the process.
+    /// More threads than rings, all reading one file through the one huge page of the process.
     #[test]
     fn threads_without_a_seat_read_the_same_bytes() {
         const THREADS: usize = SEATS + 3;

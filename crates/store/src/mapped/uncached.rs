@@ -1,22 +1,22 @@
-//! Reads and writes by way of the page cache that leave nothing there.
+//! Reads and writes through the page cache that leave nothing there.
 //!
 //! Some file systems have no direct I/O, or none for some files: ext4 with the kernel's encryption or with journalled
-//! data, files that are stored inline. There every page that a region reads would stay in the page cache beside the
-//! frame that it was read into, in RAM that no budget holds. Linux 6.14 can drop such pages as soon as they were copied
-//! (`RWF_DONTCACHE`): a read drops what it brought in, and a write is written out at once and dropped then. Pages that
-//! somebody else had in the page cache stay.
+//! data, files that are stored inline. There every page that a region reads would stay in the page cache in addition to
+//! its frame, in RAM that no budget covers. Linux 6.14 can drop such pages as soon as they were copied
+//! (`RWF_DONTCACHE`): a read drops the pages it brought in, and written pages are written out immediately and then
+//! dropped. Pages that were already in the page cache stay.
 //!
-//! Kernels before that, file systems that have not learned it, and sandboxes refuse the call. That is found out by the
-//! first call on a file, which then is made the old way, as all after it.
+//! Older kernels, file systems without support, and sandboxes refuse the call. The first call on a file finds that out;
+//! it is then made the old way, as are all later ones.
 
 use super::open::DataFile;
 use rustix::fd::AsFd;
 use rustix::io::{self, Errno, IoSlice, IoSliceMut, ReadWriteFlags};
 
-/// `RWF_DONTCACHE`, which rustix has no name for yet.
+/// `RWF_DONTCACHE`, for which rustix has no name yet.
 const DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
 
-/// Whether the answer says that there is no such call here, and nothing of the file.
+/// Whether the answer only says that there is no such call here, and nothing about the file.
 fn is_refusal(errno: Errno) -> bool {
     matches!(
         errno,
@@ -25,7 +25,7 @@ fn is_refusal(errno: Errno) -> bool {
 }
 
 impl DataFile {
-    /// Reads like `pread`, and leaves nothing in the page cache that was not there, where that can be.
+    /// Reads like `pread`, and leaves nothing new in the page cache, if possible.
     pub(super) fn read_uncached(
         &self,
         fd: impl AsFd,
@@ -41,7 +41,7 @@ impl DataFile {
         io::pread(fd, out, offset)
     }
 
-    /// Writes like `pwrite`, and leaves nothing in the page cache that was not there, where that can be.
+    /// Writes like `pwrite`, and leaves nothing new in the page cache, if possible.
     pub(super) fn write_uncached(
         &self,
         fd: impl AsFd,
@@ -90,7 +90,7 @@ mod tests {
         held.iter().filter(|held| *held & 1 == 1).count()
     }
 
-    /// A file of which nothing is in the page cache.
+    /// A file with no pages in the page cache.
     fn file() -> std::fs::File {
         let file = tempfile::tempfile_in("/var/tmp").unwrap();
         for page in 0..PAGES {
@@ -104,12 +104,12 @@ mod tests {
 
     fn memory() -> (Mapping, &'static mut [u8]) {
         let memory = Mapping::new(PAGES * PAGE).unwrap();
-        // SAFETY: the mapping has so many bytes, and the slice is not used after it.
+        // SAFETY: the mapping has this many bytes, and the slice is not used after it.
         let bytes = unsafe { std::slice::from_raw_parts_mut(memory.as_ptr(), PAGES * PAGE) };
         (memory, bytes)
     }
 
-    /// Without direct I/O the same bytes are read and written, and stay in the page cache only where the system cannot
+    /// Without direct I/O the same bytes are read and written, and stay in the page cache only if the system cannot
     /// drop them.
     #[test]
     fn what_was_read_or_written_is_not_kept_twice() {
@@ -149,10 +149,10 @@ mod tests {
         }
     }
 
-    /// Where the call is refused, the file is read and written as before it was tried.
+    /// If the call is refused, the file is read and written as before it was tried.
     #[test]
     fn a_refusal_is_remembered_and_nothing_is_lost_by_it() {
-        // Memory files have neither direct I/O nor this.
+        // Memory files support neither direct I/O nor this.
         let file = std::fs::File::from(
             rustix::fs::memfd_create("uncached", rustix::fs::MemfdFlags::CLOEXEC).unwrap(),
         );

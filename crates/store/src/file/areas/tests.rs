@@ -44,7 +44,7 @@ fn check(store: &FileStore, slots: impl Iterator<Item = u32>, len: usize) {
     }
 }
 
-/// The number of the file that a slot is in.
+/// The number of the file that holds a slot.
 fn file_of(store: &FileStore, slot: u32) -> usize {
     let pinned = store.table.pin(SlotId(slot)).unwrap();
     let mut blocks = pinned.blocks();
@@ -52,7 +52,7 @@ fn file_of(store: &FileStore, slot: u32) -> usize {
     locate(&block).0
 }
 
-/// Has every write to an area's file fail while the value lives.
+/// Makes every write to an area's file fail while the value lives.
 struct Failing<'a> {
     store: &'a FileStore,
     file: usize,
@@ -118,7 +118,7 @@ fn a_file_of_lower_priority_is_used_while_those_above_are_full() {
             );
         }
         check(&store, 0..all as u32, len);
-        // What becomes free above is used first again.
+        // Room that becomes free in a higher area is used first again.
         let freed = [1, second + 1, 2].map(|slot| slot as u32);
         freed.iter().for_each(|slot| store.release(SlotId(*slot)));
         store.pending.flush(&store.media());
@@ -135,8 +135,8 @@ fn a_file_of_lower_priority_is_used_while_those_above_are_full() {
     }
 }
 
-/// One of two files fails: no save is refused, nothing that was taken is lost, and the file is used again some time
-/// after it works again.
+/// One of two files fails: no save is refused, no accepted slot is lost, and the file is used again some time after it
+/// has recovered.
 #[test]
 fn a_file_that_fails_leaves_the_saves_to_the_other() {
     let dir = tempfile::tempdir().unwrap();
@@ -156,7 +156,7 @@ fn a_file_that_fails_leaves_the_saves_to_the_other() {
                 "slot {slot}"
             );
         }
-        // All that is in the first file waits in a batch, which is read from RAM.
+        // Everything in the first file waits in a batch, which is read from RAM.
         check(&store, 0..10, 4096);
         (100..400).for_each(|slot| check(&store, slot..slot + 1, len(slot)));
         assert_eq!(file_of(&store, 399), 1);
@@ -203,8 +203,8 @@ fn where_all_files_fail_saves_are_refused_and_nothing_is_lost() {
     check(&store, 1000..1100, 4096);
 }
 
-/// A file whose writes failed and succeeded by turns was sometimes in neither half of the list. A save found no file
-/// then, and was told that the store is full.
+/// A file whose writes alternately failed and succeeded was sometimes in neither half of the list. A save then found no
+/// file, and was told that the store is full.
 #[test]
 fn a_file_that_comes_and_goes_is_in_every_list() {
     let dir = tempfile::tempdir().unwrap();

@@ -32,7 +32,7 @@ fn holds(store: &FileStore, slot: u32, seed: u64) -> bool {
     out == noise(seed, SLOT)
 }
 
-/// Does what the driver does in so many seconds.
+/// Does what the driver does in `count` seconds.
 fn seconds(store: &FileStore, count: u32) {
     for _ in 0..count {
         while store.give_room_back() {}
@@ -44,8 +44,8 @@ fn allocated(path: &Path) -> u64 {
     path.metadata().unwrap().blocks() * 512
 }
 
-/// A file that was large once takes little more than twice what it holds and the spare blocks, and what it holds is
-/// right, before and after the holes are filled again.
+/// A once large file takes little more than twice its contents plus the spare blocks, and its contents are right,
+/// before and after the holes are filled again.
 #[test]
 fn room_that_was_not_needed_for_a_while_goes_back() {
     let directory = tempfile::tempdir().unwrap();
@@ -54,14 +54,14 @@ fn room_that_was_not_needed_for_a_while_goes_back() {
     (0..256).for_each(|slot| save(&store, slot, slot.into()));
     let full = allocated(&path);
     assert!(full >= 64 * MIB);
-    // One slot in sixteen stays, so what is free is in many runs.
+    // One slot in sixteen stays, so the free blocks form many runs.
     let stays = |slot: &u32| slot.is_multiple_of(16);
     for slot in (0..256).filter(|slot| !stays(slot)) {
         store.release(SlotId(slot));
     }
     seconds(&store, LOOKS - 1);
     assert_eq!(allocated(&path), full, "the room may be needed again");
-    // It is needed again: nothing goes.
+    // The room is needed again: nothing goes.
     for slot in (0..256).filter(|slot| !stays(slot)) {
         save(&store, slot, slot.into());
     }
@@ -99,8 +99,8 @@ fn room_that_was_not_needed_for_a_while_goes_back() {
     }
 }
 
-/// Threads save into blocks that are about to leave the device, and have left it. A map that gave such blocks away
-/// before they have left would lose what was written there: with the marking of leaving blocks taken out, this fails.
+/// Threads save into blocks that are about to leave the device, or have left it. A map that handed out such blocks
+/// before they have left would lose the bytes written there: without the marking of leaving blocks, this test fails.
 #[test]
 fn what_is_written_while_blocks_leave_stays() {
     let seconds = std::env::var("MILLPOND_STRESS_SECS");

@@ -19,7 +19,7 @@ fn on_disk() -> tempfile::TempDir {
     tempfile::tempdir_in("/var/tmp").unwrap()
 }
 
-/// Saves these slots, and has all batches written.
+/// Saves these slots, and flushes all batches.
 fn save(store: &FileStore, slots: Range<u32>, len: usize) {
     for slot in slots {
         let saved = store.save(SlotId(slot), None, &noise(slot, len));
@@ -50,7 +50,7 @@ fn check(store: &FileStore, slots: &[u32], pages: usize) {
     }
 }
 
-/// Sixteen slots from all over the file, others each time.
+/// Sixteen slots from all over the file, different ones each time.
 fn scattered(round: u32, of: u32) -> Vec<u32> {
     (0..16).map(|n| (round * 37 + n * 211) % of).collect()
 }
@@ -66,7 +66,7 @@ fn several_parts_come_as_they_would_alone() {
             store.stay_awake(awake);
             for round in 0..40 {
                 check(&store, &scattered(round, 1024), 1);
-                // Neighbours need one read, one of them twice, and large slots none of these.
+                // Neighbours need one read, one of them is loaded twice, and large slots need none of these reads.
                 check(
                     &store,
                     &[round, round + 1, round + 2, round, 900 - round],
@@ -85,7 +85,7 @@ fn several_parts_come_as_they_would_alone() {
     }
 }
 
-/// Without a context, or while another thread has it, parts are loaded alone.
+/// Without a context, or while another thread has it, parts are loaded one by one.
 #[test]
 fn a_context_that_is_taken_is_not_waited_for() {
     let dir = on_disk();
@@ -115,7 +115,7 @@ fn a_context_that_is_taken_is_not_waited_for() {
     });
 }
 
-/// A file that was cut off, by somebody who can: what is left is read, what is gone is an error.
+/// A file truncated from outside: the remaining part is read, and the missing part is an error.
 #[test]
 fn a_short_read_is_an_error_of_the_part_that_it_is_short_for() {
     let dir = on_disk();

@@ -1,4 +1,4 @@
-//! Writes behind a saver's back: refused, failing, abandoned, and beside forks and the store's end.
+//! Asynchronous writes: refused, failing, abandoned, and during forks and the store's end.
 
 use crate::file::noise::noise;
 use crate::ring::Ring;
@@ -28,7 +28,7 @@ fn on_disk() -> tempfile::TempDir {
     tempfile::tempdir_in("/var/tmp").unwrap()
 }
 
-/// Whether this machine gives a ring to this thread. A test that has none says so, and goes on by the fallback.
+/// Whether this machine gives this thread a ring. A test without one prints that, and continues with the fallback.
 fn has_rings() -> bool {
     let ring = Ring::new();
     if let Err(errno) = &ring {
@@ -59,7 +59,7 @@ fn under_way(store: &FileStore) -> u32 {
     store.pending.behind.under_way()
 }
 
-/// Saves large slots until one is under way when the save has answered. A device may be faster than this thread.
+/// Saves large slots until one is still in flight when the save returns. A device may be faster than this thread.
 fn save_until_under_way(store: &FileStore, first: u32) -> u32 {
     let is_seen = |&slot: &u32| {
         save_all(store, slot..slot + 1, LARGE);
@@ -97,8 +97,8 @@ fn what_is_under_way_is_read_released_and_replaced() {
     assert_eq!(taken.1, 32);
 }
 
-/// Has the kernel write to a descriptor that is not open for it. Slots that were taken are read meanwhile, later ones
-/// refused, and all is written when the device works again.
+/// Makes the kernel write to a descriptor that is not open for writing. In the meantime, accepted slots are readable
+/// and later ones are refused; everything is written once the device works again.
 #[test]
 fn a_write_that_fails_behind_the_savers_back_loses_nothing() {
     let dir = on_disk();
@@ -139,14 +139,14 @@ fn a_write_that_fails_behind_the_savers_back_loses_nothing() {
     check(&store, 310..400, 4096);
 }
 
-/// The end of the store waits for what is under way: the file is empty then, and stays so.
+/// The end of the store waits for writes in flight: afterwards the file is empty, and stays empty.
 #[test]
 fn a_store_that_ends_meanwhile_leaves_an_empty_file() {
     let dir = on_disk();
     let path = dir.path().join("file");
     let config = FileStoreConfig::at(Location::File(path.clone()));
     for round in 0..20 {
-        // The kernel lets go of a file a moment after its answer, and of the lock that the store before had on it.
+        // The kernel releases a file, and the previous store's lock on it, a moment after its answer.
         let mut tries = (0..1000).map(|_| {
             let made = FileStore::create(&config);
             if matches!(made, Err(OpenError::InUse { .. })) {
@@ -168,7 +168,7 @@ fn a_store_that_ends_meanwhile_leaves_an_empty_file() {
     assert_eq!(path.metadata().unwrap().len(), 0);
 }
 
-/// The thread that hands writes over ends, or sleeps: nobody waits for it.
+/// The thread that submits the writes ends, or sleeps: nobody waits for it.
 #[test]
 fn others_do_not_need_the_thread_that_writes_behind() {
     let dir = on_disk();
@@ -183,7 +183,7 @@ fn others_do_not_need_the_thread_that_writes_behind() {
                 store.write_behind();
                 let next = save_until_under_way(store, first);
                 said.send(next).unwrap();
-                // This thread sleeps in half of the rounds, and ends at once in the others.
+                // This thread sleeps in half of the rounds, and ends immediately in the others.
                 if round % 2 == 0 {
                     left.recv().unwrap();
                 }
@@ -203,8 +203,8 @@ fn others_do_not_need_the_thread_that_writes_behind() {
     assert_eq!(store.usage().stored_bytes, 0);
 }
 
-/// The kernel's threads for a ring are named for the thread that made it. Five of them were seen under `run`, one for
-/// each write that made the file longer.
+/// The kernel's threads for a ring are named after the thread that made it. Five of them were seen under `run`, one for
+/// each write that extended the file.
 #[test]
 fn the_kernel_has_few_threads_for_a_ring() {
     let dir = on_disk();
@@ -227,7 +227,7 @@ fn the_kernel_has_few_threads_for_a_ring() {
     }
 }
 
-/// More stores than a thread has indices for rings, one after the other.
+/// Makes more stores than a thread has indices for rings, one after the other.
 #[test]
 fn a_rings_index_is_free_again_with_the_ring() {
     if !has_rings() {
@@ -242,7 +242,7 @@ fn a_rings_index_is_free_again_with_the_ring() {
     }
 }
 
-/// Installs a filter for the calling thread that answers `io_uring_setup` so, and lets all else pass.
+/// Installs a filter for the calling thread that answers `io_uring_setup` with `answer`, and allows everything else.
 fn filter(answer: u32) {
     let rule = |code: u32, k: u32, jt: u8| libc::sock_filter {
         code: code as u16,
@@ -299,7 +299,7 @@ fn a_sandbox_that_refuses_rings_or_kills_for_them_is_no_matter() {
         .join()
         .unwrap();
     }
-    // The process lives on: under a filter no ring is tried.
+    // The process survives: under a filter no ring is tried.
     std::thread::spawn(|| {
         filter(libc::SECCOMP_RET_KILL_PROCESS);
         let dir = on_disk();

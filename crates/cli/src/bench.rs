@@ -1,5 +1,5 @@
-//! `millpond bench` hands over to `millpond-bench`. That is a program of its own, because a user who only runs programs
-//! need not have it.
+//! `millpond bench` hands over to `millpond-bench`. That is a separate program, because a user who only runs programs
+//! does not need it.
 
 use crate::sibling;
 use clap::Args;
@@ -23,19 +23,19 @@ pub struct BenchArgs {
 /// The reasons why nothing can be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    /// `millpond-bench` is not there.
+    /// `millpond-bench` is not installed.
     #[error(
         "{0}; the archive and the packages of Millpond have it, and in a checkout `cargo build --release -p \
          millpond-bench` makes it: put it beside `millpond`"
     )]
     Missing(#[source] io::Error),
-    /// `millpond-bench` is there and cannot be started.
+    /// `millpond-bench` is installed but cannot be started.
     #[error("cannot start millpond-bench: {0}")]
     Start(#[source] io::Error),
 }
 
 impl BenchError {
-    /// The exit status for this error, as a shell has it.
+    /// The exit status for this error, as in a shell.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {

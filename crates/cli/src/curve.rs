@@ -1,7 +1,7 @@
-//! The curve of major faults against memory, of processes that write their counters on a board.
+//! The curve of major faults against memory, for processes that write their counters on a board.
 //!
-//! The counts of several processes add up. Each process has a limit of its own. "More memory" means, for each of them,
-//! as much as for the process with the most major faults: as if all budgets were raised together.
+//! The counts of several processes add up. Each process has a limit of its own. "More memory" means the same amount for
+//! each of them, namely that of the process with the most major faults: as if all budgets were raised together.
 
 use millpond_board::{Field, SlotReading};
 use millpond_replay::curve::{Curve, Step};
@@ -43,7 +43,7 @@ pub fn of<'a>(slots: impl Iterator<Item = &'a SlotReading>) -> Curve {
 }
 
 /// The curve for programs: `major_faults`, and `steps`, each of which says that with `more_bytes` the share `avoided`
-/// of these faults would not have happened. There are no steps while that is not known.
+/// of these faults would not have happened. There are no steps until that is known.
 pub fn to_json(curve: &Curve) -> Value {
     let point = |step: Step| Point {
         more_bytes: step.pages * PAGE,

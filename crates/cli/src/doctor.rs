@@ -36,7 +36,7 @@ pub enum Missing {
         /// The remedy on this machine.
         grant: String,
     },
-    /// There is no way to take a page out atomically.
+    /// The kernel has no way to take a page out atomically.
     #[error(
         "this kernel offers neither UFFDIO_MOVE nor write protection by userfaultfd; use Linux 5.7 or later (6.8 for speed)"
     )]
@@ -50,7 +50,7 @@ const USER_MODE: &str = "userfaultfd for faults in user mode";
 struct Findings {
     /// `millpond-doctor/1`. Later versions only add fields.
     schema: &'static str,
-    /// Whether `millpond run` works here.
+    /// Whether `millpond run` works on this machine.
     run_works: bool,
     /// The reasons why it does not work.
     problems: Vec<String>,
@@ -58,7 +58,7 @@ struct Findings {
     direct: Option<&'static str>,
     capabilities: Vec<Finding>,
     machine: Machine,
-    /// The place of the preload library; null when it is not found.
+    /// The path of the preload library; null when it is not found.
     preload_library: Option<String>,
 }
 
@@ -114,17 +114,17 @@ pub fn doctor(args: &DoctorArgs) -> Result<u8, DoctorError> {
     Ok(u8::from(!findings.run_works))
 }
 
-/// What stops a thread at a page that is not there, where the thread itself brings the page in.
+/// What stops a thread at an absent page, when the thread itself brings the page in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Watch {
     /// userfaultfd, as far as a user may have it.
     Userfaultfd,
-    /// The page's protection, where userfaultfd is refused in all its forms.
+    /// The page's protection, if userfaultfd is refused in all its forms.
     Protections,
 }
 
 impl Watch {
-    /// The best way that there is here.
+    /// The best way available here.
     pub fn of(found: &Capabilities) -> Option<Self> {
         let takes_out = found.has("UFFDIO_MOVE") || found.has("write protection");
         let user_mode = found.has("userfaultfd") || found.has(USER_MODE);
@@ -189,7 +189,7 @@ fn enough(found: &Capabilities, delivery: DeliveryChoice) -> Result<(), Missing>
     if !by_handler && !direct {
         let find = |name| found.list.iter().find(|one| one.name == name);
         let (asked, closed) = (find("userfaultfd"), find(PROTECTIONS));
-        // Protections would do as well, except for a handler.
+        // Protections would work as well, except for a handler.
         let closed = closed.filter(|one| !one.present && delivery != DeliveryChoice::Handler);
         let grants = [asked, closed].map(|one| one.and_then(|one| one.grant));
         let grants: Vec<&str> = grants.into_iter().flatten().collect();

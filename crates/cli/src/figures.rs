@@ -1,20 +1,20 @@
 //! Figures made of the slots of a board at one moment, and of what changed since another.
 //!
-//! Each process writes its counters at times of its own. A rate is therefore what a process counted between two
-//! writings, divided by the time between *them*, which its slot knows, and not by the time between two looks. The rates
-//! of several processes add up. At the first look there is no other moment, and a rate is over the process's life.
+//! Each process writes its counters at its own times. A rate is therefore the difference between two of its updates,
+//! divided by the time between *them*, which its slot records, and not by the time between two looks. The rates of
+//! several processes add up. At the first look there is no earlier moment, so rates cover the process's whole life.
 //!
 //! The achievements of reclaim are named as the Linux developers name them: *efficiency* is pages freed for each page
-//! looked at, *velocity* is pages looked at each second. Low efficiency at high velocity means that reclaim looks for
-//! memory that is not there. A high direct velocity beside that of kswapd (the background thread) means that programs
-//! wait because it is late.
+//! scanned, *velocity* is pages scanned each second. Low efficiency at high velocity means that reclaim looks for
+//! memory that does not exist. A direct velocity that is high compared with that of kswapd (the background thread)
+//! means that programs wait because it is late.
 
 use millpond_board::counters::ALL;
 use millpond_board::{Field, SlotReading, State};
 use serde_json::{Map, Value, json};
 use std::fmt;
 
-/// The kind of a board: that of a `millpond run`, which has no memory to manage itself, or that of a program's own.
+/// The kind of a board: that of a `millpond run`, which has no memory to manage itself, or a program's own.
 #[must_use]
 pub fn kind(owner: u32, slots: &[SlotReading]) -> &'static str {
     if slots.iter().any(|slot| slot.pid == owner) {
@@ -24,7 +24,7 @@ pub fn kind(owner: u32, slots: &[SlotReading]) -> &'static str {
     }
 }
 
-/// Whether a slot's process runs. A process that was killed could not say that it has ended.
+/// Whether a slot's process runs. A killed process cannot record that it has ended.
 #[must_use]
 pub fn is_alive(slot: &SlotReading) -> bool {
     slot.state == State::Running && std::fs::exists(format!("/proc/{}", slot.pid)).unwrap_or(false)
@@ -49,7 +49,7 @@ impl Sample {
         }
     }
 
-    /// Makes a sample of one slot whose process is known to live, or known not to.
+    /// Makes a sample of one slot whose process is known to live, or to have ended.
     #[must_use]
     pub fn of_one(slot: SlotReading, alive: bool) -> Self {
         Self {
@@ -73,7 +73,7 @@ pub struct Figures {
     rates: Vec<f64>,
     /// Each slot, with whether its process lives.
     processes: Vec<(SlotReading, bool)>,
-    /// The longest time that the rates are taken over, in nanoseconds.
+    /// The longest time over which rates are taken, in nanoseconds.
     over_ns: u64,
 }
 
@@ -118,7 +118,7 @@ impl Figures {
         self.values[number(name)]
     }
 
-    /// The amount of `name` that was counted each second.
+    /// The rate of `name` per second.
     #[must_use]
     pub fn rate(&self, name: &str) -> f64 {
         self.rates[number(name)]
@@ -138,7 +138,7 @@ impl Figures {
         self.processes.iter().filter(|(_, alive)| *alive).count()
     }
 
-    /// Pages looked at each second by all threads that reclaim.
+    /// Pages scanned each second by all threads that reclaim.
     #[must_use]
     pub fn velocity(&self) -> f64 {
         self.rate("pgscan_kswapd") + self.rate("pgscan_direct")
@@ -150,7 +150,7 @@ impl Figures {
         self.rate("pgsteal_kswapd") + self.rate("pgsteal_direct")
     }
 
-    /// Pages freed for each page looked at; `None` when no page was looked at.
+    /// Pages freed for each page scanned; `None` when no page was scanned.
     #[must_use]
     pub fn efficiency(&self) -> Option<f64> {
         ratio(self.stolen(), self.velocity())
@@ -248,7 +248,7 @@ fn ratio(part: f64, whole: f64) -> Option<f64> {
     (whole > 0.0).then(|| part / whole)
 }
 
-/// All counters, a line each, as in `/proc/vmstat`, and then the figures that follow from them, over the time since the
+/// All counters, a line each, as in `/proc/vmstat`, followed by the figures derived from them, over the time since the
 /// start.
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

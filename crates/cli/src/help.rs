@@ -1,7 +1,7 @@
-//! `millpond help WORD`: what a word means that several commands share, and the help of a command.
+//! `millpond help WORD`: the meaning of a word that several commands share, or the help of a command.
 //!
-//! The texts are files in `help/`, which the guide shows as well, so that there is one of each. They are written to be
-//! read on a terminal as they are: no tables, no links, and no line of more than 80 characters.
+//! The texts are files in `help/`, which the guide also shows, so that each exists only once. They are written to be
+//! read on a terminal unprocessed: no tables, no links, and no line of more than 80 characters.
 
 use crate::command::Cli;
 use crate::print;
@@ -10,7 +10,7 @@ use clap::{Args, Command, CommandFactory};
 use std::fmt::Write as _;
 use std::io;
 
-/// The words that are no commands, what each is about, and its text.
+/// The words that are not commands, with the topic and the text of each.
 const TOPICS: [(&str, &str, &str); 6] = [
     (
         "budget",
@@ -57,7 +57,7 @@ pub struct HelpArgs {
 #[error("cannot print the help: {0}")]
 pub struct HelpError(#[from] io::Error);
 
-/// Prints the help that is asked for.
+/// Prints the requested help.
 ///
 /// # Errors
 /// When it cannot be printed.
@@ -71,12 +71,12 @@ fn words() -> Vec<&'static str> {
     COMMANDS.into_iter().chain(topics).collect()
 }
 
-/// The commands, by name. They cannot be asked of [`Cli`] here, whose making asks for these words.
+/// The commands, by name. They cannot be taken from [`Cli`] here, because its construction needs these words.
 const COMMANDS: [&str; 10] = [
     "run", "doctor", "record", "replay", "stat", "metrics", "top", "remote", "bench", "help",
 ];
 
-/// The text about a word: of a command its help, of a topic its file, and of no word everything there is.
+/// The text about a word: a command's help, a topic's file, or, without a word, an overview of both.
 fn text(word: Option<&str>) -> String {
     let mut cli = Cli::command();
     cli.build();
@@ -140,7 +140,7 @@ mod tests {
                 let name = &rest[..end.unwrap_or(rest.len())];
                 (name.len() > 1).then(|| name.trim_end_matches('-'))
             });
-            // Options of other programs and commands that the texts name.
+            // Options of other programs, and commands, that the texts name.
             let others = ["max-old-space-size", "curve", "help"];
             for name in named.filter(|name| !others.contains(name)) {
                 assert!(options.contains(&name), "{word} names --{name}");

@@ -1,4 +1,4 @@
-//! The parts of the machine that bear on Millpond: kernel, processors, memory and its limits, and the settings of
+//! The parts of the machine that matter to Millpond: kernel, processors, memory and its limits, and the settings of
 //! userfaultfd.
 
 use crate::size::Human;
@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::{fmt, fs};
 
-/// The findings. A null stands for something that this kernel does not have or that may not be read.
+/// The findings. Null means that this kernel does not have the item, or that it may not be read.
 #[derive(Debug, Serialize)]
 pub struct Machine {
     kernel: String,
@@ -43,7 +43,7 @@ struct Device {
 }
 
 impl Machine {
-    /// Looks at the machine.
+    /// Inspects the machine.
     #[must_use]
     pub fn look() -> Self {
         let uname = rustix::system::uname();
@@ -117,7 +117,7 @@ fn cgroup_limit() -> Option<CgroupLimit> {
     limits.min_by_key(|limit| limit.bytes)
 }
 
-/// How many processes the kernel has killed for want of memory in the control groups that this process is in.
+/// The number of processes that the kernel has killed for lack of memory in this process's control groups.
 pub fn oom_kills() -> u64 {
     let kills = memory_groups().into_iter().filter_map(|found| {
         let (text, _) = around(&found.root, &found.group, found.events()).next()?;
@@ -183,8 +183,8 @@ fn mount_of<'a>(mounts: &'a [MountEntry], kind: &str) -> Option<&'a str> {
         .map(|mount| mount.fs_file.as_str())
 }
 
-/// The texts of the file in `group` and in the groups around it, each with its group. In a container the group's name
-/// may be that of the host and may not be found; then the mounted root stands for it.
+/// The texts of the file in `group` and in its ancestors, each with its group. In a container the group's name may be
+/// that of the host and may not be found; then the mounted root is used instead.
 fn around<'a>(
     root: &'a Path,
     group: &'a str,
@@ -196,9 +196,9 @@ fn around<'a>(
     })
 }
 
-/// The lowest limit of `group` and the groups around it: the kernel obeys all of them.
+/// The lowest limit of `group` and its ancestors: the kernel enforces all of them.
 fn tightest(root: &Path, group: &str, file: &str) -> Option<(u64, String)> {
-    // Version 1 says "no limit" by the largest multiple of a page, version 2 by `max`.
+    // Version 1 expresses "no limit" as the largest multiple of a page, version 2 as `max`.
     const NONE: u64 = 1 << 62;
     let limits = around(root, group, file).filter_map(|(text, group)| {
         let bytes = text.trim().parse().ok()?;

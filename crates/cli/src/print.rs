@@ -2,7 +2,7 @@
 //!
 //! The macros of the standard library panic when standard output or standard error is a pipe that no process reads any
 //! more: `millpond doctor | head -1` would end with a panic's message and status. A reader that has gone has seen
-//! enough, so the rest is not printed, and the status is what it would have been.
+//! enough, so the rest is not printed, and the exit status does not change.
 
 use anstyle::{AnsiColor, Style};
 use std::fmt;
@@ -17,8 +17,7 @@ pub fn all(text: &[u8]) -> io::Result<()> {
     unless_left(out.write_all(text).and_then(|()| out.flush()))
 }
 
-/// A report's text with its first line in bold, and with the lines in colour that say what went wrong and what to do
-/// next.
+/// A report's text with its first line in bold, and in colour the lines that say what went wrong and what to do next.
 ///
 /// ```
 /// let text = "millpond: sort: exit status 0\n  next            nothing\n";
@@ -56,8 +55,7 @@ pub fn unless_left(written: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Writes `millpond: ` and the message as a line to standard error. Where standard error is closed, the message is
-/// lost.
+/// Writes `millpond: ` and the message as a line to standard error. If standard error is closed, the message is lost.
 pub fn say(message: fmt::Arguments<'_>) {
     let _ = io::stderr().write_all(format!("millpond: {message}\n").as_bytes());
 }

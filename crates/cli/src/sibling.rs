@@ -1,4 +1,4 @@
-//! How the programs of Millpond find each other: beside this executable, and then where a user's programs are.
+//! How the programs of Millpond find each other: next to this executable, then where a user's programs are.
 
 use std::ffi::OsStr;
 use std::io;
@@ -9,10 +9,10 @@ pub const MILLPOND: &str = "millpond";
 /// The command that measures.
 pub const BENCH: &str = "millpond-bench";
 
-/// Finds the program called `name`: beside this executable, then in the directories of `PATH`.
+/// Finds the program called `name`: next to this executable, then in the directories of `PATH`.
 ///
 /// # Errors
-/// When the program is in none of them; the error names the first place that was looked at.
+/// When the program is in none of them; the error names the first place searched.
 pub fn find(name: &str) -> io::Result<PathBuf> {
     let own = std::env::current_exe()?;
     let beside = own.parent().unwrap_or(Path::new("/")).join(name);

@@ -1,7 +1,7 @@
-//! Sizes as people write them: `64M`, `1.5G`, `512MiB`, `268435456`.
+//! Sizes as people write them, such as `64M`, `1.5G`, `512MiB`, `268435456`.
 //!
 //! `K`, `M`, `G`, `T` and their `iB` forms are powers of 1,024; `KB`, `MB`, `GB`, `TB` are powers of 1,000, as in GNU's
-//! tools. The arithmetic is done on integers of 128 bits, so that `0.1G` is exact and nothing overflows unseen.
+//! tools. The arithmetic uses integers of 128 bits, so that `0.1G` is exact and nothing overflows silently.
 
 use std::fmt;
 
@@ -101,7 +101,7 @@ fn unit_bytes(unit: &str) -> Option<u128> {
     }
 }
 
-/// Bytes in a form for people: three significant figures and a binary unit.
+/// Bytes in human-readable form: three significant figures and a binary unit.
 #[derive(Clone, Copy, Debug)]
 pub struct Human(pub u64);
 

@@ -1,12 +1,12 @@
-//! The ways that faults go, and the fields of a board that tell of each.
+//! The ways that faults go, and the fields of a board for each.
 
 use millpond_board::Field;
 
-/// A way that faults go, with the fields that tell of it: how many went that way, median, 99th percentile, longest,
-/// and the time that all of them took.
+/// A way that faults go, with its fields: how many went that way, median, 99th percentile, longest, and the time that
+/// all of them took.
 pub type Way = (&'static str, [Field; 5]);
 
-/// The ways, in the order in which a fault gets dearer.
+/// The ways, from the cheapest to the most expensive.
 pub const WAYS: [Way; 5] = [
     (
         "first touch",

@@ -9,7 +9,7 @@ pub enum MetricsError {
     /// The address is taken, or does not belong to this machine.
     #[error("cannot listen on {address}: {reason}; choose another with --listen ADDRESS:PORT")]
     Listen {
-        /// The address that was asked for.
+        /// The requested address.
         address: SocketAddr,
         /// The system's answer.
         reason: String,

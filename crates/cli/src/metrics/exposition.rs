@@ -9,7 +9,7 @@
 //! | `millpond_avoided_ratio` | `more` | the share of major faults so far that so many more bytes of memory would have spared |
 //!
 //! A process is labelled with its number and name, and with the number of its `millpond run`, if it has one. Processes
-//! that have ended are left out: a reader that adds up over time has what they had when it last asked.
+//! that have ended are omitted: a reader that adds up over time has their last values from its previous request.
 
 use crate::curve;
 use crate::figures::{is_alive, kind};
@@ -33,10 +33,10 @@ const PRESSURE: [(&str, &str, Field); 6] = [
     ("full", "60s", Field::PressureFull60),
     ("full", "300s", Field::PressureFull300),
 ];
-/// The steps of the curve, each named by how much more memory it has.
+/// The steps of the curve, each named after the additional memory.
 const MORE: [&str; 4] = ["25%", "50%", "100%", "200%"];
 
-/// Metrics of all processes that this user may look at. `watch` is kept from one look to the next.
+/// Metrics of all processes that this user may inspect. `watch` is kept from one call to the next.
 #[must_use]
 pub fn of_all(watch: &mut Watch) -> String {
     let mut processes = Vec::new();
@@ -62,7 +62,7 @@ fn of(processes: Vec<Process>) -> String {
 #[derive(Debug)]
 struct Process {
     slot: SlotReading,
-    /// The `millpond run` that the process belongs to.
+    /// The `millpond run` to which the process belongs.
     run: Option<u32>,
 }
 
@@ -156,14 +156,14 @@ impl Processes {
     }
 }
 
-/// The name that a way of faults has in the names of its counters.
+/// The name of a way of faults, as it appears in the names of its counters.
 fn class((_, [count, ..]): Way) -> &'static str {
     let name = count.key();
     let name = name.strip_prefix("fault_").unwrap_or(name);
     name.strip_suffix("_count").unwrap_or(name)
 }
 
-/// A counter's name without the unit that its values are not in.
+/// A counter's name without its unit, since the exported values are in seconds.
 fn in_seconds(name: &str) -> String {
     match name.strip_suffix("_ns") {
         Some(time) => format!("{time}_seconds"),
@@ -171,7 +171,7 @@ fn in_seconds(name: &str) -> String {
     }
 }
 
-/// Whether other metrics have this counter, by label.
+/// Whether another metric already has this counter, under a label.
 fn is_elsewhere(name: &str) -> bool {
     name.starts_with("refaults_at_") || name.starts_with("fault_")
 }

@@ -5,9 +5,9 @@
 //! | nothing | they are printed once, as a textfile collector wants them |
 //! | `--listen [ADDRESS]` | they are served there under `/metrics` until the command is ended |
 //!
-//! The command sees what `millpond stat` sees: boards of this user's processes, or of every user's for root. No process
-//! is disturbed by that, and none has to serve anything itself. The server listens on the loopback address unless told
-//! otherwise: its answers contain names of programs, and it does not ask clients who they are.
+//! The command sees what `millpond stat` sees: boards of this user's processes, or of every user's for root. That does
+//! not disturb any process, and none has to serve anything itself. The server listens on the loopback address by
+//! default: its answers contain names of programs, and it does not authenticate clients.
 
 mod error;
 mod exposition;

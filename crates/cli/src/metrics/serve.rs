@@ -1,4 +1,4 @@
-//! Serving metrics over HTTP: one request after the other, since answering one takes a millisecond.
+//! Serving metrics over HTTP: one request at a time, since answering one takes a millisecond.
 
 use crate::metrics::error::MetricsError;
 use crate::metrics::exposition;
@@ -17,7 +17,7 @@ pub fn serve(address: SocketAddr) -> Result<(), MetricsError> {
         address,
         reason: error.to_string(),
     })?;
-    // Port 0 means any port, so the line names the port that was chosen.
+    // Port 0 means any port, so the line names the chosen port.
     let here = server.server_addr();
     print::say(format_args!("serving metrics at http://{here}/metrics"));
     let mut watch = Watch::default();
@@ -47,6 +47,6 @@ fn answer(request: Request, watch: &mut Watch) {
     if let Ok(header) = Header::from_bytes("Content-Type", kind) {
         response.add_header(header);
     }
-    // A client that has hung up does not want the answer any more.
+    // A client that has hung up no longer wants the answer.
     let _ = request.respond(response);
 }

@@ -1,9 +1,9 @@
-//! Reports as pages: one file of HTML that loads nothing and has no script.
+//! Reports as pages: one HTML file that loads nothing and has no script.
 //!
-//! A report is read where it was made, attached to a message, or kept beside a build, with no network and long after.
-//! So everything is in the file: styles, and plots as drawings (SVG). The figures are in tables, so that they can be
-//! read aloud, searched and copied. A rule in the page's head forbids a browser to load anything or to run anything,
-//! whatever the names of programs and files in it say.
+//! A report may be read where it was made, attached to a message, or archived with a build, without a network and much
+//! later. So everything is in the file: styles, and plots as drawings (SVG). The figures are in tables, so that they
+//! can be read aloud, searched and copied. A rule in the page's head forbids browsers to load or run anything, whatever
+//! the names of programs and files in the page contain.
 
 pub mod palette;
 pub mod plot;
@@ -12,13 +12,13 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use palette::Colour;
 use std::path::Path;
 
-/// Styles that do not depend on a colour of a plot.
+/// Styles that do not depend on the colours of a plot.
 const STYLE: &str = include_str!("style.css");
 /// Variables for the dark form.
 const DARK: &str = ":root { --ground: #0F141A; --card: #171E26; --ink: #E6EAEE; --soft: #9AA7B4; --line: #2A333D; \
                     --bad: #FF8A80; --good: #56D364; }\n";
 
-/// Whether a file of this name is to be a page.
+/// Whether a file of this name should be a page.
 ///
 /// ```
 /// assert!(millpond_cli::page::is_page("out/report.html".as_ref()));
@@ -78,7 +78,7 @@ pub fn table(caption: &str, head: &[&str], rows: &[Vec<String>]) -> Markup {
     }
 }
 
-/// A drawing with what it shows, and a legend.
+/// A drawing with a description and a legend.
 #[must_use]
 pub fn figure(shows: &str, drawing: &str, legend: &[(&str, Colour)]) -> Markup {
     html! {
@@ -100,7 +100,7 @@ pub fn figure(shows: &str, drawing: &str, legend: &[(&str, Colour)]) -> Markup {
     }
 }
 
-/// Figures that most readers need not see, behind a line that opens them.
+/// Figures that most readers do not need, hidden behind a line that opens them.
 #[must_use]
 pub fn folded(line: &str, figures: &Markup) -> Markup {
     html! { details { summary { (line) } (figures) } }
@@ -110,7 +110,7 @@ pub fn folded(line: &str, figures: &Markup) -> Markup {
 mod tests {
     use super::*;
 
-    /// A program may be called anything, and its name must not become a part of the page.
+    /// A program may have any name, which must not be interpreted as part of the page.
     #[test]
     fn names_are_text_and_nothing_is_loaded() {
         let evil = "</title><script>alert(1)</script>\"'&";

@@ -1,12 +1,13 @@
 //! The colours of a page, for light and for dark.
 //!
-//! A plot is drawn once, in the colours for light. Style rules for the dark form replace each colour by its other one:
-//! an attribute of a drawing gives way to a rule of a style sheet. So a page needs no script, and is printed in light.
+//! A plot is drawn once, in the colours for light. Style rules for the dark form replace each colour by its
+//! counterpart: rules of a style sheet override attributes of a drawing. So a page needs no script, and is printed in
+//! light.
 
 use plotters::style::RGBColor;
 use std::fmt::Write as _;
 
-/// A colour on white, and the one in its place on a dark ground.
+/// A colour on white, and its counterpart on a dark ground.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Colour {
     light: u32,
@@ -18,14 +19,14 @@ impl Colour {
         Self { light, dark }
     }
 
-    /// The colour that plots are drawn in.
+    /// The colour in which plots are drawn.
     #[must_use]
     pub const fn drawn(self) -> RGBColor {
         let [_, red, green, blue] = self.light.to_be_bytes();
         RGBColor(red, green, blue)
     }
 
-    /// The colour on white, as an attribute has it.
+    /// The colour on white, as the value of an attribute.
     #[must_use]
     pub fn hex(self) -> String {
         format!("#{:06X}", self.light)
@@ -61,7 +62,7 @@ const ALL: [Colour; 12] = [
     INK, GRID, BLUE, SKY, TEAL, GREY, VIOLET, PINK, AMBER, GREEN, SLATE, RED,
 ];
 
-/// The rules that give each colour its dark form.
+/// The style rules that give each colour its dark form.
 #[must_use]
 pub fn dark_rules() -> String {
     let mut rules = String::new();
@@ -101,7 +102,7 @@ mod tests {
         for colour in ALL {
             let least = match colour {
                 INK => 7.0,
-                // Grounds of something else.
+                // Backgrounds for something else.
                 GRID | SKY | GREY => 1.1,
                 _ => 3.0,
             };

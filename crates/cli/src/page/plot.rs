@@ -7,7 +7,7 @@ use plotters::prelude::*;
 use std::error::Error;
 use std::fmt::Display;
 
-/// Width of a drawing; a page makes it as wide as there is room.
+/// Width of a drawing; a page scales it to the available width.
 const WIDTH: u32 = 960;
 /// Height of a drawing.
 const HEIGHT: u32 = 250;
@@ -27,7 +27,7 @@ pub struct Layer<'a> {
     pub values: Vec<f64>,
 }
 
-/// A line straight across a drawing, such as a budget.
+/// A horizontal line across a drawing, such as a budget.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
     /// Its height.
@@ -36,7 +36,7 @@ pub struct Limit {
     pub colour: Colour,
 }
 
-/// How values are written at the axes.
+/// How values are written on the axes.
 #[derive(Clone, Copy)]
 pub struct Axes<'a> {
     /// The text at a place of the horizontal axis.
@@ -111,7 +111,7 @@ fn draw(series: impl FnOnce(&Area<'_>) -> Drawn) -> String {
     drop(area);
     match drawn {
         Ok(()) => drawing,
-        // A report without one of its drawings is better than none.
+        // A report that lacks one of its drawings is better than none.
         Err(error) => format!("<p>This could not be drawn: {}</p>", Escaped(&error)),
     }
 }
@@ -160,7 +160,7 @@ where
     Ok(chart)
 }
 
-/// For each layer the sum of it and of those below it.
+/// For each layer, its sum with those below it.
 fn running_sums(layers: &[Layer<'_>]) -> Vec<Vec<f64>> {
     let mut sums: Vec<Vec<f64>> = Vec::new();
     for layer in layers {

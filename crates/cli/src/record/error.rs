@@ -22,7 +22,7 @@ pub enum RecordError {
         /// The system's answer.
         source: io::Error,
     },
-    /// The program ended, and had touched no memory that is managed.
+    /// The program ended without touching any managed memory.
     #[error(
         "the program touched no memory that is recorded (malloc, anonymous mmap, brk): there is no trace"
     )]

@@ -1,17 +1,17 @@
 //! `millpond record`: a program's page accesses, as a trace for `millpond replay`.
 //!
 //! The program runs as under `millpond run`, but only a small window of its pages stays mapped, so that each page is
-//! seen again and again as it is used (`driver/src/record.rs` says what such a trace is worth). Pages outside of the
-//! window stay in RAM: the budget is all of the machine's unless one is given.
+//! seen repeatedly as it is used (`driver/src/record.rs` explains what such a trace is worth). Pages outside the window
+//! stay in RAM: the budget is all RAM of the machine unless one is given.
 //!
 //! The recording covers managed memory: malloc, anonymous mmap, brk, in units of 4 KiB. Code, static variables, the
 //! first thread's stack, files and shared mappings are not recorded.
 //!
-//! Each process is a stream of its own, and a process that becomes another program begins another stream. The longest
-//! stream goes to the file that was named, the next to that name with `.2`, and so on: programs are often started by
-//! scripts, whose memory nobody asks about. Streams that did not outgrow the window say nothing and are dropped. The
+//! Each process is a separate stream, and a process that executes another program begins another stream. The longest
+//! stream goes to the named file, the next to that name with `.2`, and so on: programs are often started by scripts,
+//! whose memory is of no interest. Streams that did not outgrow the window contain no information and are dropped. The
 //! files grow while the program runs: a thread takes the entries from the tapes ([`Tapes`]). They have no names until
-//! the end, so that a file under its name is a whole trace.
+//! the end, so that a named file is always a complete trace.
 
 mod error;
 mod streams;
@@ -31,8 +31,8 @@ use std::thread;
 use std::time::Duration;
 use streams::{Recorded, Streams};
 
-/// The time between two looks at the tapes. A program enters a page in 10 µs or more, so that a tape is never an eighth
-/// full.
+/// The interval at which the tapes are read. A program takes 10 µs or more to enter a page, so that a tape is never an
+/// eighth full.
 const EVERY: Duration = Duration::from_millis(20);
 
 /// `millpond record`'s arguments.
@@ -91,7 +91,7 @@ pub fn record(args: &RecordArgs) -> Result<u8, RecordError> {
     };
     let ended = AtomicBool::new(false);
     let outcome = thread::scope(|scope| {
-        // The thread that waits for the program fetches signals and hands them on; this one must not get any.
+        // The thread that waits for the program fetches and forwards signals; this one must not receive any.
         let taking = run::without_signals(|| scope.spawn(|| take_all(tapes, &mut streams, &ended)));
         let outcome = program.supervise(&args.command, &settings, &mut || {});
         ended.store(true, Ordering::Release);
@@ -121,7 +121,7 @@ pub fn record(args: &RecordArgs) -> Result<u8, RecordError> {
     Ok(run::end_like(&outcome))
 }
 
-/// Takes the entries from the tapes until the program has ended, and then those that are left.
+/// Takes the entries from the tapes until the program has ended, and then the remaining ones.
 fn take_all(tapes: Tapes, streams: &mut Streams, ended: &AtomicBool) -> Result<(), RecordError> {
     loop {
         let last = ended.load(Ordering::Acquire);

@@ -1,4 +1,4 @@
-//! The files of a recording: one for each process that touches anything.
+//! The files of a recording: one for each process that touches memory.
 
 use crate::record::error::RecordError;
 use millpond_board::{TapeState, Tapes};
@@ -13,7 +13,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
-/// A stream that has come to its end.
+/// A finished stream.
 #[derive(Debug)]
 pub struct Recorded {
     /// The file of the stream.
@@ -24,7 +24,7 @@ pub struct Recorded {
     pub pid: u32,
     /// Entries in the stream.
     pub entries: u64,
-    /// Entries that the stream lacks.
+    /// Entries missing from the stream.
     pub lost: u64,
 }
 
@@ -44,7 +44,7 @@ struct Stream {
 }
 
 impl Streams {
-    /// Begins streams that will go to `output` and beside it.
+    /// Begins streams that will go to `output` and to files next to it.
     ///
     /// # Errors
     /// When nothing can be written there.
@@ -58,7 +58,7 @@ impl Streams {
             directory,
             streams: BTreeMap::new(),
         };
-        // The place is tried now, so that a long run does not end without its trace because of a mistyped directory.
+        // The path is tried now, so that a long run does not end without its trace because of a mistyped directory.
         if output.file_name().is_none() || output.is_dir() {
             return Err(streams.failed(io::ErrorKind::IsADirectory.into()));
         }
@@ -91,7 +91,7 @@ impl Streams {
             let pid = Pid::from_raw(pid.cast_signed());
             pid.is_none_or(|pid| test_kill_process(pid) == Err(rustix::io::Errno::SRCH))
         };
-        // The question comes before the tape is emptied: a process that is gone by then writes no more.
+        // This is checked before the tape is emptied: a process that is already gone writes nothing more.
         let was_gone = tapes.owner(number).is_some_and(gone);
         let mut words = Vec::new();
         let Some(about) = tapes.drain(number, &mut |some| words.extend_from_slice(some)) else {
@@ -134,7 +134,7 @@ impl Streams {
     }
 
     /// Ends all files and gives them their names, the longest stream first. Streams with no more than `least` entries
-    /// are dropped, unless there are no longer ones. Also returns the number of streams that were dropped.
+    /// are dropped, unless all are that short. Also returns the number of dropped streams.
     ///
     /// # Errors
     /// When a file cannot be written.

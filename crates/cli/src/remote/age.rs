@@ -1,15 +1,15 @@
-//! The age from which on a run counts as dead.
+//! The age from which a run counts as dead.
 
 use std::time::Duration;
 
-/// Below this age a run that lives would be taken for a dead one: it says once a minute that it lives, and may need
-/// some tries for it.
+/// Below this age a live run would be taken for a dead one: it sends a sign of life once a minute, and may need several
+/// tries for that.
 const LEAST: Duration = Duration::from_secs(5 * 60);
 
 /// Parses a time such as `90m`, `12h`, `7d` or `1day 12h`.
 ///
 /// # Errors
-/// When `text` is no time, or one that a run which lives may be silent for.
+/// When `text` is not a time, or so short that a live run may be silent for that long.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let age = humantime::parse_duration(text).map_err(|why| {
         format!("`{text}` is no time ({why}); write a number with m, h or d, such as 90m or 7d")

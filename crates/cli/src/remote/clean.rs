@@ -1,4 +1,4 @@
-//! `millpond remote clean`: the objects that killed runs have left.
+//! `millpond remote clean`: removes the objects that killed runs have left.
 
 use super::RemoteError;
 use crate::print;
@@ -7,10 +7,10 @@ use millpond_remote::{Cleaned, RemoteUrl};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// Removes what runs that are silent for `age` have left at `url`, or only says what it would remove.
+/// Removes the objects at `url` of runs that have been silent for `age`, or only says what it would remove.
 ///
 /// # Errors
-/// When the store cannot be had or the result cannot be printed.
+/// When the store cannot be opened or the result cannot be printed.
 pub(super) fn clean(url: &RemoteUrl, age: Duration, is_dry: bool) -> Result<u8, RemoteError> {
     let cleaned = if is_dry {
         millpond_remote::clean_dry_run(url, age)?
@@ -21,7 +21,7 @@ pub(super) fn clean(url: &RemoteUrl, age: Duration, is_dry: bool) -> Result<u8, 
     Ok(0)
 }
 
-/// A line for each run, and one for all that was removed.
+/// A line for each run, and one for the total.
 fn text(cleaned: &Cleaned, is_dry: bool) -> String {
     let did = if is_dry { "would remove" } else { "removed" };
     let mut text = String::new();

@@ -1,7 +1,7 @@
-//! `millpond remote`: what programs keep in stores beyond the machine (`docs/remote.md`).
+//! `millpond remote`: manages the memory of programs in stores beyond the machine (`docs/remote.md`).
 //!
-//! The clients of these stores take minutes to build, so the command has them by the cargo feature `remote` alone.
-//! Without it the words of the command line are the same, and the answer says how to get a command that has them.
+//! The clients of these stores take minutes to build, so the command includes them only with the cargo feature
+//! `remote`. Without it the command line is the same, and the error says how to get a command that includes them.
 
 mod age;
 #[cfg(feature = "remote")]
@@ -42,7 +42,7 @@ pub struct CleanArgs {
     pub dry_run: bool,
 }
 
-/// Why nothing was done with a store, or not everything.
+/// Why an operation on a store was not done, or not completed.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoteError {
     /// The command has no clients of stores.
@@ -55,7 +55,7 @@ pub enum RemoteError {
     #[cfg(feature = "remote")]
     #[error(transparent)]
     Url(#[from] millpond_remote::UrlError),
-    /// The store was not cleaned, or not to the end.
+    /// The store was not cleaned, or not completely.
     #[cfg(feature = "remote")]
     #[error(transparent)]
     Clean(#[from] millpond_remote::CleanError),
@@ -65,7 +65,7 @@ pub enum RemoteError {
 }
 
 impl RemoteError {
-    /// The exit status for this error: 2 for what another command line would mend, else 1.
+    /// The exit status for this error: 2 if a different command line would fix it, else 1.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -79,10 +79,10 @@ impl RemoteError {
     }
 }
 
-/// Does what is asked for with a store.
+/// Carries out the requested operation on a store.
 ///
 /// # Errors
-/// When the command has no clients of stores, the store cannot be had, or nothing can be printed.
+/// When the command has no clients of stores, the store cannot be opened, or nothing can be printed.
 pub fn remote(args: &RemoteArgs) -> Result<u8, RemoteError> {
     let RemoteCommand::Clean(args) = &args.command;
     clean_up(args)

@@ -1,5 +1,5 @@
-//! `--check-curve` compares what the refault-distance curve of a run predicts for more memory with a replay with that
-//! much.
+//! `--check-curve` compares the prediction of a run's refault-distance curve for more memory with a replay in that much
+//! memory.
 //!
 //! Prediction and replay are both shares of the run's major faults: loads of pages that had been in memory before.
 //! First touches happen with any amount of memory and count for neither.
@@ -9,17 +9,17 @@ use millpond_replay::policies::{Misses, Policy};
 use millpond_replay::trace::Trace;
 use serde::Serialize;
 
-/// Quarters of a run's memory that are added to it: sizes that the core looks at, and one in between.
+/// Quarters of a run's memory that are added to it: the sizes that the core predicts, and one in between.
 const QUARTERS: [u32; 5] = [1, 2, 4, 6, 8];
 
-/// A prediction and the truth.
+/// A prediction and the actual result.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct CurveCheck {
-    /// Memory of the run that predicts.
+    /// Memory of the predicting run.
     pub pages: u32,
     /// Pages that are added to that memory.
     pub more_pages: u32,
-    /// The share of major faults that would not have happened, as the curve predicts it.
+    /// The share of major faults that would not have happened, as predicted by the curve.
     pub predicted: f64,
     /// The share of major faults that do not happen in a replay.
     pub replayed: f64,
@@ -28,7 +28,7 @@ pub struct CurveCheck {
 /// Checks the curves among `results`, up to where the whole trace fits.
 ///
 /// # Errors
-/// When the core does not take a size.
+/// When the core does not accept a size.
 pub fn check_curves(
     trace: &Trace,
     results: &[(Policy, Vec<Misses>)],

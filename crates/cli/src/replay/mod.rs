@@ -1,9 +1,9 @@
 //! `millpond replay`: what a trace of page accesses would cost in less memory, under Millpond's policy and under
 //! others.
 //!
-//! The trace is read once and held in memory. Each policy and size is a run of its own from an empty cache, as many at
-//! a time as there are processors. Traces come from `millpond record`, from valgrind's lackey, or from other
-//! collections: `millpond_replay::import` says which.
+//! The trace is read once and held in memory. Each policy and size is a separate run from an empty cache, with as many
+//! at a time as there are processors. Traces come from `millpond record`, from valgrind's lackey, or from other
+//! collections: `millpond_replay::import` lists them.
 
 mod check;
 mod report;
@@ -137,7 +137,7 @@ pub fn replay(args: &ReplayArgs) -> Result<u8, ReplayError> {
     Ok(0)
 }
 
-/// The files of the report, which are made before the work, so that a mistyped directory is told of at once.
+/// The files of the report, which are created before the work, so that a mistyped directory is reported immediately.
 fn open_reports(paths: &[PathBuf]) -> Result<Vec<(&PathBuf, File)>, ReplayError> {
     let mut files = Vec::new();
     for path in paths {
@@ -154,7 +154,7 @@ fn report_file(path: &Path, error: io::Error) -> ReplayError {
     }
 }
 
-/// The files of a directory, by name, without those that are called `README…` or end in `.py`, which are no traces.
+/// The files of a directory, by name, without those that are called `README…` or end in `.py`, which are not traces.
 ///
 /// # Errors
 /// When the directory cannot be read.
@@ -176,13 +176,13 @@ pub fn traces_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
 /// policies and sizes.
 ///
 /// # Errors
-/// When the core does not take a size.
+/// When the core does not accept a size.
 pub fn run_all(
     trace: &Trace,
     policies: &[Policy],
     sizes: &[u32],
 ) -> Result<Vec<(Policy, Vec<Misses>)>, CoreError> {
-    // LRU's sizes come together, all others one by one.
+    // All sizes of LRU are computed together, those of other policies one by one.
     let mut jobs = Vec::new();
     for &policy in policies {
         match policy {

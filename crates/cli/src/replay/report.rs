@@ -43,7 +43,7 @@ pub struct Size {
 }
 
 impl Size {
-    /// The size that `given` asks for; `pages` is that size for this trace.
+    /// The size requested by `given`; `pages` is that size for this trace.
     #[must_use]
     pub fn new(given: &RamSize, pages: u32) -> Self {
         Self {
@@ -159,7 +159,7 @@ impl ReplayReport {
     /// The result as JSON, with a newline at the end.
     ///
     /// # Panics
-    /// Never: every value has a form in JSON.
+    /// Never: every value can be represented in JSON.
     #[must_use]
     pub fn to_json(&self) -> String {
         let mut text = serde_json::to_string_pretty(self).expect("plain data has a JSON form");

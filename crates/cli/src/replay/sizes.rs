@@ -45,7 +45,7 @@ impl RamSize {
     /// Reads `25%`, `64M` or `1000p`.
     ///
     /// # Errors
-    /// A line that names the text and says how a size is written.
+    /// A line that quotes the text and says how a size is written.
     pub fn parse(text: &str) -> Result<Self, String> {
         let trimmed = text.trim();
         let bad = || format!("`{text}` is no size; write 25%, 64M or 1000p (pages)");

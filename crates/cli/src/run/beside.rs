@@ -1,36 +1,36 @@
-//! The memory beside managed memory, and why a run went over its budget.
+//! The unmanaged memory of a process, and why a run exceeded its budget.
 //!
-//! The budget is for the whole process, but only memory that the program asked for can be taken out. Its code, its
-//! static variables, its stacks and the files that it maps stay, and come off the budget first. A compiler with 60 MiB
-//! of code in a budget of 64 MiB works with the 2 MiB that are always left and thrashes, and nothing in the counts of
-//! faults says why. So the report says how much that part was, and the budget that it asks for.
+//! The budget is for the whole process, but only memory that the program allocated can be taken out. Its code, its
+//! static variables, its stacks and the files that it maps stay, and are deducted from the budget first. A compiler
+//! with 60 MiB of code in a budget of 64 MiB works with the 2 MiB that are always left and thrashes, and nothing in the
+//! counts of faults says why. So the report says how large that part was, and the budget that it needs.
 //!
-//! Programs ask for some of that part at run time, and sometimes for more than everything else: memory that several
-//! processes or several views share, compiled code, reservations that are longer than the space. So where the part is
-//! more than a tenth of the budget, the report says what it is: files and shared memory, as the kernel counts them
-//! apart, and the rest.
+//! Programs allocate some of that part at run time, and sometimes it exceeds everything else: memory that several
+//! processes or several views share, compiled code, reservations that are longer than the space. So if the part is more
+//! than a tenth of the budget, the report says what it is: files and shared memory, as the kernel counts them
+//! separately, and the rest.
 //!
-//! The figures are those of the process's end, or of a tenth of a second before it when it was killed. Code that was
-//! used once stays counted, so that the part grows and hardly shrinks. Where a program unmapped a large file before its
-//! end, or threads with deep stacks have ended, the kinds are those of too small a part. The reason for a peak over the
-//! budget is told by the most that any look saw ([`Field::PeakOwn`]).
+//! The figures are those at the process's end, or of a tenth of a second before it if it was killed. Code that was used
+//! once stays counted, so the part grows and hardly shrinks. If a program unmapped a large file before its end, or
+//! threads with deep stacks have ended, the kinds are those of too small a part. The reason for a peak over the budget
+//! follows from the maximum of all looks ([`Field::PeakOwn`]).
 
 use crate::size::Human;
 use millpond_board::{Field, SlotReading, State};
 use std::fmt;
 
 const PAGE: u64 = 4096;
-/// Managed memory gets this much, however much other memory there is (the driver's governor).
+/// Managed memory always gets this much, however much other memory there is (the driver's governor).
 const LEAST_LEFT: u64 = 2 << 20;
-/// The kernel's marks and the figures that processes published differ by this much at most, in one process, or by one
-/// part in [`NOISE_SHARE`] of the budget: a process that ends still loads code after its last word.
+/// The kernel's marks and the published figures of one process differ by at most this much, or by one part in
+/// [`NOISE_SHARE`] of the budget: a process that ends still loads code after its last update.
 const NOISE: u64 = 1 << 20;
 const NOISE_SHARE: u64 = 32;
 
-/// The process with the largest part beside managed memory.
+/// The process with the largest unmanaged part.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Beside {
-    /// The process's own code and data: resident, and neither managed nor Millpond's.
+    /// The process's own code and data: resident memory that is neither managed nor Millpond's.
     pub own: u64,
     /// The share of `own` that is pages of files: code, libraries, mapped files.
     pub files: u64,
@@ -41,7 +41,7 @@ pub struct Beside {
 }
 
 impl Beside {
-    /// Looks through all processes that reported. A process that became another program has given up what it had.
+    /// Searches all processes that reported. A process that executed another program has given up its memory.
     #[must_use]
     pub fn of(slots: &[SlotReading]) -> Self {
         let stayed = slots.iter().filter(|slot| slot.state != State::Execed);
@@ -109,8 +109,8 @@ impl fmt::Display for Beside {
     }
 }
 
-/// The most that a process had beside managed memory, as far as can be told: what a look saw, or what managed memory
-/// and Millpond's own leave of the kernel's mark, if a stack grew and ended between two looks.
+/// The most unmanaged memory of a process, as far as can be told: the value that a look saw, or the kernel's mark minus
+/// managed memory and Millpond's own, if a stack grew and ended between two looks.
 fn most_own(slot: &SlotReading) -> u64 {
     let get = |field| slot.fields.get(field);
     let store = get(Field::StoreRam).max(get(Field::StoreStoredPeak));
@@ -124,7 +124,7 @@ fn of_one(slot: &SlotReading) -> Beside {
     let frames = get(Field::NrMapped) + get(Field::NrLimbo) + get(Field::NrFreeFrames);
     let ours = frames * PAGE + get(Field::StoreRam) + get(Field::Metadata);
     let own = get(Field::Rss).saturating_sub(ours);
-    // The limit is from the last look, before which a short program may have loaded most of its code.
+    // The limit comes from the last look, before which a short program may have loaded most of its code.
     let rest = get(Field::Budget).saturating_sub(own).max(LEAST_LEFT);
     let files = get(Field::RssFiles).min(own);
     Beside {
@@ -189,7 +189,7 @@ mod tests {
         assert!(held(&[(Field::Rss, 63 << 20)], peak).contains("code and data"));
         let between_looks = [(Field::PeakRss, peak), (Field::PeakFrames, 1 << 20)];
         assert!(held(&between_looks, peak).contains("stacks"));
-        // Threads with deep stacks have ended, and nothing is left of them at the end.
+        // Threads with deep stacks have ended, so at the end their stacks are gone.
         assert!(held(&[(Field::PeakOwn, 63 << 20)], peak).contains("stacks"));
         let locked = [(Field::NrUnevictable, (60 << 20) / PAGE)];
         assert!(held(&locked, peak).contains("locked"));

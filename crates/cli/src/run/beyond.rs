@@ -1,11 +1,11 @@
 //! The store beyond the machine, which this process keeps for all the programs of a run.
 //!
-//! A program under a budget has no client of HTTP in it. It hands what fits neither into its RAM nor into its file to
-//! this process, over shared memory (`millpond-relay`), and this process packs, seals and sends it
-//! (`millpond-remote`). Some MiB wait here until they are sent, compressed.
+//! A program under a budget contains no HTTP client. It passes data that fits neither into its RAM nor into its file to
+//! this process, over shared memory (`millpond-relay`), and this process packs, seals and sends it (`millpond-remote`).
+//! Some MiB wait here, compressed, until they are sent.
 //!
-//! What a program has left here is lost when this process ends. So `millpond run` stays as long as a process of the
-//! tree has memory here, also when the program itself has ended, and says so.
+//! The data that a program has stored here is lost when this process ends. So `millpond run` stays as long as a process
+//! of the tree has memory here, even after the program itself has ended, and says so.
 
 use super::RunArgs;
 use millpond_settings::Settings;
@@ -26,7 +26,7 @@ use {
 #[cfg(feature = "remote")]
 const WAITING: u64 = 8 << 20;
 
-/// The least that a file may take; with less there is none.
+/// The smallest useful limit of a file; with less there is no file.
 #[cfg(feature = "remote")]
 const LEAST_FILE: u64 = 16 << 20;
 
@@ -40,11 +40,11 @@ pub enum BeyondError {
          with `cargo build --release -p millpond-cli --features remote`"
     )]
     LeftOut,
-    /// The store at the URL takes nothing.
+    /// The store at the URL accepts nothing.
     #[cfg(feature = "remote")]
     #[error(transparent)]
     Remote(#[from] RemoteOpenError),
-    /// There is no memory for what waits to be sent.
+    /// There is no memory for slots that wait to be sent.
     #[cfg(feature = "remote")]
     #[error(transparent)]
     Waiting(#[from] OpenError),
@@ -69,17 +69,17 @@ impl BeyondError {
     }
 }
 
-/// The store beyond the machine, and the way to it for the programs.
+/// The store beyond the machine, and the programs' connection to it.
 #[cfg(feature = "remote")]
 pub(super) struct Beyond {
     server: Server,
-    /// What the file of each process may take, if the user has not said it.
+    /// The limit of each process's file, if the user has not set one.
     file_max: Option<u64>,
 }
 
 #[cfg(feature = "remote")]
 impl Beyond {
-    /// Opens the store, if one is asked for.
+    /// Opens the store, if one is requested.
     pub(super) fn open(args: &RunArgs) -> Result<Option<Self>, BeyondError> {
         let Some(url) = &args.store.beyond else {
             return Ok(None);
@@ -87,14 +87,14 @@ impl Beyond {
         let url = url.parse().map_err(RemoteOpenError::Url)?;
         let config = RemoteConfig {
             max_bytes: args.remote_max,
-            // What is loaded goes to other processes' memory.
+            // Loaded bytes go to other processes' memory.
             memory_bytes: 0,
             ..RemoteConfig::for_budget(url, WAITING, args.ram)
         };
         let waiting = CompressedRam::new(CompressedRamConfig {
             max_bytes: Some(WAITING),
         })?;
-        // The threads that are started here must not take a signal that is to be handed on.
+        // The threads started here must not take a signal that has to be forwarded.
         let server = without_signals(|| {
             let store = Remote::behind(Box::new(waiting), config)?;
             Server::start(Arc::new(store)).map_err(BeyondError::from)
@@ -111,12 +111,12 @@ impl Beyond {
         settings.file_max = settings.file_max.or(self.file_max);
     }
 
-    /// Waits for processes that have memory here, until a signal asks for the end, and deletes the objects.
+    /// Waits for processes that have memory here, or until a signal requests the end, and deletes the objects.
     pub(super) fn end(self) {
         let signals = Signals::take();
         let mut told = false;
         loop {
-            // Those that have just ended are left out after a look at them.
+            // Processes that have just ended are excluded once they are checked.
             if self.server.owners().is_empty() {
                 return;
             }
@@ -164,7 +164,7 @@ fn processes(owners: &[u32]) -> String {
     format!("{word} {}", numbers.join(", "))
 }
 
-/// What the file of each process may take if the user has not said it: half of what is free where it will be.
+/// The limit of each process's file if the user has not set one: half of the free room where it will be.
 #[cfg(feature = "remote")]
 fn usual_file_max(args: &RunArgs) -> Option<u64> {
     if args.file_max.is_some() || args.store.local == StoreChoice::Zram {
@@ -174,7 +174,7 @@ fn usual_file_max(args: &RunArgs) -> Option<u64> {
     Some(if half < LEAST_FILE { 0 } else { half })
 }
 
-/// What stands in for the store in a command that was built without it.
+/// Replaces the store in a command that was built without it.
 #[cfg(not(feature = "remote"))]
 pub(super) enum Beyond {}
 

@@ -1,7 +1,8 @@
-//! The histories of processes in columns of equal time, as a plot and a table show them.
+//! The histories of processes in columns of equal time, for a plot and a table.
 //!
-//! Points are of each process's own times. A column has the amounts of the fullest moment in it, or of the last moment
-//! before it while the process lives, and the rates over its length: counters grow evenly between two points.
+//! Each process has points at its own times. A column has the amounts of the fullest moment in it, or of the last
+//! moment before it while the process lives, and the rates over its length: counters are taken to grow evenly between
+//! two points.
 
 use crate::run::history::{Point, Series};
 use millpond_board::Field;
@@ -14,11 +15,11 @@ const PAGE: u64 = 4096;
 pub enum Kind {
     /// Managed memory that the program has mapped.
     Mapped,
-    /// Managed memory that the program has freed, and that is kept until the room is needed.
+    /// Managed memory that the program has freed, but that is kept until the room is needed.
     LazilyFreed,
-    /// Managed memory that was taken out and is not evicted yet.
+    /// Managed memory that was taken out but is not evicted yet.
     Limbo,
-    /// Frames that stand ready.
+    /// Spare frames.
     Spare,
     /// RAM of the store.
     Store,
@@ -47,7 +48,7 @@ impl Kind {
     ];
 
     /// The bytes of each kind at this moment. They add up to the resident set, or to a little more: the kernel's figure
-    /// is of another moment than the manager's.
+    /// and the manager's come from different moments.
     #[must_use]
     pub fn bytes(point: &Point) -> [u64; 9] {
         let pages = |field| point.get(field) * PAGE;
@@ -77,7 +78,7 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// Cuts a run of `span_ns` into columns of `step_ns` at least, and into `most` at most.
+    /// Divides a run of `span_ns` into at most `most` columns of at least `step_ns`.
     #[must_use]
     pub fn new(span_ns: u64, step_ns: u64, most: usize) -> Self {
         let span_ns = span_ns.max(1);
@@ -104,7 +105,7 @@ impl Columns {
         (u128::from(self.span_ns) * column as u128 / self.count as u128) as u64
     }
 
-    /// The moment of a process that stands for each column; `None` where the process was not there.
+    /// The moment of a process that represents each column; `None` where the process did not exist.
     #[must_use]
     pub fn moments<'a>(&self, series: &'a Series) -> Vec<Option<&'a Point>> {
         let points = &series.points;
@@ -122,7 +123,7 @@ impl Columns {
         (0..self.count).map(of).collect()
     }
 
-    /// The sum over all processes of an amount at the moments that stand for each column.
+    /// The sum over all processes of an amount at the moments that represent each column.
     #[must_use]
     pub fn amounts<const N: usize>(
         &self,
@@ -141,7 +142,7 @@ impl Columns {
         sums
     }
 
-    /// What all processes counted each second, in each column.
+    /// The rate per second of all processes together, in each column.
     #[must_use]
     pub fn rates(&self, all: &[&Series], field: Field) -> Vec<f64> {
         let mut rates = vec![0.0; self.count];

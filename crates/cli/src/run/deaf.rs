@@ -1,19 +1,19 @@
-//! A program that does not take the signal by which it was asked to end.
+//! Programs that do not take the signal by which they were asked to end.
 //!
-//! An operator stops a service by sending TERM, and a user who has had enough presses ^C. The supervisor hands both
-//! signals on, and waits. A program that hangs with its signals blocked never takes them: the person who asked waits as
-//! well, with nothing to see.
+//! An operator stops a service by sending TERM, and a user who has had enough presses ^C. The supervisor forwards both
+//! signals, and waits. A program that hangs with its signals blocked never takes them: the person who sent the signal
+//! waits as well, without any feedback.
 //!
 //! What a program does with a signal is its own affair. A program that catches TERM may need minutes to write out its
-//! data; one that ignores TERM has its reasons. Neither is hurried, because without a supervisor in between nobody
-//! would hurry them. But both have *taken* the signal: the kernel gave it to them. A program that blocks signals for a
-//! moment takes them when the moment is over, and one that fetches them (`sigwait`, `signalfd`) is waiting for them. A
-//! signal that is still pending after ten seconds is a signal that nobody is there to take. Then SIGKILL ends the
-//! program, as `timeout -k`, systemd and `docker stop` do, and a line says so; another line announces it before. A user
-//! who asks a second time while the first signal is still pending means it: the bound is one second then.
+//! data; one that ignores TERM has its reasons. Neither is hurried, because without a supervisor in between no one
+//! would hurry them. But both have *taken* the signal: the kernel delivered it to them. A program that blocks signals
+//! for a moment takes them when the moment is over, and one that fetches them (`sigwait`, `signalfd`) is waiting for
+//! them. If a signal is still pending after ten seconds, nothing in the program will take it. Then SIGKILL ends the
+//! program, as `timeout -k`, systemd and `docker stop` do, and a line says so; another line announces it beforehand. A
+//! user who sends a second signal while the first is still pending means it: the limit is then one second.
 //!
-//! The time in which the program cannot take anything does not count: while it is stopped (^Z, a debugger), while it
-//! writes a core, and while this process is stopped itself, which is why looks are counted and no clock is read.
+//! Time in which the program cannot take anything does not count: while it is stopped (^Z, a debugger), while it writes
+//! a core, and while this process is itself stopped. That is why looks are counted and no clock is read.
 
 use crate::run::status;
 
@@ -22,29 +22,29 @@ const ENDING: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTE
 
 /// Looks in a second.
 const SECOND: u32 = 10;
-/// Looks after which a line says what is going to happen.
+/// Looks after which a line announces what is going to happen.
 const SAY_AFTER: u32 = 2 * SECOND;
 /// Looks after which the program is ended.
 const END_AFTER: u32 = 10 * SECOND;
-/// Looks after which the program is ended when it was asked twice.
+/// Looks after which the program is ended if it was asked twice.
 const END_AFTER_TWO: u32 = SECOND;
-/// Looks before which a second signal is the same request by two ways: `timeout` sends to its child and then to its
-/// group.
+/// Looks before which a second signal counts as the same request, sent in two ways: `timeout` sends to its child and
+/// then to its group.
 const SECOND_REQUEST_AFTER: u32 = 2;
 
 /// The next thing to do about the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Say that the program does not take this signal, and say what follows.
+    /// Say that the program does not take this signal, and what will happen.
     Say(i32),
     /// End the program, which did not take this signal.
     End(i32),
 }
 
-/// The state of the program, as the kernel tells it.
+/// The state of the program, according to the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct State {
-    /// Signals sent to the process that no thread has taken, a bit each, the first for signal 1.
+    /// Signals sent to the process that no thread has taken, a bit each; the lowest bit is signal 1.
     pending: u64,
     /// The program cannot take any signal now.
     is_held: bool,
@@ -58,14 +58,15 @@ struct Request {
     is_said: bool,
 }
 
-/// Whether the program takes the signals that it is sent.
+/// Tracks whether the program takes the signals that it is sent.
 #[derive(Default)]
 pub struct Deafness {
     request: Option<Request>,
 }
 
 impl Deafness {
-    /// Notes that the program has been sent `signal`, by the supervisor or as one of the terminal's foreground group.
+    /// Records that `signal` was sent to the program, by the supervisor or as a member of the terminal's foreground
+    /// group.
     pub fn sent(&mut self, signal: i32) {
         if !ENDING.contains(&signal) {
             return;
@@ -83,7 +84,7 @@ impl Deafness {
         }
     }
 
-    /// Whether there is anything to look for.
+    /// Whether a request is pending, so that looks are needed.
     #[must_use]
     pub fn is_asked(&self) -> bool {
         self.request.is_some()
@@ -153,7 +154,7 @@ fn name(signal: i32) -> &'static str {
     }
 }
 
-/// The state of process `pid`, as the kernel tells it; nothing is pending where the kernel says nothing.
+/// The state of process `pid`, according to the kernel; nothing is pending if the kernel says nothing.
 #[must_use]
 pub fn state_of(pid: i32) -> State {
     parse(&status::of(pid))

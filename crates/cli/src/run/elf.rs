@@ -1,10 +1,10 @@
-//! Whether the dynamic loader will put the preload library into a program, as its file tells.
+//! Determines from a program's file whether the dynamic loader will load the preload library into it.
 //!
 //! Millpond enters a program through `LD_PRELOAD`, which only glibc's dynamic loader reads. A static program has no
 //! loader. musl's loader would load a library built for another libc and crash. A program of another word size gets a
 //! warning and runs without the library. For a program that gains rights (set-uid, set-gid, capabilities of its file)
 //! the loader ignores the variable; a `su` that root starts gains none. In each of these cases the program would run
-//! *without its budget and without a word*. Hence its file is read before it is started.
+//! *without its budget and without any message*. Hence its file is read before it is started.
 
 use crate::arch::MACHINE;
 use object::read::ReadCache;
@@ -25,7 +25,7 @@ pub enum Kind {
     Unfit(Unfit),
     /// A script: its interpreter and the one argument the `#!` line may carry.
     Script { interpreter: Vec<u8> },
-    /// Neither a program nor a script; `execvp` hands such a file to `/bin/sh`.
+    /// Neither a program nor a script; `execvp` passes such a file to `/bin/sh`.
     Unknown,
 }
 
@@ -44,7 +44,7 @@ pub enum Unfit {
     /// A program whose loader is not glibc's.
     #[error("its loader is `{0}`, not glibc's ld-linux; use a build for glibc")]
     ForeignLoader(String),
-    /// A file that starts with the ELF mark and then makes no sense.
+    /// A file that starts with the ELF magic number but is otherwise invalid.
     #[error("its ELF header is damaged: {0}")]
     Damaged(&'static str),
     /// A program that runs with its owner's rights.
@@ -71,10 +71,10 @@ pub enum Unfit {
     Sanitized(&'static str),
 }
 
-/// Looks at the file `path`.
+/// Inspects the file `path`.
 ///
 /// # Errors
-/// When the file cannot be read. That includes a program that may be run but not read.
+/// When the file cannot be read. That includes a program that may be executed but not read.
 pub fn classify(path: &Path) -> io::Result<Kind> {
     let mut file = File::open(path)?;
     // The kernel looks at the first 256 bytes for the `#!` line; anything after them is not a part of it.
@@ -116,7 +116,7 @@ fn script(line: &[u8]) -> Kind {
 fn privileged(path: &Path, file: &File) -> io::Result<Option<Unfit>> {
     let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
     let unfit = gains(&file.metadata()?, user.as_raw(), group.as_raw());
-    // Root has all rights already.
+    // Root already has all rights.
     if unfit.is_some() || rustix::process::getuid().is_root() {
         return Ok(unfit);
     }
@@ -130,7 +130,7 @@ fn privileged(path: &Path, file: &File) -> io::Result<Option<Unfit>> {
     )
 }
 
-/// The rights that a user gains by the owner or the group of a file.
+/// The rights that a user gains from the owner or the group of a file.
 fn gains(file: &Metadata, user: u32, group: u32) -> Option<Unfit> {
     let mode = file.mode();
     if mode & libc::S_ISUID != 0 && file.uid() != user {
@@ -168,7 +168,7 @@ fn header(head: &[u8], file: File) -> Result<(), Unfit> {
         let loader = program.interpreter(endian, data).map_err(damaged)?;
         if let Some(loader) = loader {
             glibc_loader(loader)?;
-            // A file without sections is run as it is.
+            // A file without sections is run without this check.
             return match sanitizer(header, endian, data) {
                 Ok(Some(name)) => Err(Unfit::Sanitized(name)),
                 Ok(None) | Err(_) => Ok(()),
@@ -178,8 +178,8 @@ fn header(head: &[u8], file: File) -> Result<(), Unfit> {
     Err(Unfit::Static)
 }
 
-/// The sanitizer that a program is built with, if it is one that cannot be run: the compiler has its code call the
-/// sanitizer's start. Others (of leaks, of undefined behaviour) leave the memory alone.
+/// The sanitizer with which a program is built, if it is an unsupported one: the compiler makes the code call the
+/// sanitizer's initialization. Others (for leaks, for undefined behaviour) do not touch the memory layout.
 fn sanitizer(
     header: &elf::FileHeader64<Endianness>,
     endian: Endianness,
@@ -197,7 +197,7 @@ fn sanitizer(
     let Some(symbols) = sections.iter().find(is_dynamic) else {
         return Ok(None);
     };
-    // The names are read at once: to read each symbol of node's took 75,000 reads of its file.
+    // The names are read in one piece: reading each symbol of node's separately took 75,000 reads of its file.
     let strings = sections.section(symbols.link(endian))?;
     let mut names = strings.data(endian, data)?.split(|&byte| byte == 0);
     Ok(names
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    /// `millpond run su` was also refused to root, although the loader takes the variable for root.
+    /// `millpond run su` was also refused for root, although the loader honours the variable for root.
     #[test]
     fn a_file_gives_rights_to_those_who_do_not_have_them() {
         let file = tempfile::NamedTempFile::new().unwrap();

@@ -1,9 +1,9 @@
 //! The environment of the program: the preload library's settings, and the board.
 //!
-//! Everything goes through variables, because they also reach the programs that the program starts. A board that is a
-//! file with a name would be left behind by a kill, so the board has no name, and the variable names the supervisor's
-//! own descriptor: `/proc/PID/fd/N` can be opened as long as the supervisor lives, also by programs that have closed
-//! all their descriptors, and by `millpond stat`.
+//! Everything goes through variables, because they also reach the programs that the program starts. A named file would
+//! be left behind by a kill, so the board has no name, and the variable names the supervisor's own descriptor:
+//! `/proc/PID/fd/N` can be opened as long as the supervisor lives, even by programs that have closed all their
+//! descriptors, and by `millpond stat`.
 
 use millpond_board::{Board, BoardError};
 use millpond_settings::Settings;
@@ -19,7 +19,7 @@ pub enum EnvError {
     Board(#[from] BoardError),
 }
 
-/// The report board and the descriptor under which the program finds it.
+/// The report board and the descriptor through which the program finds it.
 pub struct SharedBoard {
     /// The board, for reading.
     pub board: Board,
@@ -63,9 +63,9 @@ fn preload_list(library: &Path, present: Option<OsString>) -> OsString {
     list
 }
 
-/// Settings for Go's runtime, which gives pages back by the system call itself, which no library sees. Of managed
-/// memory the pages that were out came back with their old contents, and Go's collector found pointers that nobody had
-/// written. With this setting the runtime says `MADV_FREE`, after which old contents are right.
+/// Settings for Go's runtime, which gives pages back through direct system calls that no library sees. In managed
+/// memory, pages that were out came back with their old contents, and Go's collector found stale pointers there. With
+/// this setting the runtime uses `MADV_FREE`, after which old contents are allowed.
 fn go_settings(present: Option<OsString>) -> OsString {
     const NAME: &str = "madvdontneed=";
     let mut settings = present.unwrap_or_default();

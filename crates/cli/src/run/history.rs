@@ -1,16 +1,17 @@
 //! What the processes of a run published, over time.
 //!
-//! A report of a run shows memory and faults over time, for a run of a second and for one of a week. Processes write
-//! ten times a second, which is six million times in a week. So time is cut into steps, of which each process has a
-//! point at most, and a history has room for a fixed number of points. When it is full, steps become twice as long: the
-//! points of a run of any length lie evenly over it.
+//! A report of a run shows memory and faults over time, for a run of a second as well as for one of a week. Processes
+//! write ten times a second, which is six million times in a week. So time is divided into steps, in each of which a
+//! process has at most one point, and a history has room for a fixed number of points. When it is full, steps become
+//! twice as long: the points of a run of any length are evenly spread.
 //!
-//! Two points of a step become the later one, since counters say what has happened until then. Its gauges are those of
-//! the moment at which more was resident: all of one moment, so that the kinds of memory add up, and of the fuller one,
-//! because the peak is what people look for. No peak that a process has published is lost, however long the steps are.
+//! Two points of a step are merged into the later one, since counters say what has happened until then. Its gauges are
+//! those of the moment at which more was resident: all from one moment, so that the kinds of memory add up, and from
+//! the fuller one, because people look for the peak. No peak that a process has published is lost, however long the
+//! steps are.
 //!
 //! A look copies the claimed slots of the board, some 2 KiB each. The run's supervisor does that ten times a second,
-//! and the processes do nothing for it.
+//! and it costs the processes nothing.
 
 use millpond_board::{Field, SlotReading};
 use serde::ser::Error as _;
@@ -22,7 +23,7 @@ use std::time::Duration;
 /// Amounts at a moment.
 const GAUGES: usize = 11;
 
-/// What is kept of each moment: first gauges, and then counters, which only grow.
+/// The fields kept for each moment: first gauges, then counters, which only grow.
 pub const KEPT: [Field; 18] = [
     Field::Rss,
     Field::NrMapped,
@@ -48,9 +49,9 @@ pub const KEPT: [Field; 18] = [
 const MOST_OF_ONE: usize = 600;
 /// Most points of all processes together: 2.5 MB.
 const MOST: usize = 16 * 1024;
-/// Most processes whose points are kept, each of which has one at least.
+/// Most processes whose points are kept, each of which has at least one.
 const MOST_PROCESSES: usize = 1024;
-/// The length of a step in the beginning, which is how often processes publish.
+/// The initial length of a step, which is the interval at which processes publish.
 const FIRST_STEP: Duration = Duration::from_millis(100);
 
 /// What a process published at one moment.
@@ -77,7 +78,7 @@ impl Point {
         at.map_or(0, |at| self.values[at])
     }
 
-    /// This point and a later one as one.
+    /// Merges this point and a later one.
     fn joined(self, later: Self) -> Self {
         let mut joined = later;
         if self.get(Field::Rss) > later.get(Field::Rss) {
@@ -97,7 +98,7 @@ pub struct Series {
 }
 
 impl Series {
-    /// Takes a point, which becomes one with the last if that is of the same step.
+    /// Adds a point, and merges it with the last if that is of the same step.
     fn add(&mut self, point: Point, step_ns: u64) {
         match self.points.last_mut() {
             Some(last) if last.at_ns >= point.at_ns => {}
@@ -108,7 +109,7 @@ impl Series {
         }
     }
 
-    /// Makes one point of those that are of the same step of this length.
+    /// Merges the points that are in the same step of this length.
     fn thin(&mut self, step_ns: u64) {
         for point in std::mem::take(&mut self.points) {
             self.add(point, step_ns);
@@ -117,7 +118,7 @@ impl Series {
 }
 
 /// The points by columns, each with the name that its field has in a report, and the times as `at_ns`; `from_ns` is
-/// when the process began. A series is one line of a report: a line for each number of it would be thousands.
+/// when the process began. A series is one line of a report: one line per number would be thousands.
 impl Serialize for Series {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let column = |of: &dyn Fn(&Point) -> u64| self.points.iter().map(of).collect::<Vec<u64>>();
@@ -133,10 +134,10 @@ impl Serialize for Series {
     }
 }
 
-/// The slot of a process, which may be given to another one later: its number, and when it was claimed.
+/// Identifies the slot of a process, which may later be given to another one: its number, and when it was claimed.
 type Id = (usize, u64);
 
-/// Takes the points while a run goes on.
+/// Collects the points during a run.
 #[derive(Debug)]
 pub struct Recorder {
     started_ns: u64,
@@ -165,14 +166,14 @@ impl Recorder {
         self.step_ns
     }
 
-    /// Takes what these processes have published last.
+    /// Takes the latest values published by these processes.
     pub fn look(&mut self, slots: impl IntoIterator<Item = SlotReading>) {
         for slot in slots {
             self.add(&slot);
         }
     }
 
-    /// Takes the last point of each process, and gives the points of these slots.
+    /// Takes the last point of each process, and returns the points of these slots.
     #[must_use]
     pub fn finish(mut self, slots: &[SlotReading]) -> Vec<Series> {
         for slot in slots {
@@ -243,7 +244,7 @@ mod tests {
         }
     }
 
-    /// A run of ten hours, with a peak of a tenth of a second late in it.
+    /// A run of ten hours, with a peak of a tenth of a second near its end.
     #[test]
     fn a_long_run_has_its_points_evenly_and_keeps_its_peak() {
         let mut recorder = Recorder::new(0);

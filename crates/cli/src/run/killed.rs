@@ -1,5 +1,5 @@
-//! Processes that a signal ended. They have said nothing of it, and the program that started them may not either: a
-//! pool whose worker was killed for want of memory waits for it for ever.
+//! Processes that a signal ended. They could not report that, and the program that started them may not either: a pool
+//! whose worker was killed for lack of memory waits for it forever.
 
 use millpond_board::{SlotReading, State};
 use serde::Serialize;
@@ -15,7 +15,7 @@ pub struct Killed {
     pub name: String,
 }
 
-/// The processes that still say that they run, and are gone, but for the `first` one, whose status is known.
+/// The processes that are recorded as running but are gone, except for the `first` one, whose status is known.
 pub fn among(slots: &[SlotReading], first: u32) -> Vec<Killed> {
     let gone = |pid: u32| !Path::new(&format!("/proc/{pid}")).exists();
     let killed = slots
@@ -29,7 +29,7 @@ pub fn among(slots: &[SlotReading], first: u32) -> Vec<Killed> {
         .collect()
 }
 
-/// What a report says of them, or nothing.
+/// A report's text about them, or nothing.
 pub struct Told<'a>(pub &'a [Killed], pub u64);
 
 impl fmt::Display for Told<'_> {

@@ -1,15 +1,15 @@
-//! The preload library: where it is found, and how the command brings its own.
+//! The preload library: where it is found, and how the command provides its own.
 //!
-//! Packages install the library beside the command. `cargo install` installs programs only, so the command holds the
-//! library as well (`millpond-embed`), and writes it out when none is installed. The places, in their order:
+//! Packages install the library next to the command. `cargo install` installs only programs, so the command also
+//! contains the library (`millpond-embed`), and writes it out when none is installed. The places, in their order:
 //!
-//! 1. the one that [`VARIABLE`] names: whoever names a library means it;
-//! 2. beside the command, where a build puts it, and in `../lib/millpond/`, where packages put it;
+//! 1. the one that [`VARIABLE`] names: a user who names a library means it;
+//! 2. next to the command, where a build puts it, and in `../lib/millpond/`, where packages put it;
 //! 3. the command's own, in the user's cache (`cache.rs`), where all runs share it;
 //! 4. the command's own, in memory, if the cache cannot be used.
 //!
-//! A library in memory can be named as long as the command runs: `/proc/PID/fd/N`, as the board is. A program that goes
-//! on after the command was killed could not load it into the programs that it starts. Hence it comes last.
+//! A library in memory has a name as long as the command runs: `/proc/PID/fd/N`, like the board. A program that
+//! continues after the command was killed could not load it into the programs that it starts. Hence it comes last.
 
 #[cfg(feature = "embed")]
 mod cache;
@@ -45,7 +45,7 @@ pub enum LibraryError {
         list(.0)
     )]
     Nowhere(Vec<PathBuf>),
-    /// The variable names something else.
+    /// The variable names something that is not the library.
     #[error("{VARIABLE} names {}, which is no file: correct the path, or unset {VARIABLE}", .0.display())]
     NotThere(PathBuf),
     /// `LD_PRELOAD` cannot name the library: it separates by spaces and colons, expands `$`, and knows no quoting.
@@ -54,7 +54,7 @@ pub enum LibraryError {
         .0.display()
     )]
     Unnameable(PathBuf),
-    /// There is no current directory from which the library was named.
+    /// The library was named relative to a current directory that does not exist.
     #[error("cannot tell where the library named in {VARIABLE} is: {0}")]
     Directory(#[source] io::Error),
     /// The command's own library cannot be put anywhere.
@@ -70,11 +70,11 @@ fn list(paths: &[PathBuf]) -> String {
     shown.join(", ")
 }
 
-/// A library that can be loaded as long as this value lives.
+/// A library, which can be loaded as long as this value lives.
 #[derive(Debug)]
 pub struct Library {
     path: PathBuf,
-    /// The memory that holds it, with the reason why it is there.
+    /// The memory that holds it, with the reason why it is not in the cache.
     memory: Option<(OwnedFd, String)>,
 }
 
@@ -99,7 +99,7 @@ impl fmt::Display for Library {
     }
 }
 
-/// Finds the library, or brings the command's own.
+/// Finds the library, or provides the command's own.
 ///
 /// # Errors
 /// When there is none, or only one that `LD_PRELOAD` cannot name.
@@ -126,7 +126,7 @@ fn named_by_user(named: OsString) -> Result<Library, LibraryError> {
     }
 }
 
-/// Where the library is installed, seen from this executable.
+/// The places where the library may be installed, relative to this executable.
 fn installed_places() -> Vec<PathBuf> {
     let executable = std::env::current_exe().ok();
     let Some(directory) = executable.as_deref().and_then(Path::parent) else {
@@ -149,13 +149,13 @@ fn is_nameable(path: &Path) -> bool {
         .any(|byte| b" :$\t\n".contains(byte))
 }
 
-/// Brings the library that is part of this command. `unnameable` is an installed one that cannot be loaded.
+/// Provides the library that is part of this command. `unnameable` is an installed one that cannot be loaded.
 #[cfg(feature = "embed")]
 fn own(places: Vec<PathBuf>, unnameable: Option<PathBuf>) -> Result<Library, LibraryError> {
     let Some(bytes) = OWN else {
         return Err(none(places, unnameable));
     };
-    // SAFETY: the bytes are a file that was included.
+    // SAFETY: the bytes are an included file.
     let bytes = unsafe { Constant::new(bytes) };
     let reason = match cache::place(bytes) {
         Ok(path) => return Ok(Library::at(path)),
@@ -202,7 +202,7 @@ mod tests {
         );
     }
 
-    /// A build that lost the library would only be noticed by users of `cargo install`.
+    /// Only users of `cargo install` would notice a build that lost the library.
     #[cfg(feature = "embed")]
     #[test]
     fn the_command_holds_a_shared_library() {

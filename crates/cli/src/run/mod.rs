@@ -1,13 +1,14 @@
 //! `millpond run`: an unmodified program under a RAM budget.
 //!
-//! 1. Everything that can be wrong is looked at before the program starts: the program's file, the preload library, the
+//! 1. Everything that can be wrong is checked before the program starts: the program's file, the preload library, the
 //!    kernel's permissions, the place for the report.
 //! 2. The program starts with the library preloaded, its settings in the environment, and a board to report on.
 //! 3. The program ends, the report is printed, and this process ends in the same way: with the same status, or by the
 //!    same signal. A program that does not take the signal by which it is asked to end is ended (`deaf.rs`).
 //!
-//! The exit statuses of `millpond run` itself follow `env` and `nice`: 127 the program is not found, 126 it is found
-//! but cannot run (or cannot run under a budget), 125 Millpond itself cannot do its part, 2 the arguments are bad.
+//! The exit statuses of `millpond run` itself follow `env` and `nice`: 127 if the program is not found, 126 if it is
+//! found but cannot run (or cannot run under a budget), 125 if Millpond itself cannot do its part, 2 if the arguments
+//! are bad.
 
 mod args;
 mod beside;
@@ -71,7 +72,7 @@ pub enum RunError {
         /// The option as it was given.
         option: String,
     },
-    /// Encryption was asked for, and the store is not a file.
+    /// Encryption was requested, but the store is not a file.
     #[error(
         "--encrypt with --store zram would encrypt nothing, as compressed RAM is never written out: leave --encrypt \
          out, or choose --store file or --store auto"
@@ -80,10 +81,10 @@ pub enum RunError {
     /// The store beyond the machine cannot be used.
     #[error(transparent)]
     Beyond(#[from] BeyondError),
-    /// A URL stands by itself.
+    /// A URL is given alone.
     #[error("a URL is beyond the machine; put a store on this machine before it: --store auto,URL")]
     UrlAlone,
-    /// There is a limit for a store that was not asked for.
+    /// There is a limit for a store that was not requested.
     #[error("{option} is for {wanted}; {instead}")]
     NoSuchStore {
         /// The option.
@@ -93,7 +94,7 @@ pub enum RunError {
         /// What to do.
         instead: &'static str,
     },
-    /// The directory of `--store file:PATH` is not there.
+    /// The directory of `--store file:PATH` does not exist.
     #[error(
         "the store's directory {0} does not exist; create it, or choose another with --store file:PATH"
     )]
@@ -106,7 +107,7 @@ pub enum RunError {
         /// The system's answer.
         error: io::Error,
     },
-    /// The kernel refused to run the program for a reason not seen before.
+    /// The kernel refused to run the program for a reason that the checks did not cover.
     #[error("{}: cannot be run: {error}", .path.display())]
     Exec {
         /// The program's file.
@@ -135,11 +136,11 @@ impl RunError {
 }
 
 impl RunArgs {
-    /// Checks what the parser lets through. The parser takes a word that it does not know for the program's name, even
-    /// one that begins as options do, because it takes all that follows as it is.
+    /// Checks what the parser lets through. The parser takes an unknown word for the program's name, even if it looks
+    /// like an option, because it takes everything that follows verbatim.
     fn check(&self) -> Result<(), RunError> {
         let program = &self.command[0];
-        // Directly behind `--` the word is a name, whatever it begins with.
+        // Directly after `--` the word is a name, whatever it begins with.
         let is_named = std::env::args_os()
             .rev()
             .nth(self.command.len())
@@ -172,7 +173,7 @@ impl RunArgs {
     }
 }
 
-/// The likely reason when SIGSYS ended the program, which could not say so itself any more.
+/// The likely reason if SIGSYS ended the program, which could no longer report it.
 const ENDED_BY_FILTER: &str = "the program was ended by SIGSYS: a seccomp filter forbade a call. A filter for all \
                                threads (SECCOMP_FILTER_FLAG_TSYNC) is for Millpond's too; if it is the program's own, \
                                have it allow read, futex, ioctl, madvise, pread64 and mmap, or run it without Millpond";
@@ -180,12 +181,12 @@ const ENDED_BY_FILTER: &str = "the program was ended by SIGSYS: a seccomp filter
 /// Runs the program. Returns its exit status; does not return if a signal ended the program.
 ///
 /// # Errors
-/// When the program cannot be run, or cannot be run under a budget. The program was not started then.
+/// When the program cannot be run, or cannot be run under a budget. In that case it was not started.
 pub fn run(args: &RunArgs) -> Result<u8, RunError> {
     let program = Program::find(args)?;
     let files = open_reports(&args.report)?;
     let shared = SharedBoard::create(&args.command[0])?;
-    // Only a report in a file shows what there was over time.
+    // Only a report in a file shows values over time.
     let mut recorder = (!files.is_empty()).then(|| Recorder::new(now_ns()));
     let beyond = Beyond::open(args)?;
     let mut settings = Settings {
@@ -236,7 +237,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Looks at everything that can be wrong: the program, the library, the kernel's permissions, the store's place.
+    /// Checks everything that can be wrong: the program, the library, the kernel's permissions, the store's place.
     ///
     /// # Errors
     /// The first thing that is wrong.
@@ -273,7 +274,7 @@ impl Program {
     }
 }
 
-/// The exit status that the program had. Does not return if a signal ended the program.
+/// The program's exit status. Does not return if a signal ended the program.
 pub fn end_like(outcome: &Outcome) -> u8 {
     match (outcome.status.code(), outcome.status.signal()) {
         (Some(code), _) => code as u8,
@@ -296,10 +297,10 @@ fn open_reports(choices: &[ReportChoice]) -> Result<Vec<(PathBuf, File)>, RunErr
     paths.map(open).collect()
 }
 
-/// Prints the report to standard error. The program has ended and its status counts: a report that cannot be written
-/// changes nothing.
+/// Prints the report to standard error. The program has ended and its status counts: a failure to write the report does
+/// not change it.
 fn print_report(choice: &ReportChoice, report: &Report) {
-    // Takes the colours out again where standard error is no terminal, and where `NO_COLOR` is set.
+    // Removes the colours if standard error is not a terminal, or `NO_COLOR` is set.
     let mut stderr = anstream::AutoStream::auto(io::stderr().lock());
     let _ = match choice {
         ReportChoice::Json => stderr.write_all(report.to_json().as_bytes()),

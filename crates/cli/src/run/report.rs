@@ -1,8 +1,8 @@
-//! The report of a run, for people and for programs, from the board's slots and from what was seen from outside.
+//! The report of a run, for people and for programs, from the board's slots and from outside observation.
 //!
-//! Counts are sums over all processes that claimed a slot. Peaks and latencies are of one process, because the peaks of
-//! several processes do not fall together and percentiles cannot be added: the peak is the highest one, and the
-//! latencies are those of the process with the most faults. The JSON form carries each process too, so that nothing has
+//! Counts are sums over all processes that claimed a slot. Peaks and latencies are those of one process, because the
+//! peaks of several processes do not coincide and percentiles cannot be added: the peak is the highest one, and the
+//! latencies are those of the process with the most faults. The JSON form also lists each process, so that nothing has
 //! to be guessed.
 
 mod advice;
@@ -72,7 +72,7 @@ const SUMS: [Field; 39] = [
     Field::ReclaimedTime,
 ];
 
-/// The settings of freeing, which are the same in all processes of a run.
+/// The settings of freeing, which are identical in all processes of a run.
 const FREE_TUNING: [Field; 3] = [Field::FreeWorkers, Field::FreeThreshold, Field::FreeChunk];
 
 /// The budget and the options of a run.
@@ -95,24 +95,24 @@ pub struct Report {
     schema: &'static str,
     /// The program as it was named.
     program: String,
-    /// The program's exit status, when it ended by itself.
+    /// The program's exit status, if it exited.
     exit_code: Option<i32>,
     /// The signal that ended the program.
     signal: Option<i32>,
     /// The time from start to end.
     wall_ns: u64,
-    /// Processor time of the program and the children that it waited for.
+    /// Processor time of the program and the children for which it waited.
     cpu_ns: u64,
     /// The budget.
     budget_bytes: u64,
     /// Highest resident set of one process: the higher of the kernel's own mark for the program and of the figures that
-    /// processes published. Samples are left out: a look at a process sees pages twice that move meanwhile.
+    /// processes published. Samples are excluded: a look at a process counts pages twice if they move during the look.
     peak_resident_bytes: u64,
-    /// The bytes by which the peak is over the budget.
+    /// The bytes by which the peak exceeds the budget.
     over_budget_bytes: u64,
-    /// The memory that held the peak over the budget, as far as is known; null when it is not over.
+    /// The memory that kept the peak over the budget, as far as is known; null if it is not over.
     over_budget_held_by: Option<&'static str>,
-    /// Code, static variables, stacks and mapped files of the process that had most of them: they stay in RAM.
+    /// Code, static variables, stacks and mapped files of the process with the most of them: they stay in RAM.
     own_bytes: u64,
     /// The memory of the control group or of the machine, whichever is less, if it is known.
     room_bytes: Option<u64>,
@@ -120,18 +120,18 @@ pub struct Report {
     own_files_bytes: u64,
     /// The share of `own_bytes` that is shared memory.
     own_shared_bytes: u64,
-    /// The rest of the budget, which was left for memory that can be taken out.
+    /// The rest of the budget, available for memory that can be taken out.
     own_left_bytes: u64,
     /// Highest `Rss` of the program's first process in `/proc/PID/smaps_rollup`, looked at ten times a
     /// second, or less often if a look takes more than a millisecond.
     sampled_rss_bytes: u64,
-    /// `ru_maxrss` of the program and of the children that it waited for, including children without the library.
+    /// `ru_maxrss` of the program and of the children for which it waited, including children without the library.
     kernel_max_rss_bytes: u64,
-    /// The store that was asked for.
+    /// The requested store.
     store: String,
     /// Orders of the folios, as `--order` takes them: `2`, `adaptive`, `adaptive:4`.
     order: String,
-    /// Bytes in the store, divided by the bytes that they took there, at the fullest moment.
+    /// Bytes in the store, divided by the bytes that they took there, at its fullest moment.
     compression_ratio: Option<f64>,
     /// Latencies of the process with the most faults.
     fault_p50_ns: u64,
@@ -146,27 +146,27 @@ pub struct Report {
     /// Sums over all processes.
     #[serde(flatten)]
     sums: Map<String, Value>,
-    /// The time that all faults of all threads took, in all processes, from when Millpond heard of them.
+    /// The time that all faults of all threads took, in all processes, from when Millpond received them.
     fault_ns: u64,
     /// How many faults took how long; see [`Latencies`].
     latency: Latencies,
     /// What to do next, as a line.
     next: String,
-    /// The length of the steps of which `processes` have a point in `series`; a report in a file only.
+    /// The length of the steps in which `processes` have points in `series`; only for a report in a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     series_step_ns: Option<u64>,
     /// The major faults that more memory would have saved; see [`curve::to_json`].
     curve: Value,
     #[serde(skip)]
     plot: Curve,
-    /// Programs that were started below the run and did not load the library, the largest first. Programs that were
-    /// over within half a second are not known.
+    /// Programs that were started below the run and did not load the library, the largest first. Programs that ended
+    /// within half a second are not known.
     unmanaged: Vec<Unmanaged>,
-    /// Processes that a signal ended, but for the program itself: they have published no end, and are gone.
+    /// Processes that a signal ended, except for the program itself: they are gone without having published their end.
     killed: Vec<Killed>,
-    /// How many processes the kernel killed for want of memory meanwhile, in the control groups of the run.
+    /// The number of processes that the kernel killed for lack of memory during the run, in the run's control groups.
     oom_kills: u64,
-    /// Every process that loaded the library; a process that became another program has two entries.
+    /// Every process that loaded the library; a process that executed another program has two entries.
     processes: Vec<ProcessReport>,
 }
 
@@ -177,9 +177,9 @@ struct ProcessReport {
     state: &'static str,
     #[serde(skip)]
     became_another: bool,
-    /// Index in this list of the process that it was forked from.
+    /// Index in this list of the process from which it was forked.
     parent: Option<usize>,
-    /// The process was stopped while it published: counters of two moments may be mixed.
+    /// The process was stopped while it published: the counters may mix two moments.
     torn: bool,
     #[serde(flatten)]
     fields: Map<String, Value>,
@@ -190,7 +190,7 @@ struct ProcessReport {
 }
 
 impl Report {
-    /// Puts the report together. `recorder` has looked at the processes while they ran.
+    /// Assembles the report. `recorder` has observed the processes while they ran.
     #[must_use]
     pub fn new(
         asked: Asked,
@@ -284,7 +284,7 @@ impl Report {
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 
-    /// Whether a budget of so many bytes could be given here, as far as is known.
+    /// Whether there is room here for a budget of `bytes`, as far as is known.
     fn has_room(&self, bytes: u64) -> bool {
         self.room_bytes.is_none_or(|room| bytes <= room)
     }
@@ -298,7 +298,7 @@ impl Report {
 impl ProcessReport {
     fn new(slot: &SlotReading) -> Self {
         let state = match slot.state {
-            // The report is made when the program has ended. A process that still says that it runs was killed, or was
+            // The report is made when the program has ended. A process still recorded as running was killed, or was
             // left behind in the background.
             State::Running => "killed or running",
             State::Exited => "exited",
@@ -506,7 +506,8 @@ pub(super) mod tests {
         );
     }
 
-    /// Poly/ML ends with "Run out of store" when it has used what it was told, and nobody could know why.
+    /// Poly/ML ends with "Run out of store" when it has used the memory that it was told about, and the user could not
+    /// know why.
     #[test]
     fn a_program_that_fails_after_it_was_told_of_its_budget_has_a_way_out() {
         let asked = slots(&[&[(Field::AskedMemory, 2)]]);
@@ -518,7 +519,7 @@ pub(super) mod tests {
         assert!(!text(1 << 8, &slots(&[&[]])).contains("told"));
     }
 
-    /// `rustc` under 64 MiB worked with the 2 MiB that its own code had left, and thrashed without a word.
+    /// `rustc` under 64 MiB worked with the 2 MiB that its own code had left, and thrashed without any message.
     #[test]
     fn a_budget_that_the_programs_own_code_takes_is_told_of() {
         let compiler = slots(&[&[

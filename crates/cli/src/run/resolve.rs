@@ -1,10 +1,9 @@
-//! The way from the name of a program to the file that will run, by the rules of `execvp` and of the kernel's `#!`
-//! lines.
+//! Resolves the name of a program to the file that will run, by the rules of `execvp` and of the kernel's `#!` lines.
 //!
 //! The file has to be known before it is started, because its headers tell whether the preload library can enter it
 //! (see [`crate::run::elf`]). So this module walks `PATH` as `execvp` does, with the same rules for a directory that
 //! may not be searched and a file that may not be executed. It then follows `#!` lines to the program that the kernel
-//! will load in the end, at most as deep as the kernel goes.
+//! will finally load, at most as deep as the kernel does.
 
 use crate::run::elf::{self, Kind, Unfit};
 use rustix::fs::{Access, AtFlags, CWD};
@@ -14,11 +13,11 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// Scripts in a chain that the kernel follows before it answers `ELOOP`.
+/// Length of a chain of scripts that the kernel follows before it answers `ELOOP`.
 const MAX_SCRIPTS: usize = 5;
 /// The directories that `execvp` searches when there is no `PATH`.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
-/// The shell to which `execvp` hands a file that the kernel does not know.
+/// The shell to which `execvp` passes a file that the kernel does not recognize.
 const SHELL: &str = "/bin/sh";
 
 /// Why a program cannot be run.
@@ -27,7 +26,7 @@ pub enum ResolveError {
     /// There is no such file, in `PATH` or as a path.
     #[error("{}: program not found; check the name and PATH", .0.display())]
     NotFound(PathBuf),
-    /// There is a file, and it may not be executed.
+    /// The file exists, but may not be executed.
     #[error("{}: {why}", .path.display())]
     NotExecutable {
         /// The file.
@@ -45,7 +44,7 @@ pub enum ResolveError {
         /// The obstacle.
         why: String,
     },
-    /// The interpreters of scripts are scripts, deeper than the kernel goes.
+    /// The interpreters of scripts are scripts, in a chain longer than the kernel follows.
     #[error("{}: its chain of `#!` interpreters is longer than {MAX_SCRIPTS}", .0.display())]
     TooManyScripts(PathBuf),
     /// The preload library cannot enter the program.
@@ -59,7 +58,7 @@ pub enum ResolveError {
 }
 
 impl ResolveError {
-    /// The exit status that `env`, `nice` and the shells give: 127 for a program that is not there, 126 for one that
+    /// The exit status that `env`, `nice` and the shells use: 127 for a program that is not found, 126 for one that
     /// cannot run.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
@@ -70,10 +69,10 @@ impl ResolveError {
     }
 }
 
-/// The file that `program` stands for, checked to the end of its chain of scripts.
+/// The file to which `program` resolves, checked to the end of its chain of scripts.
 ///
 /// # Errors
-/// When nothing is found, or the file that is found cannot run under a budget.
+/// When nothing is found, or the file cannot run under a budget.
 pub fn resolve(program: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, ResolveError> {
     let file = find(program, path)?;
     qualify(&file)?;
@@ -93,7 +92,8 @@ fn find(program: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, ResolveError> 
             Err(errno) => Err(not_executable(file, errno)),
         };
     }
-    // As in `execvp`, a file that may not be executed is remembered while the search goes on, and reported in the end.
+    // As in `execvp`, a file that may not be executed is remembered while the search continues, and reported in the
+    // end.
     let mut refused = None;
     for directory in path
         .unwrap_or(OsStr::new(DEFAULT_PATH))
@@ -125,7 +125,7 @@ fn find(program: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, ResolveError> 
     Err(refused.unwrap_or_else(not_found))
 }
 
-/// Whether the kernel would execute `file`, as far as its mode and its place tell.
+/// Whether the kernel would execute `file`, judging by its mode and its location.
 fn executable(file: &Path) -> Result<(), Errno> {
     let stat = rustix::fs::stat(file)?;
     if rustix::fs::FileType::from_raw_mode(stat.st_mode) != rustix::fs::FileType::RegularFile {

@@ -1,4 +1,4 @@
-//! Tests that take names to files, and files to verdicts, on real files in a temporary directory.
+//! Tests that resolve names to files, and files to verdicts, on real files in a temporary directory.
 
 use super::super::elf::{Kind, Unfit, classify};
 use super::*;
@@ -90,7 +90,7 @@ fn scripts_are_followed_to_their_program() {
     assert_eq!(error.exit_code(), 126);
 }
 
-/// The kernel runs five scripts deep and answers ELOOP to the sixth; the check has to agree with it.
+/// The kernel follows five nested scripts and answers ELOOP to the sixth; the check has to agree with it.
 #[test]
 fn a_chain_of_scripts_is_as_deep_as_the_kernels() {
     let dir = TempDir::new().unwrap();
@@ -161,8 +161,7 @@ fn a_loader_of_another_libc_is_named() {
     assert!(loader.contains("ld-musl-"), "{loader}");
 }
 
-/// An owner has no rights to gain from its own rights; any other user who starts the program does (see `gains` in
-/// `elf.rs`).
+/// An owner gains nothing from its own rights; any other user who starts the program does (see `gains` in `elf.rs`).
 #[test]
 fn programs_that_give_nobody_more_rights_are_fit() {
     let dir = TempDir::new().unwrap();
@@ -177,7 +176,7 @@ fn programs_that_give_nobody_more_rights_are_fit() {
     value[4..8].copy_from_slice(&(1u32 << 13).to_le_bytes());
     let flags = rustix::fs::XattrFlags::empty();
     match rustix::fs::setxattr(&capable, c"security.capability", &value, flags) {
-        // Only root may set them, mostly, and root gains nothing.
+        // Usually only root may set them, and root gains nothing.
         Ok(()) => assert_eq!(classify(&capable).unwrap(), Kind::Preloadable),
         Err(errno) => {
             println!("skipped: file capabilities cannot be set here ({errno}); needs CAP_SETFCAP")

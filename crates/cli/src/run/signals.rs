@@ -1,15 +1,15 @@
-//! Signals of the supervisor: those that it waits for, those that it hands on, and the state in which the program must
-//! find them.
+//! Signals of the supervisor: those that it waits for, those that it forwards, and the signal state that the program
+//! must inherit.
 //!
 //! A supervisor stands between a shell and a program and should not be seen. So every signal that a process sends to it
-//! is handed on to the program. A signal that the kernel sends because of the terminal (^C, ^\, a closed terminal, a
-//! resized window) goes to the whole foreground group and has reached the program already, so it is dropped here. The
+//! is forwarded to the program. A signal that the kernel sends because of the terminal (^C, ^\, a closed terminal, a
+//! resized window) goes to the whole foreground group and has already reached the program, so it is dropped here. The
 //! signals are blocked and fetched with `sigtimedwait`, so nothing runs in a handler and no wake-up is lost between a
 //! check and a wait. Stop signals keep their default: ^Z stops both, `fg` continues both.
 //!
-//! The program must find the mask and the dispositions that the supervisor was started with. Rust's runtime sets
-//! SIGPIPE to be ignored before `main` runs, and an ignored signal stays ignored through exec, so `yes | head` would
-//! never end. Hence an initializer looks at the dispositions before the runtime changes them.
+//! The program must inherit the mask and the dispositions with which the supervisor was started. Rust's runtime ignores
+//! SIGPIPE before `main` runs, and an ignored signal stays ignored across exec, so `yes | head` would never end. Hence
+//! an initializer reads the dispositions before the runtime changes them.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -18,8 +18,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// Signals that other processes send to a program to tell it something. The list leaves out signals that mean a fault
-/// of the receiver itself, the job-control stops, SIGPIPE, and the two that nobody can catch.
+/// Signals that other processes send to notify a program. The list omits signals that report a fault of the receiver
+/// itself, the job-control stops, SIGPIPE, and the two that cannot be caught.
 const HANDED_ON: [i32; 14] = [
     libc::SIGHUP,
     libc::SIGINT,
@@ -51,7 +51,8 @@ extern "C" fn remember() {
 
 fn is_ignored(signal: i32) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: a null new action only asks; the old one is written to `action`, for which all-zero bytes are valid too.
+    // SAFETY: a null new action is only a query; the old one is written to `action`, for which all-zero bytes are valid
+    // too.
     let action = unsafe {
         libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr());
         action.assume_init()
@@ -59,7 +60,7 @@ fn is_ignored(signal: i32) -> bool {
     action.sa_sigaction == libc::SIG_IGN
 }
 
-/// Calls `with` while all signals are blocked in the calling thread: threads that `with` starts never get any.
+/// Calls `with` while all signals are blocked in the calling thread: threads that `with` starts never receive any.
 pub fn without_signals<R>(with: impl FnOnce() -> R) -> R {
     let mut all = MaybeUninit::<libc::sigset_t>::zeroed();
     let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
@@ -80,11 +81,11 @@ pub struct Signals {
     original: libc::sigset_t,
 }
 
-/// A signal that has arrived, and where it came from.
+/// A signal that has arrived, and its sender.
 pub struct Arrived {
     /// The signal's number.
     pub signal: i32,
-    /// The process that sent the signal to this one; `None` when the kernel sent it.
+    /// The process that sent the signal to this one; `None` if the kernel sent it.
     pub from_process: Option<i32>,
 }
 
@@ -114,13 +115,13 @@ impl Signals {
         }
     }
 
-    /// The closure that the program's side of a fork has to run before exec.
+    /// The closure that the child has to run between fork and exec.
     ///
     /// It calls only functions that are allowed after a fork in a process that had threads.
     pub fn restorer(&self) -> impl FnMut() -> io::Result<()> + Send + Sync + 'static {
         let original = self.original;
         move || {
-            // SAFETY: sigaction-family calls on valid arguments; async-signal-safe, and they touch this process only.
+            // SAFETY: sigaction-family calls on valid arguments; async-signal-safe, and they affect only this process.
             unsafe {
                 for (signal, ignored) in [
                     (libc::SIGPIPE, &PIPE_WAS_IGNORED),
@@ -170,7 +171,7 @@ impl Signals {
     }
 }
 
-/// Ends this process as `signal` ended the program, without a core dump of its own.
+/// Ends this process by `signal`, as the program was ended, without a core dump of its own.
 pub fn die_by(signal: i32) -> ! {
     let none = rustix::process::Rlimit {
         current: Some(0),
@@ -186,6 +187,6 @@ pub fn die_by(signal: i32) -> ! {
         libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), null_mut());
         libc::raise(signal);
     }
-    // The first process of a container does not die by default actions; its status says what a shell's would.
+    // The first process of a container does not die from default actions; its status is that of a shell in this case.
     std::process::exit(128 + signal)
 }

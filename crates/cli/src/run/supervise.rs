@@ -1,4 +1,4 @@
-//! Starting the program, watching it from outside, and waiting for its end.
+//! Starts the program, watches it from outside, and waits for its end.
 
 use crate::machine;
 use crate::run::deaf::{self, Deafness};
@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 
 /// The least time between two looks at the program.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
-/// The part of its time that goes to looks at the program's resident set, as a divisor. One look walks the page tables
-/// of the whole program, which takes milliseconds for some hundred MiB. With ten looks a second, whatever one took,
-/// sqlite3 with a database of 16 MiB spent 3 % of its processor time for them.
+/// The part of the time that is spent on looks at the program's resident set, as a divisor. One look walks the page
+/// tables of the whole program, which takes milliseconds for some hundred MiB. With a fixed ten looks a second, sqlite3
+/// with a database of 16 MiB spent 3 % of its processor time on them.
 const LOOK_SHARE: u32 = 100;
 
-/// The outcome of the program, as it was seen from outside.
+/// The outcome of the program, as seen from outside.
 pub struct Outcome {
     /// The program's exit status.
     pub status: ExitStatus,
@@ -29,22 +29,24 @@ pub struct Outcome {
     pub wall: Duration,
     /// Processor time of the program and of all its children that it waited for.
     pub cpu: Duration,
-    /// Highest `Rss` seen in `/proc/PID/smaps_rollup`, in bytes; zero when it was never seen.
+    /// Highest `Rss` seen in `/proc/PID/smaps_rollup`, in bytes; zero if it was never read.
     pub sampled_rss: u64,
-    /// The highest resident set of the program and of its children, in bytes, by the mark that the kernel keeps itself.
+    /// The highest resident set of the program and of its children, in bytes, according to the kernel's own high-water
+    /// mark.
     pub kernel_max_rss: u64,
-    /// Programs that the program started and that have no budget.
+    /// Programs without a budget that the program started.
     pub unmanaged: Vec<Unmanaged>,
     /// The program's first process.
     pub pid: u32,
-    /// How many processes the kernel killed for want of memory meanwhile, in this process's control groups.
+    /// The number of processes that the kernel killed for lack of memory during the run, in this process's control
+    /// groups.
     pub oom_kills: u64,
     /// The memory of the control group or of the machine, whichever is less, in bytes, if it is known.
     pub room: Option<u64>,
 }
 
-/// Runs `file` under the name `argv[0]` with the rest of `argv` and `variables`, until it ends. `look` is called ten
-/// times a second meanwhile.
+/// Runs `file` under the name `argv[0]` with the rest of `argv` and `variables`, until it ends. Calls `look` ten times
+/// a second until then.
 ///
 /// # Errors
 /// When the program cannot be started.
@@ -63,8 +65,8 @@ pub fn supervise(
     // SAFETY: the closure makes system calls only (no allocation, no lock), as is required between fork and exec.
     unsafe {
         command.pre_exec(move || {
-            // A supervisor that is killed must leave no orphan without a board. The signal is sent at the death of the
-            // parent *after* this call, so a parent that is dead already has to be seen here.
+            // A killed supervisor must not leave an orphan without a board. The signal is sent when the parent dies
+            // *after* this call, so a parent that is already dead has to be detected here.
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
             if rustix::process::getppid() != Some(supervisor) {
                 return Err(io::ErrorKind::Interrupted.into());
@@ -118,26 +120,26 @@ pub fn supervise(
     }
 }
 
-/// The time from the begin of a look that took `look` to the next.
+/// The time from the start of a look that took `look` to the next.
 fn pause_after(look: Duration) -> Duration {
     SAMPLE_EVERY.max(look * LOOK_SHARE)
 }
 
-/// Hands a signal on to the program, unless the program has it already. That is so for signals that it sends to its
-/// whole group itself, and for those that the terminal sends to all of the foreground.
+/// Forwards a signal to the program, unless the program already has it. That is the case for signals that it sends to
+/// its own whole group, and for those that the terminal sends to the whole foreground group.
 fn hand_on(arrived: &Arrived, child: Pid, deafness: &mut Deafness) {
     let program = child.as_raw_nonzero().get();
     if arrived.from_process == Some(program) {
         return;
     }
     if arrived.from_process.is_some() {
-        // SAFETY: the child is not reaped, so the number is still its own; the call touches no memory.
+        // SAFETY: the child is not reaped yet, so the number is still its own; the call touches no memory.
         unsafe { libc::kill(program, arrived.signal) };
     }
     deafness.sent(arrived.signal);
 }
 
-/// Looks whether the program takes the signals that it was sent, and does what follows from the look.
+/// Checks whether the program takes the signals that it was sent, and acts on the result.
 fn end_if_deaf(deafness: &mut Deafness, child: Pid, name: &OsStr) {
     if !deafness.is_asked() {
         return;
@@ -149,16 +151,16 @@ fn end_if_deaf(deafness: &mut Deafness, child: Pid, name: &OsStr) {
     let line = step.line(&name.to_string_lossy(), program);
     let _ = writeln!(io::stderr(), "{line}");
     if matches!(step, deaf::Step::End(_)) {
-        // SAFETY: the child is not reaped, so the number is still its own; the call touches no memory.
+        // SAFETY: the child is not reaped yet, so the number is still its own; the call touches no memory.
         unsafe { libc::kill(program, libc::SIGKILL) };
     }
 }
 
-/// The status of a child that only this process waits for, and the resources that it used, if it has ended. With
-/// `flags` zero the call waits until it has.
+/// The status of a child for which only this process waits, and the resources that it used, if it has ended. With
+/// `flags` zero the call waits until it has ended.
 ///
 /// # Errors
-/// When a signal came first, or `child` is no child of this process.
+/// When a signal came first, or `child` is not a child of this process.
 pub fn reap(child: Pid, flags: i32) -> io::Result<Option<(ExitStatus, libc::rusage)>> {
     let mut status = 0;
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
@@ -179,14 +181,14 @@ pub fn reap(child: Pid, flags: i32) -> io::Result<Option<(ExitStatus, libc::rusa
     }
 }
 
-/// Processor time of a child and of the children that it waited for.
+/// Processor time of a child and of the children for which it waited.
 #[must_use]
 pub fn cpu_time(usage: &libc::rusage) -> Duration {
     let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000);
     time(usage.ru_utime) + time(usage.ru_stime)
 }
 
-/// `Rss` of `/proc/PID/smaps_rollup` in bytes. `None` for a process that has ended or that may not be looked at.
+/// `Rss` of `/proc/PID/smaps_rollup` in bytes. `None` for a process that has ended or that may not be inspected.
 fn resident(pid: Pid) -> Option<u64> {
     let process = Process::new(pid.as_raw_nonzero().get()).ok()?;
     let rollup = process.smaps_rollup().ok()?.memory_map_rollup;

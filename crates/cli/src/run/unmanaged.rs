@@ -1,16 +1,17 @@
 //! The programs below a run that have no budget, by name.
 //!
-//! The program that the user starts is looked at before, and refused if the library cannot enter it. The programs that
-//! it starts in turn run in any case: a shell may call a static program, one for another processor, or one that cleared
-//! its environment. Their memory is the kernel's, and the report's peak included it without saying whose it was.
+//! The program that the user starts is inspected beforehand, and refused if the library cannot enter it. The programs
+//! that it starts in turn run in any case: a shell may call a static program, one for another processor, or one that
+//! cleared its environment. The kernel manages their memory, and the report's peak used to include it without saying
+//! whose it was.
 //!
-//! The supervisor is not told of such a program, so it looks for them: twice a second it looks at the descendants of
-//! the first process. A program is unmanaged when the library was not among its mappings in two looks, because a
-//! program that has just begun has not mapped it yet. So programs that are over within half a second, and children of
-//! processes that have ended, are not found.
+//! The supervisor is not notified of such programs, so it looks for them: twice a second it inspects the descendants of
+//! the first process. A program counts as unmanaged if the library was missing from its mappings in two looks, because
+//! a program that has just started has not mapped it yet. So programs that end within half a second, and children of
+//! ended processes, are not found.
 //!
-//! A look costs a few reads for each process, and the mappings are read only until the question is answered for the
-//! file that the process executes. A process that may not be looked at (another user's) is left out.
+//! A look costs a few reads for each process, and the mappings are read only until the question is settled for the file
+//! that the process executes. A process that may not be inspected (another user's) is skipped.
 
 use crate::run::library;
 use crate::run::status;
@@ -24,7 +25,7 @@ use std::time::Duration;
 /// The time between two looks.
 pub const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Limits of a look: the threads of one process whose children are looked for, and the processes looked at. More would
+/// Limits of a look: the threads of one process whose children are searched, and the processes inspected. More would
 /// take time from the program.
 const THREADS: usize = 64;
 const PROCESSES: usize = 256;
@@ -36,13 +37,13 @@ const CERTAIN: u8 = 2;
 pub struct Unmanaged {
     /// The program's process.
     pub pid: i32,
-    /// The program's name, as the kernel has it.
+    /// The program's name, according to the kernel.
     pub name: String,
-    /// The most memory that the program had resident at a look.
+    /// The most memory that was resident in the program at any look.
     pub peak_resident_bytes: u64,
 }
 
-/// The file that a process executed when it was last looked at, and how often the library was not there.
+/// The file that a process executed at the last look, and the number of looks without the library.
 struct Seen {
     executes: PathBuf,
     is_managed: bool,
@@ -50,7 +51,7 @@ struct Seen {
     program: Unmanaged,
 }
 
-/// The processes that were seen so far.
+/// The processes seen so far.
 #[derive(Default)]
 pub struct Watch {
     seen: BTreeMap<i32, Seen>,
@@ -68,7 +69,7 @@ impl Watch {
             let room = PROCESSES.saturating_sub(queue.len());
             queue.extend(children(pid).into_iter().take(room));
         }
-        // When a process has ended, its number may belong to another one.
+        // The number of an ended process may belong to another one.
         let gone: Vec<i32> = self
             .seen
             .keys()
@@ -137,7 +138,7 @@ impl Watch {
     }
 }
 
-/// The children of each thread of a process, as far as the kernel tells (`CONFIG_PROC_CHILDREN`).
+/// The children of each thread of a process, if the kernel lists them (`CONFIG_PROC_CHILDREN`).
 fn children(pid: i32) -> Vec<i32> {
     let threads = fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
@@ -151,7 +152,7 @@ fn children(pid: i32) -> Vec<i32> {
         .collect()
 }
 
-/// The name, and the highest resident set in bytes, as `/proc/PID/status` has them.
+/// The name, and the highest resident set in bytes, from `/proc/PID/status`.
 fn name_and_peak(status: &str) -> Option<(String, u64)> {
     let field = |name| status::field(status, name);
     let kib: u64 = field("VmHWM")?.strip_suffix(" kB")?.parse().ok()?;

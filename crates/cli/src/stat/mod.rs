@@ -1,8 +1,8 @@
-//! `millpond stat`: the counters of a process that runs, like `vmstat`.
+//! `millpond stat`: the counters of a running process, like `vmstat`.
 //!
 //! A process under `millpond run`, and one whose managers are built with `.publish(name)`, writes its counters on a
-//! board ten times a second ([`millpond_board`]). This command looks at boards and disturbs no process: it has no right
-//! to write there, and a process that is looked at does not learn of it.
+//! board ten times a second ([`millpond_board`]). This command reads boards and disturbs no process: it has no right to
+//! write there, and a process cannot tell that it is observed.
 //!
 //! | asked for | shown |
 //! | --- | --- |
@@ -12,7 +12,7 @@
 //! | `PID INTERVAL [COUNT]` | a line each so many seconds: of the time since the start first, as `vmstat` does, then of each interval |
 //!
 //! `PID` may be a `millpond run`, which means all its processes together, one of these processes, or a process that
-//! publishes by itself.
+//! publishes its own counters.
 
 mod table;
 
@@ -50,10 +50,10 @@ pub struct StatArgs {
     json: bool,
 }
 
-/// Parses the seconds between two looks.
+/// Parses the seconds between two lines.
 ///
 /// # Errors
-/// When `text` is no number, or less than the time between two writings.
+/// When `text` is not a number, or is less than the time between two updates of the counters.
 pub fn parse_interval(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text
         .parse()
@@ -72,7 +72,7 @@ pub enum StatError {
     /// No process has the number.
     #[error("there is no process {0}; `millpond stat` lists processes that publish counters")]
     NoProcess(i32),
-    /// The process is another user's.
+    /// The process belongs to another user.
     #[error("process {0} belongs to another user; be that user, or root")]
     Denied(i32),
     /// The process is on no board.
@@ -96,10 +96,10 @@ pub enum StatError {
     Print(#[from] io::Error),
 }
 
-/// Shows the figures that were asked for.
+/// Shows the requested figures.
 ///
 /// # Errors
-/// When there is no such process, it cannot be looked at, or nothing can be printed.
+/// When there is no such process, it cannot be inspected, or nothing can be printed.
 pub fn stat(args: &StatArgs) -> Result<u8, StatError> {
     let shown = match args.pid {
         None => print_list(args.json),
@@ -153,25 +153,25 @@ fn json_of_board(view: View, slots: &[SlotReading]) -> serde_json::Value {
     })
 }
 
-/// The process or run that is looked at.
+/// The process or run to show.
 pub struct Target {
     view: View,
-    /// The only process that is looked at; all that are on the board when it is `None`.
+    /// The only process to show; `None` for all processes on the board.
     only: Option<u32>,
     /// The handle, which becomes readable at the end of the process.
     handle: OwnedFd,
 }
 
 impl Target {
-    /// Finds the process `pid`, or the run that it is a part of.
+    /// Finds the process `pid`, or the run of which it is a part.
     ///
     /// # Errors
-    /// When there is no such process, or it cannot be looked at.
+    /// When there is no such process, or it cannot be inspected.
     pub fn find(pid: i32) -> Result<Self, StatError> {
         let wait = |errno| StatError::Wait { pid, errno };
         let number = Pid::from_raw(pid).ok_or(StatError::NoProcess(pid))?;
         let handle = match rustix::process::pidfd_open(number, PidfdFlags::empty()) {
-            // A thread that is not its process's first is refused as invalid.
+            // A thread other than its process's first is refused as invalid.
             Err(rustix::io::Errno::SRCH | rustix::io::Errno::INVAL) => {
                 return Err(StatError::NoProcess(pid));
             }

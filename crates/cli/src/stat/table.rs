@@ -1,4 +1,4 @@
-//! The forms for people: a line each interval under headings that come again, and the list of boards.
+//! The human-readable forms: a line per interval under repeated headings, and the list of boards.
 
 use crate::figures::{Figures, is_alive, kind};
 use crate::size::Human;
@@ -10,18 +10,18 @@ use std::io::{self, Write};
 const LINES: u32 = 20;
 const MIB: u64 = 1 << 20;
 const PAGES_A_MIB: u64 = MIB / 4096;
-/// What the two lines of the heading have for files: pages there are, and pages a second.
+/// The two lines of the heading for files: current pages, and pages per second.
 const FILES: [&str; 2] = [
     " -----files, pages----- ------files, pages/s------",
     "    cache  dirty  wback  refault       in      out",
 ];
 
-/// The table of lines of figures. It has columns of files from the first line on of which a process has any pages of
-/// files, so that it stays as narrow as `vmstat`'s for all others.
+/// The table of lines of figures. It has columns for files from the first line on in which a process has any pages of
+/// files, so that for all others it stays as narrow as `vmstat`'s.
 pub struct Table {
     /// Lines since the last heading.
     since: u32,
-    /// Whether there are columns of files.
+    /// Whether there are columns for files.
     files: bool,
 }
 
@@ -38,7 +38,7 @@ impl Table {
     /// Writes a line.
     ///
     /// # Errors
-    /// When `out` takes no more.
+    /// When `out` accepts no more.
     pub fn write(&mut self, out: &mut impl Write, figures: &Figures) -> io::Result<()> {
         if !self.files && figures.has_files() {
             self.files = true;
@@ -112,7 +112,7 @@ impl Listing {
         }
     }
 
-    /// Adds a board and its processes that run.
+    /// Adds a board and its running processes.
     pub fn add(&mut self, owner: u32, name: &str, slots: &[SlotReading]) {
         let kind = kind(owner, slots);
         let alive: Vec<_> = slots.iter().filter(|slot| is_alive(slot)).collect();
@@ -159,7 +159,7 @@ mod tests {
     use crate::figures::Sample;
     use millpond_board::{Fields, State};
 
-    /// The figures of a process that has these values at so many seconds.
+    /// The figures of a process that has these values at second `second`.
     fn at(second: u64, values: &[(Field, u64)]) -> Sample {
         let mut fields = Fields::default();
         for &(field, value) in values {
@@ -186,7 +186,7 @@ mod tests {
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Pages of files were once counted and not shown, so that a process which only reads files seemed to do nothing.
+    /// Pages of files used to be counted but not shown, so a process that only reads files seemed to do nothing.
     #[test]
     fn files_have_columns_once_there_are_any_pages_of_them() {
         let mut table = Table::new();
@@ -217,7 +217,7 @@ mod tests {
         let names = ["cache", "dirty", "wback", "refault", "in", "out"];
         assert_eq!(last(&begun[1]), names);
         assert_eq!(last(&begun[2]), ["1234", "5", "64", "10", "2000", "300"]);
-        // They stay when the last page has left.
+        // The columns stay after the last page has left.
         let without = at(4, &[(Field::PgPgIn, 4000)]);
         let later = lines(&mut table, &Figures::new(&without, Some(&with)));
         assert_eq!((later.len(), later[0].len()), (1, widths[0]));

@@ -1,4 +1,4 @@
-//! The state of what a user sees: the list or one process, and the changes that a key makes to it.
+//! The state of the user interface: the list or one process, and how keys change it.
 
 use crate::top::columns::Column;
 use crate::top::keys::Action;
@@ -6,12 +6,12 @@ use crate::top::model::{Look, Model, RowId};
 use crate::top::order::{Order, Selection, processes};
 use std::time::Duration;
 
-/// The next thing to do when a key has been acted on.
+/// What to do after a key has been handled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next {
     /// Show the present state.
     Draw,
-    /// Show the present state on a terminal that may show anything.
+    /// Redraw the whole screen, whose contents are unknown.
     Redraw,
     /// Give the terminal back for a while.
     Suspend,
@@ -22,17 +22,17 @@ pub enum Next {
 /// Everything that decides what is shown.
 #[derive(Debug)]
 pub struct App {
-    /// The processes, as far as they are known.
+    /// The known processes.
     pub model: Model,
     /// The order of the list.
     pub order: Order,
     /// The selection in the list.
     pub selection: Selection,
-    /// The process that is looked at closely.
+    /// The process whose details are shown.
     pub open: Option<RowId>,
     /// Whether the list of keys is shown.
     pub help: bool,
-    /// The process or run that was asked for.
+    /// The requested process or run.
     pub only: Option<u32>,
     /// The number of boards of another version.
     pub foreign: usize,
@@ -100,7 +100,7 @@ impl App {
         Next::Draw
     }
 
-    /// Brings the parts up to date that refer to processes, and returns the processes that there are.
+    /// Updates the parts that refer to processes, and returns the current processes.
     fn settle(&mut self) -> Vec<RowId> {
         let there = processes(&self.order.lines(&self.model));
         self.selection.settle(&there);
@@ -108,7 +108,7 @@ impl App {
         there
     }
 
-    /// The keys that do something now, for the last line.
+    /// The keys that currently have an effect, for the last line.
     #[must_use]
     pub fn keys(&self) -> &'static str {
         match (self.help, self.open) {
@@ -120,7 +120,7 @@ impl App {
         }
     }
 
-    /// An arrow that says which way the list is sorted, if `column` is the one that it is sorted by.
+    /// An arrow for the direction of the sorting, if the list is sorted by `column`.
     #[must_use]
     pub fn sorted(&self, column: Column) -> Option<char> {
         let arrow = if self.order.reversed { '▲' } else { '▼' };

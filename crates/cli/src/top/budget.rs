@@ -1,12 +1,12 @@
-//! The parts that a process's budget is spent on.
+//! The parts of memory on which a process's budget is spent.
 //!
-//! The budget covers the whole process, whatever Millpond manages of it. So its parts are the managed memory, by where
-//! it is; the memory that Millpond needs for that; the rest of the process, which is what the kernel counts beyond
-//! these; and the part that is left. The parts are written at one moment, but the kernel counts at another and shares
-//! pages in its own way: where it counts less than the parts make together, there is no rest.
+//! The budget covers the whole process, however much of it Millpond manages. So its parts are the managed memory, by
+//! where it is; the memory that Millpond needs for that; the rest of the process, which is what the kernel counts
+//! beyond these; and the unused part. The parts are written at one moment, but the kernel counts at another and
+//! attributes shared pages in its own way: if it counts less than the sum of the parts, the rest is zero.
 //!
-//! A bar of cells shows the parts. Each part ends at the cell where the sum up to there ends, so that errors of
-//! rounding do not add up. The bar is as long as the budget, or as the memory in use when that is more.
+//! A bar of cells shows the parts. Each part ends at the cell of the cumulative sum, so that rounding errors do not add
+//! up. The bar is as long as the budget, or as the memory in use if that is more.
 
 use millpond_board::{Field, Fields};
 
@@ -21,7 +21,7 @@ pub enum Part {
     Limbo,
     /// Memory in RAM that is lazily freed.
     Lazy,
-    /// Frames in no use.
+    /// Unused frames.
     FreeFrames,
     /// Memory that compressed RAM takes, and that other stores need.
     Store,
@@ -29,7 +29,7 @@ pub enum Part {
     Metadata,
     /// Memory of the program that is not managed.
     Rest,
-    /// The part that is not spent.
+    /// The unused part.
     Left,
 }
 
@@ -49,7 +49,7 @@ impl Part {
         }
     }
 
-    /// The look of a cell of the part: different from its neighbours without colours too.
+    /// The symbol for a cell of the part: it differs from its neighbours even without colours.
     #[must_use]
     pub const fn symbol(self) -> char {
         match self {

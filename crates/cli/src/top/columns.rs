@@ -1,8 +1,8 @@
-//! The columns of the list: what each says of a process, how wide it is, and which columns are left out first.
+//! The columns of the list: what each shows of a process, how wide it is, and which columns are dropped first.
 //!
 //! A terminal may have any width. Columns are taken in the order of their importance as long as there is room, and
-//! shown in the order in which they are declared. A value that is not known is a dash, and sorts behind all others,
-//! whichever way round the list is.
+//! shown in the order in which they are declared. An unknown value is a dash, and sorts after all others in both
+//! directions.
 
 use crate::numbers::Thousands;
 use crate::size::Human;
@@ -27,7 +27,7 @@ pub enum Column {
     Resident,
     /// Memory that waits in RAM for a second touch.
     Limbo,
-    /// Memory in RAM that is free for the taking.
+    /// Memory in RAM that is lazily freed.
     Lazy,
     /// Memory in RAM that holds pages of files.
     Files,
@@ -43,7 +43,7 @@ pub enum Column {
     In,
     /// Bytes a second to the store.
     Out,
-    /// Times a second that a fault reclaimed by itself.
+    /// Times a second that a fault reclaimed memory itself.
     Stalls,
     /// Per cent of the last 10 seconds in which some thread waited for memory.
     Some10,
@@ -108,7 +108,7 @@ impl Column {
         matches!(self, Self::Name)
     }
 
-    /// The column's value for a process, to sort by and to draw; `None` for a value that is not known, and for text.
+    /// The column's value for a process, to sort by and to draw; `None` if it is unknown, and for text.
     #[must_use]
     pub fn value(self, row: &Row) -> Option<f64> {
         let bytes = |field| row.get(field) as f64;
@@ -137,7 +137,7 @@ impl Column {
         }
     }
 
-    /// The text that is printed of a process.
+    /// The text that is shown for a process.
     #[must_use]
     pub fn text(self, row: &Row) -> String {
         if self == Self::Name {
@@ -155,7 +155,8 @@ impl Column {
         }
     }
 
-    /// Decides which of two processes comes first: the one with more, or the one whose number or name is lower.
+    /// Decides which of two processes comes first: the one with the larger value, or the one with the lower number or
+    /// name.
     #[must_use]
     pub fn compare(self, one: &Row, other: &Row, reversed: bool) -> Ordering {
         let turned = |order: Ordering| if reversed { order.reverse() } else { order };

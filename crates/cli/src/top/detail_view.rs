@@ -1,8 +1,9 @@
-//! Drawing one process: what its budget is spent on, what happened lately, how long faults took, what more would help.
+//! Drawing one process: what its budget is spent on, what happened recently, how long faults took, how more memory
+//! would help.
 //!
 //! The view is made of panels, each of a fixed height. The first has the whole width. The others stand in two columns
-//! where there is room for that, and otherwise below each other; panels that do not fit at the bottom are cut off. So
-//! the order of the panels is that of their importance.
+//! if there is room for that, and otherwise below each other; panels that do not fit at the bottom are cut off. So
+//! panels are ordered by importance.
 
 use crate::size::Human;
 use crate::top::app::App;
@@ -65,7 +66,7 @@ pub fn draw(frame: &mut Frame<'_>, row: &Row, app: &App) {
     frame.buffer_mut().set_style(area, style);
 }
 
-/// Draws panels below each other as far as they fit, an empty row between two.
+/// Draws panels below each other as far as they fit, separated by empty rows.
 fn stack(frame: &mut Frame<'_>, row: &Row, app: &App, panels: &[Panel], area: Rect) {
     let mut y = area.y;
     for panel in panels.iter().filter(|panel| (panel.concerns)(row)) {

@@ -1,9 +1,9 @@
-//! The history of one process over the last two minutes, for a line of bars.
+//! The history of one process over the last two minutes, for a row of bars.
 //!
-//! A process writes its counters at times of its own, so a rate is known for the time between two writings and for
-//! nothing else. A history consists of such stretches. A column of a picture is a stretch of time too, longer or
-//! shorter than these: its height is the mean over the known stretches in it, each weighed by how much of the column it
-//! covers. A column of which nothing is known has no height, which is not the same as the height zero.
+//! A process writes its counters at its own times, so a rate is only known for the time between two updates. A history
+//! consists of such stretches. A column of a picture is also a stretch of time, longer or shorter than these: its
+//! height is the mean over the known stretches in it, each weighted by how much of the column it covers. A column with
+//! no known stretch has no height, which is not the same as the height zero.
 //!
 //! Processes write ten times a second, so two minutes are 1,200 stretches at most.
 
@@ -21,7 +21,7 @@ pub enum Series {
     In,
     /// Bytes a second to the store.
     Out,
-    /// Times a second that a fault reclaimed by itself.
+    /// Times a second that a fault reclaimed memory itself.
     Stalls,
 }
 
@@ -58,7 +58,7 @@ impl History {
         });
     }
 
-    /// The highest rate of all stretches; `None` when nothing is known.
+    /// The highest rate of all stretches; `None` if there are none.
     #[must_use]
     pub fn highest(&self, series: Series) -> Option<f64> {
         let rates = self.stretches.iter().map(|s| s.rates[series as usize]);
@@ -70,7 +70,7 @@ impl History {
     pub fn columns(&self, series: Series, columns: usize, now_ns: u64) -> Vec<Option<f64>> {
         let start = now_ns as f64 - KEPT_NS as f64;
         let length = KEPT_NS as f64 / columns.max(1) as f64;
-        // Each column has the time of which something is known, and the events that would have been counted in it.
+        // Each column has its known time, and the events in that time.
         let mut known = vec![(0.0, 0.0); columns];
         for stretch in &self.stretches {
             let from = ((stretch.from_ns as f64 - start) / length).max(0.0);
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(history.highest(Series::In), None);
         assert_eq!(history.columns(Series::In, 3, 0), [None; 3]);
         assert_eq!(history.columns(Series::In, 0, 0), []);
-        // Early in the life of a machine there are no two minutes to look back on; and nothing lies in the future.
+        // Soon after a machine's start there are no two minutes to look back on, and nothing lies in the future.
         history.add(SECOND, 2 * SECOND, rates(1.0));
         assert_eq!(history.columns(Series::In, 2, SECOND), [None, None]);
     }

@@ -1,28 +1,29 @@
-//! The way from bytes of a terminal to the actions that they ask for.
+//! Translates bytes from a terminal to actions.
 //!
-//! The library that draws has a reader of keys too. It is not used, because it reads until it has a whole key. Half a
-//! sequence holds it up, and so a signal would have to wait for the next key; and at the end of input it asks again
-//! without a pause. This program waits in one place for keys, signals and the time, so all it needs to know is how the
-//! few keys that it uses look.
+//! The drawing library also has a reader of keys. It is not used, because it reads until it has a whole key. Half a
+//! sequence blocks it, so a signal would have to wait for the next key; and at the end of input it retries without a
+//! pause. This program waits in one place for keys, signals and the time, so it only needs the byte sequences of the
+//! few keys that it uses.
 //!
-//! A terminal sends an arrow as three bytes, of which the first is the byte that Escape is. Time tells the two apart:
-//! the bytes of a sequence come at once. So an Escape at the end of the bytes that were read is kept until
-//! [`Decoder::finish`] says that nothing followed for a while.
+//! A terminal sends an arrow as three bytes, of which the first is also the byte of the Escape key. Time tells the two
+//! apart: the bytes of a sequence arrive together. So an Escape at the end of the bytes read is kept until
+//! [`Decoder::finish`] is called because nothing followed for a while.
 
-/// The wait for the rest of a sequence, in milliseconds. A slow line may take that long, a finger does not.
+/// The wait for the rest of a sequence, in milliseconds. A slow line may take that long; a second key press takes
+/// longer.
 pub const REST_MS: u64 = 50;
 const ESCAPE: u8 = 0x1b;
-/// The longest sequence that is waited for: a longer one is no key.
+/// The longest sequence that is waited for: a longer one is not a key.
 const LONGEST: usize = 16;
 
-/// A key that means something here.
+/// A key that has a meaning here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Key {
     /// A printable character.
     Char(char),
     /// Enter.
     Enter,
-    /// Escape by itself.
+    /// Escape alone.
     Escape,
     /// The arrow up.
     Up,
@@ -44,14 +45,14 @@ pub enum Key {
     Ctrl(char),
 }
 
-/// An action that the user wants.
+/// An action requested by the user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Select the process so many places further down.
+    /// Select the process this many places further down.
     Step(isize),
-    /// Look closer at the selected process, or no longer.
+    /// Show the details of the selected process, or hide them.
     Open,
-    /// Go back to the place before, and from the list leave.
+    /// Go back to the previous view, or leave from the list.
     Back,
     /// Leave the program.
     Leave,
@@ -60,13 +61,13 @@ pub enum Action {
         /// Whether the column is to the right.
         right: bool,
     },
-    /// Have the list the other way round.
+    /// Reverse the order of the list.
     Reverse,
-    /// Show the keys, or no longer.
+    /// Show the list of keys, or hide it.
     Help,
-    /// Have everything drawn anew.
+    /// Redraw everything.
     Redraw,
-    /// Suspend the program, to do something else meanwhile.
+    /// Suspend the program, to return to the shell for a while.
     Suspend,
 }
 
@@ -113,7 +114,7 @@ impl Decoder {
                 continue;
             }
             if byte == ESCAPE {
-                // A second Escape ends whatever the first has begun.
+                // A second Escape ends whatever the first began.
                 keys.extend(self.finish());
             }
             self.begun.push(byte);
@@ -126,7 +127,7 @@ impl Decoder {
                         self.begun.clear();
                     }
                 }
-                // An Escape and then at once another key is that key with Alt, which means nothing here.
+                // An Escape directly followed by another key is that key with Alt, which has no meaning here.
                 _ => self.begun.clear(),
             }
         }
@@ -139,7 +140,7 @@ impl Decoder {
         !self.begun.is_empty()
     }
 
-    /// Ends a sequence when nothing followed, and returns the key that it was by itself.
+    /// Ends a sequence that was not continued, and returns the key that it stands for.
     pub fn finish(&mut self) -> Option<Key> {
         let alone = self.begun == [ESCAPE];
         self.begun.clear();
@@ -147,7 +148,7 @@ impl Decoder {
     }
 }
 
-/// The key of a byte that begins no sequence.
+/// The key of a byte that does not begin a sequence.
 fn plain(byte: u8) -> Option<Key> {
     match byte {
         b'\r' | b'\n' => Some(Key::Enter),
@@ -193,7 +194,7 @@ mod tests {
         assert_eq!(keys(b"\x03\x1a"), [Key::Ctrl('c'), Key::Ctrl('z')]);
         assert_eq!(keys(b"\x1b"), [Key::Escape]);
         assert_eq!(keys(b"\x1b\x1b"), [Key::Escape, Key::Escape]);
-        // An unknown sequence is nothing, however it looks, and the keys that follow it are not lost.
+        // An unknown sequence is ignored, however it looks, and the keys that follow it are not lost.
         assert_eq!(keys(b"\x1b[200~\x1bq\x1b[1;5Aj"), [Key::Char('j')]);
         assert_eq!(keys("\u{e9}\0j".as_bytes()), [Key::Char('j')]);
         assert_eq!(keys(b"\x1b[11111111111111j"), [Key::Char('j')]);
@@ -207,7 +208,7 @@ mod tests {
         assert_eq!(decoder.take(b"["), []);
         assert_eq!(decoder.take(b"A"), [Key::Up]);
         assert!(!decoder.waits());
-        // Half a sequence that stays half is no Escape.
+        // An incomplete sequence that stays incomplete is not an Escape.
         decoder.take(b"\x1b[");
         assert_eq!(decoder.finish(), None);
     }

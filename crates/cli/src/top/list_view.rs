@@ -1,8 +1,8 @@
 //! Drawing the list: a line for each process, a heading for each run.
 //!
 //! The screen shows, from top to bottom: the title, the columns' headings, the lines, the keys. A terminal with fewer
-//! than four lines has no room for all of them beside the processes, so they are left out: first the title, then the
-//! keys, then the headings.
+//! than four lines has no room for all of them and the processes, so some are dropped: first the title, then the keys,
+//! then the headings.
 
 use crate::top::app::App;
 use crate::top::columns::{Column, fitting};
@@ -14,7 +14,7 @@ use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::Line;
 use ratatui::widgets::{Gauge, Paragraph, Wrap};
 
-/// The style of processes that have ended: still to be read, but less conspicuous.
+/// The style of processes that have ended: still readable, but less conspicuous.
 const ENDED: Style = Style::new().fg(Color::DarkGray).add_modifier(Modifier::DIM);
 
 /// Draws the list.
@@ -44,12 +44,12 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
     let selected = app.selection.id();
     let is_selected = |line: &Listed<'_>| matches!(line, Listed::Process { row, .. } if Some(row.id()) == selected);
     let at = lines.iter().position(is_selected).unwrap_or(0);
-    // The selected line is always seen, and so are the lines above it as long as there is room for both.
+    // The selected line is always visible, and so are the lines above it as long as there is room for both.
     let hidden = (at + 1).saturating_sub(usize::from(body.height));
     for (line, area) in lines.iter().skip(hidden).zip(body.rows()) {
         match line {
             Listed::Run(group) => {
-                // A program that has given up its managers has an empty board too, so this need not be a run.
+                // A program that has dropped its managers also has an empty board, so this need not be a run.
                 let what = if group.rows().is_empty() {
                     ": no process publishes its figures now"
                 } else {

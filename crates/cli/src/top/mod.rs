@@ -1,8 +1,8 @@
-//! `millpond top` shows the processes that run under a budget, live.
+//! `millpond top`: a live view of the processes that run under a budget.
 //!
 //! The command reads what `millpond stat` reads, the boards ([`millpond_board`]) on which these processes write their
-//! counters ten times a second. It writes nowhere: a process that is watched does not learn of it. Between two looks it
-//! sleeps until the time has come, a key is pressed or a signal arrives.
+//! counters ten times a second. It writes nowhere: a process cannot tell that it is watched. Between two updates it
+//! sleeps until the interval is over, a key is pressed or a signal arrives.
 //!
 //! ```text
 //! boards ──look──▶ model ──lines──▶ list_view, detail_view ──▶ screen
@@ -47,7 +47,7 @@ use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 use wait::{Wait, Who, Woken};
 
-/// The time between two searches for new boards: finding them means to look at the descriptors of all processes.
+/// The time between two searches for new boards: finding them requires examining the descriptors of all processes.
 const SEARCH: Duration = Duration::from_secs(1);
 
 /// `millpond top`'s arguments.
@@ -65,12 +65,12 @@ pub struct TopArgs {
 /// A reason why there is nothing to watch.
 #[derive(Debug, thiserror::Error)]
 pub enum TopError {
-    /// The output, or the input, is no terminal.
+    /// The output or the input is not a terminal.
     #[error(
         "`millpond top` needs a terminal, and standard input or output is none; `millpond stat` prints these figures without one, and `millpond stat PID 1` each second"
     )]
     NoTerminal,
-    /// The process that was asked for cannot be looked at.
+    /// The requested process cannot be inspected.
     #[error(transparent)]
     Target(#[from] StatError),
     /// The terminal failed.
@@ -78,10 +78,10 @@ pub enum TopError {
     Terminal(#[from] io::Error),
 }
 
-/// Shows the processes until the user has seen enough.
+/// Shows the processes until the user leaves.
 ///
 /// # Errors
-/// When there is no terminal, the terminal fails, or the process that was asked for cannot be looked at.
+/// When there is no terminal, the terminal fails, or the requested process cannot be inspected.
 pub fn top(args: &TopArgs) -> Result<u8, TopError> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Err(TopError::NoTerminal);
@@ -89,12 +89,13 @@ pub fn top(args: &TopArgs) -> Result<u8, TopError> {
     if let Some(pid) = args.pid {
         Target::find(pid)?;
     }
-    // This comes before the terminal is changed: from here on no signal ends the program but through the way out.
+    // This comes before the terminal is changed: from here on, signals end the program only by way of its normal exit
+    // path.
     let wait = Wait::begin()?;
     let mut screen = Screen::open()?;
     let mut app = App::new(args.pid.map(i32::unsigned_abs), args.interval);
     match watch(&mut app, &wait, &mut screen) {
-        // The terminal went away while it was drawn on; nobody is left to be told.
+        // The terminal disappeared while it was drawn on; no one is left to report that to.
         Err(error) if error.raw_os_error() == Some(libc::EIO) => Ok(0),
         other => Ok(other.map(|()| 0)?),
     }
@@ -147,7 +148,7 @@ fn suspend(wait: &Wait, who: Who, screen: &mut Screen) -> io::Result<()> {
     screen.take()
 }
 
-/// The boards that there are.
+/// The current boards.
 #[derive(Default)]
 struct Boards {
     watch: Watch,

@@ -1,7 +1,7 @@
-//! The model: what is known of the processes that publish, from one look at the boards to the next.
+//! The model: what is known about the publishing processes, from one look at the boards to the next.
 //!
-//! The model does not look at anything by itself, has no clock and does not draw. It is given what was seen on the
-//! boards and the time, and says which processes there are, what they count each second and what they did before.
+//! The model reads nothing itself, has no clock and does not draw. It receives the contents of the boards and the time,
+//! and says which processes there are, what they count each second and what they did before.
 //!
 //! The table says which processes are shown, and with which figures:
 //!
@@ -13,28 +13,28 @@
 //! | not written for [`SILENT_NS`] | what there was; rates are not known: a stopped process counts nothing |
 //! | ended, killed, or its board gone | the last that was known, once; then nothing |
 //!
-//! Slots are given to other processes when they are released, so a row is known by its board, its slot and the time
-//! when the slot was claimed.
+//! Released slots are given to other processes, so a row is identified by its board, its slot and the time when the
+//! slot was claimed.
 
 use crate::figures::{Figures, Sample};
 use crate::top::history::History;
 use millpond_board::{Field, SlotReading};
 
-/// A process that has not written for so long is stopped, or its board is not kept up: ten writings and more are
-/// missing, and its last counts say nothing of what it does now.
+/// A process that has not written for this long is stopped, or its board is not updated: ten or more updates are
+/// missing, and its last counts say nothing about its present activity.
 pub const SILENT_NS: u64 = 2_000_000_000;
 const PAGE: f64 = 4096.0;
 
 /// The state of one board at one moment.
 #[derive(Clone, Debug)]
 pub struct Look {
-    /// The number that tells the board apart from others.
+    /// The number that distinguishes the board from others.
     pub board: u64,
     /// The process that made the board.
     pub owner: u32,
-    /// The name that the board has.
+    /// The board's name.
     pub name: String,
-    /// Whether the board is known to be a program's own and no run's.
+    /// Whether the board is known to be a program's own, not a run's.
     pub library: bool,
     /// The slots of the board, each with whether its process lives.
     pub slots: Vec<(SlotReading, bool)>,
@@ -53,7 +53,7 @@ pub struct RowId {
 pub struct Row {
     id: RowId,
     slot: SlotReading,
-    /// The figures between the last two writings, once there were two.
+    /// The figures between the last two updates, once there were two.
     between: Option<Figures>,
     history: History,
     ended: bool,
@@ -66,7 +66,7 @@ pub struct Group {
     board: u64,
     /// The process that made the board.
     pub owner: u32,
-    /// The name that the board has.
+    /// The board's name.
     pub name: String,
     /// Whether the board is a program's own: it needs no heading above its processes.
     pub library: bool,
@@ -109,7 +109,7 @@ impl Model {
         &self.groups
     }
 
-    /// The process of this identity.
+    /// The process with this identity.
     #[must_use]
     pub fn row(&self, id: RowId) -> Option<&Row> {
         let mut rows = self.groups.iter().flat_map(|group| &group.rows);
@@ -135,7 +135,7 @@ impl Group {
     }
 
     fn update(&mut self, now_ns: u64, look: Look) {
-        // A program that has given up its last manager has an empty board, which looks like a run's before its start.
+        // A program that has dropped its last manager has an empty board, which looks like a run's before its start.
         self.library |= look.library;
         self.name = look.name;
         let mut seen = Vec::with_capacity(look.slots.len());
@@ -203,7 +203,7 @@ impl Row {
         self.id
     }
 
-    /// The slot as the process wrote it last.
+    /// The slot as last written by the process.
     #[must_use]
     pub fn slot(&self) -> &SlotReading {
         &self.slot
@@ -215,13 +215,13 @@ impl Row {
         self.slot.fields.get(field)
     }
 
-    /// The figures that follow from the last two writings; `None` when there were not two, or the last is too long ago.
+    /// The figures derived from the last two updates; `None` if there were fewer than two, or the last is too long ago.
     #[must_use]
     pub fn recent(&self) -> Option<&Figures> {
         self.between.as_ref().filter(|_| !self.silent)
     }
 
-    /// The figures that follow from everything that the process has done.
+    /// The figures derived from the process's whole life.
     #[must_use]
     pub fn since_start(&self) -> Figures {
         Figures::new(&Sample::of_one(self.slot.clone(), !self.ended), None)
@@ -233,7 +233,7 @@ impl Row {
         &self.history
     }
 
-    /// Whether the process has ended; it will not be here after the next look.
+    /// Whether the process has ended; it will disappear after the next look.
     #[must_use]
     pub fn ended(&self) -> bool {
         self.ended

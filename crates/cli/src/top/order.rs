@@ -1,8 +1,8 @@
 //! The order of the lines, and which of them is selected.
 //!
 //! Processes of a run stay together under its heading, so runs are sorted by the first of their processes. The
-//! selection belongs to a process and not to a place: it goes along when lines change places. When the process goes,
-//! the process that has come to its place is selected, as in a list from which an item was taken out.
+//! selection belongs to a process, not to a place: it moves along when lines change places. When the process
+//! disappears, the process that took its place is selected, as in a list from which an item was removed.
 
 use crate::top::columns::Column;
 use crate::top::model::{Group, Model, Row, RowId};
@@ -11,14 +11,14 @@ use std::cmp::Ordering;
 /// The order in which the list is sorted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Order {
-    /// The column that the list is sorted by.
+    /// The column by which the list is sorted.
     pub column: Column,
-    /// Whether the list is the other way round.
+    /// Whether the order is reversed.
     pub reversed: bool,
 }
 
 impl Default for Order {
-    /// The process that comes closest to its budget stands first.
+    /// The process that is closest to its budget comes first.
     fn default() -> Self {
         Self {
             column: Column::Use,
@@ -60,7 +60,7 @@ impl Order {
         let mut groups: Vec<(&Group, Vec<&Row>)> = Vec::new();
         for group in model.groups() {
             if group.library {
-                // Managers of one program have nothing but the program in common.
+                // Managers of one program have only the program in common.
                 groups.extend(group.rows().iter().map(|row| (group, vec![row])));
                 continue;
             }
@@ -94,7 +94,7 @@ pub fn processes(lines: &[Line<'_>]) -> Vec<RowId> {
     lines.iter().filter_map(process).collect()
 }
 
-/// The selection: the process that keys act on.
+/// The selection: the process on which keys act.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Selection {
     id: Option<RowId>,
@@ -109,7 +109,7 @@ impl Selection {
         self.id
     }
 
-    /// Brings the selection up to date with the processes that there are, from top to bottom.
+    /// Updates the selection for the current processes, from top to bottom.
     pub fn settle(&mut self, there: &[RowId]) {
         let is_at = self
             .id
@@ -117,7 +117,7 @@ impl Selection {
         self.move_to(there, is_at.unwrap_or(self.at));
     }
 
-    /// Selects the process so many places further down, or up; the selection stops at the ends.
+    /// Selects the process `by` places further down, or up if negative; the selection stops at the ends.
     pub fn step(&mut self, there: &[RowId], by: isize) {
         self.settle(there);
         self.move_to(there, self.at.saturating_add_signed(by));

@@ -1,7 +1,7 @@
-//! The panels of a process's view. Each panel draws a part of what is known of the process.
+//! The panels of a process's view. Each panel draws a part of what is known about the process.
 //!
-//! Rates are of the last two writings, and histories are of the last two minutes. Latencies, and the curve of what more
-//! memory would have saved, are over everything since the process's start, because that is what the process writes.
+//! Rates come from the last two updates, and histories cover the last two minutes. Latencies, and the curve of what
+//! more memory would have saved, cover the time since the process's start, because that is what the process writes.
 //! Each panel says which of the two it shows.
 
 use crate::curve;
@@ -19,11 +19,11 @@ use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::Line;
 use ratatui::widgets::{Bar, BarChart, Paragraph, Sparkline, Wrap};
 
-/// Rows of one line of bars.
+/// Height of one row of bars, in terminal rows.
 const SPARK: u16 = 2;
-/// Rows of one line of bars with its heading.
+/// Height of one row of bars with its heading, in terminal rows.
 const WITH_HEADING: u16 = SPARK + 1;
-/// The factor of a bar's height, which is a whole number: a rate below one a second has a height too.
+/// The scale of a bar's height, which is an integer: a rate below one per second must have a height too.
 const SCALE: f64 = 1000.0;
 const PAGE: u64 = 4096;
 
@@ -31,7 +31,7 @@ const PAGE: u64 = 4096;
 pub struct Panel {
     /// Rows of the terminal.
     pub height: u16,
-    /// Whether there is anything to say of the process. Otherwise the panels below move up.
+    /// Whether the panel has anything to show for the process. Otherwise the panels below move up.
     pub concerns: fn(&Row) -> bool,
     /// The function that draws the panel into an area that may be smaller.
     pub draw: fn(&mut Frame<'_>, &Row, &App, Rect),
@@ -70,7 +70,7 @@ pub const ALL: [Panel; 6] = [
         draw: draw_curve,
     },
 ];
-/// The number of panels that stand in the first column, where there are two.
+/// The number of panels in the first column, if there are two.
 pub const IN_FIRST_COLUMN: usize = 4;
 
 fn always(_: &Row) -> bool {
@@ -177,7 +177,7 @@ fn reclaim(frame: &mut Frame<'_>, row: &Row, _: &App, area: Rect) {
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-/// What is to be said of a store beyond the machine that does not answer.
+/// The text about a store beyond the machine that does not answer.
 fn away(row: &Row) -> String {
     match row.get(Field::RemoteAway) {
         0 => String::new(),
@@ -250,7 +250,7 @@ fn sparkline(frame: &mut Frame<'_>, row: &Row, series: Series, now_ns: u64, area
     let unit = if in_bytes { 4096.0 } else { 1.0 };
     let now = row.recent().map(|figures| figures.rate(counter) * unit);
     let highest = row.history().highest(series);
-    // The time is named once, where least room is needed.
+    // The time is named once, where the least room is needed.
     let time = match series {
         Series::MajorFaults => "; 2 minutes",
         _ => "",
@@ -276,7 +276,7 @@ fn draw_curve(frame: &mut Frame<'_>, row: &Row, _: &App, area: Rect) {
     let curve = curve::of(std::iter::once(row.slot()));
     let steps = curve.steps();
     if steps.is_empty() {
-        // The curve says why there is nothing to draw.
+        // The curve's text says why there is nothing to draw.
         let text = Paragraph::new(curve.to_string()).wrap(Wrap { trim: true });
         frame.render_widget(text, area);
         return;

@@ -1,8 +1,8 @@
-//! The terminal while this program has it, and giving it back as it was.
+//! Taking over the terminal, and restoring it.
 //!
-//! Three things are changed: the terminal's mode (no echo, no lines, no signals for keys), the cursor, and which of its
-//! two screens is seen; the other screen keeps what the shell had there. All three are put back whichever way the
-//! program ends:
+//! Three things are changed: the terminal's mode (no echo, no line buffering, no signals for keys), the cursor, and
+//! which of its two screens is visible; the other screen keeps the shell's contents. All three are restored, whichever
+//! way the program ends:
 //!
 //! | way | put back by |
 //! | --- | --- |
@@ -11,7 +11,7 @@
 //! | ^Z, a signal that stops programs | [`Screen::give_back`] before the stop, [`Screen::take`] after it |
 //! | a stop that nobody can prevent (`kill -STOP`) | the shell; [`Screen::take`] when it is continued |
 //!
-//! A change that cannot be put back is not reported: there is no terminal left to report it on.
+//! A failure to restore something is not reported: there is no terminal left to report it on.
 
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::{Hide, Show};
@@ -31,15 +31,15 @@ use std::sync::atomic::Ordering::Relaxed;
 static TAKEN: AtomicBool = AtomicBool::new(false);
 static HOOK: Once = Once::new();
 
-/// The terminal. It is given back when the value is dropped.
+/// The terminal. It is restored when the value is dropped.
 pub struct Screen {
     /// The terminal is not dropped: a drop would write the rest of a picture, and the cursor, to a terminal that is no
-    /// longer ours. Where the terminal is gone, the drop would report that, and panic because the report fails.
+    /// longer ours. If the terminal is gone, the drop would report that, and panic because the report fails.
     terminal: ManuallyDrop<Terminal<CrosstermBackend<BufWriter<Stdout>>>>,
 }
 
 impl Screen {
-    /// Takes the terminal that standard input and output are.
+    /// Takes over the terminal on standard input and output.
     ///
     /// # Errors
     /// When the terminal cannot be written to, or its mode cannot be set.
@@ -59,7 +59,8 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Takes the terminal, whatever other programs have done to it meanwhile; all of it is drawn anew next time.
+    /// Takes over the terminal, whatever other programs have done to it in the meantime; the next drawing redraws all
+    /// of it.
     ///
     /// # Errors
     /// When the terminal cannot be written to, or its mode cannot be set.
@@ -71,7 +72,7 @@ impl Screen {
         self.forget()
     }
 
-    /// Has everything drawn anew next time, in the size that the terminal has now.
+    /// Makes the next drawing redraw everything, in the terminal's present size.
     ///
     /// # Errors
     /// When the terminal cannot be written to.
@@ -80,7 +81,7 @@ impl Screen {
         self.terminal.resize(size.into())
     }
 
-    /// Gives the terminal back for a while.
+    /// Restores the terminal for a while.
     pub fn give_back(&mut self) {
         put_back();
     }
@@ -100,10 +101,10 @@ impl Drop for Screen {
     }
 }
 
-/// Makes the terminal what it was. Does nothing when it is that already.
+/// Restores the terminal. Does nothing if it is already restored.
 fn put_back() {
     if TAKEN.swap(false, Relaxed) {
-        // Each of the two calls is made, whatever becomes of the other.
+        // Both calls are made, whatever the result of the other.
         let _ = disable_raw_mode();
         let _ = execute!(stdout(), Show, LeaveAlternateScreen);
     }
@@ -117,7 +118,7 @@ mod tests {
 
     const ON_A_TERMINAL: &str = "MILLPOND_TEST_ON_A_TERMINAL";
 
-    /// This test is run by the test below, on a terminal of its own.
+    /// The test below runs this test on a terminal of its own.
     #[test]
     fn panics_with_the_terminal() {
         if var_os(ON_A_TERMINAL).is_some() {

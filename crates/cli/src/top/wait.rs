@@ -1,10 +1,10 @@
-//! The one place where the program waits: for a key, a signal, or the time of the next look.
+//! The only place where the program waits: for a key, a signal, or the time of the next update.
 //!
 //! The signals are blocked and read from a descriptor. So nothing runs in a handler, no signal is lost between a check
-//! and a wait, and the action that a signal asks for is done where the terminal is in a known state. The terminal of a
-//! program that a signal ended at once would be left as it is.
+//! and a wait, and the action requested by a signal is done when the terminal is in a known state. If a signal ended
+//! the program directly, the terminal would not be restored.
 //!
-//! A terminal in raw mode sends no signals for ^C and ^Z; these come as keys. The signals come from other processes.
+//! A terminal in raw mode sends no signals for ^C and ^Z; these arrive as keys. The signals come from other processes.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, read};
@@ -25,30 +25,30 @@ const SIGNALS: [i32; 7] = [
     libc::SIGWINCH,
 ];
 
-/// The reason why the wait is over.
+/// The reason for the end of a wait.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Woken {
     /// The user typed these bytes.
     Typed(Vec<u8>),
-    /// A signal came that ends programs, or the terminal is gone.
+    /// A signal that ends programs arrived, or the terminal is gone.
     End,
-    /// A signal came that stops programs.
+    /// A signal that stops programs arrived.
     Stop,
-    /// The program was continued: other programs have had the terminal.
+    /// The program was continued: other programs have used the terminal.
     Continued,
     /// The terminal has another size.
     Resized,
-    /// The time of the next look has come.
+    /// The time of the next update has come.
     Time,
 }
 
 /// The processes to stop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Who {
-    /// This process, which another process has asked to stop.
+    /// This process alone, at the request of another process.
     Itself,
-    /// All processes that the terminal would stop for ^Z: a process of the group that waits for this one has to stop
-    /// too.
+    /// All processes that the terminal would stop for ^Z: a process of the group that waits for this one has to stop as
+    /// well.
     Group,
 }
 
@@ -71,12 +71,12 @@ impl Wait {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel has just made it, and nobody else knows of it.
+        // SAFETY: the kernel has just made it, and nothing else owns it.
         let signals = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Self { signals })
     }
 
-    /// Waits for a key or a signal, until `until` at most.
+    /// Waits for a key or a signal, no longer than until `until`.
     ///
     /// # Errors
     /// When the terminal cannot be read.
@@ -93,7 +93,7 @@ impl Wait {
         ];
         match poll(&mut waited, Some(&time)) {
             Ok(0) => return Ok(Woken::Time),
-            // The caller comes back when it has seen that the time had not come.
+            // The caller waits again once it has seen that the time has not come.
             Err(Errno::INTR) => return Ok(Woken::Typed(Vec::new())),
             other => other?,
         };
@@ -107,7 +107,7 @@ impl Wait {
                 Ok(0) => Woken::End,
                 Ok(count) => Woken::Typed(bytes[..count].to_vec()),
                 Err(Errno::INTR | Errno::AGAIN) => Woken::Typed(Vec::new()),
-                // The terminal is gone, or this group is its foreground group no longer and never will be.
+                // The terminal is gone, or this group is no longer its foreground group and never will be again.
                 Err(Errno::IO) => Woken::End,
                 Err(errno) => return Err(errno.into()),
             });
@@ -131,8 +131,8 @@ impl Wait {
         })
     }
 
-    /// Stops until another process continues the program. Returns at once where the kernel stops nothing: when no
-    /// process is there to continue it, or the signal was ignored when this program began.
+    /// Stops until another process continues the program. Returns immediately if the kernel does not stop it: when
+    /// there is no process to continue it, or the signal was ignored when this program started.
     pub fn stop(&self, who: Who) {
         let process = match who {
             Who::Itself => std::process::id() as i32,

@@ -12,7 +12,7 @@ use maud::{Markup, html};
 /// Bytes in a page.
 const PAGE: u64 = 4096;
 
-/// The colours of policies, in the order in which they were asked for.
+/// The colours of policies, in the order in which they were requested.
 const COLOURS: [Colour; 9] = [BLUE, AMBER, GREEN, TEAL, PINK, VIOLET, SLATE, RED, SKY];
 
 impl ReplayReport {
@@ -119,7 +119,7 @@ impl ReplayReport {
 
 const MIB: f64 = 1_048_576.0;
 
-/// What more memory would have saved beside one size.
+/// What more memory than one size would have saved.
 fn saved(curve: &SizeCurve) -> Markup {
     let pages = u64::from(curve.pages);
     let row = |step: &millpond_replay::curve::Step| {

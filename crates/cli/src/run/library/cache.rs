@@ -1,12 +1,13 @@
 //! The command's own library, in the user's cache or in memory.
 //!
-//! The file's name has the hash of its contents, so commands of different builds each have theirs. It is made under
-//! another name and renamed when it is whole, so all who see it see all of it, however many commands start at once.
-//! Each run compares it with the bytes that it should have (about a millisecond), and a file that differs is replaced.
+//! The file's name contains the hash of its contents, so commands of different builds each have their own. It is
+//! created under another name and renamed when complete, so every reader sees a complete file, however many commands
+//! start at the same time. Each run compares it with the expected bytes (about a millisecond), and replaces a file that
+//! differs.
 //!
-//! What is loaded into programs must not come from a directory where somebody else can put things. Directories below
-//! the cache are used only if they belong to this user and nobody else may write there; nor does the command make
-//! directories in another user's cache, as under a `sudo` that keeps `HOME`.
+//! Code that is loaded into programs must not come from a directory in which other users can create files. Directories
+//! below the cache are used only if they belong to this user and no one else may write there; nor does the command
+//! create directories in another user's cache, as under a `sudo` that keeps `HOME`.
 
 use super::constant::Constant;
 use super::{NAME, is_nameable};
@@ -27,7 +28,7 @@ pub enum Unusable {
     /// Neither variable names a directory.
     #[error("neither XDG_CACHE_HOME nor HOME names a directory")]
     NoHome,
-    /// Somebody else owns a directory, or may write there.
+    /// Another user owns a directory, or may write there.
     #[error("{} belongs to another user, or others may write there", .0.display())]
     Foreign(PathBuf),
     /// Programs cannot load from there.
@@ -52,7 +53,7 @@ fn at<T>(path: &Path, result: io::Result<T>) -> Result<T, Unusable> {
     result.map_err(|error| Unusable::File { path, error })
 }
 
-/// Answers a file of the user's cache that holds `bytes`. Makes it if need be.
+/// Returns a file of the user's cache that holds `bytes`. Creates it if necessary.
 ///
 /// # Errors
 /// Why the cache cannot be used.
@@ -62,7 +63,7 @@ pub fn place(bytes: Constant) -> Result<PathBuf, Unusable> {
     place_in(&cache, bytes)
 }
 
-/// The user's cache. A relative path counts as none, as the XDG base directory specification has it.
+/// The user's cache. A relative path counts as none, as the XDG base directory specification requires.
 fn directory(cache: Option<OsString>, home: Option<OsString>) -> Result<PathBuf, Unusable> {
     let absolute =
         |path: Option<OsString>| path.map(PathBuf::from).filter(|path| path.is_absolute());
@@ -96,7 +97,7 @@ fn place_in(cache: &Path, bytes: Constant) -> Result<PathBuf, Unusable> {
     Ok(path)
 }
 
-/// Makes a directory and those above it, none of them in a directory of another user.
+/// Creates a directory and its parents, none of them in a directory of another user.
 fn make(directory: &Path) -> Result<(), Unusable> {
     if directory.is_dir() {
         return Ok(());
@@ -145,7 +146,7 @@ fn holds(path: &Path, bytes: Constant) -> bool {
         }
         Ok(true)
     };
-    // A file that cannot be read is made anew.
+    // An unreadable file is created anew.
     same().unwrap_or(false)
 }
 
@@ -156,13 +157,13 @@ fn write(directory: &Path, path: &Path, bytes: Constant) -> io::Result<()> {
     }
     file.as_file()
         .set_permissions(Permissions::from_mode(0o755))?;
-    // A name that outlives a crash must not be that of an empty file.
+    // A name that survives a crash must not be that of an empty file.
     file.as_file().sync_all()?;
     file.persist(path)?;
     Ok(())
 }
 
-/// Puts `bytes` into memory that nobody can change any more.
+/// Puts `bytes` into memory that can no longer be changed.
 ///
 /// # Errors
 /// When the kernel has no such memory.
@@ -186,7 +187,7 @@ mod tests {
     use tempfile::TempDir;
 
     fn constant(bytes: &'static [u8]) -> Constant {
-        // SAFETY: the tests have literals.
+        // SAFETY: the tests pass literals.
         unsafe { Constant::new(bytes) }
     }
 
@@ -244,7 +245,7 @@ mod tests {
             }
             fs::set_permissions(made, before).unwrap();
         }
-        // A link would lead to a directory that was not looked at.
+        // A link would lead to a directory that was not checked.
         let other = TempDir::new().unwrap();
         symlink(root.path().join("millpond"), other.path().join("millpond")).unwrap();
         assert!(matches!(
@@ -253,7 +254,7 @@ mod tests {
         ));
     }
 
-    /// Only root can make a file of another user, so the test needs root to show it.
+    /// Only root can create a file of another user, so the test needs root.
     #[test]
     fn nothing_is_made_in_another_users_home_and_nothing_of_another_user_is_loaded() {
         if user() != 0 {

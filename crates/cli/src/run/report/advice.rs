@@ -1,9 +1,9 @@
-//! What to do next, in one line: the first thing that holds, of what would change most.
+//! What to do next, in one line: the first applicable advice, in the order of how much it would change.
 //!
-//! Faults that more memory could save are those that waited for the store or for room. Where their time is little, no
-//! budget is worth changing, however many faults there were. The time is of all threads together and is held against
-//! the time of the run, so that it is over-estimated where many threads fault. It leaves out the time in which a fault
-//! is handed to a thread of Millpond's. Both are small beside the doubt of what another run does.
+//! More memory could save the faults that waited for the store or for room. If their time is short, changing the budget
+//! is not worth it, however many faults there were. The time is the sum over all threads and is compared with the time
+//! of the run, so it is overestimated if many threads fault. It excludes the time in which a fault is handed to a
+//! thread of Millpond's. Both errors are small compared with the uncertainty of what another run does.
 
 use super::{ProcessReport, Report, number};
 use crate::numbers::{Thousands, Time};
@@ -17,9 +17,9 @@ const MIB: u64 = 1 << 20;
 const LEAST: u64 = 16 * MIB;
 /// Faults that take less than this share of the run's time are not worth a change.
 const LITTLE: f64 = 0.03;
-/// The share of major faults that a larger budget is to save.
+/// The share of major faults that a larger budget should save.
 const HALF: f64 = 0.5;
-/// A peak that is over the budget by no more is within it: what is in flight is not known to the byte.
+/// A peak that exceeds the budget by no more than this counts as within it: memory in flight is not known to the byte.
 const NEAR: u64 = MIB;
 
 /// The line for a report.
@@ -28,8 +28,8 @@ pub fn next(report: &Report) -> String {
     format!("{}{}", first(report), told(report))
 }
 
-/// What is added for a program that failed and was told of its budget as all the memory that there is: some end when
-/// they have used that.
+/// The addition for a program that failed and was told its budget as the machine's memory: some programs end when they
+/// have used that.
 fn told(report: &Report) -> String {
     if report.exit_code == Some(0) || report.sum(Field::AskedMemory) == 0 {
         return String::new();
@@ -41,7 +41,7 @@ fn told(report: &Report) -> String {
     )
 }
 
-/// The first thing that holds.
+/// The first applicable advice.
 fn first(report: &Report) -> String {
     if report.processes.is_empty() {
         return "start the program itself, without what clears its environment".to_owned();
@@ -70,7 +70,7 @@ fn first(report: &Report) -> String {
     larger(report)
 }
 
-/// The peak was over the budget, and nothing had gone to the store: what there was could not leave.
+/// The peak was over the budget, and nothing had gone to the store: the memory in use could not be evicted.
 fn holds(report: &Report) -> String {
     let peak = report.peak_resident_bytes;
     let ram = mebibytes(peak);
@@ -78,7 +78,7 @@ fn holds(report: &Report) -> String {
     within_room(report, peak, wanted)
 }
 
-/// The advice to give a budget of so many bytes, or what is true instead where there is no such room.
+/// The advice to use a budget of `bytes`, or what applies instead if there is no such room.
 fn within_room(report: &Report, bytes: u64, wanted: String) -> String {
     match report.room_bytes {
         Some(room) if !report.has_room(bytes) => format!(
@@ -129,7 +129,7 @@ fn larger(report: &Report) -> String {
         );
         return within_room(report, known, wanted);
     }
-    // The least number of pages that saves so much: the curve never falls.
+    // The least number of pages that saves this much: the curve never falls.
     let (mut less, mut enough) = (0, most.pages);
     while less + 1 < enough {
         let middle = less + (enough - less) / 2;
@@ -146,8 +146,8 @@ fn larger(report: &Report) -> String {
     within_room(report, report.budget_bytes + enough * PAGE, wanted)
 }
 
-/// The budget that would have held everything, if there is such room and it is more than what the curve knows: programs
-/// that use their memory in no order gain little until it all fits.
+/// The budget that would have held everything, if there is such room and it is beyond the range of the curve: programs
+/// that use their memory in random order gain little until everything fits.
 fn all(report: &Report, known: u64) -> String {
     let of_one = |process: &ProcessReport| {
         let get = |field| number(&process.fields, field);
@@ -256,7 +256,7 @@ mod tests {
         assert!(super::next(&small).starts_with("--ram 82M"));
     }
 
-    /// Covers advice that said that all memory had fit, below a line that said by how much it had not.
+    /// Covers advice that said all memory had fit, below a line that said by how much it had not.
     #[test]
     fn a_peak_over_the_budget_did_not_fit() {
         let line = next(&[(Field::PeakRss, 92 << 20), (Field::PeakOwn, 70 << 20)]);

@@ -1,4 +1,4 @@
-//! How many faults took how long, by the way that they went, for programs and for the page.
+//! Histograms of fault latencies, by way, for programs and for the page.
 
 use crate::ways::WAYS;
 use millpond_board::{FaultWay, Histogram, LATENCY_BUCKETS, SlotReading, latency_end_ns};
@@ -8,9 +8,9 @@ use serde_json::{Map, Value};
 
 /// The sums of the histograms of some processes.
 ///
-/// As JSON an object with a list for each way, named as the way's counters are (`load`, `first_touch`), and with
-/// `end_ns`: faults of a bucket took less than that, and no less than the end of the bucket before. The last bucket has
-/// all longer ones too.
+/// In JSON, an object with a list for each way, named like the way's counters (`load`, `first_touch`), and with
+/// `end_ns`: faults of a bucket took less than that, and no less than the end of the previous bucket. The last bucket
+/// also has all longer ones.
 #[derive(Clone, Debug)]
 pub struct Latencies {
     by_way: [Histogram; FaultWay::ALL.len()],
@@ -31,7 +31,7 @@ impl Latencies {
         Self { by_way }
     }
 
-    /// The faults of this way, in the order of [`WAYS`].
+    /// The faults of this way; ways are numbered in the order of [`WAYS`].
     #[must_use]
     pub fn of_way(&self, way: usize) -> &Histogram {
         &self.by_way[way]
@@ -67,7 +67,7 @@ impl Serialize for Latencies {
                 .trim_end_matches("_count");
             lists.insert(name.to_owned(), histogram.to_vec().into());
         }
-        // One line, and not one for each number.
+        // One line, not one per number.
         let line = serde_json::value::to_raw_value(&lists).map_err(S::Error::custom)?;
         line.serialize(to)
     }

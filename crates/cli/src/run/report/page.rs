@@ -1,8 +1,8 @@
 //! The report of a run as a page.
 //!
-//! It answers in this order: was the budget kept and what did it cost, what to do next, where memory was over time,
-//! what faults there were and how long they took, what the store did, what more memory would have saved, and which
-//! process it was. Each drawing has its figures in a table beside it.
+//! It answers, in this order: was the budget kept and at what cost, what to do next, where memory was over time, which
+//! faults there were and how long they took, what the store did, what more memory would have saved, and which process
+//! it was. Each drawing has its figures in a table next to it.
 
 mod over_time;
 mod processes;
@@ -108,7 +108,7 @@ impl Report {
         }
     }
 
-    /// What went wrong, and memory that the budget has no say over.
+    /// What went wrong, and memory that the budget does not control.
     fn troubles(&self) -> Markup {
         let beside = Beside {
             own: self.own_bytes,
@@ -157,7 +157,7 @@ mod tests {
         report.to_page()
     }
 
-    /// Every kind of figure is in the page as text, also where a drawing shows it.
+    /// Every kind of figure is in the page as text, even if a drawing shows it.
     #[test]
     fn the_figures_are_in_tables() {
         let values = [

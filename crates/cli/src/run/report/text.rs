@@ -9,8 +9,8 @@ use crate::ways::{WAYS, Way};
 use millpond_board::Field;
 use std::fmt::{self, Write as _};
 
-/// The form for people, which is one screen of 24 lines at most: what happened, whether the budget was kept, where the
-/// time went, the curve where there were major faults, and what to do next.
+/// The human-readable form, at most one screen of 24 lines: what happened, whether the budget was kept, where the time
+/// went, the curve if there were major faults, and what to do next.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write_end(f)?;
@@ -84,8 +84,8 @@ impl Report {
         writeln!(f)
     }
 
-    /// Writes a line where memory that cannot be taken out has much of the budget. Where it has most of the budget, the
-    /// line adds the budget that it asks for: the program is slow for no other reason then.
+    /// Writes a line if memory that cannot be taken out takes much of the budget. If it takes most of the budget, the
+    /// line adds the budget that it needs: the program is then slow for that reason alone.
     fn write_own_part(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let beside = Beside {
             own: self.own_bytes,
@@ -99,7 +99,7 @@ impl Report {
         if !beside.is_most_of(self.budget_bytes) {
             return writeln!(f, "  not managed     {}: {beside}", Human(beside.own));
         }
-        // The budget asked for is twice the part, in whole MiB.
+        // The suggested budget is twice the part, in whole MiB.
         let wanted = 2 * beside.own;
         let advice = match self.has_room(wanted) {
             true => format!(": try --ram {}M", wanted.div_ceil(1 << 20)),
@@ -114,7 +114,7 @@ impl Report {
         )
     }
 
-    /// Writes a line where processes that the program started were killed.
+    /// Writes a line if processes that the program started were killed.
     fn write_killed(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.killed.is_empty() && self.oom_kills == 0 {
             return Ok(());
@@ -126,7 +126,7 @@ impl Report {
         )
     }
 
-    /// Writes a line where programs ran without a budget, with the name of the largest.
+    /// Writes a line if programs ran without a budget, with the name of the largest.
     fn write_unmanaged(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [largest, others @ ..] = &self.unmanaged[..] else {
             return Ok(());

@@ -1,9 +1,9 @@
-//! Tests of what is seen: the text of the lines that matter, and that no size of terminal is too small.
+//! Tests of the screen: the text of the important lines, and that no size of terminal is too small.
 
 use super::*;
 use crate::top::keys::Action;
 
-/// A process as it is after so many seconds: each second has 1,200 major faults and three MiB from the store.
+/// A process after `second` seconds: each second has 1,200 major faults and three MiB from the store.
 fn busy(pid: u32, name: &str, second: u64) -> SlotReading {
     let values = [
         (Field::Budget, 64 * MIB),
@@ -94,7 +94,7 @@ fn small_terminals_show_what_fits() {
         "? keys  q leave",
     ];
     assert_eq!(drawn(&app, 20, 5), expected);
-    // The selected line is seen wherever it is.
+    // The selected line is visible wherever it is.
     app.act(Action::Step(isize::MAX));
     assert_eq!(drawn(&app, 20, 5)[3], "   2000 index");
     assert_eq!(drawn(&app, 20, 1), ["   2000 index"]);
@@ -169,7 +169,7 @@ fn a_process_is_shown_in_full() {
     }
 }
 
-/// Pages of files were once counted and not drawn: a process that only reads files seemed to do nothing.
+/// Pages of files used to be counted but not drawn: a process that only reads files seemed to do nothing.
 #[test]
 fn files_are_drawn_of_a_process_that_has_any() {
     let mut app = app();

@@ -1,4 +1,4 @@
-//! Boards as the tests want them, and the drawn screens as text.
+//! Boards for the tests, and the drawn screens as text.
 
 mod drawing;
 mod model;
@@ -34,7 +34,7 @@ fn slot(pid: u32, name: &str, published_ns: u64, values: &[(Field, u64)]) -> Slo
     }
 }
 
-/// A look at a run's board, with processes that live.
+/// A look at a run's board, with live processes.
 fn run(owner: u32, name: &str, slots: Vec<SlotReading>) -> Look {
     Look {
         board: u64::from(owner),

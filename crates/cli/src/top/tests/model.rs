@@ -1,4 +1,4 @@
-//! Tests of what the model makes of looks: rates, silent processes, ended processes, and how much it keeps.
+//! Tests of what the model derives from looks: rates, silent processes, ended processes, and how much it keeps.
 
 use super::*;
 use crate::top::columns::Column;
@@ -35,7 +35,7 @@ fn rates_are_between_two_writings_and_unknown_before() {
     assert_eq!(rate(&model, Column::Major), None, "written once");
     assert_eq!(Column::Major.text(rows(&model)[0]), "-");
 
-    // Half a second lies between the writings, whatever time lay between the looks.
+    // Half a second passed between the updates, however much time passed between the looks.
     model.update(
         11 * SECOND,
         vec![library(vec![faults(7, 10 * SECOND + SECOND / 2, 200)])],
@@ -76,7 +76,7 @@ fn who_is_stopped_counts_nothing_that_is_known() {
         11,
         "what there was"
     );
-    // The process goes on.
+    // The process continues.
     model.update(
         much_later + SECOND,
         vec![library(vec![faults(7, much_later, 11)])],
@@ -122,13 +122,13 @@ fn who_has_ended_is_there_once_more() {
     model.update(now, vec![killed.clone()]);
     assert_eq!(seen(&model), [(7, false)]);
 
-    // A manager gives its slot back, and the next manager has it.
+    // A manager gives its slot back, and the next manager gets it.
     killed.slots.truncate(1);
     killed.slots[0].0.claimed_ns += 1;
     model.update(now, vec![killed]);
     assert_eq!(seen(&model), [(7, true), (7, false)]);
 
-    // The board goes, with all processes that are on it.
+    // The board disappears, with all processes on it.
     model.update(now, Vec::new());
     assert_eq!(seen(&model), [(7, true)]);
     model.update(now, Vec::new());

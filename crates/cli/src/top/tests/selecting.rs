@@ -6,7 +6,7 @@ use crate::top::columns::{Column, fitting};
 use crate::top::keys::Action;
 use crate::top::order::{Line, processes};
 
-/// A process that uses so many MiB of 100.
+/// A process that uses `mib` MiB of 100.
 fn uses(pid: u32, name: &str, mib: u64) -> SlotReading {
     let values = [(Field::Budget, 100 * MIB), (Field::Rss, mib * MIB)];
     slot(pid, name, 10 * SECOND, &values)
@@ -90,7 +90,7 @@ fn the_selection_goes_along_with_its_process() {
     more.push(library(vec![uses(41, "e", 99)]));
     look(&mut app, more);
     assert_eq!((lines(&app)[0], selected(&app)), (41, Some(12)));
-    // The process ends: it is there once more, and then the process that has come to its place is selected.
+    // The process ends: it is shown once more, and then the process that took its place is selected.
     let mut fewer = some();
     fewer[0].slots.pop();
     look(&mut app, fewer.clone());

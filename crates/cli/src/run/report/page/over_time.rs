@@ -1,4 +1,4 @@
-//! What changed while the program ran: memory by kind, faults by the way that they went, the store.
+//! What changed while the program ran: memory by kind, faults by their way, the store.
 
 use super::Report;
 use crate::numbers::Time;
@@ -18,7 +18,7 @@ const DRAWN: usize = 240;
 /// Most rows of a table.
 const ROWS: usize = 20;
 
-/// The names and colours of the kinds of memory, in the order of [`Kind::ALL`], which is from the bottom to the top.
+/// The names and colours of the kinds of memory, in the order of [`Kind::ALL`], from the bottom to the top.
 const KINDS: [(&str, Colour); Kind::ALL.len()] = [
     ("mapped", BLUE),
     ("lazily freed", SKY),
@@ -60,7 +60,7 @@ pub fn memory_figure(report: &Report, all: &[&Series], with_budget: bool) -> Mar
     let sums = columns.amounts(all, Kind::bytes);
     let highest = sums.iter().flatten().copied().fold(0.0, f64::max);
     let unit = Unit::of(highest.max(report.budget_bytes as f64));
-    // A kind of which there never was any would be a row of zeros.
+    // A kind that never occurred would be a row of zeros.
     let shown: Vec<usize> = (0..KINDS.len())
         .filter(|&kind| sums[kind].iter().any(|&bytes| bytes > 0.0))
         .collect();
@@ -176,7 +176,7 @@ enum Rate {
     Bytes,
 }
 
-/// The drawing and the table of what was counted each second.
+/// The drawing and the table of rates per second.
 fn rates(
     report: &Report,
     all: &[&Series],

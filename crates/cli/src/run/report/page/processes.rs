@@ -88,7 +88,7 @@ fn row(process: &ProcessReport, depth: usize) -> Vec<String> {
     ]
 }
 
-/// The processes, each followed by those that were forked from it, with how deep in the tree they are.
+/// The processes, each followed by those that were forked from it, with their depth in the tree.
 fn in_tree_order(report: &Report) -> Vec<(usize, usize)> {
     let parent = |at: usize| report.processes[at].parent;
     let children = |of: Option<usize>| {
@@ -105,7 +105,7 @@ fn in_tree_order(report: &Report) -> Vec<(usize, usize)> {
     order
 }
 
-/// The processes that had most memory, the largest first.
+/// The processes with the most memory, the largest first.
 fn largest(report: &Report) -> Vec<&ProcessReport> {
     let mut all: Vec<_> = report.processes.iter().collect();
     all.sort_by_key(|process| std::cmp::Reverse(number(&process.fields, Field::PeakRss)));

@@ -1,4 +1,4 @@
-//! What was counted over the whole run: how long faults took, and what more memory would have saved.
+//! Counts over the whole run: how long faults took, and what more memory would have saved.
 
 use super::Report;
 use super::over_time::WAY_COLOURS;
@@ -14,10 +14,10 @@ use millpond_board::{LATENCY_BUCKETS, latency_end_ns};
 
 const PAGE: u64 = 4096;
 
-/// The section about how long faults took: how many took how long, and what they cost together.
+/// The section about the latency of faults: how many took how long, and what they cost together.
 ///
-/// One of a hundred faults that takes a hundred times as long costs as much as all others. A drawing of counts does not
-/// show it, so there is one of times, too.
+/// If one of a hundred faults takes a hundred times as long, it costs as much as all others. A drawing of counts does
+/// not show that, so there is also one of times.
 #[must_use]
 pub fn latency(latencies: &Latencies) -> Markup {
     let used = latencies.used();
@@ -88,7 +88,7 @@ pub fn latency(latencies: &Latencies) -> Markup {
     }
 }
 
-/// A time in the middle of a bucket, by which its faults are weighed.
+/// A time in the middle of a bucket, by which its faults are weighted.
 fn middle_ns(bucket: usize) -> f64 {
     (start_ns(bucket) + latency_end_ns(bucket)) as f64 / 2.0
 }

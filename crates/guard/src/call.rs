@@ -1,4 +1,4 @@
-//! The words in which the table describes a system call.
+//! The types with which the table describes a system call.
 
 /// The most arguments that a system call has.
 pub const ARGUMENTS: usize = 6;
@@ -6,11 +6,11 @@ pub const ARGUMENTS: usize = 6;
 /// One system call.
 #[derive(Debug)]
 pub struct Call {
-    /// The number of the call on x86-64, by which it is known on every architecture.
+    /// The number of the call on x86-64, which identifies it on every architecture.
     pub number: u16,
-    /// The name, as the system's header has it.
+    /// The name, as in the system's header.
     pub name: &'static str,
-    /// The arguments that the call has, first to last. A register beyond the last one may hold anything.
+    /// The arguments of the call, first to last. A register beyond the last one may hold anything.
     pub arguments: &'static [Argument],
 }
 
@@ -21,9 +21,9 @@ pub enum Argument {
     Value,
     /// An address of pages that the call maps, changes or asks about. The kernel reads and writes nothing there.
     Pages,
-    /// The address of memory that the kernel touches until the call returns. Zero is no address.
+    /// The address of memory that the kernel touches until the call returns. Zero is not an address.
     Memory(Access, Extent),
-    /// The address of memory that the kernel touches later too, until another call takes it back or the thread ends.
+    /// The address of memory that the kernel also touches later, until another call withdraws it or the thread ends.
     Kept(Access, Extent),
 }
 
@@ -36,10 +36,10 @@ pub enum Access {
     Writes,
 }
 
-/// How much memory an argument names. Where an extent depends on another argument, `of` is the index of that one.
+/// How much memory an argument names. If an extent depends on another argument, `of` is the index of that one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Extent {
-    /// So many bytes.
+    /// This many bytes.
     Bytes(u32),
     /// As many items of `size` bytes as the other argument says.
     Items {
@@ -58,23 +58,23 @@ pub enum Extent {
         /// The argument that counts bytes.
         of: u8,
     },
-    /// As many bytes as the number of 4 bytes says that the other argument points to.
+    /// As many bytes as the 4-byte number says to which the other argument points.
     PointedTo {
         /// The argument that points to the number.
         of: u8,
     },
-    /// As many bytes as the structure's own field of 4 bytes at `offset` says, and no less than `least`.
+    /// As many bytes as the structure's own 4-byte field at `offset` says, and no less than `least`.
     Sized {
         /// The offset of the field in bytes.
         offset: u32,
         /// The bytes up to the end of the field.
         least: u32,
-        /// The bytes that are counted by no field.
+        /// The bytes that the field does not count.
         plus: u32,
     },
     /// Bytes up to the first zero, and no more than a path or argument may have.
     Text,
-    /// Addresses of texts, up to the first that is zero.
+    /// Addresses of texts, up to the first zero.
     Texts,
     /// As many `iovec` as the other argument says, and the memory that they name.
     Vector {
@@ -93,8 +93,8 @@ pub enum Extent {
 }
 
 impl Call {
-    /// The arguments that name memory, one bit each: a call is stopped by any of them. There are none for a call that
-    /// returns twice, which nobody can make in the caller's stead; what `clone` names is touched by the new thread.
+    /// The arguments that name memory, one bit each: any of them stops a call. There are none for a call that returns
+    /// twice, which cannot be made on the caller's behalf; the memory that `clone` names is touched by the new thread.
     #[must_use]
     pub const fn pointers(&self) -> u8 {
         let mut bits = 0;
@@ -108,7 +108,7 @@ impl Call {
         bits
     }
 
-    /// Whether the call also returns elsewhere than behind its instruction: in a child, or where a signal came.
+    /// Whether the call also returns somewhere other than after its instruction: in a child, or where a signal arrived.
     #[must_use]
     pub const fn returns_twice(&self) -> bool {
         const CLONE: u16 = 56;

@@ -1,32 +1,31 @@
-//! The seccomp program that stops a call whose memory lies in the arena.
+//! The seccomp program that stops calls whose memory lies in the arena.
 //!
-//! The program looks at the architecture first, then finds the call's number by halving, and then looks at the
-//! registers of those arguments that point to memory, and at no others: a register that the call does not have may
-//! hold anything, also an address of the arena. Which arguments a futex has depends on its operation (`futex.rs`).
-//! The arena begins and ends at multiples of 4 GiB, so that the upper half of a register tells whether it lies
-//! inside.
+//! The program first checks the architecture, then finds the call's number by binary search, and then checks the
+//! registers of those arguments that point to memory, and no others: a register that the call does not use may hold
+//! anything, even an address in the arena. Which arguments a futex has depends on its operation (`futex.rs`). The arena
+//! begins and ends at multiples of 4 GiB, so that the upper half of a register tells whether it lies inside.
 //!
-//! Calls that name no memory of the arena are allowed. The kernel finds out by itself which numbers are always allowed,
-//! and does not run the program for them (`seccomp_cache_prepare`). A stopped call raises SIGSYS. The handler makes it
-//! once more from one instruction whose address the program knows, and that instruction may do everything. A call that
-//! [`table`](crate::table) does not know is answered with `ENOSYS` where it names memory of the arena, as by a kernel
-//! without it.
+//! Calls that name no memory of the arena are allowed. The kernel determines on its own which numbers are always
+//! allowed, and does not run the program for them (`seccomp_cache_prepare`). A stopped call raises SIGSYS. The handler
+//! repeats it from one instruction whose address the program knows, and from which every call is allowed. A call that
+//! [`table`](crate::table) does not know is answered with `ENOSYS` if it names memory of the arena, as by a kernel that
+//! lacks the call.
 //!
-//! A process that inherits a filter finds out by [`PROBE`], a call that no kernel has: the program answers it with
-//! [`PROBED`] where its argument lies in the arena.
+//! A process that inherits a filter detects it with [`PROBE`], a call that no kernel has: the program answers it with
+//! [`PROBED`] if its argument lies in the arena.
 //!
-//! The program stays with a process that becomes another one, and with all its children. Where they have no handler,
-//! they must have no memory in the arena either: so it has to lie where no ordinary program maps anything.
+//! The program stays with a process that executes another program, and with all its children. If they have no handler,
+//! they must not have memory in the arena either: so it has to lie where no ordinary program maps anything.
 
 use crate::call::ARGUMENTS;
 use crate::futex;
 use crate::table::{HERE, Machine, NUMBERS};
 use arrayvec::ArrayVec;
 
-/// The most instructions that the kernel takes (`BPF_MAXINSNS`).
+/// The most instructions that the kernel accepts (`BPF_MAXINSNS`).
 pub const MOST: usize = 4096;
 
-/// A program, as `struct sock_fprog` names one.
+/// A program, to be passed in a `struct sock_fprog`.
 pub type Program = ArrayVec<Instruction, MOST>;
 
 /// One instruction (`struct sock_filter`).
@@ -35,9 +34,9 @@ pub type Program = ArrayVec<Instruction, MOST>;
 pub struct Instruction {
     /// The operation.
     pub code: u16,
-    /// Instructions that are passed over when a condition holds.
+    /// Instructions that are skipped if a condition holds.
     pub jt: u8,
-    /// Instructions that are passed over when it does not hold.
+    /// Instructions that are skipped if it does not hold.
     pub jf: u8,
     /// The operand.
     pub k: u32,
@@ -45,16 +44,16 @@ pub struct Instruction {
 
 /// `SECCOMP_RET_ALLOW`.
 pub const ALLOW: u32 = 0x7fff_0000;
-/// What a SIGSYS of this filter's says in `si_errno`: a program may have filters of its own that raise it, too.
+/// The `si_errno` of a SIGSYS from this filter: a program may have filters of its own that also raise it.
 pub const MARK: u16 = 0x6d70;
 /// `SECCOMP_RET_TRAP`, with the mark.
 pub const TRAP: u32 = 0x0003_0000 | MARK as u32;
 /// `SECCOMP_RET_ERRNO` with `ENOSYS`.
 pub const UNKNOWN: u32 = 0x0005_0000 | 38;
 
-/// The number of no call, by which a process asks whether it has this filter.
+/// An unused call number, by which a process asks whether it has this filter.
 pub const PROBE: u32 = 511;
-/// The error that answers [`PROBE`]: no kernel has it. It differs from version to version of the program.
+/// The error that answers [`PROBE`]: no kernel uses it. It differs between versions of the program.
 pub const PROBED: u16 = 3002;
 /// `SECCOMP_RET_ERRNO` with [`PROBED`].
 const IS_THERE: u32 = 0x0005_0000 | PROBED as u32;
@@ -72,13 +71,13 @@ const ARCHITECTURE_AT: u32 = 4;
 const INSTRUCTION_AT: u32 = 8;
 const ARGUMENTS_AT: u32 = 16;
 
-/// All six registers, for calls that are not known.
+/// All six registers, for unknown calls.
 const ALL: u8 = (1 << ARGUMENTS) - 1;
 
 /// Why there is no filter for an arena.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ArenaError {
-    /// The address is no multiple of 4 GiB.
+    /// The address is not a multiple of 4 GiB.
     #[error("{0:#x} is no multiple of 4 GiB")]
     Unaligned(u64),
     /// The arena is empty, or ends before it begins.
@@ -86,7 +85,7 @@ pub enum ArenaError {
     Empty,
 }
 
-/// The program for an arena from `start` to `end`, which allows everything to the call that returns to `exempt`.
+/// The program for an arena from `start` to `end`, which allows everything for calls that return to `exempt`.
 ///
 /// # Errors
 /// The arena does not begin and end at multiples of 4 GiB, or is empty.
@@ -127,7 +126,7 @@ fn program_for(
     Ok(maker.program)
 }
 
-/// Numbers from `first` on, up to the next run, whose calls are treated alike.
+/// Numbers from `first` up to the next run, whose calls are treated alike.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Run {
     first: u32,
@@ -137,9 +136,9 @@ struct Run {
 /// The treatment of a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Treated {
-    /// The registers that are looked at, one bit each.
+    /// The registers that are checked, one bit each.
     pointers: u8,
-    /// The answer when one of them lies in the arena.
+    /// The answer if one of them lies in the arena.
     answer: u32,
     /// Whether the registers depend on the operation of a futex.
     by_operation: bool,
@@ -225,13 +224,13 @@ impl Maker {
         }
     }
 
-    /// Finds the run of the number by halving.
+    /// Finds the run of the number by binary search.
     fn find(&mut self, runs: &[Run]) {
         if let [run] = runs {
             return self.treat(run.is);
         }
         let (lower, upper) = runs.split_at(runs.len() / 2);
-        // The upper half may be farther away than a condition jumps.
+        // The upper half may be farther away than a conditional jump can reach.
         self.condition(IF_AT_LEAST, upper[0].first, 0, 1);
         let jump = self.program.len();
         self.push(JUMP, 0, 0, 0);
@@ -240,7 +239,7 @@ impl Maker {
         self.find(upper);
     }
 
-    /// Goes to the code for a treatment, which comes behind all runs.
+    /// Jumps to the code for a treatment, which comes after all runs.
     fn treat(&mut self, is: Treated) {
         if is.pointers == 0 {
             return self.answer(ALLOW);
@@ -262,21 +261,21 @@ impl Maker {
         self.load(ARGUMENTS_AT + 8);
         self.push(AND, 0, 0, futex::OPERATION);
         for (operation, registers) in futex::WITH_MORE {
-            // Another operation passes over the jump to this one's treatment.
+            // Any other operation skips the jump to this one's treatment.
             self.condition(IF_EQUAL, operation, 0, 1);
             self.treat(Treated::stopped(registers, answer));
         }
         self.treat(Treated::stopped(futex::WORD, answer));
     }
 
-    /// Looks at the registers of a treatment, and answers.
+    /// Checks the registers of a treatment, and answers.
     fn look(&mut self, is: Treated) {
         let mut left = is.pointers.count_ones() as u8;
         for register in (0..ARGUMENTS as u32).filter(|bit| is.pointers >> bit & 1 == 1) {
             left -= 1;
             self.load(ARGUMENTS_AT + 8 * register + 4);
             self.condition(IF_AT_LEAST, self.first, 0, 1);
-            // Inside the arena: past the other registers' three instructions each, and the answer for none.
+            // Inside the arena: skip the three instructions for each of the other registers, and the answer for none.
             self.condition(IF_AT_LEAST, self.behind, 0, 3 * left + 1);
         }
         self.answer(ALLOW);
@@ -316,7 +315,7 @@ mod tests {
     const END: u64 = 0x2c0_0000_0000;
     const EXEMPT: u64 = 0x7fff_1234_5678;
 
-    /// A call as the kernel shows it to a program (`struct seccomp_data`).
+    /// A call as the kernel presents it to a program (`struct seccomp_data`).
     #[derive(Clone, Copy)]
     struct Data {
         number: u32,
@@ -366,7 +365,7 @@ mod tests {
         }
     }
 
-    /// The registers of a call that are looked at.
+    /// The registers of a call that are checked.
     fn looked_at(call: &crate::call::Call, arguments: &[u64; ARGUMENTS]) -> u8 {
         match call.number {
             futex::NUMBER => futex::registers(arguments[1] as u32),
@@ -411,8 +410,8 @@ mod tests {
         }
     }
 
-    /// Covers threads that were killed: they woke another one with all signals blocked, and a register that the call
-    /// does not have held an address of the arena.
+    /// Covers threads that were killed: they woke another thread with all signals blocked, and a register that the call
+    /// does not use held an address of the arena.
     #[test]
     fn a_futex_is_stopped_by_the_registers_of_its_operation() {
         let futex_here = table::HERE.calls().find(|(_, call)| call.name == "futex");

@@ -1,13 +1,13 @@
-//! `futex`: which of its addresses an operation has.
+//! `futex`: which addresses each operation has.
 //!
-//! Most operations have one address, and programs pass no more than its operation asks for: the registers of the others
-//! hold whatever was in them. A thread that wakes another one cannot be stopped for that. It may have all signals
-//! blocked, as the C library's threads have where they begin and end, and would be killed.
+//! Most operations have one address, and programs pass no more than the operation needs: the other registers hold
+//! whatever was in them. A thread that wakes another one must not be stopped because of those. It may have all signals
+//! blocked, as the C library's threads do when they begin and end, and would be killed.
 
 /// The call's number.
 pub const NUMBER: u16 = 202;
 
-/// The bits of the second argument that are the operation. The others are flags.
+/// The bits of the second argument that hold the operation. The others are flags.
 pub const OPERATION: u32 = 0x7f;
 
 const WAIT: u32 = 0;
@@ -25,7 +25,7 @@ pub const WORD: u8 = 1;
 const LIMIT: u8 = 1 << 3;
 const SECOND: u8 = 1 << 4;
 
-/// The operations that have more addresses than the word, and the registers of all that they have.
+/// The operations that have more addresses than the word, and the registers of all their addresses.
 pub const WITH_MORE: [(u32, u8); 9] = [
     (WAIT, WORD | LIMIT),
     (WAIT_BITSET, WORD | LIMIT),
@@ -38,7 +38,7 @@ pub const WITH_MORE: [(u32, u8); 9] = [
     (WAIT_REQUEUE_PI, WORD | LIMIT | SECOND),
 ];
 
-/// The registers of the addresses that an operation has, one bit each.
+/// The registers of an operation's addresses, one bit each.
 pub fn registers(second: u32) -> u8 {
     let asked = second & OPERATION;
     let more = WITH_MORE.iter().find(|(operation, _)| *operation == asked);

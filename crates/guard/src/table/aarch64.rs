@@ -1,4 +1,4 @@
-//! The calls of aarch64: other numbers, and a few structures of another size.
+//! The calls of aarch64: different numbers, and a few structures of different size.
 //!
 //! The numbers up to 294 are those of `include/uapi/asm-generic/unistd.h`. From 424 on a call has one number on all
 //! architectures. The calls in between take times of 32-bit machines.
@@ -54,11 +54,11 @@ pub(super) const SECOND: &[&str] = &[
 
 /// The number of the first name in [`SECOND`].
 pub(super) const SECOND_FROM: usize = 260;
-/// From this number on calls have the numbers of x86-64.
+/// From this number on, calls have the numbers of x86-64.
 pub(super) const ALIKE_FROM: usize = 424;
 
-/// The calls whose structures have another size than on x86-64, or whose arguments come in another order.
-// One line for a call.
+/// The calls whose structures differ in size from x86-64, or whose arguments come in a different order.
+// One line per call.
 #[rustfmt::skip]
 pub(super) const OTHERWISE: &[Call] = &[
     row(5, "fstat", &[VALUE, writes_bytes(128)]),

@@ -5,7 +5,7 @@ use super::{
 };
 use crate::call::{Access, Argument, Call};
 
-// One line for a call.
+// One line per call.
 #[rustfmt::skip]
 pub(super) const CALLS: &[Call] = &[
     row(0, "read", &[VALUE, writes(counted(2)), VALUE]),

@@ -5,7 +5,7 @@ use super::{
 };
 use crate::call::Call;
 
-// One line for a call.
+// One line per call.
 #[rustfmt::skip]
 pub(super) const CALLS: &[Call] = &[
     row(2, "open", &[TEXT, VALUE, VALUE]),

@@ -1,13 +1,13 @@
-//! Every system call, by what it is about.
+//! Every system call, by topic.
 //!
-//! The rows have the numbers of x86-64, by which the rest of the crate knows a call on every architecture. A
+//! The rows have the numbers of x86-64, by which the rest of the crate identifies a call on every architecture. A
 //! [`Machine`] has the calls by the architecture's own numbers.
 //!
 //! The numbers and names are those of Linux 6.12 and later (`arch/x86/entry/syscalls/syscall_64.tbl`), the arguments
 //! those of the manual pages and of the kernel's own declarations (`include/linux/syscalls.h`). A test compares the
-//! names and numbers with the header of the system that it runs on: a call that is missing here fails it.
+//! names and numbers with the header of the system on which it runs: it fails if a call is missing here.
 //!
-//! Calls that the kernel has a number for and no code (`create_module`, `vserver`) have no arguments here.
+//! Calls for which the kernel has a number but no code (`create_module`, `vserver`) have no arguments here.
 
 mod aarch64;
 mod descriptors;
@@ -37,7 +37,7 @@ const GROUPS: [&[Call]; 7] = [
 pub struct Machine {
     /// The architecture's name for filters (`AUDIT_ARCH_...`).
     pub architecture: u32,
-    /// Numbers from here on are calls of another size of pointer, whose addresses lie below every arena.
+    /// Numbers from here on are calls with another pointer size, whose addresses lie below every arena.
     pub(crate) narrow_from: Option<u32>,
     by_number: [Option<&'static Call>; NUMBERS],
 }
@@ -122,7 +122,7 @@ const fn on_aarch64() -> [Option<&'static Call>; NUMBERS] {
     table
 }
 
-/// The call of this name. It is looked up when this is compiled, so a name that no call has is no program.
+/// The call of this name. It is looked up at compile time, so an unknown name is a compile error.
 const fn named(name: &str) -> &'static Call {
     let mut group = 0;
     while group < GROUPS.len() {
@@ -147,7 +147,7 @@ const fn is_same(one: &str, other: &str) -> bool {
     at == one.len() && at == other.len()
 }
 
-/// The call of this number, if the table has it, where this is compiled for.
+/// The call of this number on the architecture for which this is compiled, if the table has it.
 ///
 /// ```
 /// use millpond_guard::table;
@@ -183,12 +183,12 @@ const fn writes(extent: Extent) -> Argument {
     Argument::Memory(Access::Writes, extent)
 }
 
-/// The kernel reads so many bytes.
+/// The kernel reads this many bytes.
 const fn reads_bytes(bytes: u32) -> Argument {
     reads(Extent::Bytes(bytes))
 }
 
-/// The kernel writes so many bytes.
+/// The kernel writes this many bytes.
 const fn writes_bytes(bytes: u32) -> Argument {
     writes(Extent::Bytes(bytes))
 }
@@ -247,7 +247,7 @@ mod tests {
     ];
     const ON_AARCH64: [&str; 1] = ["/usr/include/asm-generic/unistd.h"];
 
-    /// The first of these headers that is there: its definitions as pairs of words.
+    /// The first of these headers that exists: its definitions as pairs of words.
     fn definitions(headers: &[&str]) -> Option<Vec<(String, String)>> {
         let header = headers
             .iter()
@@ -263,8 +263,8 @@ mod tests {
         Some(header.lines().filter_map(pair).collect())
     }
 
-    /// The system's own list grows with its kernel. A call that the table does not know would pass the filter with an
-    /// address of absent memory.
+    /// The system's own list grows with its kernel. A call missing from the table would pass the filter with an address
+    /// of absent memory.
     #[test]
     fn every_call_of_the_system_is_there_by_its_name() {
         let Some(header) = definitions(&ON_X86_64) else {

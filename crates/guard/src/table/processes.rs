@@ -6,7 +6,7 @@ use super::{
 };
 use crate::call::{Access, Argument, Call, Extent};
 
-// One line for a call.
+// One line per call.
 #[rustfmt::skip]
 pub(super) const CALLS: &[Call] = &[
     row(13, "rt_sigaction", &[VALUE, reads_bytes(32), writes_bytes(32), VALUE]),

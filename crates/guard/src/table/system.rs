@@ -6,7 +6,7 @@ use super::{
 };
 use crate::call::Call;
 
-// One line for a call.
+// One line per call.
 #[rustfmt::skip]
 pub(super) const CALLS: &[Call] = &[
     row(63, "uname", &[writes_bytes(390)]),

@@ -3,7 +3,7 @@
 use super::{VALUE, reads_bytes, row, writes_bytes};
 use crate::call::Call;
 
-// One line for a call.
+// One line per call.
 #[rustfmt::skip]
 pub(super) const CALLS: &[Call] = &[
     row(35, "nanosleep", &[reads_bytes(16), writes_bytes(16)]),

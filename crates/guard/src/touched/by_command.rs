@@ -1,13 +1,14 @@
-//! Calls with a command: what an argument names depends on what is to be done.
+//! Calls with a command: what an argument names depends on the command.
 //!
-//! Commands that are not listed name nothing, or no more than a page where a structure of that size is likely. What a
-//! driver's own `ioctl` names behind its structure is not known here, beyond the few that ordinary programs use.
+//! Commands that are not listed name nothing, or no more than a page if a structure of that size is likely. The memory
+//! to which the structure of a driver's own `ioctl` points is not known here, except for the few that ordinary programs
+//! use.
 
 use super::{PAGE, Walk};
 use crate::call::Access;
 use crate::futex;
 
-/// The number of a call, as the table has it, by its name.
+/// The numbers of calls in the table, by name.
 mod number {
     pub use crate::futex::NUMBER as FUTEX;
     pub const IOCTL: u16 = 16;
@@ -35,10 +36,10 @@ mod number {
 }
 
 impl Walk<'_> {
-    /// Tells what argument `index` of the call names.
+    /// Reports the memory that argument `index` of the call names.
     ///
     /// # Panics
-    /// The table says of a call that a command decides, and nothing here decides.
+    /// According to the table, a command decides for this call, but nothing here decides.
     pub(super) fn by_command(&mut self, call: u16, index: usize) {
         let at = self.arguments[index];
         if at == 0 {
@@ -74,8 +75,8 @@ impl Walk<'_> {
         }
     }
 
-    /// The structure of a device's command. Its size is in the command where that is made as commands are today; older
-    /// ones have less than a page.
+    /// The structure of a device's command. Commands in the present format encode its size; older ones have less than a
+    /// page.
     fn ioctl(&mut self, command: u32, at: u64) {
         const SIOCGIFCONF: u32 = 0x8912;
         const SIOCETHTOOL: u32 = 0x8946;
@@ -177,7 +178,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The description of a stack, and the stack, on which the kernel puts the frames of signals later.
+    /// The description of a stack, and the stack, on which the kernel later puts the frames of signals.
     fn sigaltstack(&mut self, at: u64) {
         const SS_DISABLE: u64 = 2;
         self.is_kept = false;
@@ -199,7 +200,7 @@ impl Walk<'_> {
         const SET_VMA: u32 = 0x5356_4d41;
         let [_, second, third, fourth, ..] = *self.arguments;
         match (command, index) {
-            // A number to be told, or the thread's name.
+            // A number to be written, or the thread's name.
             (2 | 5 | 9 | 11 | 15 | 16 | 19 | 25 | 37 | 40, 1) => self.bytes(at, 16),
             (GET_AUXV, 1) => self.bytes(at, third),
             (SET_SECCOMP, 2) if second == 2 => self.program(at),
@@ -215,7 +216,7 @@ impl Walk<'_> {
         }
     }
 
-    /// A `sigevent`, and the 32 bytes that it names if a thread is to be told.
+    /// A `sigevent`, and the 32 bytes that it names if a thread is to be notified.
     fn mq_notify(&mut self, at: u64) {
         const SIGEV_THREAD: u64 = 2;
         self.bytes(at, 64);
@@ -247,8 +248,8 @@ impl Walk<'_> {
         }
     }
 
-    /// The attributes of a command, and a page at each address that may be among them. A program that is loaded has its
-    /// own count of instructions, and of bytes for the verifier's words.
+    /// The attributes of a command, and a page at each address that may be among them. The loading of a program states
+    /// its own count of instructions, and of bytes for the verifier's log.
     fn bpf(&mut self, command: u32, len: u64, at: u64) {
         const PROG_LOAD: u32 = 5;
         const MOST_WORDS: u64 = 18;

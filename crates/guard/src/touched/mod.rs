@@ -1,13 +1,13 @@
 //! The memory that one call touches, range by range.
 //!
-//! The walk goes through the arguments of a call. The [`Source`] is told of a range before anything is read from it, so
-//! that it can bring the range in. Then it is told of the memory that the range names: the buffers of a vector, the
-//! address and the control data of a message. Where the memory that names something cannot be read, the walk leaves
-//! that out: the kernel will not read it either, and answers `EFAULT`.
+//! The walk goes through the arguments of a call. It reports a range to the [`Source`] before anything is read from it,
+//! so that the source can bring the range in. Then it reports the memory that the range names: the buffers of a vector,
+//! the address and the control data of a message. If the memory that names something cannot be read, the walk skips
+//! that: the kernel will not be able to read it either, and answers `EFAULT`.
 //!
-//! The program may change a vector after the walk has read it. The kernel reads it once more and may then touch memory
-//! that is not held; where that is absent, the call answers `EFAULT`, as it may for any program that changes a vector
-//! under a call.
+//! The program may change a vector after the walk has read it. The kernel reads it again and may then touch memory that
+//! is not held; if that is absent, the call answers `EFAULT`, as it may for any program that changes a vector during a
+//! call.
 
 mod by_command;
 mod nested;
@@ -18,7 +18,7 @@ use crate::call::{ARGUMENTS, Access, Argument, Call, Extent};
 const PAGE: u64 = 4096;
 /// The most bytes of one text: an argument of `execve` (`MAX_ARG_STRLEN`).
 const MOST_TEXT: u64 = 32 * PAGE;
-/// The most texts of a list of them: as many as fit into the 2 MiB that the kernel takes of a stack of 8.
+/// The most texts in a list: as many as fit into the 2 MiB that the kernel uses of a stack of 8.
 const MOST_TEXTS: u64 = (2 << 20) / 8;
 
 /// A piece of memory that a call touches.
@@ -26,24 +26,24 @@ const MOST_TEXTS: u64 = (2 << 20) / 8;
 pub struct Range {
     /// The first address.
     pub start: u64,
-    /// The length in bytes, which is not zero. The end does not wrap around.
+    /// The length in bytes, not zero. The end does not wrap around.
     pub len: u64,
     /// What the kernel does with it.
     pub access: Access,
-    /// Whether the kernel comes back to it when the call has returned.
+    /// Whether the kernel touches it again after the call has returned.
     pub is_kept: bool,
 }
 
-/// The program's memory. It is told of each range before the range is read.
+/// The program's memory. Each range is reported to it before the range is read.
 pub trait Source {
     /// Takes note of a range.
     fn touch(&mut self, range: Range);
 
-    /// Reads bytes of the program's memory, which were told before. False when they cannot be read.
+    /// Reads bytes of the program's memory, which were reported before. Returns false if they cannot be read.
     fn read(&mut self, at: u64, into: &mut [u8]) -> bool;
 }
 
-/// Tells `source` the ranges that a call with these arguments touches.
+/// Reports to `source` the ranges that a call with these arguments touches.
 ///
 /// ```
 /// use millpond_guard::touched::{self, Range, Source};
@@ -93,7 +93,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Tells the memory at `at`, of an extent that the arguments or the memory itself say.
+    /// Reports the memory at `at`, whose extent follows from the arguments or the memory itself.
     fn extent(&mut self, at: u64, extent: Extent) {
         if at == 0 {
             return;
@@ -126,12 +126,12 @@ impl Walk<'_> {
         }
     }
 
-    /// Tells so many bytes, up to the end of the addresses.
+    /// Reports `len` bytes, up to the end of the address space.
     fn bytes(&mut self, start: u64, len: u64) {
         self.bytes_as(self.access, start, len);
     }
 
-    /// Tells so many bytes of which the access is another than that of the memory that they name.
+    /// Reports `len` bytes whose access differs from that of the memory that they name.
     fn bytes_as(&mut self, access: Access, start: u64, len: u64) {
         let len = len.min(u64::MAX - start);
         if start == 0 || len == 0 {
@@ -145,14 +145,14 @@ impl Walk<'_> {
         });
     }
 
-    /// The number of 4 bytes at an address, which is told as well.
+    /// The 4-byte number at an address, which is also reported.
     fn number(&mut self, at: u64) -> Option<u32> {
         self.bytes(at, 4);
         let mut bytes = [0; 4];
         (at != 0 && self.source.read(at, &mut bytes)).then(|| u32::from_le_bytes(bytes))
     }
 
-    /// The words of 8 bytes at an address, which were told before.
+    /// The 8-byte words at an address, which were reported before.
     fn words<const N: usize>(&mut self, at: u64) -> Option<[u64; N]> {
         let mut words = [0; N];
         for (index, word) in words.iter_mut().enumerate() {
@@ -168,8 +168,8 @@ impl Walk<'_> {
         Some(words)
     }
 
-    /// The first words of a structure of `len` bytes, which were told before. `None` where the structure is shorter:
-    /// the kernel takes what it has not for zeros, or refuses it.
+    /// The first words of a structure of `len` bytes, which were reported before. `None` if the structure is shorter:
+    /// the kernel treats the missing part as zeros, or refuses the structure.
     fn words_of<const N: usize>(&mut self, at: u64, len: u64) -> Option<[u64; N]> {
         if len < 8 * N as u64 {
             return None;

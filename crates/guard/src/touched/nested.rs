@@ -9,16 +9,16 @@ const MOST_RANGES: u64 = 1024;
 const MOST_BYTES: u64 = 0x7fff_f000;
 /// The size of an `iovec`.
 const IOVEC: u64 = 16;
-/// The sizes of a `msghdr` and of a `mmsghdr`, which has the count of bytes behind it.
+/// The sizes of a `msghdr` and of a `mmsghdr`, which has the count of bytes at its end.
 const MSGHDR: u64 = 56;
 const MMSGHDR: u64 = 64;
-/// The most messages of one call; the kernel takes no more.
+/// The most messages of one call; the kernel accepts no more.
 const MOST_MESSAGES: u64 = 1024;
-/// Bytes of a text that are looked at together.
+/// Bytes of a text that are examined together.
 const LOOK: usize = 64;
 
 impl Walk<'_> {
-    /// Tells a text page by page, up to the page with its zero.
+    /// Reports a text page by page, up to the page with its zero.
     pub(super) fn text(&mut self, start: u64) {
         let mut at = start;
         while at != 0 && at - start < MOST_TEXT {
@@ -45,7 +45,7 @@ impl Walk<'_> {
         false
     }
 
-    /// Tells a list of texts, which ends with a zero, and the texts.
+    /// Reports a list of texts, which ends with a zero, and the texts.
     pub(super) fn texts(&mut self, start: u64) {
         for index in 0..MOST_TEXTS {
             let at = start.wrapping_add(8 * index);
@@ -57,7 +57,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Tells a vector, and the memory that it names.
+    /// Reports a vector, and the memory that it names.
     pub(super) fn vector(&mut self, start: u64, count: u64) {
         if count > MOST_RANGES {
             return;
@@ -74,8 +74,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Tells a `msghdr`, and all that it names. What is received is written with the address and the control data; the
-    /// header's lengths and flags are written as well.
+    /// Reports a `msghdr`, and everything that it names. On receipt, the address and the control data are written along
+    /// with the data; the header's lengths and flags are written as well.
     pub(super) fn message(&mut self, start: u64) {
         self.bytes(start, MSGHDR);
         let Some([name, name_len, vector, count, control, control_len]) = self.words(start) else {
@@ -86,7 +86,7 @@ impl Walk<'_> {
         self.bytes(control, control_len.min(MOST_BYTES));
     }
 
-    /// Tells `mmsghdr`s, and all that they name. The kernel writes the count of bytes of each.
+    /// Reports `mmsghdr`s, and everything that they name. The kernel writes the count of bytes of each.
     pub(super) fn messages(&mut self, start: u64, count: u64) {
         for index in 0..count.min(MOST_MESSAGES) {
             let at = start.wrapping_add(MMSGHDR * index);
@@ -95,7 +95,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Tells a `sock_fprog` and the instructions that it names.
+    /// Reports a `sock_fprog` and the instructions that it names.
     pub(super) fn program(&mut self, start: u64) {
         self.bytes_as(Access::Reads, start, 16);
         if let Some([len, at]) = self.words(start) {

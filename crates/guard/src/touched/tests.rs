@@ -5,7 +5,7 @@ use crate::table;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// Memory of which only what was written before can be read, and the ranges that were told.
+/// Memory of which only bytes written before can be read, and the ranges that were reported.
 #[derive(Default)]
 struct Memory {
     bytes: BTreeMap<u64, u8>,
@@ -23,7 +23,7 @@ impl Memory {
         }
     }
 
-    /// What a call touches, without what it does there.
+    /// The ranges that a call touches, without the kind of access.
     fn touched(&mut self, name: &str, arguments: [u64; ARGUMENTS]) -> Vec<(u64, u64)> {
         let call = table::X86_64
             .calls()
@@ -222,8 +222,8 @@ fn a_command_decides_what_its_argument_names() {
     assert_eq!(touched("msgsnd", [3, A, 100, 0, 0, 0]), [(A, 108)]);
 }
 
-/// Covers calls that say themselves how long a structure is. One that was shorter than what it may name was read beyond
-/// its end, where nothing had been brought in (`bpf` with less than 40 bytes, `clone3` with less than 32).
+/// Covers calls that state the length of a structure. A structure shorter than the fields that may name memory was read
+/// beyond its end, where nothing had been brought in (`bpf` with less than 40 bytes, `clone3` with less than 32).
 #[test]
 fn a_structure_is_not_read_beyond_its_length() {
     for call in table::X86_64.calls().map(|(_, call)| call) {
@@ -241,7 +241,8 @@ fn a_structure_is_not_read_beyond_its_length() {
 }
 
 proptest! {
-    /// No call, whatever its arguments and memory, makes the walk fail, read what it has not told, or go on for long.
+    /// No call, whatever its arguments and memory, makes the walk fail, read memory that it has not reported, or run
+    /// for long.
     #[test]
     fn a_walk_ends_and_reads_only_what_was_told(
         number in 0..table::NUMBERS as u64,

@@ -1,4 +1,4 @@
-//! The counters by Linux's names, as a board's fields give them.
+//! The counters under Linux's names, derived from a board's fields.
 //!
 //! Names are those of `/proc/vmstat` where Linux has such a counter. Counters that only Millpond has are named in the
 //! same manner; each field says what its counter means.
@@ -80,7 +80,7 @@ impl Counter {
     }
 
     /// Whether a gauge of several processes is their highest value and not their sum: latencies cannot be added, nor
-    /// settings that all processes have, and peaks of several processes do not fall together.
+    /// can settings that all processes share, and peaks of several processes do not coincide.
     #[must_use]
     pub fn is_highest(&self) -> bool {
         matches!(

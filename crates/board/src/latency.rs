@@ -1,19 +1,19 @@
 //! How many faults took how long, for each way that faults go.
 //!
-//! The median and the 99th percentile do not show that loads are of two kinds, from compressed RAM and from a device. A
-//! histogram does, and those of several processes can be added. It has a bucket for each doubling of the time, so that
-//! it is a few words on a board, and ten looks a second cost nothing that can be measured.
+//! The median and the 99th percentile do not show that there are two kinds of loads, from compressed RAM and from a
+//! device. A histogram does, and those of several processes can be added. It has a bucket for each doubling of the
+//! time, so it takes only a few words on a board, and reading it ten times a second has no measurable cost.
 
 /// Number of buckets of a histogram.
 pub const LATENCY_BUCKETS: usize = 24;
 
-/// Number of bits of the longest time in the first bucket.
+/// Number of bits in the longest time of the first bucket.
 const FIRST_BITS: u32 = 9;
 
 /// How many faults took how long: see [`latency_bucket`].
 pub type Histogram = [u64; LATENCY_BUCKETS];
 
-/// The way that a fault went: the costliest thing that happened in it.
+/// The way that a fault went: the most expensive step in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum FaultWay {
@@ -25,12 +25,12 @@ pub enum FaultWay {
     Load,
     /// The fault waited for another thread's work.
     Waited,
-    /// The fault reclaimed by itself.
+    /// The fault itself reclaimed memory.
     Reclaimed,
 }
 
 impl FaultWay {
-    /// All ways, in the order in which a fault gets dearer.
+    /// All ways, from the cheapest to the most expensive.
     pub const ALL: [Self; 5] = [
         Self::FirstTouch,
         Self::Rescue,
@@ -41,7 +41,7 @@ impl FaultWay {
 }
 
 /// The number of the bucket in which a fault of `ns` nanoseconds is counted. The first bucket has times below 512 ns,
-/// each further one times up to twice as long, and the last one all times from 2.1 s on.
+/// each further one has times up to twice as long, and the last one has all times from 2.1 s on.
 ///
 /// ```
 /// use millpond_board::{LATENCY_BUCKETS, latency_bucket, latency_end_ns};
@@ -61,7 +61,7 @@ pub const fn latency_bucket(ns: u64) -> usize {
     }
 }
 
-/// The time that all faults in this bucket are shorter than, in nanoseconds; the last bucket has longer ones too.
+/// The upper bound of the times in this bucket, exclusive, in nanoseconds; the last bucket also has longer ones.
 #[must_use]
 pub const fn latency_end_ns(bucket: usize) -> u64 {
     1 << (FIRST_BITS as usize + bucket)

@@ -10,7 +10,7 @@ use core::sync::atomic::{
     fence,
 };
 
-/// Most processes that one board has room for.
+/// Most processes for which one board has room.
 pub const SLOTS: usize = 512;
 /// Most bytes of a program's name that are kept.
 pub const NAME_BYTES: usize = 64;
@@ -21,7 +21,7 @@ const LAST_WORDS: usize = 512;
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"MillBord");
 pub(crate) const VERSION: u32 = 7;
 
-/// Rounds to wait for a writer. A writer needs a microsecond; a writer that was killed never ends.
+/// Rounds to wait for a writer. A writer needs a microsecond; a killed writer never ends.
 const PATIENCE: u32 = 100_000;
 
 /// The whole file.
@@ -33,18 +33,18 @@ pub(crate) struct Page {
     /// The process that made the board.
     pub(crate) owner: AtomicU32,
     name: Name,
-    /// Why the first process stopped in which the library could not go on.
+    /// The reason why the first process stopped in which the library could not continue.
     last_words: LastWords,
     /// One more than the highest number of a slot that ever had a claim.
     claimed: AtomicU32,
     slots: [Slot; SLOTS],
 }
 
-/// Text of up to [`NAME_BYTES`] bytes, with zeros behind it.
+/// Text of up to [`NAME_BYTES`] bytes, padded with zeros.
 #[derive(Debug)]
 pub(crate) struct Name([AtomicU64; NAME_BYTES / 8]);
 
-/// A line that is written once, and read when its writer is dead.
+/// A line that is written once, and read after its writer's death.
 #[derive(Debug)]
 struct LastWords {
     /// The process that changes this from zero writes the line.
@@ -69,7 +69,7 @@ impl LastWords {
     }
 
     fn get(&self) -> Option<(u32, String)> {
-        // Any process of this user's may have written any number there.
+        // Any process of this user may have written any number there.
         let len = (self.len.load(Acquire) as usize).min(LAST_WORDS);
         let words = self.line.iter();
         let bytes: Vec<u8> = words.flat_map(|w| w.load(Relaxed).to_ne_bytes()).collect();
@@ -103,15 +103,15 @@ impl Name {
 }
 
 impl Page {
-    /// The slots that may have a claim. Most boards are of a few processes, and looking at the others would be the
-    /// page faults of a dozen pages, in each process that starts.
+    /// The slots that may have a claim. Most boards have few processes, and reading the other slots would cost each
+    /// starting process the page faults of a dozen pages.
     pub(crate) fn slots(&self) -> &[Slot] {
-        // Any process of this user's may have written any number there.
+        // Any process of this user may have written any number there.
         let claimed = (self.claimed.load(Acquire) as usize).min(SLOTS);
         &self.slots[..claimed]
     }
 
-    /// Claims the first slot that is free.
+    /// Claims the first free slot.
     pub(crate) fn claim(&self, pid: u32) -> Option<&Slot> {
         let free = |slot: &Slot| {
             slot.owner
@@ -149,7 +149,7 @@ impl Page {
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct Slot {
-    /// The process that changes this from zero has the slot.
+    /// The process that changes this from zero owns the slot.
     pub(crate) owner: AtomicU32,
     /// Zero until the slot's description is complete.
     pub(crate) pid: AtomicU32,

@@ -1,22 +1,22 @@
 //! The report board: a small shared file on which every process of a `millpond run` writes its counters.
 //!
-//! A program under `millpond run` may start others, may fork, may be killed at any moment. The report at the end has to
-//! know about all of them, so no process may have to be alive, or even end well, for its numbers to be seen. Hence the
-//! memory is shared by all processes. `millpond run` creates it. The preloaded library of each process claims a slot
-//! and writes its counters there about ten times a second and once more at exit. The report reads the counters when the
-//! program has ended. A process killed by SIGKILL loses at most the last tick. A program that uses the library may have
-//! a board of its own.
+//! A program under `millpond run` may start others, may fork, and may be killed at any moment. The report at the end
+//! has to include all processes, so the numbers of a process must be readable even if it is no longer alive or ended
+//! badly. Hence the memory is shared by all processes. `millpond run` creates it. The preloaded library of each process
+//! claims a slot and writes its counters there about ten times a second and once more at exit. The report reads the
+//! counters after the program has ended. A process killed by SIGKILL loses at most the last tick. A program that uses
+//! the library may have a board of its own.
 //!
-//! A board is a memfd and has no name that could be left behind. A process that wants it opens the descriptor of the
-//! process that made it, `/proc/PID/fd/N`, which the kernel allows its user and root; [`list`](mod@list) finds all that
-//! are open.
+//! A board is a memfd and has no name that could be left behind. To use it, a process opens the descriptor of the
+//! process that created it, `/proc/PID/fd/N`, which the kernel allows for the same user and root; [`list`](mod@list)
+//! finds all open boards.
 //!
-//! Other ways would go wrong: counters sent at exit are lost with a kill; a pipe needs a reader and blocks a program
-//! when the reader is slow; a file for each process has to be found and removed.
+//! Other designs have flaws: counters sent at exit are lost by a kill; a pipe needs a reader and blocks a program when
+//! the reader is slow; a file for each process has to be found and removed.
 //!
-//! Slots have one writing process. Inside it two threads may publish (the ticking thread and the exiting one), so a
-//! slot carries a sequence word: it is odd while a thread writes. A reader that finds it odd tries again a while and
-//! then takes the counters as they are, as the writer may have been killed half-way; [`SlotReading::torn`] says so.
+//! Each slot has one writing process. Within it two threads may publish (the ticking thread and the exiting one), so a
+//! slot has a sequence word that is odd while a thread writes. A reader that finds it odd retries for a while and then
+//! takes the counters as they are, since the writer may have been killed half-way; [`SlotReading::torn`] says so.
 //!
 //! ```
 //! use millpond_board::{Board, Field, Fields, State, View};
@@ -54,17 +54,17 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// How far a process has come.
+/// The state of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum State {
     /// The process runs, or was killed before it could say otherwise.
     Running = 1,
-    /// The process has ended by itself.
+    /// The process has exited.
     Exited = 2,
-    /// The process has become another program, which has a slot of its own.
+    /// The process has executed another program, which has a slot of its own.
     Execed = 3,
-    /// The process stopped because the library could not go on.
+    /// The process stopped because the library could not continue.
     Failed = 4,
 }
 
@@ -74,7 +74,7 @@ pub struct Board {
     page: &'static Page,
 }
 
-/// A board to be read only, mapped for as long as the process lives.
+/// A read-only board, mapped for as long as the process lives.
 #[derive(Clone, Copy, Debug)]
 pub struct View {
     page: &'static Page,
@@ -93,12 +93,12 @@ pub struct SlotReading {
     pub number: usize,
     /// Number of the process.
     pub pid: u32,
-    /// Number of the slot of the process that this one was forked from; `None` for a process that was not forked under
+    /// Number of the slot of the process from which this one was forked; `None` for a process that was not forked under
     /// Millpond.
     pub parent: Option<usize>,
     /// File name of the program, at most [`NAME_BYTES`] bytes.
     pub name: String,
-    /// How far the process has come.
+    /// The state of the process.
     pub state: State,
     /// When the slot was claimed: nanoseconds of `CLOCK_MONOTONIC`.
     pub claimed_ns: u64,
@@ -106,7 +106,7 @@ pub struct SlotReading {
     pub published_ns: u64,
     /// The counters.
     pub fields: Fields,
-    /// Whether the writer was stopped while it wrote: then counters of two moments may be mixed.
+    /// Whether the writer was stopped while it wrote: then the counters may mix two moments.
     pub torn: bool,
 }
 
@@ -165,11 +165,11 @@ impl BoardError {
 }
 
 impl Board {
-    /// Makes a board that only this user may open, and that says that it is this process's and about `name`. The board
-    /// lives as long as it is mapped or its descriptor is open.
+    /// Creates a board that only this user may open, with this process as its owner and with the given `name`. The
+    /// board lives as long as it is mapped or its descriptor is open.
     ///
     /// # Errors
-    /// When the kernel gives no such memory.
+    /// When the kernel does not provide such memory.
     pub fn create(name: &str) -> Result<(Self, OwnedFd), BoardError> {
         let failed = BoardError::failed(Path::new(list::MEMFD));
         let file = shared::create(list::MEMFD, size_of::<Page>()).map_err(failed)?;
@@ -194,7 +194,7 @@ impl Board {
     }
 
     /// Takes a slot for the process `pid` running `name`. If another slot says that the same process runs, that slot is
-    /// marked as [`State::Execed`], because a process claims a second time only when it has become another program.
+    /// marked as [`State::Execed`], because a process claims a second time only after it has executed another program.
     ///
     /// # Errors
     /// [`BoardError::Full`] when no slot is free.
@@ -227,8 +227,8 @@ impl Board {
         Ok(SlotWriter { slot })
     }
 
-    /// Takes a slot for one of several users of the library in the process `pid`, beside the slots that the process
-    /// has.
+    /// Takes a slot for one of several users of the library in the process `pid`, in addition to the slots that the
+    /// process already has.
     ///
     /// # Errors
     /// [`BoardError::Full`] when no slot is free.
@@ -236,13 +236,13 @@ impl Board {
         self.take(pid, name, 0)
     }
 
-    /// Keeps the line that says why the process `pid` stops, if no process has set one before. Calls no allocator and
-    /// waits for no thread, so that it may be called where everything else has failed.
+    /// Records the line that says why the process `pid` stops, if no process has set one before. Calls no allocator and
+    /// waits for no thread, so that it may be called when everything else has failed.
     pub fn set_last_words(&self, pid: u32, line: &[u8]) {
         self.page.set_last_words(pid, line);
     }
 
-    /// The process that was the first to stop because the library could not go on, and its line.
+    /// The first process that stopped because the library could not continue, and its line.
     #[must_use]
     pub fn last_words(&self) -> Option<(u32, String)> {
         self.page.last_words()
@@ -270,7 +270,7 @@ impl View {
         self.page.owner.load(Relaxed)
     }
 
-    /// The program that the board is about: the one that runs, or that uses the library.
+    /// The program to which the board belongs: the one that runs, or that uses the library.
     #[must_use]
     pub fn name(&self) -> String {
         self.page.name()
@@ -301,12 +301,12 @@ fn open(path: &Path, flags: OFlags, protection: ProtFlags) -> Result<&'static Pa
 fn map(file: impl AsFd, protection: ProtFlags) -> Result<&'static Page, Failed> {
     let start = shared::map(file, size_of::<Page>(), protection)?;
     // SAFETY: the mapping is as long as a `Page`, aligned to 4 KiB, never unmapped, and `Page` is made of atomics only,
-    // for which any bytes are valid and which other processes may write at any time. A process that maps it to read it
+    // for which any bytes are valid and which other processes may write at any time. A process that maps it for reading
     // (`View`) does not write.
     Ok(unsafe { &*start.cast::<Page>() })
 }
 
-/// Path under which this user's processes can open a descriptor of this process while it is open.
+/// The path under which this user's processes can open a descriptor of this process as long as it stays open.
 #[must_use]
 pub fn path_of(file: &impl AsRawFd) -> PathBuf {
     format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()).into()
@@ -314,13 +314,13 @@ pub fn path_of(file: &impl AsRawFd) -> PathBuf {
 
 impl SlotWriter {
     /// Writes `state` and all counters. Calls no allocator, and waits only for another thread of this process that
-    /// publishes at the same moment. Answers `false`, with nothing written, when that thread does not end.
+    /// publishes at the same moment. Returns `false`, with nothing written, if that thread does not finish.
     pub fn publish(&self, state: State, fields: &Fields) -> bool {
         self.slot.write(state, fields, now_ns())
     }
 
-    /// Says that the process stops because the library cannot go on, and leaves its counters as they were, so as not to
-    /// wait for another writer.
+    /// Records that the process stops because the library cannot continue, and leaves its counters unchanged, so as not
+    /// to wait for another writer.
     pub fn fail(&self) {
         self.slot.state.store(State::Failed as u32, Relaxed);
     }
@@ -333,7 +333,7 @@ impl SlotWriter {
     }
 }
 
-/// Present time in nanoseconds, by the clock that a board's times are given in.
+/// Present time in nanoseconds, by the clock of a board's times.
 #[must_use]
 pub fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);

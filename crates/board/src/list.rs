@@ -1,8 +1,8 @@
 //! Finding the boards of running processes.
 //!
-//! The maker of a board keeps its descriptor, and the kernel says of each descriptor in `/proc/PID/fd` what it is. A
-//! board is a memfd called [`MEMFD`]. A process forked without exec has the same descriptor. Boards are told apart by
-//! their inodes, and a board that is found twice counts once.
+//! The creator of a board keeps its descriptor, and `/proc/PID/fd` says what each descriptor is. A board is a memfd
+//! called [`MEMFD`]. A process forked without exec has the same descriptor. Boards are distinguished by their inodes,
+//! and a board that is found twice counts once.
 
 use crate::{BoardError, View};
 use std::collections::HashSet;
@@ -22,9 +22,9 @@ pub struct Found {
     pub view: Result<View, BoardError>,
 }
 
-/// All boards of the processes that this user may look at, by the number of the process.
+/// All boards of the processes that this user may inspect, by the number of the process.
 ///
-/// A process that ends meanwhile, and a process of another user, is passed over.
+/// A process that ends during the search, and a process of another user, is skipped.
 #[must_use]
 pub fn list() -> Vec<Found> {
     let open = |(path, _): (PathBuf, Id)| {

@@ -1,15 +1,14 @@
-//! Tapes: rings in a shared file through which the processes of a `millpond record` hand over the pages that they
-//! touch.
+//! Tapes: rings in a shared file through which the processes of a `millpond record` report the pages that they touch.
 //!
 //! The pages that a program touches are known in its fault handler. That is a thread with a descriptor table of its
-//! own, it may not allocate, and the program may be killed between two instructions. So it stores page numbers into
+//! own, which may not allocate, and the program may be killed between two instructions. So it stores page numbers in
 //! shared memory. The recording process, which outlives all the others, takes them out and writes the files. A kill
-//! loses only the pages that the dead process had not stored yet.
+//! loses only the pages that the dead process had not yet stored.
 //!
 //! Each process has a tape, with one writer (the thread that holds the recorder's lock in that process) and one reader.
-//! `written` and `read` only grow; a word is the writer's while `written - read` leaves room for it and the reader's
-//! after `written` has passed it. A writer that finds the tape full waits for the reader, by sleeping; after
-//! [`PATIENCE_MS`] it drops the word and counts it, because a program must not hang for want of a recorder.
+//! `written` and `read` only grow; a word belongs to the writer while `written - read` leaves room for it and to the
+//! reader after `written` has passed it. A writer that finds the tape full sleeps until the reader makes room; after
+//! [`PATIENCE_MS`] it drops the word and counts it, because a program must not hang for lack of a recorder.
 //!
 //! ```
 //! use millpond_board::{Tapes, path_of};
@@ -37,7 +36,7 @@ use std::path::{Path, PathBuf};
 
 /// Most processes that record at the same time.
 pub const TAPES: usize = 128;
-/// Words that a tape holds: 256 KiB, all of which are resident in a process that records.
+/// Words that a tape holds: 256 KiB, all of which are resident in a recorded process.
 pub const TAPE_WORDS: usize = 1 << 15;
 /// Longest time that a writer waits for the reader, in milliseconds.
 pub const PATIENCE_MS: u32 = 1000;
@@ -60,18 +59,18 @@ struct TapesFile {
 #[repr(C, align(4096))]
 #[derive(Debug)]
 struct Tape {
-    /// The process that changes this from zero has the tape.
+    /// The process that changes this from zero owns the tape.
     owner: AtomicU32,
     /// Zero until the description is complete.
     pid: AtomicU32,
-    /// Not zero when the process has become another program, which has a tape of its own.
+    /// Not zero if the process has executed another program, which has a tape of its own.
     ended: AtomicU32,
     _unused: AtomicU32,
     claim: AtomicU64,
     name: Name,
     written: AtomicU64,
     lost: AtomicU64,
-    /// The reader's word, apart from those that the writer writes.
+    /// The reader's word, separate from those that the writer writes.
     read: Reader,
     words: [AtomicU64; TAPE_WORDS],
 }
@@ -86,7 +85,7 @@ pub struct Tapes {
     file: &'static TapesFile,
 }
 
-/// The right to write one tape. Its process has only one thread at a time that uses it.
+/// The right to write one tape. Only one thread at a time of its process uses it.
 #[derive(Clone, Copy, Debug)]
 pub struct TapeWriter {
     tape: &'static Tape,
@@ -95,15 +94,15 @@ pub struct TapeWriter {
 /// The state of a tape, as its reader sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TapeState {
-    /// Number of this claim, counted from 0 over all tapes.
+    /// Number of this claim, counted across all tapes from 0.
     pub claim: u64,
     /// Number of the process.
     pub pid: u32,
     /// File name of the program, at most [`NAME_BYTES`](crate::NAME_BYTES) bytes.
     pub name: String,
-    /// Whether the process has become another program, and writes no more here.
+    /// Whether the process has executed another program, and no longer writes here.
     pub ended: bool,
-    /// Words that were dropped because the tape was full for too long.
+    /// Words dropped because the tape was full for too long.
     pub lost: u64,
 }
 
@@ -161,7 +160,7 @@ impl Tapes {
     /// Makes tapes that only this user may open. They live as long as they are mapped or their descriptor is open.
     ///
     /// # Errors
-    /// When the kernel gives no such memory.
+    /// When the kernel does not provide such memory.
     pub fn create() -> Result<(Self, OwnedFd), TapeError> {
         const NAME: &str = "millpond-tapes";
         let failed = TapeError::failed(Path::new(NAME));
@@ -190,8 +189,8 @@ impl Tapes {
         }
     }
 
-    /// Takes a tape for the process `pid` running `name`. A tape that this process has already is marked as ended,
-    /// because a process claims a second time only when it has become another program. Allocates nothing.
+    /// Takes a tape for the process `pid` running `name`. A tape that this process already has is marked as ended,
+    /// because a process claims a second time only after it has executed another program. Allocates nothing.
     ///
     /// # Errors
     /// [`TapeError::Full`] when no tape is free.
@@ -225,8 +224,8 @@ impl Tapes {
         self.file.refused.load(Relaxed)
     }
 
-    /// Takes out the words on the tape with this number, in order, and answers the tape's state; `None` when no process
-    /// has the tape. For the one reader.
+    /// Takes out the words on the tape with this number, in order, and returns the tape's state; `None` if no process
+    /// owns the tape. Only for the one reader.
     ///
     /// # Panics
     /// When the number is not below [`TAPES`].
@@ -259,7 +258,7 @@ impl Tapes {
         })
     }
 
-    /// The process that has the tape with this number.
+    /// The process that owns the tape with this number.
     ///
     /// # Panics
     /// When the number is not below [`TAPES`].
@@ -269,7 +268,8 @@ impl Tapes {
         (pid != 0).then_some(pid)
     }
 
-    /// Frees the tape with this number for another process. For the one reader, when the tape's process writes no more.
+    /// Frees the tape with this number for another process. Only for the one reader, once the tape's process no longer
+    /// writes.
     ///
     /// # Panics
     /// When the number is not below [`TAPES`].

@@ -1,8 +1,8 @@
-//! Watching the boards of running processes again and again.
+//! Watching the boards of running processes repeatedly.
 //!
-//! [`list`](crate::list::list) maps every board anew and for good, which suits a command that looks once. A command
-//! that looks each second for a day would keep every board that there has been: 700 KiB each of memory that no other
-//! process has any more. So a watch keeps a board mapped from the look that finds it to the look that misses it.
+//! [`list`](crate::list::list) maps every board anew and permanently, which suits a command that looks once. A command
+//! that looks each second for a day would keep every board that ever existed: 700 KiB each of memory that no other
+//! process uses any more. So a watch keeps a board mapped from the look that finds it to the look that misses it.
 
 use crate::layout::Page;
 use crate::list::{Id, files};
@@ -25,7 +25,7 @@ pub struct Watch {
     foreign: HashSet<Id>,
 }
 
-/// A board that was there at the last look.
+/// A board that existed at the last look.
 #[derive(Debug)]
 pub struct Watched {
     id: Id,
@@ -33,7 +33,7 @@ pub struct Watched {
 }
 
 impl Watch {
-    /// Finds boards that are new and forgets those that are gone, or that this user may not see.
+    /// Finds new boards and forgets those that are gone, or that this user may not see.
     pub fn look(&mut self) {
         let found = files();
         let is_there = |id: &Id| found.iter().any(|(_, other)| other == id);
@@ -48,13 +48,13 @@ impl Watch {
                 Err(BoardError::Foreign { .. }) => {
                     self.foreign.insert(id);
                 }
-                // The board's owner ended between the two looks, or the board is just being made.
+                // The board's owner ended between the two looks, or the board is just being created.
                 Err(_) => {}
             }
         }
     }
 
-    /// The boards that were there at the last look.
+    /// The boards that existed at the last look.
     pub fn boards(&self) -> impl Iterator<Item = &Watched> {
         self.boards.iter()
     }
@@ -67,7 +67,7 @@ impl Watch {
 }
 
 impl Watched {
-    /// A number that no other board has which is there at the same time.
+    /// A number that is unique among the boards that exist at the same time.
     #[must_use]
     pub fn id(&self) -> u64 {
         // All memfds are on one device of the kernel's own.
@@ -80,7 +80,7 @@ impl Watched {
         self.view.owner()
     }
 
-    /// The program that the board is about.
+    /// The program to which the board belongs.
     #[must_use]
     pub fn name(&self) -> String {
         self.view.name()

@@ -1,24 +1,24 @@
 //! Millpond's own policy under a trace: the real [`Core`], driven access by access on a machine where everything
-//! succeeds at once.
+//! succeeds immediately.
 //!
 //! # What is simulated
-//! The driver and all that it touches are simulated, reduced to what the decisions can see:
+//! The driver and everything that it touches are simulated, reduced to what decisions depend on:
 //!
 //! - An access to a mapped page costs nothing, and the core does not hear of it, as on a real machine. The commands
-//!   tell which pages are mapped (a bit for each page).
-//! - Any other access is an [`Event::Fault`] with folios of order 0. The commands are carried out at once: each is
-//!   answered by its success before anything else happens. So no page is ever in flight when the next access comes.
+//!   determine which pages are mapped (a bit for each page).
+//! - Any other access is an [`Event::Fault`] with folios of order 0. The commands are carried out immediately: the
+//!   success of each is reported before anything else happens. So no page is ever in flight when the next access comes.
 //! - When the core answers [`Reply::Reclaim`], it is told to reclaim just the missing pages until these are available,
-//!   and the fault comes again. The driver has the same loop, but asks for at least 128 pages, so that they share a TLB
+//!   and the fault is repeated. The driver has the same loop, but requests at least 128 pages, so that they share a TLB
 //!   shootdown. That would leave a good part of a small cache empty. There is no background reclaim, so a cache of *n*
 //!   pages holds *n*.
 //! - Zeros are never found, and the store never fills. A page that was not written since it was loaded is `Unchanged`
-//!   when it is saved; where the trace does not tell writes, that is each page that was stored before.
+//!   when it is saved; if the trace does not distinguish writes, that is every page that was stored before.
 //!
 //! # What is counted
 //! A *miss* is an access to a page that is neither mapped nor in limbo: a first touch or a load from the store (the
-//! core's major faults). A *rescue* is an access to a page in limbo: a fault, but a cheap one. The budget holds both
-//! mapped pages and limbo, so a hit ratio compares with that of a textbook policy with as many pages.
+//! core's major faults). A *rescue* is an access to a page in limbo: a fault, but a cheap one. The budget covers both
+//! mapped pages and limbo, so the hit ratio is comparable with that of a textbook policy with as many pages.
 //!
 //! A core is built for at least [`MIN_LIMIT_PAGES`]. A smaller cache is a core of that size whose limit is lowered by
 //! [`Event::SetLimit`], as the governor of the driver does.
@@ -41,13 +41,13 @@ pub enum CoreError {
         pages: u32,
         /// Size of the cache, in pages.
         cache: u32,
-        /// The setting that is wrong.
+        /// The wrong setting.
         error: ConfigError,
     },
     /// The cache has no room for a page.
     #[error("a cache of 0 pages holds nothing; give it 1 page or more")]
     NoCache,
-    /// The core gave an answer that it may not give on a machine where nothing takes time and nothing fails.
+    /// The core gave an answer that is not allowed on a machine where nothing takes time and nothing fails.
     #[error("access {access} to page {page} was answered by {reply:?}: this is a bug")]
     Answer {
         /// Number of the access.
@@ -57,7 +57,7 @@ pub enum CoreError {
         /// The core's answer.
         reply: Reply,
     },
-    /// An access needed memory, and reclaim gave none.
+    /// An access needed memory, but reclaim freed none.
     #[error("access {access} to page {page} found no memory, and reclaim gave none: this is a bug")]
     Stuck {
         /// Number of the access.
@@ -101,7 +101,7 @@ impl CoreCounts {
     }
 }
 
-/// Millpond's own policy as a cache that is told of accesses. See the [module](self).
+/// Millpond's own policy as a cache that receives accesses. See the [module](self).
 ///
 /// ```
 /// use millpond_replay::core_policy::{CorePolicy, Touch};
@@ -118,7 +118,7 @@ pub struct CorePolicy {
     mapped: Vec<u64>,
     /// A bit for each page of the arena that was written since it was stored.
     dirty: Vec<u64>,
-    /// The page that was taken out last, by folio.
+    /// The most recently taken out page, by folio.
     page_of: Vec<u32>,
     out: Commands,
     todo: Vec<Command>,
@@ -129,17 +129,17 @@ impl CorePolicy {
     /// Makes a core for `arena_pages` pages (a whole number of leaves), of which `cache` fit in memory.
     ///
     /// # Errors
-    /// When the core does not take these numbers.
+    /// When the core does not accept these numbers.
     pub fn new(arena_pages: u32, cache: u32) -> Result<Self, CoreError> {
         let arena = PageCount(arena_pages.next_multiple_of(LEAF_PAGES).max(LEAF_PAGES));
         let config = Config::new(arena, PageCount(cache.max(MIN_LIMIT_PAGES)));
         Self::with_config(config, cache)
     }
 
-    /// Makes a core with a configuration of the caller's, of which the limit is at least `cache`.
+    /// Makes a core with the caller's configuration, whose limit must be at least `cache`.
     ///
     /// # Errors
-    /// When the core does not take the configuration.
+    /// When the core does not accept the configuration.
     pub fn with_config(config: Config, cache: u32) -> Result<Self, CoreError> {
         if cache == 0 {
             return Err(CoreError::NoCache);
@@ -184,7 +184,7 @@ impl CorePolicy {
     /// Replays a trace in a cache of `cache` pages.
     ///
     /// # Errors
-    /// When the core does not take that size.
+    /// When the core does not accept that size.
     pub fn replay(trace: &Trace, cache: u32) -> Result<Self, CoreError> {
         let mut policy = Self::new(trace.arena_pages(), cache)?;
         policy.run(trace)?;
@@ -194,7 +194,7 @@ impl CorePolicy {
     /// Replays a trace, whose arena must fit into this one.
     ///
     /// # Errors
-    /// When the core gives an answer that it may not give.
+    /// When the core gives an answer that is not allowed.
     pub fn run(&mut self, trace: &Trace) -> Result<(), CoreError> {
         let has_writes = trace.has_writes();
         for (n, &id) in trace.ids().iter().enumerate() {
@@ -206,7 +206,7 @@ impl CorePolicy {
     /// Replays an access to a page of the arena.
     ///
     /// # Errors
-    /// When the core gives an answer that it may not give.
+    /// When the core gives an answer that is not allowed.
     ///
     /// # Panics
     /// When the page is outside the arena.
@@ -289,7 +289,7 @@ impl CorePolicy {
 
     /// Reclaims until `want` pages are available.
     fn reclaim(&mut self, want: PageCount, page: u32) -> Result<(), CoreError> {
-        // Batches fill limbo to its share before the first page leaves it: each batch moves a page at least.
+        // Batches fill limbo to its share before the first page leaves it: each batch moves at least one page.
         let patience = self.core.stats().nr_limit + 64;
         let mut idle = 0;
         while self.core.available() < want {
@@ -315,7 +315,7 @@ impl CorePolicy {
         Ok(())
     }
 
-    /// Carries out the core's commands, and those that their results lead to, until there are no more.
+    /// Carries out the core's commands, and those that result from them, until there are none left.
     fn settle(&mut self) {
         let mut next = 0;
         loop {

@@ -1,14 +1,14 @@
 //! The curve of major faults against memory, as a table and a plot: what each further MiB would have saved.
 //!
-//! The numbers are the core's, of a replay or of a process that runs ([`millpond_core::policy::curve`] says where they
-//! come from). The core has looked at a few sizes of memory; between two of them the curve is straight.
+//! The numbers are the core's, from a replay or a running process ([`millpond_core::policy::curve`] says where they
+//! come from). The core has examined a few sizes of memory; between two of them the curve is straight.
 
 use millpond_core::policy::curve;
 use millpond_core::policy::curve::{MORE, SIZES};
 use millpond_core::{PAGE_SIZE, VmStat};
 use std::fmt;
 
-/// Number of faults that the core has looked at below which the curve is a guess.
+/// Number of faults examined by the core below which the curve is a guess.
 const FEW: u64 = 100;
 /// Number of cells of the longest bar.
 const WIDTH: usize = 40;
@@ -41,7 +41,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// Size of the further memory, as people read it: `+16 MiB`.
+    /// Size of the further memory in human-readable form: `+16 MiB`.
     #[must_use]
     pub fn more(&self) -> String {
         size(self.pages)
@@ -59,26 +59,26 @@ impl Curve {
         }
     }
 
-    /// The share of major faults that would not have happened with `pages` more; 0 when there were none, or when
-    /// nothing is known of them.
+    /// The share of major faults that would not have happened with `pages` more; 0 if there were none, or nothing is
+    /// known about them.
     #[must_use]
     pub fn avoided(&self, pages: u64) -> f64 {
         curve::avoided(&self.counts, self.limit, pages).unwrap_or(0.0)
     }
 
-    /// Number of major faults that the shares are parts of.
+    /// Number of major faults to which the shares refer.
     #[must_use]
     pub fn faults(&self) -> u64 {
         self.faults
     }
 
-    /// Whether so few major faults were looked at that the shares are a guess.
+    /// Whether so few major faults were examined that the shares are a guess.
     #[must_use]
     pub fn is_guess(&self) -> bool {
         self.counts[0] < FEW
     }
 
-    /// The sizes that the core has looked at; empty while nothing is known.
+    /// The sizes that the core has examined; empty while nothing is known.
     #[must_use]
     pub fn steps(&self) -> Vec<Step> {
         if self.counts[0] == 0 {
@@ -142,7 +142,7 @@ fn bar(share: f64) -> String {
     "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
 }
 
-/// Pages as bytes, with one place where that is not a whole number.
+/// Pages as bytes, with one decimal place if that is not a whole number.
 fn size(pages: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     let mut value = pages as f64 * (PAGE_SIZE / 1024) as f64;

@@ -1,20 +1,20 @@
-//! Errors in traces: each names the place and the way out.
+//! Errors in traces: each names the place and a remedy.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why a trace cannot be read, or cannot be read further.
+/// Why a trace cannot be read, or cannot be read to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The operating system could not read the file.
     #[error("cannot read at byte {offset}: {source}")]
     Io {
-        /// Bytes of the file that were read before.
+        /// Bytes of the file that had been read.
         offset: u64,
         /// The operating system's error.
         source: io::Error,
     },
-    /// The file ends where there should be more.
+    /// The file ends prematurely.
     #[error(
         "the file ends in the middle, at byte {offset} ({what}); it was not written to its end, or is only a part: record or copy it again"
     )]
@@ -33,10 +33,10 @@ pub enum TraceError {
         /// What is wrong with the bytes.
         what: String,
     },
-    /// The file is written in a way that this version does not know.
+    /// The file is in a form that this version does not know.
     #[error("{what} {value}, and this version of millpond reads {known}; use a newer one")]
     Unknown {
-        /// The part of the header that is not known.
+        /// The unknown part of the header.
         what: &'static str,
         /// The value that it has.
         value: u64,

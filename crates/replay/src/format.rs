@@ -1,4 +1,4 @@
-//! Millpond's own trace files: small, written and read in one pass, and sure to say when they are damaged.
+//! Millpond's own trace files: small, written and read in one pass, with reliable detection of damage.
 //!
 //! | bytes | what |
 //! | --- | --- |
@@ -10,12 +10,12 @@
 //! | 12..16 | the lowest 32 bits of XXH3-128 of the 12 bytes before, little endian |
 //! | 16.. | zstd, with its checksum: for each access the LEB128 bytes of a zigzag delta of 64 bits |
 //!
-//! The sum of the deltas is the number of the page. Where accesses say whether they write, it is the number times two,
+//! The sum of the deltas is the number of the page. If accesses say whether they write, it is the number times two,
 //! plus one for a write. An access in a loop or a stream takes one byte before compression.
 //!
-//! The header's sum and zstd's find truncation and damage: there is no byte whose change, and no length whose loss,
-//! gives another trace (`tests/format.rs` tries all of them on small ones). On both sides zstd's window and a buffer
-//! bound the memory.
+//! The header's checksum and zstd's detect truncation and damage: no change of a byte, and no truncation, results in a
+//! different valid trace (`tests/format.rs` tries all of them on small traces). For both reading and writing, zstd's
+//! window and a buffer bound the memory.
 
 use crate::error::TraceError;
 use crate::import::{Access, Input};
@@ -117,8 +117,8 @@ impl<W: Write> Writer<W> {
         })
     }
 
-    /// Adds an access. Where the header says that accesses do not tell writes, `write` is not kept; where they tell
-    /// writes, the highest bit of the page's number is not kept.
+    /// Adds an access. If the header says that accesses do not distinguish writes, `write` is not kept; if they do, the
+    /// highest bit of the page's number is not kept.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -141,13 +141,13 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Number of accesses that were added.
+    /// Number of accesses added.
     #[must_use]
     pub fn accesses(&self) -> u64 {
         self.accesses
     }
 
-    /// Ends the trace; without this call the trace counts as truncated. Gives the output back.
+    /// Ends the trace; without this call the trace counts as truncated. Returns the output.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -187,7 +187,7 @@ impl<'a> Reader<'a> {
     /// Reads the header.
     ///
     /// # Errors
-    /// When the input is no trace, a damaged one, or one of a newer version.
+    /// When the input is not a trace, is damaged, or has a newer version.
     pub fn new(mut input: Input<'a>) -> Result<Self, TraceError> {
         let header = input.ahead(HEADER)?;
         if header.len() < HEADER {
@@ -253,7 +253,7 @@ impl Iterator for Reader<'_> {
     }
 }
 
-/// The next value of a sequence of varints, of which `last` is the one before; `None` at its end.
+/// The next value of a sequence of varints, where `last` is the previous value; `None` at its end.
 pub(crate) fn next_value(input: &mut Input<'_>, last: &mut u64) -> Result<Option<u64>, TraceError> {
     let mut next = i64::decode_var(input.some()?);
     if next.is_none() {

@@ -1,9 +1,10 @@
 //! Page traces, and the results of replacement policies on them.
 //!
 //! A *trace* is the sequence of pages that a program used. This crate reads and writes traces ([`mod@format`],
-//! [`import`], [`open`]), and replays them: under the real [`millpond_core::Core`] on a machine where everything takes
-//! no time ([`core_policy`]), and under the textbook policies that it is compared with ([`policies`]). The textbook
-//! policies have nothing to do with how Millpond works; they live here so that no reader looks for them in the core.
+//! [`import`], [`open`]), and replays them: under the real [`millpond_core::Core`] on a machine where nothing takes any
+//! time ([`core_policy`]), and under the textbook policies with which it is compared ([`policies`]). The textbook
+//! policies have nothing to do with how Millpond works; they are in this crate so that no reader looks for them in the
+//! core.
 //!
 //! All policies are judged alike: an access to a page that is not in the cache is a *miss*, first touches included; a
 //! cache of *n* pages holds *n* pages; nothing is read ahead.

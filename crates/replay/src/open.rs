@@ -1,4 +1,4 @@
-//! Opening a trace file: finding its format, and decompressing it if need be.
+//! Opens a trace file: finds its format, and decompresses it if necessary.
 
 use crate::error::{OpenError, TraceError};
 use crate::import::{Accesses, Format, Input, Reading};
@@ -6,8 +6,8 @@ use crate::trace::Trace;
 use std::fs::File;
 use std::path::Path;
 
-/// Opens a file as a stream of accesses, and says whether they tell writes. The format is guessed where `format` does
-/// not name it.
+/// Opens a file as a stream of accesses, and says whether they distinguish writes. The format is guessed if `format`
+/// does not name it.
 ///
 /// # Errors
 /// When the file does not exist, its format is not clear, or its beginning is not as it should be.

@@ -1,14 +1,14 @@
 //! LRU for all sizes at once.
 //!
-//! A cache of *n* pages under LRU holds the *n* pages that were used last. So an access hits if and only if fewer than
+//! A cache of *n* pages under LRU holds the *n* most recently used pages. So an access hits if and only if fewer than
 //! *n* different other pages were used since the last access to the same page. Its *stack distance* is the number of
-//! pages that a cache needs to hit (Mattson and others, 1970). One pass that counts accesses by distance tells the
+//! pages that a cache needs for a hit (Mattson and others, 1970). One pass that counts accesses by distance yields the
 //! misses of every size.
 //!
 //! A tree over time counts the pages that were used since (Bennett and Kruskal, 1975): a one at the last access of each
-//! page, and a Fenwick tree of the sums. Time only needs to be as long as the pages are many: when it has run out, the
-//! ones are moved together, in order, and the rest of the time begins anew. So memory follows the footprint and not the
-//! trace, and an access costs two logarithms of twice the footprint.
+//! page, and a Fenwick tree of the sums. The length of time only needs to match the number of pages: when it has run
+//! out, the ones are compacted, in order, and the rest of the time starts again. So memory depends on the footprint,
+//! not on the trace, and an access costs two logarithms of twice the footprint.
 
 use crate::trace::Trace;
 
@@ -53,7 +53,7 @@ const NEVER: u32 = 0;
 struct Stack {
     /// Time of each page's last use, from 1 on.
     last: Vec<u32>,
-    /// The page that was used last at each time; [`NOBODY`] where it was used again since.
+    /// The page whose last use was at each time; [`NOBODY`] if it has been used again since.
     page_at: Vec<u32>,
     /// Sums of the ones, in Fenwick's order: index 0 is not used.
     sums: Vec<u32>,
@@ -76,7 +76,7 @@ impl Stack {
         }
     }
 
-    /// Puts a page on top. Answers the number of pages that were above it, if it was there.
+    /// Puts a page on top. Returns the number of pages that were above it, if it was on the stack.
     fn use_again(&mut self, page: u32) -> Option<u32> {
         let before = self.last[page as usize];
         if before != NEVER && before == self.now {
@@ -87,7 +87,7 @@ impl Stack {
         above
     }
 
-    /// Takes a page off. Answers the number of pages that were above it, if it was there.
+    /// Takes a page off. Returns the number of pages that were above it, if it was on the stack.
     fn remove(&mut self, page: u32) -> Option<u32> {
         let before = std::mem::replace(&mut self.last[page as usize], NEVER);
         if before == NEVER {
@@ -131,7 +131,7 @@ impl Stack {
         }
     }
 
-    /// Moves the ones together at the beginning of time.
+    /// Compacts the ones at the beginning of time.
     fn close_up(&mut self) {
         let mut to = 0;
         for time in 1..=self.now as usize {
@@ -143,7 +143,7 @@ impl Stack {
             }
         }
         self.now = to as u32;
-        // Each node holds the number of ones at as many times as its lowest bit says, up to its own.
+        // Each node holds the number of ones at the times up to its own, as many times as its lowest bit says.
         for time in 1..self.sums.len() {
             let span = time & time.wrapping_neg();
             let from = time - span;

@@ -1,12 +1,12 @@
 //! A trace in memory, ready to be replayed: four bytes for each access.
 //!
-//! A replay goes through the trace many times, and some policies need to know the future. So the trace is held whole,
-//! with pages renumbered. There are two numberings. *Ids* count the pages by first touch, without a gap; the tables of
-//! the comparison policies are indexed by them. *Arena pages* are the places that the core is told for the pages. For
-//! the core neighbours matter, so where the numbers of a trace are addresses, pages that shared a leaf (2 MiB) still
-//! do, at the same place in it, and leaves are numbered by first touch. Where numbers are scattered (hashes, objects),
-//! as shown by leaves that hold less than an eighth of their pages, the ids are the arena pages: a leaf for each object
-//! would make the core's tables 512 times larger and mean nothing.
+//! A replay goes through the trace many times, and some policies need to know the future. So the whole trace is held,
+//! with pages renumbered. There are two numberings. *Ids* count the pages by first touch, without gaps; the tables of
+//! the comparison policies are indexed by them. *Arena pages* are the pages' places for the core. Neighbours matter to
+//! the core, so if the numbers of a trace are addresses, pages that shared a leaf (2 MiB) still do, at the same place
+//! in it, and leaves are numbered by first touch. If numbers are scattered (hashes, objects), as shown by leaves that
+//! hold less than an eighth of their pages, the ids are the arena pages: a leaf for each object would make the core's
+//! tables 512 times larger and mean nothing.
 
 use crate::error::TraceError;
 use crate::import::Access;
@@ -14,14 +14,14 @@ use millpond_core::LEAF_PAGES;
 use millpond_core::limits::MAX_ARENA_PAGES;
 use rustc_hash::FxHashMap;
 
-/// Divisor of a leaf's room: where leaves hold fewer pages than this share of it, they are no neighbourhoods.
+/// Divisor of a leaf's room: if leaves hold fewer pages than this share of it, they do not count as neighbourhoods.
 const SPARSE: u64 = 8;
 
 /// A trace in memory. See the [module](self).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trace {
     ids: Vec<u32>,
-    /// A bit for each access, where the trace tells writes.
+    /// A bit for each access, if the trace distinguishes writes.
     writes: Option<Vec<u64>>,
     /// The arena page of each id.
     arena: Vec<u32>,
@@ -109,7 +109,7 @@ impl Trace {
         self.ids.is_empty()
     }
 
-    /// Whether the trace tells writes from reads.
+    /// Whether the trace distinguishes writes from reads.
     #[must_use]
     pub fn has_writes(&self) -> bool {
         self.writes.is_some()
@@ -142,7 +142,7 @@ impl Trace {
     }
 }
 
-/// Gives pages their places in the arena. Answers these and the arena's length.
+/// Assigns places in the arena to pages. Returns these and the arena's length.
 fn place(pages: &[u64]) -> (Vec<u32>, u32) {
     let leaf_pages = u64::from(LEAF_PAGES);
     let mut leaves: FxHashMap<u64, u32> = FxHashMap::default();

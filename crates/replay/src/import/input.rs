@@ -1,4 +1,4 @@
-//! Bytes of a trace file, decompressed if need be, in bounded memory.
+//! Bytes of a trace file, decompressed if necessary, in bounded memory.
 
 use crate::error::TraceError;
 use std::cell::Cell;
@@ -9,7 +9,7 @@ use std::rc::Rc;
 pub(crate) const BUFFER: usize = 64 << 10;
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// A stream of bytes that can be seen before they are taken.
+/// A stream of bytes with lookahead.
 pub struct Input<'a> {
     read: Box<dyn Read + 'a>,
     buffer: Vec<u8>,
@@ -37,7 +37,7 @@ impl Read for Counted<'_> {
 }
 
 impl<'a> Input<'a> {
-    /// A stream of the bytes of `read`, as they are.
+    /// A stream of the unmodified bytes of `read`.
     pub fn new(read: impl Read + 'a) -> Self {
         let stored = Rc::new(Cell::new(0));
         let read = Counted {
@@ -72,7 +72,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// The contents of the zstd frames that the rest of this stream is made of.
+    /// The contents of the zstd frames that make up the rest of this stream.
     pub(crate) fn zstd(mut self) -> Result<Self, TraceError> {
         if self.ahead(1)?.is_empty() {
             return Err(self.truncated("the beginning of the compressed part"));
@@ -102,7 +102,7 @@ impl<'a> Input<'a> {
         Ok(&self.buffer[self.from..self.to])
     }
 
-    /// As many bytes as are there without further reading; none at the end.
+    /// The bytes available without further reading; none at the end.
     pub(crate) fn some(&mut self) -> Result<&[u8], TraceError> {
         self.ahead(1)
     }
@@ -119,8 +119,8 @@ impl<'a> Input<'a> {
         self.taken
     }
 
-    /// The present position in the file: exact where the file is not compressed, otherwise how far decompression has
-    /// read.
+    /// The present position in the file: exact if the file is not compressed, otherwise the position to which
+    /// decompression has read.
     pub(crate) fn offset(&self) -> u64 {
         if self.decompressed {
             self.stored.get()
@@ -162,7 +162,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// The decompressor reads its input by this.
+/// For the decompressor, which reads its input this way.
 impl Read for Input<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let ahead = self.some().map_err(io::Error::other)?;

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The lines are a load, a store and both at once, with the address in hexadecimal and the length in bytes. An access
-//! that crosses pages is one access to each. Instructions are left out unless they are asked for. Lines of valgrind
+//! that crosses pages is one access to each. Instructions are skipped unless they are requested. Lines of valgrind
 //! itself (`==123== …`) are skipped.
 
 use super::Access;
@@ -27,7 +27,7 @@ const LONGEST_ACCESS: u64 = 1 << 16;
 pub struct Lackey<'a> {
     lines: Lines<'a>,
     instructions: bool,
-    /// Pages of the last line that were not answered yet.
+    /// Pages of the last line that have not been returned yet.
     rest: Option<(RangeInclusive<u64>, bool)>,
     failed: bool,
 }
@@ -78,7 +78,7 @@ impl Iterator for Lackey<'_> {
     }
 }
 
-/// Reads a line. `None` when the line is not lackey's, `Some(None)` when it has no access.
+/// Parses a line. `None` if the line is not lackey's, `Some(None)` if it has no access.
 fn parse(line: &str) -> Option<Option<Said>> {
     let line = line.trim_ascii_end();
     if line.is_empty() || line.starts_with("==") || line.starts_with("--") {

@@ -3,7 +3,7 @@
 use super::input::Input;
 use crate::error::TraceError;
 
-/// Longest line that can have a meaning.
+/// Longest meaningful line.
 pub(crate) const LONGEST: usize = 4096;
 /// Length of the part of a line that a message shows.
 const SHOWN: usize = 60;
@@ -25,7 +25,7 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// Gives the next line, without its end, to `with`. `None` at the end of the text. `with` answers `None` when the
+    /// Passes the next line, without its end, to `with`. `None` at the end of the text. `with` returns `None` if the
     /// line is not `wanted`.
     pub(crate) fn next<T>(
         &mut self,

@@ -21,9 +21,9 @@ use std::str::FromStr;
 /// One access of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Access {
-    /// Number of the page, or of another unit that is cached.
+    /// Number of the page, or of another cached unit.
     pub page: u64,
-    /// Whether the access wrote. False where the trace does not say.
+    /// Whether the access wrote. False if the trace does not say.
     pub write: bool,
 }
 
@@ -44,7 +44,7 @@ impl Access {
     }
 }
 
-/// The format of a trace. Every format may be compressed by zstd as a whole.
+/// The format of a trace. A file in any format may be compressed by zstd as a whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
     /// Millpond's own ([`crate::format`]).
@@ -61,10 +61,10 @@ pub enum Format {
     Words,
 }
 
-/// Facts about a trace that the trace does not tell, so that the user has to.
+/// Facts about a trace that it does not contain, so the user has to supply them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reading {
-    /// For plain numbers, deltas and words: bit 0 says whether the access writes, and is no part of the page's number.
+    /// For plain numbers, deltas and words: bit 0 says whether the access writes, and is not part of the page's number.
     pub write_bit: bool,
     /// For lackey: instructions are accesses too.
     pub instructions: bool,
@@ -77,7 +77,7 @@ impl Format {
     /// The names of the formats, for messages.
     pub const NAMES: &str = "millpond, lackey, oracleGeneral, plain, vz or u64";
 
-    /// Guesses a file's format by its first bytes and its name; `None` when neither tells.
+    /// Guesses a file's format from its first bytes and its name; `None` if neither identifies it.
     pub(crate) fn guess(path: &Path, input: &mut Input<'_>) -> Result<Option<Self>, TraceError> {
         const LOOK: usize = 4096;
         let head = input.ahead(LOOK)?;

@@ -4,7 +4,7 @@ use super::input::Input;
 use crate::error::TraceError;
 use crate::format::next_value;
 
-/// A reader of LEB128 of zigzag deltas: the format of [`crate::format`] behind its header, without a header.
+/// A reader of LEB128 of zigzag deltas: the format of [`crate::format`] without the header.
 #[derive(Debug)]
 pub struct Deltas<'a> {
     input: Input<'a>,

@@ -44,7 +44,7 @@ impl Iterator for Plain<'_> {
     }
 }
 
-/// Reads a line. `None` when the line is not of this format, `Some(None)` when it has no number.
+/// Parses a line. `None` if the line is not in this format, `Some(None)` if it has no number.
 fn parse(line: &str) -> Option<Option<u64>> {
     let line = line.trim_ascii();
     if line.is_empty() || line.starts_with('#') {
@@ -59,7 +59,7 @@ fn parse(line: &str) -> Option<Option<u64>> {
     number.ok().map(Some)
 }
 
-/// Whether the beginning of a file is text of this format.
+/// Whether the beginning of a file is text in this format.
 pub(crate) fn looks_like(head: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(head) else {
         return false;

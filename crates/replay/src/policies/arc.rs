@@ -1,7 +1,7 @@
-//! ARC, adaptive replacement (Megiddo and Modha, FAST 2003): a list of pages that were used once lately (T1), one of
+//! ARC, adaptive replacement (Megiddo and Modha, FAST 2003): a list of pages that were recently used once (T1), one of
 //! pages used more often (T2), and the ghosts of pages that either list has evicted (B1, B2). A hit among the ghosts of
-//! a list says that the list should have been longer. It moves the target for T1's length by the ratio of the other
-//! ghosts to these, and by one at least.
+//! a list means that the list should have been longer. It moves the target for T1's length by the ratio of the other
+//! ghosts to these, and by at least one.
 
 use super::Cache;
 use super::list::{Links, List};
@@ -12,11 +12,11 @@ const B1: usize = 2;
 const B2: usize = 3;
 const NOWHERE: u8 = 4;
 
-/// ARC: pages used once lately against pages used more often, with a ghost list behind each.
+/// ARC: pages recently used once against pages used more often, each with a ghost list.
 #[derive(Clone, Debug)]
 pub struct Arc {
     pages: u32,
-    /// The target for T1's length: a fraction, as the steps are.
+    /// The target for T1's length: fractional, because the steps are.
     target: f64,
     links: Links,
     lists: [List; 4],

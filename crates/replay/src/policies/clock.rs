@@ -1,4 +1,4 @@
-//! Second chance (Corbató, 1968): a ring of pages with a bit each that an access sets. The hand takes the first page
+//! Second chance (Corbató, 1968): a ring of pages with a bit each that an access sets. The hand evicts the first page
 //! whose bit is not set, and clears the bits that it passes.
 
 use super::Cache;

@@ -1,7 +1,7 @@
-//! LIRS (Jiang and Zhang, SIGMETRICS 2002): pages with a short time between two uses (LIR) hold all of the cache but a
-//! hundredth; the rest (HIR) pass through a queue in that hundredth. The stack S remembers, in order of use, the pages
-//! that were used since the oldest LIR page, pages that are gone included. A page that is used again while it is on S
-//! has a shorter interval than that LIR page and takes its place.
+//! LIRS (Jiang and Zhang, SIGMETRICS 2002): pages with a short time between two uses (LIR) hold all but a hundredth of
+//! the cache; the rest (HIR) pass through a queue in that hundredth. The stack S remembers, in order of use, the pages
+//! that were used since the oldest LIR page, including evicted pages. A page that is used again while it is on S has a
+//! shorter interval than that LIR page and takes its place.
 
 use super::Cache;
 use super::list::{Links, List};

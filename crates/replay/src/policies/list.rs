@@ -1,5 +1,5 @@
-//! Lists of pages: doubly linked through arrays that all lists of a policy share, so that a page moves in constant time
-//! and is on one list at a time.
+//! Lists of pages: doubly linked through arrays that all lists of a policy share, so that moving a page takes constant
+//! time and a page is on one list at a time.
 
 const END: u32 = u32::MAX;
 

@@ -1,10 +1,11 @@
-//! The policies that Millpond's is compared with, as their papers have them. None of them is part of Millpond's own.
+//! The policies with which Millpond's is compared, as described in their papers. None of them is part of Millpond's
+//! own.
 //!
-//! Each policy is a cache of pages of one size, told one access after the other. LRU is not among the caches: one pass
-//! gives all its sizes ([`crate::stack_distance`]). Existing crates do not serve. Those that have ARC, LIRS and S3-FIFO
-//! are made for concurrent use and hold about as many pages as they are told, not exactly. `sieve-cache` moves its
-//! youngest page to the place of the page that it evicts, which is another order: 0.902 misses in a loop of 1,011 pages
-//! in a tenth of them, where SIEVE has 1.
+//! Each policy is a cache of pages with one size, and receives one access after the other. LRU is not among the caches:
+//! one pass computes all its sizes ([`crate::stack_distance`]). Existing crates are unsuitable. Those with ARC, LIRS
+//! and S3-FIFO are made for concurrent use and hold only approximately the given number of pages. `sieve-cache` moves
+//! its youngest page to the place of the page that it evicts, which is a different order: a miss ratio of 0.902 in a
+//! loop of 1,011 pages with a cache of a tenth of them, where SIEVE has 1.
 
 mod arc;
 mod clock;
@@ -30,9 +31,9 @@ use crate::trace::Trace;
 use std::fmt;
 use std::str::FromStr;
 
-/// A cache that is told of accesses, by id.
+/// A cache that receives accesses, by id.
 pub trait Cache {
-    /// Tells the cache of an access. Answers whether the page was there; it is there afterwards.
+    /// Processes an access. Returns whether the page was in the cache; it is there afterwards.
     fn access(&mut self, id: u32) -> bool;
 }
 
@@ -45,7 +46,7 @@ pub enum Policy {
     Lru,
     /// First in, first out.
     Fifo,
-    /// Second chance: FIFO that passes over pages that were used since.
+    /// Second chance: FIFO that skips pages that were used since.
     Clock,
     /// Adaptive replacement.
     Arc,
@@ -55,8 +56,8 @@ pub enum Policy {
     Sieve,
     /// Low inter-reference recency set.
     Lirs,
-    /// Belady's algorithm: evicts the page that is wanted last. No policy can do better, and none can do this without
-    /// knowing the future.
+    /// Belady's algorithm: evicts the page whose next use is last. No policy can do better, and none can do this
+    /// without knowing the future.
     Opt,
 }
 
@@ -67,7 +68,7 @@ pub struct Misses {
     pub pages: u32,
     /// Number of accesses to pages that were not there.
     pub misses: u64,
-    /// Under [`Policy::Workingset`], the number of accesses to pages in limbo: no misses, but faults.
+    /// Under [`Policy::Workingset`], the number of accesses to pages in limbo: not misses, but faults.
     pub rescues: Option<u64>,
     /// Under [`Policy::Workingset`], the curve of what more memory would have saved.
     pub curve: Option<Curve>,

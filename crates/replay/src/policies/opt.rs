@@ -1,5 +1,5 @@
-//! Belady's algorithm (1966): evicts the page whose next use is farthest away. A page that is wanted must come in, as
-//! in memory; it may not pass by the cache.
+//! Belady's algorithm (1966): evicts the page whose next use is farthest away. A wanted page must come in, as in
+//! memory; it may not bypass the cache.
 
 use super::Cache;
 use crate::trace::Trace;
@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 
 const NEVER: u32 = u32::MAX;
 
-/// Belady's algorithm: the page that is wanted last is evicted. It needs to know the future.
+/// Belady's algorithm: evicts the page whose next use is last. It needs to know the future.
 #[derive(Clone, Debug)]
 pub struct Opt {
     pages: usize,
@@ -17,12 +17,12 @@ pub struct Opt {
     /// The next use of each page that is here.
     due: Vec<Option<u32>>,
     here: usize,
-    /// Pages by their next use. An entry for a page that is not due then any more is out of date.
+    /// Pages by their next use. An entry is out of date if its page is no longer due then.
     heap: BinaryHeap<(u32, u32)>,
 }
 
 impl Opt {
-    /// Makes a cache of `pages` pages that is told the accesses of `trace`, from its beginning on.
+    /// Makes a cache of `pages` pages for the accesses of `trace`, from its beginning on.
     #[must_use]
     pub fn new(pages: u32, trace: &Trace) -> Self {
         let mut seen = vec![NEVER; trace.footprint() as usize];
@@ -50,8 +50,7 @@ impl Opt {
         }
     }
 
-    /// Forgets entries that are out of date when these are most of the heap: a page that is used often leaves an entry
-    /// each time.
+    /// Removes out-of-date entries when they are most of the heap: a frequently used page leaves an entry each time.
     fn tidy(&mut self) {
         if self.heap.len() > 2 * self.pages + 64 {
             let due = &self.due;

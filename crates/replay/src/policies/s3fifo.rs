@@ -1,12 +1,12 @@
 //! S3-FIFO (Yang and others, SOSP 2023): a small queue for newcomers (a tenth of the cache), the main queue, and the
-//! ghosts of pages that the small queue evicted. A page that was used more than once in the small queue goes on to the
-//! main queue; a page that comes back as a ghost goes there at once. The main queue gives another round for each of up
+//! ghosts of pages that the small queue evicted. A page that was used more than once in the small queue moves on to the
+//! main queue; a page that comes back as a ghost goes there directly. The main queue gives another round for each of up
 //! to three uses.
 
 use super::Cache;
 use super::list::{Links, List};
 
-/// Number of uses in the small queue that bring a page into the main one.
+/// Number of uses in the small queue that move a page to the main one.
 const PROMOTE: u8 = 2;
 /// Most uses that are remembered.
 const MOST: u8 = 3;
@@ -69,7 +69,7 @@ impl S3Fifo {
         }
     }
 
-    /// Moves pages on that were used, until it finds one that was not. That page becomes a ghost.
+    /// Moves used pages on, until it finds an unused one. That page becomes a ghost.
     fn evict_small(&mut self) {
         while let Some(id) = self.small.pop(&mut self.links) {
             if self.uses[id as usize] >= PROMOTE {
@@ -122,7 +122,7 @@ impl Cache for S3Fifo {
             self.evict();
         }
         self.uses[id as usize] = 0;
-        // A cache that never was full need not be careful about newcomers.
+        // A cache that has never been full need not be careful about newcomers.
         let filling = !self.has_evicted && self.small.len() >= self.small_pages;
         if known || filling {
             self.put_main(id);

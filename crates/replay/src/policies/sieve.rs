@@ -1,6 +1,6 @@
-//! SIEVE (Zhang and others, NSDI 2024): a FIFO with a bit for each page that an access sets. The hand goes from old to
-//! young, clears bits, takes the first page without one, and stays there. Newcomers enter at the head, and the hand
-//! comes to them last.
+//! SIEVE (Zhang and others, NSDI 2024): a FIFO with a bit for each page that an access sets. The hand moves from old to
+//! young, clears bits, evicts the first page without one, and stays there. Newcomers enter at the head, and the hand
+//! reaches them last.
 
 use super::Cache;
 use super::list::{Links, List};

@@ -45,7 +45,7 @@ pub enum LibraryError {
         list(.0)
     )]
     Nowhere(Vec<PathBuf>),
-    /// The variable names something that is not the library.
+    /// The variable names something that is not a file.
     #[error("{VARIABLE} names {}, which is no file: correct the path, or unset {VARIABLE}", .0.display())]
     NotThere(PathBuf),
     /// `LD_PRELOAD` cannot name the library: it separates by spaces and colons, expands `$`, and knows no quoting.
@@ -54,7 +54,7 @@ pub enum LibraryError {
         .0.display()
     )]
     Unnameable(PathBuf),
-    /// The library was named relative to a current directory that does not exist.
+    /// The library was named by a relative path, and the current directory cannot be determined.
     #[error("cannot tell where the library named in {VARIABLE} is: {0}")]
     Directory(#[source] io::Error),
     /// The command's own library cannot be put anywhere.

@@ -81,7 +81,7 @@ pub enum RunError {
     /// The store beyond the machine cannot be used.
     #[error(transparent)]
     Beyond(#[from] BeyondError),
-    /// A URL is given alone.
+    /// A URL is given without a store on this machine.
     #[error("a URL is beyond the machine; put a store on this machine before it: --store auto,URL")]
     UrlAlone,
     /// There is a limit for a store that was not requested.

@@ -1,9 +1,9 @@
-//! Threads as actors: what each of them is in the middle of, and what it waits for.
+//! Threads as actors: what each of them is doing, and what it waits for.
 //!
-//! An actor is a small state machine. One step of an actor does one thing that a thread could be interrupted after: it
-//! touches a page, sends one event, or looks at one reply. Between two steps anything may happen. What a driver would
+//! An actor is a small state machine. One step of an actor does one thing after which a thread could be interrupted: it
+//! touches a page, sends one event, or processes one reply. Between two steps anything may happen. What a driver would
 //! do inside one call is spread over several steps in the same way: a fault is *noted* in one step and *handled* in a
-//! later one, when the page may long be mapped, or its region may have gone quiet.
+//! later one, when the page may long have been mapped, or its region may have become quiet.
 //!
 //! Two actors are not threads of the program: [`BACKGROUND`] reclaims ahead of need; [`OPERATOR`] changes the limit,
 //! the weather and the store, and sends requests that must be refused.
@@ -26,19 +26,19 @@ pub const BACKGROUND: usize = 0;
 /// The actor that changes the circumstances.
 pub const OPERATOR: usize = 1;
 
-/// The number of times that an actor asks for one and the same thing before it counts as stuck.
+/// The number of times that an actor requests the same thing before it counts as stuck.
 const MAX_ROUNDS: u32 = 4000;
-/// Rounds after which an actor gives up what may never be had, or asks for less.
+/// Rounds after which an actor gives up an unattainable request, or requests less.
 pub(crate) const PATIENT_ROUNDS: u32 = 400;
 
-/// The events that an actor hears of while it waits at a page, from the most to the fewest.
+/// The events that wake an actor while it waits at a page, from the most to the fewest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Ear {
-    /// It hears of any completion at the page, of installs and of `Wake`.
+    /// Any completion at the page, installs and `Wake` wake it.
     Completions,
-    /// It hears of installs, as the kernel tells its waiters, and of `Wake`.
+    /// Installs wake it, as the kernel wakes its waiters, and so does `Wake`.
     Installs,
-    /// It hears of `Wake` only.
+    /// Only `Wake` wakes it.
     Wakes,
 }
 
@@ -52,7 +52,7 @@ pub enum Blocked {
     OnPage {
         /// The page.
         page: PageIndex,
-        /// What the actor hears of.
+        /// The events that wake the actor.
         ear: Ear,
     },
     /// The actor waits for the commands that came with its own events.
@@ -63,7 +63,7 @@ pub enum Blocked {
     Until(u64),
 }
 
-/// What an actor is in the middle of.
+/// The operation of an actor.
 #[derive(Clone, Copy, Debug)]
 pub enum Op {
     /// Touch pages: `left` more of `range`, from `next` on with this stride, or at random when the stride is 0.
@@ -85,7 +85,7 @@ pub enum Op {
         range: PageRange,
         /// The part that the core has not reported as done.
         rest: PageRange,
-        /// The core has said that all is done or on its way.
+        /// The core has said that everything is done or under way.
         done: bool,
     },
     /// Pin a range, touch it `left` times, and unpin it.
@@ -110,7 +110,7 @@ pub enum Op {
         range: PageRange,
         /// The range's pages refuse to move.
         locked: bool,
-        /// The stage that the operation has reached.
+        /// The stage of the operation.
         stage: ProtectStage,
     },
     /// Lazily free some ranges by one call, then drop the pages beyond the cap.
@@ -119,12 +119,12 @@ pub enum Op {
         ranges: Ranges,
         /// The mode of the lazy free.
         mode: FreeMode,
-        /// The stage that the operation has reached.
+        /// The stage of the operation.
         stage: FreeStage,
     },
-    /// Look at all lazily freed memory.
+    /// Recount all lazily freed memory.
     Recount {
-        /// Pages that were not looked at yet.
+        /// Pages that have not been examined yet.
         left: PageCount,
     },
     /// Mark a range volatile.
@@ -136,28 +136,28 @@ pub enum Op {
     Unmark {
         /// The range.
         range: PageRange,
-        /// The stage that the operation has reached.
+        /// The stage of the operation.
         stage: UnmarkStage,
     },
     /// Take a snapshot of a region. The range names the region.
     Snapshot {
         /// The region's pages.
         range: PageRange,
-        /// The stage that the operation has reached.
+        /// The stage of the operation.
         stage: SnapshotStage,
     },
     /// Move pages.
     Remap {
         /// The pages and their destination.
         remap: Remap,
-        /// The stage that the operation has reached.
+        /// The stage of the operation.
         stage: RemapStage,
     },
     /// Give a region another length.
     Resize {
         /// The region and its new length.
         resize: Resize,
-        /// The stage that the operation has reached.
+        /// The stage of the operation.
         stage: ResizeStage,
     },
     /// Move a region to another group. The range names the region.
@@ -166,7 +166,7 @@ pub enum Op {
         range: PageRange,
         /// The new group.
         group: GroupId,
-        /// The page at which the move goes on.
+        /// The page at which the move continues.
         from: PageIndex,
     },
     /// Remove a group.
@@ -174,20 +174,20 @@ pub enum Op {
         /// The group to remove.
         group: GroupId,
     },
-    /// Write what has changed of a shared file's pages, and wait until the device has it.
+    /// Write the changed pages of a shared file, and wait until the device has them.
     Sync {
         /// The pages.
         range: PageRange,
-        /// The stage that the operation has reached.
+        /// The stage of the operation.
         stage: SyncStage,
     },
-    /// End a base that no region inherits from, or only one.
+    /// End a base with at most one heir.
     End(End),
     /// Discard all of a region, then drop the region. The range names it.
     Drop {
         /// The region's pages.
         range: PageRange,
-        /// The stage that the operation has reached.
+        /// The stage of the operation.
         stage: DropStage,
     },
 }
@@ -195,11 +195,11 @@ pub enum Op {
 /// How far a change of protection has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProtectStage {
-    /// The core is to be told before the call, as a driver does that sees the call coming.
+    /// Next: tell the core before the call, as a driver does that intercepts the call.
     Announce,
-    /// The memory is to be protected now.
+    /// Next: protect the memory.
     Apply {
-        /// The event by which the core was told before.
+        /// The event by which the core was told beforehand.
         announced: Option<u64>,
     },
     /// The protection is in force, for a while.
@@ -214,7 +214,7 @@ pub enum ProtectStage {
 pub struct Ranges(pub [PageRange; 4]);
 
 impl Ranges {
-    /// The range at `nth`, if there are so many.
+    /// The range at `nth`, if there is one.
     #[must_use]
     pub fn get(&self, nth: usize) -> Option<PageRange> {
         self.0.get(nth).copied().filter(|range| !range.is_empty())
@@ -229,7 +229,7 @@ impl Ranges {
 /// How far a lazy free has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FreeStage {
-    /// Nothing was asked yet.
+    /// Nothing has been requested yet.
     Begin,
     /// A part of one range is left, and so are the ranges after it.
     Go {
@@ -250,11 +250,11 @@ pub enum FreeStage {
 /// How far the end of a volatile mark has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UnmarkStage {
-    /// The book of volatile ranges is to be asked.
+    /// Next: ask the book of volatile ranges.
     Ask,
-    /// The range was purged, and the purges under way are waited for.
+    /// The range was purged, and the actor waits for ongoing purges.
     Purging,
-    /// The pages that the purge passed over are being discarded.
+    /// The pages that the purge skipped are being discarded.
     Discard {
         /// The part that the core has not reported as done.
         rest: PageRange,
@@ -280,7 +280,7 @@ pub enum PurgeStage {
 pub enum DropStage {
     /// Other operations still work in the region.
     Quiet,
-    /// Purges under way are waited for: one of them may have taken a range of the region before the range was
+    /// The actor waits for ongoing purges: one of them may have taken a range of the region before the range was
     /// forgotten.
     Purging,
     /// The region is being discarded.
@@ -293,12 +293,12 @@ pub enum DropStage {
         /// The part that is still hooked.
         rest: PageRange,
     },
-    /// The memory that was unhooked is to be given back to the memory and the store.
+    /// Next: return the unhooked memory to the MMU and the store.
     GiveBack {
         /// The part that is still hooked.
         rest: Option<PageRange>,
     },
-    /// The memory was given back, and the core is to be told.
+    /// The memory was returned. Next: tell the core.
     Gathered {
         /// The part that is still hooked.
         rest: Option<PageRange>,
@@ -310,23 +310,23 @@ pub enum DropStage {
 /// One actor.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Actor {
-    /// What the actor is in the middle of.
+    /// The operation of the actor.
     pub op: Option<Op>,
     /// What the actor waits for.
     pub blocked: Blocked,
     /// The fault that the actor has to resolve first.
     pub fault: Option<PageIndex>,
-    /// A page that its file could not give, of which the actor has to forget that.
+    /// A page that its file could not provide; the actor has to forget that failure.
     pub again: Option<PageIndex>,
     /// Pages that the actor has to reclaim before it resolves the fault.
     pub reclaim: Option<PageCount>,
     /// The group in which the actor has to reclaim.
     pub reclaim_in: GroupId,
-    /// A leaf has begun to leave, and the actor has to go on with that.
+    /// The taking out of a leaf has begun, and the actor has to continue it.
     pub leaf: bool,
     /// The actor has reclaimed because the group of its fault was above its high.
     pub throttled: bool,
-    /// The purge that the actor is in the middle of; it comes before anything else.
+    /// The actor's ongoing purge; it comes before anything else.
     pub purge: Option<PurgeStage>,
     /// The actor has purged since it began to reclaim.
     pub purged: bool,
@@ -334,13 +334,13 @@ pub struct Actor {
     pub outstanding: u32,
     /// An install of the actor's own was answered with "split": it faults page by page until it moves on.
     pub split: bool,
-    /// How often the actor has asked for the same thing.
+    /// How often the actor has requested the same thing.
     pub rounds: u32,
     /// The actor's region, by its first page, while an operation counts as a user of the region.
     pub using: Option<PageIndex>,
-    /// The page whose inherited contents are lost, as the actor was told.
+    /// The page whose inherited contents are lost, as reported to the actor.
     pub lost: Option<PageIndex>,
-    /// The bases that the region that the actor is dropping has left behind.
+    /// The bases left behind by the region that the actor is dropping.
     pub ended: Ended,
 }
 
@@ -379,8 +379,8 @@ impl World {
         Ok(())
     }
 
-    /// Sends `event` for an operation and deals with the replies that every operation knows. Returns `None` when the
-    /// operation has to ask again, after it has done what the reply demanded.
+    /// Sends `event` for an operation and handles the replies common to all operations. Returns `None` if the operation
+    /// has to ask again, after doing what the reply demanded.
     ///
     /// # Errors
     /// A rule was broken.
@@ -416,7 +416,7 @@ impl World {
         };
         match self.send(i, event)? {
             Reply::Done => {}
-            // A leaf is to leave: it goes on at the next step.
+            // A leaf is being taken out: that continues at the next step.
             Reply::More { .. } => {
                 let actor = &mut self.actors[i];
                 (actor.reclaim, actor.reclaim_in) = (Some(pages), group);
@@ -424,7 +424,7 @@ impl World {
                 self.settle(i);
                 return Ok(());
             }
-            // The group was removed meanwhile.
+            // The group was removed in the meantime.
             Reply::Refused(Refusal::UnknownGroup) if group != GroupId::ROOT => {}
             reply => breach!("reclaim is answered with {reply:?}"),
         }
@@ -435,7 +435,7 @@ impl World {
         } else if by == Reclaimer::Background {
             self.actors[i].blocked = Blocked::Until(self.step + 100);
         } else {
-            // Nothing was done, and nothing is under way: a single page is asked for next, as the driver also does.
+            // Nothing was done, and nothing is under way: a single page is requested next, as in the driver.
             self.actors[i].split = true;
         }
         Ok(())
@@ -462,8 +462,8 @@ impl World {
         }
     }
 
-    /// Touches `page`. Returns true when that was possible or was shown to be impossible (poison), and false when the
-    /// page faulted and the fault is noted.
+    /// Touches `page`. Returns true if that was possible or proved impossible (poison), and false if the page faulted
+    /// and the fault was noted.
     ///
     /// # Errors
     /// The page does not read as it must.
@@ -493,12 +493,12 @@ impl World {
                 self.actors[i].split = false;
                 Ok(true)
             }
-            // A touch of a page that its file could not give asks once more.
+            // A touch of a page that its file could not provide requests it once more.
             Slot::Poisoned if self.may_have_again(page) && (self.calm || self.rng.chance(300)) => {
                 self.actors[i].again = Some(page);
                 Ok(false)
             }
-            // Now and then the fault was noted just before the poison came, and is still to be handled.
+            // Occasionally the fault was noted just before the poison came, and still has to be handled.
             Slot::Poisoned if self.rng.chance(200) => {
                 self.actors[i].fault = Some(page);
                 Ok(false)

@@ -1,8 +1,8 @@
 //! The steps of the actors' operations, one at a time.
 //!
-//! Every operation is written as a thread would do it through the facade: ask, do what the reply demands, ask again.
-//! Each ends with a check of what its caller relies on: a discarded range has been dropped, a pinned page stays mapped,
-//! a dropped region is gone.
+//! Every operation works as a thread would do it through the facade: ask, do what the reply demands, ask again. Each
+//! ends with a check of the property on which its caller relies: a discarded range has been dropped, a pinned page
+//! stays mapped, a dropped region is gone.
 
 use millpond_core::{Advice, Event, PageIndex, PageRange, Refusal, Reply};
 
@@ -129,7 +129,7 @@ impl World {
         Ok(range.tail(from))
     }
 
-    /// Checks that a refusal because of a pin is right: there must be a pin, at least in the folio.
+    /// Checks that a refusal because of a pin is justified: there must be a pin, at least in the folio.
     pub(crate) fn expect_pinned(&self, page: PageIndex, range: PageRange) -> Check {
         if !range.contains(page) || !self.mmu.is_pinned(page) {
             breach!(at page, "{range} is refused because of a pin of {page}, which is not pinned");
@@ -138,7 +138,7 @@ impl World {
     }
 
     fn step_pin(&mut self, i: usize, range: PageRange, left: u32) -> Check {
-        // Many pages under heavy pressure may never be resident all at once: a thread gives up some day.
+        // Many pages under heavy pressure may never be resident all at once: a thread gives up eventually.
         let lost = self.actors[i].lost.is_some();
         if self.actors[i].rounds > PATIENT_ROUNDS || lost {
             self.finish(i);

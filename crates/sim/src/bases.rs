@@ -1,10 +1,10 @@
 //! The end of a region that has snapshots or is one, step by step, as the driver does it.
 //!
-//! A region that is dropped is detached first. That may leave a base that no region inherits from: the base is
-//! detached, discarded and dropped, which may leave the next one. A base that has one heir left is merged into it,
-//! while other actors use that heir, take snapshots of it or drop it. A merge that cannot go on (the store takes
-//! nothing, the kernel holds pages) is given up; the base is then left where it is, until its heir ends. At the end of
-//! a run, in a friendly world, the bases that were left must be merged.
+//! A dropped region is detached first. That may leave a base without heirs: the base is detached, discarded and
+//! dropped, which may leave the next one. A base with one remaining heir is merged into it, while other actors use that
+//! heir, take snapshots of it or drop it. A merge that cannot continue (the store accepts nothing, the kernel holds
+//! pages) is abandoned; the base then stays until its heir ends. At the end of a run, in a friendly world, the
+//! remaining bases must be merged.
 
 use millpond_core::{
     Command, Event, PageCount, PageIndex, PageRange, PageState, Refusal, RegionId, Reply,
@@ -19,13 +19,13 @@ use crate::world::World;
 
 /// Take-outs that may be refused while a base is merged.
 const PATIENCE: u64 = 64;
-/// How often a merge asks for memory before it is given up.
+/// How often a merge asks for memory before it is abandoned.
 const MAX_RECLAIMS: u32 = 200;
 
 /// The state of the base of a region that was detached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Ended {
-    /// The base has no heir any more.
+    /// The base no longer has an heir.
     pub orphan: Option<Named>,
     /// The base has one heir.
     pub single: Option<Named>,
@@ -34,11 +34,11 @@ pub struct Ended {
 /// How far the end of a base has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// No region inherits from the base: it is being emptied.
+    /// The base has no heirs and is being emptied.
     Orphan {
         /// The base.
         base: Named,
-        /// The stage that the emptying has reached.
+        /// The stage of the emptying.
         stage: DropStage,
     },
     /// The base is being merged into its heir, from this page on.
@@ -87,7 +87,7 @@ impl World {
         Ok(ended)
     }
 
-    /// Goes on with the bases that a region has left behind, now that it is gone.
+    /// Continues with the bases that a region has left behind, now that it is gone.
     ///
     /// # Errors
     /// A rule is broken.
@@ -111,8 +111,8 @@ impl World {
         Ok(())
     }
 
-    /// The operation that merges `base`. The driver begins at the start. A beginning anywhere is allowed, and has the
-    /// merge of a base below come up behind this one.
+    /// The operation that merges `base`. The driver begins at the start. Beginning anywhere is allowed, and lets the
+    /// merge of a base below catch up with this one.
     fn merge_of(&mut self, base: Named) -> Op {
         let from = match self.rng.chance(500) {
             true => base.1.start,
@@ -126,7 +126,7 @@ impl World {
         })
     }
 
-    /// The number of take-outs that were refused so far.
+    /// The number of take-outs refused so far.
     fn refused(&self) -> u64 {
         let stats = self.core.stats();
         stats.takeout_busy + stats.takeout_immovable
@@ -168,7 +168,7 @@ impl World {
                         reclaims,
                     },
                     Reply::Reclaim { pages } => {
-                        // There is memory; places in the pool are missing.
+                        // There is enough memory, but not enough places in the pool.
                         let want = self.core.available().0 + pages.0;
                         self.actors[i].reclaim = Some(PageCount(want));
                         End::Merge {
@@ -202,7 +202,7 @@ impl World {
         Ok(())
     }
 
-    /// Waits for the commands that were given, unless the actor waits at a page already.
+    /// Waits for the given commands, unless the actor already waits at a page.
     fn settle_unless_blocked(&mut self, i: usize) {
         if self.actors[i].blocked == crate::actor::Blocked::No {
             self.settle(i);
@@ -277,7 +277,7 @@ impl World {
         Ok(reply)
     }
 
-    /// Notes that folios in limbo have changed hands without a command. Commands that say no place are about the new
+    /// Records that folios in limbo have changed hands without a command. Commands that name no place refer to the new
     /// one.
     fn handed_over(&mut self, from: PageRange, to: PageRange, limbo: u64) {
         let core = &self.core;
@@ -305,7 +305,7 @@ impl World {
         }
     }
 
-    /// Has the heir of a base that was merged inherit what the base inherited.
+    /// Makes the heir of a merged base inherit what the base inherited.
     fn merged(&mut self, base: Named) -> Check {
         let Some(link) = self.base_of(base.0) else {
             breach!("{base:?} was merged, but is no base");
@@ -351,7 +351,7 @@ impl World {
         }
     }
 
-    /// Gives the addresses back of a base that is empty and belongs to no region.
+    /// Frees the addresses of an empty base that belongs to no region.
     fn forget_base(&mut self, i: usize, base: Named) -> Check {
         for page in base.1.pages() {
             if self.mmu.page(page) != Slot::Empty {
@@ -366,7 +366,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks that an empty page that inherits stands for something, and for nothing that the program could not have
+    /// Checks that an empty inheriting page stands for something, and only for contents that the program could have
     /// read.
     ///
     /// # Errors
@@ -393,7 +393,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks that every base that a region or base inherits from is there.
+    /// Checks that every base from which a region or base inherits exists.
     pub(crate) fn check_chains(&self) -> Check {
         let regions = self.regions.iter().map(|r| (r.base, r.range));
         for (base, range) in regions.chain(self.bases.iter().map(|b| (b.base, b.range))) {
@@ -412,7 +412,7 @@ impl World {
         }
     }
 
-    /// Merges the bases that were left beside a single heir into it, in a friendly world.
+    /// Merges the bases that still have a single heir into it, in a friendly world.
     pub(crate) fn merge_what_was_left(&mut self) -> Check {
         let left: Vec<_> = self
             .bases

@@ -1,7 +1,7 @@
 //! The workload: what actors decide to do next.
 //!
-//! Uniformly random pages make every page equally cold; real programs have hot spots, sweeps and idle regions, and
-//! reclaim is interesting only among those. So most accesses go to a small window of a region, some sweep through with
+//! Uniformly random accesses make every page equally cold; real programs have hot spots, sweeps and idle regions, and
+//! reclaim is only interesting with those. So most accesses go to a small window of a region, some sweep through with
 //! the stride of a folio (which brings much memory in with few events), and regions have orders from single pages to
 //! whole leaves.
 
@@ -78,7 +78,7 @@ impl World {
         }
     }
 
-    /// Has actor `i` go leaf by leaf through the region that was made last, while there is memory for it.
+    /// Makes actor `i` go leaf by leaf through the most recently made region, while there is memory for it.
     fn begin_stream(&mut self, i: usize) {
         let Some(r) = self.regions.len().checked_sub(1) else {
             return;
@@ -94,7 +94,7 @@ impl World {
         self.begin(i, r, stream);
     }
 
-    /// Has actor `i` begin something in a region, which is not dropped before that ends.
+    /// Makes actor `i` begin an operation in a region, which is not dropped before the operation ends.
     fn begin(&mut self, i: usize, r: usize, op: Op) {
         let region = self.regions[r];
         let op = self.suit_kind(region, op);
@@ -106,7 +106,7 @@ impl World {
         self.actors[i].op = Some(op);
     }
 
-    /// Puts the region that was made last into some group.
+    /// Puts the most recently made region into some group.
     fn join_group(&mut self, i: usize) -> Check {
         let group = self.any_group();
         let Some(region) = self.regions.last_mut() else {
@@ -124,8 +124,8 @@ impl World {
         }
     }
 
-    /// Draws a stream through one leaf or more, or single reads all over the region. First of all the region is filled:
-    /// pages that nobody wrote are zeros, and are in no slot.
+    /// Draws a stream through one or more leaves, or single reads all over the region. First the region is filled:
+    /// pages that were never written are zeros, and are in no slot.
     fn draw_stream(&mut self, region: SimRegion) -> Op {
         let (range, page) = (region.range, self.page_of(region.range));
         let last = PageIndex(range.end().0 - 1);
@@ -140,7 +140,7 @@ impl World {
         }
         let (next, stride, left) = match self.rng.chance(400) {
             true => (PageRange::block(page, Order::MAX).start, 1, 8 * LEAF_PAGES),
-            // A few single reads are forgotten by the next stream; many keep leaves where they are.
+            // The next stream makes the core forget a few single reads; many keep leaves where they are.
             false => (
                 page,
                 self.rng.between(29, 299),
@@ -156,9 +156,9 @@ impl World {
         }
     }
 
-    /// The length and order of a region worth having: few single pages, or many pages in large folios.
+    /// A useful length and order for a region: few single pages, or many pages in large folios.
     pub fn draw_region(&mut self) -> (u32, u8) {
-        // The region is longer than one event of a move goes.
+        // The region is longer than the reach of one event of a move.
         if self.profile.groups > 0 && self.rng.chance(100) {
             return (self.rng.between(9000, 12_000), self.rng.between(2, 9) as u8);
         }
@@ -184,7 +184,7 @@ impl World {
     /// # Errors
     /// A rule is broken.
     pub fn choose(&mut self, i: usize) -> Check {
-        // While a purge is under way its region is worth dropping, and the addresses are worth using again.
+        // During a purge its region is worth dropping, and the addresses are worth reusing.
         let crowd = self.regions.len() > MAX_REGIONS - 2;
         let (birth, death) = match self.purging > 0 {
             true => (100, 30),
@@ -230,7 +230,7 @@ impl World {
             self.actors[i].op = Some(self.draw_snapshot(&open));
             return Ok(());
         }
-        // A move while frames are being given back is rare enough to be sought.
+        // A move while frames are being freed is rare enough to be worth provoking.
         let gathered = if self.batches.is_empty() { 0 } else { 200 };
         let remaps = self.profile.remaps.max(gathered);
         if self.profile.remaps > 0 && self.rng.chance(remaps) && !open.is_empty() {
@@ -266,7 +266,7 @@ impl World {
         Ok(())
     }
 
-    /// Draws a snapshot of one of the regions `open`, by preference of one that has snapshots or is one.
+    /// Draws a snapshot of one of the regions `open`, preferably of one that has snapshots or is one.
     fn draw_snapshot(&mut self, open: &[usize]) -> Op {
         let related = |r: &usize| self.regions[*r].base.is_some();
         let again: Vec<usize> = open.iter().copied().filter(related).collect();
@@ -281,7 +281,7 @@ impl World {
         }
     }
 
-    /// Has the threads meet at the same pages of another heir, now and then.
+    /// Occasionally makes the threads meet at the same pages of another heir.
     fn visit_relatives(&mut self) {
         if self.hot.is_empty() || !self.rng.chance(300) {
             return;
@@ -301,8 +301,7 @@ impl World {
         }
     }
 
-    /// The pages that an operation in `region` goes to: all of the region, or the few folios where the threads meet for
-    /// a while.
+    /// The pages for an operation in `region`: the whole region, or the few folios where the threads meet for a while.
     fn draw_home(&mut self, region: SimRegion) -> PageRange {
         if !region.range.covers(self.hot) || self.hot.is_empty() || self.rng.chance(20) {
             let page = self.page_of(region.range);
@@ -313,13 +312,13 @@ impl World {
         if crowd { self.hot } else { region.range }
     }
 
-    /// Draws an operation about memory that is not wanted.
+    /// Draws an operation on unwanted memory.
     fn draw_free_op(&mut self, region: SimRegion) -> Op {
         let folio = 1 << region.order;
         let home = self.draw_home(region);
         let mine = |v: &&crate::volatile::Volatile| !v.leaving && region.range.covers(v.range);
         let marked: Vec<_> = self.volatile.iter().filter(mine).copied().collect();
-        // Ranges are purged in the order of the list, so this is the range whose purge was begun last.
+        // Ranges are purged in the order of the list, so this is the range whose purge began last.
         let purged = marked.iter().rfind(|v| v.purged).map(|v| v.range);
         match self.rng.below(100) {
             // The owner of the range asks while it is being purged.
@@ -353,7 +352,7 @@ impl World {
             },
             76..96 if !marked.is_empty() => {
                 let volatile = self.rng.pick(&marked);
-                // A thread that pins a purged range, before its owner asks, has the discard that follows refused.
+                // If a thread pins a purged range before its owner asks, the following discard is refused.
                 match volatile.purged && self.rng.chance(500) {
                     true => Op::Pin {
                         range: self.part(volatile.range, (2 * folio).min(96)),
@@ -446,8 +445,8 @@ impl World {
         }
     }
 
-    /// Accesses that go through a region in order. Faults at one page after the other are what an adaptive region makes
-    /// large steps of.
+    /// Accesses that go through a region in order. In an adaptive region, faults at one page after the other lead to
+    /// large steps.
     fn draw_walk(&mut self, region: SimRegion) -> Op {
         let range = region.range;
         let left = self.rng.between(1, 30);

@@ -1,8 +1,8 @@
-//! The simulated files, and the device that they are on.
+//! The simulated files, and their device.
 //!
-//! A page of a file has a content that reads give, as the page cache has it, and what the device may have of it. Those
-//! two differ from a write until a sync: a crash leaves, of each sector, what was there at the last sync or what any
-//! write since has put there. (A line of a simulated page stands for a sector: a device writes whole sectors.)
+//! A page of a file has the contents that reads return, as in the page cache, and the contents that the device may
+//! have. The two differ from a write until a sync: a crash leaves in each sector what was there at the last sync or
+//! what any write since has put there. (A line of a simulated page stands for a sector: a device writes whole sectors.)
 //!
 //! ```text
 //!   durable   a b c d      what the last sync has left
@@ -11,15 +11,15 @@
 //!   cached    A B c d      what a read gives        after a crash: a or A, b or B, c, d
 //! ```
 //!
-//! Reads come in pieces, and writes may fail after some of their sectors. A sync that fails leaves each page that was
-//! written in one of three ways: on the device after all, or not and read as if it were, or not and read as it was
-//! before. In none of them will the kernel write the page again by itself.
+//! Reads come in pieces, and writes may fail after some of their sectors. A failed sync leaves each written page in one
+//! of three states: on the device after all; or not on the device, but reads return the new contents; or not on the
+//! device, and reads return the old contents. In none of them will the kernel write the page again on its own.
 //!
-//! *What was read.* A page that leaves memory is written if it is not what was read there, by checksums in the driver
-//! and by a copy here ([`Backing`](millpond_core::Backing)). The rules are the driver's: runs of changed pages are
-//! written; what a run has in common with an end of the file, or a failing medium, is found page by page; a page of
-//! which a write has failed counts as changed whatever comes, as its file holds a mixture; and after a sync that
-//! failed all pages do.
+//! *What was read.* A page that leaves memory is written if it differs from what was read there; the driver tells by
+//! checksums, this simulation by a copy ([`Backing`](millpond_core::Backing)). The rules are the driver's: runs of
+//! changed pages are written; if a run crosses an end of the file, or the medium fails, the affected pages are found
+//! page by page; a page with a failed write counts as changed from then on, since its file holds a mixture; and after a
+//! failed sync all pages count as changed.
 
 use std::collections::BTreeMap;
 
@@ -28,27 +28,27 @@ use millpond_core::{PageCount, PageIndex, PageRange};
 use crate::mmu::{BLANK, Content, GARBAGE, LINES};
 use crate::rng::Rng;
 
-/// Ways to break what the driver does with files, or what a device does, to see that the checks notice.
+/// Ways to break the driver's handling of files, or the device, to see that the checks notice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DiskSabotage {
     /// A read that is cut short counts as done.
     ShortRead,
-    /// What lies behind the end of a file that has become shorter counts as written.
+    /// Pages beyond the end of a truncated file count as written.
     ForgetCut,
-    /// What was read before a write that failed still counts as what the file holds.
+    /// What was read before a failed write still counts as the contents of the file.
     KeepAfterFailure,
-    /// A sync that fails changes nothing about which pages count as changed.
+    /// A failed sync does not make pages count as changed.
     KeepAfterSync,
-    /// A sync passes over pages that are on their way out of memory.
+    /// A sync skips pages that are on their way out of memory.
     SkipLeaving,
-    /// A sector of the page that was written before lands in another page.
+    /// A sector of the previously written page lands in another page.
     Misplace,
 }
 
-/// Why the file could not do what it was asked.
+/// Why a request to the file failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// The page lies behind the end.
+    /// The page lies beyond the end.
     Ended,
     /// The medium failed, or is full.
     Medium,
@@ -70,13 +70,13 @@ struct Page {
     cached: Content,
     durable: Content,
     later: Vec<Content>,
-    /// The kernel has something of the page to write, which the next sync waits for.
+    /// The kernel has unwritten data of the page, for which the next sync waits.
     dirty: bool,
     /// What was read, or written, while the page has been in memory.
     read_as: Option<Content>,
     /// The page is in memory, and came there from the file.
     held: bool,
-    /// Somebody else, or a failed sync, has changed the file while the page was in memory.
+    /// Another program, or a failed sync, has changed the file while the page was in memory.
     changed_outside: bool,
 }
 
@@ -102,7 +102,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// No files, in an arena of so many pages.
+    /// No files, in an arena of `arena` pages.
     #[must_use]
     pub fn new(arena: PageCount) -> Self {
         Self {
@@ -147,13 +147,13 @@ impl Disk {
         end.saturating_sub(first).min(LINES as u64) as usize
     }
 
-    /// What a read of `page` gives where the file has the page.
+    /// What a read of `page` returns if the file has the page.
     #[must_use]
     pub fn content(&self, page: PageIndex) -> Content {
         self.pages[page.0 as usize].cached
     }
 
-    /// Whether what the file has of `page` has changed while the page was in memory, by none of its own writes.
+    /// Whether the file's contents of `page` have changed while the page was in memory, other than by its own writes.
     #[must_use]
     pub fn was_changed_outside(&self, page: PageIndex) -> bool {
         self.pages[page.0 as usize].changed_outside
@@ -165,18 +165,18 @@ impl Disk {
         self.pages[page.0 as usize].held
     }
 
-    /// Reads pages. They are in memory from then on. Behind the end of the file are zeros in its last page, and nothing
+    /// Reads pages. They are in memory from then on. Beyond the end of the file are zeros in its last page, and nothing
     /// after that.
     ///
     /// # Errors
-    /// A page lies behind the end.
+    /// A page lies beyond the end.
     pub fn read(&mut self, at: PageRange, rng: &mut Rng) -> Result<(Vec<Content>, bool), Fault> {
         let have: Vec<u64> = at
             .pages()
             .flat_map(|page| self.content(page)[..self.lines_of(page)].to_vec())
             .collect();
         let want = at.len.0 as usize * LINES;
-        // The kernel gives as much as it likes, and nothing only at the end.
+        // The kernel returns as much as it likes, but nothing only at the end.
         let (mut done, mut calls) = (0, 0);
         loop {
             let more = match rng.chance(150) {
@@ -229,7 +229,7 @@ impl Disk {
             .map(|content| content[line])
     }
 
-    /// Notes that pages have left memory, or never came there.
+    /// Records that pages have left memory, or never came there.
     pub fn left(&mut self, at: PageRange) {
         for page in at.pages() {
             let page = self.page(page);
@@ -237,10 +237,10 @@ impl Disk {
         }
     }
 
-    /// Writes what has changed of the pages `at`, and returns whether anything had.
+    /// Writes the changed ones among the pages `at`, and returns whether there were any.
     ///
     /// # Errors
-    /// The pages that could not be written, with the reasons; all others are.
+    /// The pages that could not be written, with the reasons; all others were written.
     pub fn write_back(
         &mut self,
         at: PageRange,
@@ -263,7 +263,7 @@ impl Disk {
             }
             any = true;
             if self.write(run, mood, rng).is_err() {
-                // Which page it is shows when each is written by itself.
+                // Writing each page separately shows which one it is.
                 for page in run {
                     let written = self.write(std::slice::from_ref(page), mood, rng);
                     failed.extend(written.err().map(|why| (page.0, why)));
@@ -335,8 +335,8 @@ impl Disk {
         page.dirty = true;
     }
 
-    /// Has the device take all of the file of `range` that was written. Returns whether it did, and the pages, not in
-    /// memory, of which the device may not have what was written.
+    /// Makes the device store everything written to the file of `range`. Returns whether it did, and the pages, not in
+    /// memory, whose written contents the device may lack.
     pub fn sync(&mut self, range: PageRange, mood: Mood, rng: &mut Rng) -> (bool, Vec<PageIndex>) {
         let fails = rng.chance(mood.sync_errors);
         let mut doubtful = Vec::new();
@@ -358,7 +358,7 @@ impl Disk {
                 }
             }
             if fails && !keeps {
-                // What has become of the page is written over, as it counts as changed.
+                // Whatever happened to the page will be overwritten, since it counts as changed.
                 (page.read_as, page.changed_outside) = (None, false);
             }
         }

@@ -1,21 +1,21 @@
 //! What a crash may leave of a shared file, as far as the program knows.
 //!
-//! A program that has written to a shared region and has then synced it relies on one thing: of each byte the file has,
-//! after a crash, what the byte was at the sync or what it has been since. Nothing says which: memory may be written
-//! back at any time, in any order, and a device may do a part of a write. So the book has, for each line of each page,
-//! what the line has been since the last sync. A crash that leaves something else is a failure.
+//! A program that has written to a shared region and has then synced it relies on one thing: after a crash, each byte
+//! of the file has the value that it had at the sync, or one that it has had since. Which one is not specified: memory
+//! may be written back at any time, in any order, and a device may do a part of a write. So the book records, for each
+//! line of each page, the values of the line since the last sync. A crash that leaves something else is a failure.
 //!
 //! ```text
 //!   written:  1    2    3    sync begins    4    sync ends    5        may be there after a crash: 3, 4 or 5
 //! ```
 //!
-//! What the sync covers is what was in memory when it began; a write beside it may be in the file or not.
+//! The sync covers the contents of memory when it began; a concurrent write may be in the file or not.
 //!
-//! Two things make the book weaker, both of them outside of what a program is promised. Somebody cuts a piece off the
-//! file: then zeros may be there as well. A sync says that the device may not have what was written: of what had left
-//! memory before, there is then no saying what will be there, and the next sync does not change that. Both end when a
-//! line gets a value that it has not had since, and is synced. A value that it had may be what was read there, and what
-//! is as it was read is not written.
+//! Two things weaken the book, both of them outside of what a program is promised. If the file is truncated from
+//! outside, zeros may be there as well. If a sync reports that the device may not have what was written, then for pages
+//! that had left memory before, any contents are possible, and the next sync does not change that. Both end when a line
+//! gets a value that it has not had since, and is synced. An earlier value may be the one that was read there, and a
+//! page that equals what was read is not written.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,13 +26,13 @@ use crate::report::{Check, breach};
 
 #[derive(Clone, Debug)]
 struct Line {
-    /// What may be there, oldest first.
+    /// The possible values, oldest first.
     may: Vec<u64>,
-    /// It is not known what the file has.
+    /// The contents of the file are unknown.
     is_doubtful: bool,
-    /// A write of the page is sure to come before the next sync ends, or the file has what the program reads.
+    /// A write of the page will certainly come before the next sync ends, or the file has what the program reads.
     is_sure: bool,
-    /// The first of these that may be there once the sync under way has ended.
+    /// The first of the values that may be there once the ongoing sync has ended.
     begun: usize,
 }
 
@@ -43,7 +43,7 @@ pub struct Durable {
 }
 
 impl Durable {
-    /// Notes that a page of a new file is on the device.
+    /// Records that a page of a new file is on the device.
     pub fn begins(&mut self, page: PageIndex, content: Content) {
         let line = |value| Line {
             may: vec![value],
@@ -61,7 +61,7 @@ impl Durable {
         });
     }
 
-    /// Notes a write of the program's.
+    /// Records a write by the program.
     pub fn wrote(&mut self, page: PageIndex, line: usize, value: u64) {
         if let Some(lines) = self.pages.get_mut(&page) {
             let line = &mut lines[line];
@@ -70,7 +70,7 @@ impl Durable {
         }
     }
 
-    /// Notes that somebody else has made `page` zeros from a line on.
+    /// Records that `page` was zeroed from outside, from a line on.
     pub fn was_cut(&mut self, page: PageIndex, from: usize) {
         for line in self.pages.get_mut(&page).into_iter().flatten().skip(from) {
             line.may.push(0);
@@ -78,14 +78,14 @@ impl Durable {
         }
     }
 
-    /// Notes that it is not known what the file has of `page`.
+    /// Records that the file's contents of `page` are unknown.
     pub fn is_doubtful(&mut self, page: PageIndex) {
         for line in self.pages.get_mut(&page).into_iter().flatten() {
             (line.is_doubtful, line.is_sure) = (true, false);
         }
     }
 
-    /// Notes that a sync of `range` begins.
+    /// Records that a sync of `range` begins.
     pub fn sync_begins(&mut self, range: PageRange) {
         for line in self.lines_in(range) {
             line.begun = match line.is_sure {
@@ -95,7 +95,7 @@ impl Durable {
         }
     }
 
-    /// Notes that the sync of `range` has ended: the device has all pages but those that `failed`.
+    /// Records that the sync of `range` has ended: the device has all pages except those that `failed`.
     pub fn sync_ends(&mut self, range: PageRange, failed: &BTreeSet<PageIndex>) {
         let pages = self.pages.range_mut(range.start..range.end());
         let synced = pages.filter(|(page, _)| !failed.contains(page));
@@ -113,17 +113,17 @@ impl Durable {
         pages.flat_map(|(_, lines)| lines)
     }
 
-    /// Whether only one thing may be there.
+    /// Whether only one value is possible.
     #[must_use]
     pub fn is_certain(&self, page: PageIndex) -> bool {
         let lines = self.pages.get(&page);
         lines.is_some_and(|lines| lines.iter().all(|line| line.may.len() == 1))
     }
 
-    /// Judges what a crash has left of `page`.
+    /// Checks what a crash has left of `page`.
     ///
     /// # Errors
-    /// The page could not have become that.
+    /// The page cannot have these contents.
     pub fn judge(&self, page: PageIndex, left: Content) -> Check {
         let Some(lines) = self.pages.get(&page) else {
             return Ok(());

@@ -149,8 +149,8 @@ impl World {
         self.place(at, frame, false)
     }
 
-    /// Puts what a load has given, if it gave anything, into its frame. Answers whether the frame is populated: where a
-    /// load failed, the kernel may even have had no pages for a fresh frame.
+    /// Puts the result of a load, if there is one, into its frame. Returns whether the frame is populated: if a load
+    /// failed, the kernel may even have had no pages for a fresh frame.
     fn fill(&mut self, frame: Frame, fresh: bool, contents: Option<Vec<Content>>) -> Check<bool> {
         let frame_kept = !(contents.is_none() && fresh && self.rng.chance(300));
         if frame_kept {
@@ -215,7 +215,7 @@ impl World {
     }
 
     fn poison(&mut self, at: PageRange) -> Check<Outcome> {
-        // Pages that a base has lost are lost for its heirs too. The oracle is asked when an heir finds one.
+        // Pages that a base has lost are also lost for its heirs. The oracle is asked when an heir finds one.
         if !self.is_in_base(at) {
             self.oracle.poisoned(at)?;
         }
@@ -223,7 +223,7 @@ impl World {
         Ok(Outcome::Poisoned)
     }
 
-    /// The contents of the parts of a fold, put together, or `None` when the store fails to give one of them.
+    /// The assembled contents of the parts of a fold, or `None` if the store fails to provide one of them.
     fn load_parts(&mut self, parts: &[FoldPart]) -> Check<Option<Vec<Content>>> {
         let mut all = Vec::new();
         for part in parts {
@@ -273,7 +273,7 @@ impl World {
         }
     }
 
-    /// The answer for a range whose mapping has changed: a single page is gone; of more pages there may be a part.
+    /// The answer for a range whose mapping has changed: a single page is gone; of several pages, some may remain.
     fn gone(&mut self, at: PageRange, frame_kept: bool) -> Outcome {
         if at.len.0 == 1 || self.aside(6).chance(300) {
             return Outcome::InstallGone { frame_kept };
@@ -282,8 +282,8 @@ impl World {
         Outcome::InstallSplit { frame_kept }
     }
 
-    /// The answer for a take-out that was refused. The MMU says that a folio cannot be moved for any error that it does
-    /// not foresee, without a protection and for as long as it takes.
+    /// The answer for a refused take-out. For any unforeseen error the MMU says that a folio cannot be moved, without
+    /// there being a protection and for as long as the error lasts.
     fn not_taken(&mut self, error: TakeOutError) -> Outcome {
         match error {
             TakeOutError::Busy if !self.held && self.aside(7).chance(250) => {
@@ -295,7 +295,7 @@ impl World {
         }
     }
 
-    /// Randomness that leaves the run's own as it is.
+    /// Randomness that does not advance the run's own.
     fn aside(&self, what: u64) -> Rng {
         Rng::new(self.rng.clone().word() ^ what)
     }

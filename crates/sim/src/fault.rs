@@ -1,4 +1,4 @@
-//! A fault that an actor has noted, as the driver handles it: what is asked first, the event, and what the reply says.
+//! Handles a fault that an actor has noted, as the driver does: first the checks, then the event, then the reply.
 
 use millpond_core::{
     Event, GroupId, LEAF_PAGES, Order, PageCount, PageIndex, PageRange, Refusal, Reply,
@@ -10,7 +10,7 @@ use crate::report::{Check, Coverage, breach};
 use crate::world::{SimRegion, World};
 
 impl World {
-    /// Hands a fault that was noted to the core.
+    /// Passes a noted fault to the core.
     pub(crate) fn handle_fault(&mut self, i: usize, page: PageIndex) -> Check {
         if self.throttle(i, page) {
             self.actors[i].fault = Some(page);
@@ -24,7 +24,7 @@ impl World {
             within,
         };
         self.one_more_round(i, &event)?;
-        // A store that takes nothing lets faults exceed the limit. Volatile memory goes before that happens.
+        // With a store that accepts nothing, faults may exceed the limit. Volatile memory goes before that happens.
         let blocked = self.core.store_blocked() || self.core.files_blocked();
         let exceeds = blocked && self.core.available().0 < LEAF_PAGES;
         if exceeds && self.begin_purge(i)? {
@@ -43,7 +43,7 @@ impl World {
         self.take_answer(i, page, reply)
     }
 
-    /// The largest order that the next fault of actor `i` asks for: mostly any.
+    /// The largest order that the next fault of actor `i` requests: usually any.
     fn draw_max_order(&mut self, i: usize) -> Order {
         if self.actors[i].split {
             Order::ZERO
@@ -54,14 +54,14 @@ impl World {
         }
     }
 
-    /// Does what the reply to a fault says.
+    /// Carries out the reply to a fault.
     fn take_answer(&mut self, i: usize, page: PageIndex, reply: Reply) -> Check {
         match reply {
             Reply::Done => self.settle(i),
             Reply::Present if self.mmu.is_mapped(page) => {}
             Reply::Wait { page: at } => {
-                // The folio that is there next may be mapped whole, such as one in limbo: only out of a store does it
-                // come page by page.
+                // The next folio there may be mapped as a whole, such as one in limbo: only folios from a store come
+                // page by page.
                 self.actors[i].split = false;
                 self.wait_at(i, at, Ear::Installs)?;
             }
@@ -90,7 +90,7 @@ impl World {
                 self.must_reclaim(i, group, pages);
                 self.actors[i].fault = Some(page);
             }
-            // The operation meets the poison by itself, or discards it.
+            // The operation itself will meet the poison, or discard it.
             Reply::Refused(Refusal::Poisoned { page: lost }) => {
                 self.oracle.saw_poison(lost)?;
                 self.actors[i].lost = Some(lost);
@@ -102,8 +102,8 @@ impl World {
         Ok(())
     }
 
-    /// The range around a page that the faulting thread's program may use: mostly everything, else up to a border on
-    /// one side or both.
+    /// The range around a page that the faulting thread's program may use: usually everything, otherwise up to a border
+    /// on one side or both.
     fn usable_around(&mut self, page: PageIndex) -> PageRange {
         if !self.rng.chance(50) {
             return PageRange::ALL;
@@ -117,8 +117,8 @@ impl World {
         PageRange::new(page, PageCount(1)).widened(PageCount(lead), PageCount(trail))
     }
 
-    /// Checks that nothing comes along that the program may not use. A folio in limbo has frames already, and lies on
-    /// one side of each border: it comes back whole.
+    /// Checks that the fault brings in nothing that the program may not use. A folio in limbo already has frames, and
+    /// lies on one side of each border: it comes back whole.
     fn expect_within(&mut self, given: usize, page: PageIndex, within: PageRange) -> Check {
         for pending in self.schedule.iter().skip(given) {
             use millpond_core::Command::{Copy, Fold, Load, Read, Zero};
@@ -135,7 +135,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks that what a fault brings in holds the page and obeys both bounds on its order.
+    /// Checks that the folios that a fault brings in contain the page and obey both bounds on their order.
     fn expect_small_enough(&mut self, given: usize, page: PageIndex, max_order: Order) -> Check {
         let (mut first, mut last) = (true, None::<PageRange>);
         for pending in self.schedule.iter().skip(given) {
@@ -157,8 +157,8 @@ impl World {
             };
             let bound = region.map_or(0, own).min(max_order.get());
             let bound = Order::new(bound).expect("orders are below ten");
-            // The folio that is wanted comes first, and the rest of its window comes after it. Where the order is
-            // fixed, it does not bound the window.
+            // The wanted folio comes first, and the rest of its window follows. If the order is fixed, it does not
+            // bound the window.
             let window = match region.is_some_and(|r| r.adaptive) {
                 true => bound,
                 false => max_order,
@@ -184,7 +184,7 @@ impl World {
         Ok(())
     }
 
-    /// Makes a fault whose group is above its high wait: the thread reclaims in that group first, once.
+    /// Makes a fault wait if its group is above its high: the thread first reclaims in that group, once.
     fn throttle(&mut self, i: usize, page: PageIndex) -> bool {
         if std::mem::take(&mut self.actors[i].throttled) {
             return false;

@@ -1,11 +1,11 @@
-//! Regions whose pages belong to a file.
+//! Regions backed by a file.
 //!
-//! A simulated file is an array of contents at the addresses of its region. It begins with something in it, which the
-//! oracle is told. Threads read and write there as anywhere. An operation that would leave the file's bytes to another
-//! region is only asked for so that it is refused.
+//! A simulated file is an array of contents at the addresses of its region. It starts with initial contents, which the
+//! oracle is told. Threads read and write there as anywhere. An operation that would transfer the file's bytes to
+//! another region is only requested to check that it is refused.
 //!
-//! Beside the rules for all memory, two rules must hold: only contents that the file does not hold are written, and
-//! they go where they belong; and a page that is mapped straight from where its file is never counts as a refault.
+//! In addition to the rules for all memory, two rules must hold: only contents that the file does not hold are written,
+//! and they go to the right place; and a page that is mapped directly from its file never counts as a refault.
 
 use millpond_core::{
     Event, Frame, FreeMode, Kind, Outcome, PageCount, PageIndex, PageRange, Refusal, Reply, VmStat,
@@ -17,7 +17,7 @@ use crate::mmu::{BLANK, Content, LINES, Slot};
 use crate::report::{Check, Coverage, breach};
 use crate::world::{SimRegion, World};
 
-/// The cases that files must have gone through in the fixed seeds.
+/// The cases of files that the fixed seeds must cover.
 pub const SEEN: [&str; 23] = [
     "read",
     "read failed",
@@ -119,7 +119,7 @@ impl World {
         Ok(outcome)
     }
 
-    /// The answer to a read that failed: of several pages each is asked for by itself.
+    /// The answer to a failed read: if it was for several pages, each is then requested separately.
     fn read_failed(&mut self, at: PageRange, why: Fault, frame_kept: bool) -> Outcome {
         self.count_file(match why {
             Fault::Ended => "read behind the end",
@@ -165,10 +165,10 @@ impl World {
         }
     }
 
-    /// Has pages leave memory whose file has what they were.
+    /// Lets pages leave memory whose contents their file has.
     ///
     /// # Errors
-    /// The file has something else, and nobody but the region has written to it.
+    /// The file has other contents, although only the region has written to it.
     pub(crate) fn leave_file(&mut self, at: PageRange, contents: &[Content]) -> Check {
         for (page, content) in at.pages().zip(contents) {
             let has = self.disk.content(page);
@@ -185,13 +185,13 @@ impl World {
         Ok(())
     }
 
-    /// Notes that the store has these pages of a private region, which the file has not any more.
+    /// Records that the store has these pages of a private region, whose contents the file no longer has.
     pub(crate) fn become_own(&mut self, at: PageRange) {
         self.own[at.start.0 as usize..at.end().0 as usize].fill(true);
         self.disk.left(at);
     }
 
-    /// Notes that it is forgotten that the file could not give these pages.
+    /// Records that the failure of the file to provide these pages has been forgotten.
     pub(crate) fn forget_failures(&mut self, at: PageRange) {
         for page in at.pages() {
             if self.mmu.page(page) == Slot::Poisoned && self.may_have_again(page) {
@@ -200,10 +200,11 @@ impl World {
         }
     }
 
-    /// Whether what is to be saved still is what was read from these pages of a file. Notes what else becomes of it.
+    /// Whether the contents to be saved still are those read from these pages of a file. Records what else happens to
+    /// them.
     ///
     /// # Errors
-    /// The pages are no private region's.
+    /// The pages do not belong to a private region.
     pub(crate) fn is_as_read(&mut self, read_from: PageRange, contents: &[Content]) -> Check<bool> {
         if self.kind_at(read_from.start) != Kind::Private {
             breach!(at read_from.start, "{read_from} is compared with a file, but is not private");
@@ -217,10 +218,10 @@ impl World {
         Ok(same)
     }
 
-    /// Judges what a fault at `page` has counted for files.
+    /// Checks the counts of a fault at `page` for files.
     ///
     /// # Errors
-    /// A fault counted a refault of a page that leaves no shadow, or of the other kind.
+    /// A fault counted a refault of a page that leaves no shadow, or a refault of the wrong kind.
     pub(crate) fn judge_file(&mut self, event: &Event, before: &VmStat) -> Check {
         let now = self.core.stats();
         let grew = |of: fn(&VmStat) -> u64| of(&now) > of(before);
@@ -257,7 +258,7 @@ impl World {
         Ok(())
     }
 
-    /// Replaces an operation that only anonymous memory knows, when the region is a file's.
+    /// Replaces an operation that only anonymous memory supports, if the region is backed by a file.
     pub(crate) fn suit_kind(&mut self, region: SimRegion, op: Op) -> Op {
         match op {
             Op::Discard { range, .. } | Op::Mark { range } if region.kind != Kind::Anonymous => {

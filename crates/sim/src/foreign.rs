@@ -1,9 +1,9 @@
 //! Histories that belong to another group.
 //!
-//! The history that a page has left behind is judged by the lists of its group. When the page changes groups while it
-//! is not in memory, the lists that saw it are not those of its group any more, whatever that is called, until the page
-//! has come in and left again. A fault that the core counts as a refault before that was judged by the lists of another
-//! group.
+//! The history that a page has left behind is evaluated against the lists of its group. When the page changes groups
+//! while it is not in memory, the lists that saw it are no longer those of its group, whatever its name, until the page
+//! has come in and left again. If the core counts a fault as a refault before that, the fault was judged by the lists
+//! of another group.
 
 use millpond_core::{Command, Event, GroupId, PageIndex, PageRange, PageState, Reply, VmStat};
 
@@ -24,10 +24,10 @@ impl World {
         pages.map(|page| (page, self.core.group_at(page))).collect()
     }
 
-    /// Brings up to date which histories belong to which group, after an event.
+    /// Updates which histories belong to which group, after an event.
     ///
     /// # Errors
-    /// A page was judged by lists that are not its group's.
+    /// A page was judged by lists other than its group's.
     pub(crate) fn follow_owners(
         &mut self,
         event: &Event,
@@ -39,7 +39,7 @@ impl World {
             Event::Remap { from, to } if reply == Reply::Done => self.follow_remap(from, to),
             Event::MoveRegion { .. } | Event::RemoveGroup { .. } => self.follow_groups(owners),
             Event::Merge { .. } | Event::Snapshot { .. } | Event::DropRegion { .. } => {
-                // A page that comes from a base, or begins anew, has whatever history it has.
+                // A page that comes from a base, or starts anew, may have any history.
                 self.foreign.fill(false);
             }
             Event::Fault { page, .. } => return self.judge_refault(page, before, given),

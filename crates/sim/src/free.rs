@@ -1,9 +1,9 @@
 //! Lazy free, step by step, as the driver does it.
 //!
-//! One call frees several ranges. As many of them as the list of commands has room for are asked for under one lock, so
+//! One call frees several ranges. As many of them as fit into the list of commands are requested under one lock, so
 //! that their commands are carried out together; here that is one step. Ranges that do not fit, or have to wait, come
-//! in later steps. When all commands are answered, the call is over for its caller's contents, and the pages beyond the
-//! cap are dropped before it returns.
+//! in later steps. When all commands are answered, the call is complete as far as contents are concerned, and the pages
+//! beyond the cap are dropped before it returns.
 
 use millpond_core::{Event, FreeMode, PageCount, PageRange, Refusal, Reply};
 
@@ -36,7 +36,7 @@ impl World {
             FreeStage::Settle { whole } => {
                 match mode {
                     FreeMode::ReadsZeros => self.oracle.discard_ends(i, whole)?,
-                    // The core was told of ranges that nobody zeroed: not a byte may change by it.
+                    // The core was told of ranges that were not zeroed: that must not change a single byte.
                     FreeMode::AlreadyZeroed => {}
                     _ => self.oracle.free_ends(i, whole),
                 }
@@ -56,7 +56,8 @@ impl World {
         Ok(())
     }
 
-    /// Begins a lazy free: returns `None` when a pin anywhere refuses the whole call, and else where to begin.
+    /// Begins a lazy free: returns `None` if a pin anywhere causes the whole call to be refused, and otherwise where to
+    /// begin.
     fn begin_free(
         &mut self,
         i: usize,
@@ -64,7 +65,7 @@ impl World {
         mode: FreeMode,
     ) -> Check<Option<(usize, PageRange)>> {
         let core = &self.core;
-        // A thread that overwrites pinned memory may say so.
+        // A thread that overwrites pinned memory may announce that.
         let asks = !matches!(mode, FreeMode::Stored | FreeMode::AlreadyZeroed);
         let pinned = ranges
             .iter()
@@ -92,7 +93,7 @@ impl World {
         Ok(ranges.get(0).map(|range| (0, range)))
     }
 
-    /// Does the work of one hold of the lock.
+    /// Does the work of one critical section.
     fn go_on_freeing(
         &mut self,
         i: usize,
@@ -150,7 +151,7 @@ impl World {
             breach!("a trim is answered with {reply:?}");
         }
         if self.actors[i].outstanding == 0 && self.core.lazyfree_over() == over {
-            // The rest is on its way for another actor.
+            // Another actor is already dropping the rest.
             self.give_spare_back(Spare::Unwanted)?;
             self.finish(i);
         }

@@ -1,12 +1,12 @@
 //! Freeing in bulk, step by step, as the driver does it with memory that no thread can touch any more.
 //!
-//! The core unhooks a range into a batch; then mapped pages, frames and slots are given back in any order, and the core
-//! is told. In between other actors do what they like: memory that was unhooked belongs to no page of any region any
-//! more, but is still memory.
+//! The core unhooks a range into a batch; then mapped pages, frames and slots are freed in any order, and the core is
+//! told. In between other actors do what they like: unhooked memory no longer belongs to a page of any region, but
+//! still counts as memory.
 //!
-//! A discard of memory that is still in use gathers, too. Its runs and slots are given back one by one in any order,
-//! beside commands and under the same rules. When the last of them was given back, the core is told, and then the
-//! actors that waited try again.
+//! A discard of memory that is still in use also gathers. Its runs and slots are freed one by one in any order,
+//! concurrently with commands and under the same rules. When the last of them has been freed, the core is told, and
+//! then the waiting actors try again.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,11 +26,11 @@ const PAGES: usize = 1;
 /// Spare frames that are given back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Spare {
-    /// Frames that nobody asks for.
+    /// Frames that no one needs.
     Unwanted,
     /// Frames that copies have left behind.
     Copied,
-    /// So many pages, for a caller that wants them in one piece.
+    /// This many pages, for a caller that wants them in one piece.
     Scattered(PageCount),
 }
 
@@ -41,7 +41,7 @@ pub struct Batch {
     range: PageRange,
 }
 
-/// The batches that discards have gathered, by number. The schedule has the parts.
+/// The batches gathered by discards, by number. The schedule has their parts.
 #[derive(Debug, Default)]
 pub struct Batches {
     begun: u64,
@@ -55,7 +55,7 @@ impl fmt::Debug for Batch {
 }
 
 impl World {
-    /// Chooses how a range is emptied that no thread can touch any more.
+    /// Chooses how to empty a range that no thread can touch any more.
     pub(crate) fn begin_emptying(&mut self, range: PageRange) -> DropStage {
         match self.rng.chance(300) {
             true => DropStage::Discard { rest: range },
@@ -114,7 +114,7 @@ impl World {
     /// Gives a batch back to memory and store.
     ///
     /// # Errors
-    /// The batch holds something that is not there.
+    /// The batch holds something that does not exist.
     pub(crate) fn give_back(&mut self, i: usize, rest: Option<PageRange>) -> Check<DropStage> {
         let Some(batch) = self.batches.get(&i) else {
             breach!("actor {i} has gathered nothing");
@@ -198,7 +198,7 @@ impl World {
         }
     }
 
-    /// Puts the batch that a discard has gathered under way, part by part.
+    /// Puts the batch gathered by a discard under way, part by part.
     pub(crate) fn take_batch(&mut self, owner: usize) -> Check {
         if self.commands.batch().is_empty() {
             return Ok(());
@@ -218,7 +218,7 @@ impl World {
                 }
                 Gathered::Run(at) => {
                     self.expect_in_region_or_base(at)?;
-                    // The command needs no real folio: the folios are the core's business.
+                    // The command needs no real folio: folios are the core's business.
                     let folio = FolioId(u32::MAX);
                     (Command::Zap { folio, at }, "discard gathers a run")
                 }

@@ -1,13 +1,13 @@
 //! Groups: a tree that changes while the program works in it.
 //!
-//! The operator makes groups, gives them other limits and removes them; threads move regions between them, with all
-//! that is under way in these regions. Faults that find a group at its max reclaim there, and faults that leave a group
-//! above its high reclaim afterwards, as the driver does it.
+//! The operator makes groups, changes their limits and removes them; threads move regions between them, along with
+//! everything under way in these regions. Faults that find a group at its max reclaim there, and faults that leave a
+//! group above its high reclaim afterwards, as in the driver.
 //!
 //! Three rules must hold. No group's charges exceed its max, unless memory was moved there, the max was lowered, or the
-//! store took nothing (then the charges only shrink towards the max). Reclaim takes nothing from a group that is below
-//! its low while another group, which is not, has something to give. At rest a group's figures are the sums of what its
-//! regions have in memory.
+//! store accepted nothing (then the charges only shrink towards the max). Reclaim takes nothing from a group below its
+//! low while another group, which is not below its low, has something to give. At rest a group's figures are the sums
+//! of its regions' pages in memory.
 
 use millpond_core::{
     Command, Event, GroupId, GroupLimits, PageCount, PageIndex, PageRange, Refusal, Reply,
@@ -18,10 +18,10 @@ use crate::profile::Sabotage;
 use crate::report::{Check, Coverage, breach, command_folio, command_range};
 use crate::world::World;
 
-/// Groups that exist at once, beside the root.
+/// Groups that exist at once, in addition to the root.
 const MAX_GROUPS: usize = 10;
 
-/// The cases that groups must have gone through in the fixed seeds.
+/// The cases of groups that the fixed seeds must cover.
 pub const SEEN: [&str; 11] = [
     "made",
     "made below another",
@@ -41,18 +41,18 @@ pub const SEEN: [&str; 11] = [
 pub struct SimGroup {
     /// The group's name.
     pub id: GroupId,
-    /// The group above it.
+    /// Its parent.
     pub parent: GroupId,
     /// The group's limits.
     pub limits: GroupLimits,
-    /// Pages that the group may be charged with now: its max, or the charge that it had when the max was lowered or
-    /// memory came by a move.
+    /// Pages with which the group may be charged now: its max, or its charge when the max was lowered or a move brought
+    /// memory.
     pub allowance: u32,
-    /// Faults that were served beyond the max, because the store took nothing.
+    /// Faults that were served beyond the max, because the store accepted nothing.
     pub beyond: u64,
 }
 
-/// A group without groups below it, as it was before an event.
+/// A group without children, as it was before an event.
 #[derive(Clone, Copy, Debug)]
 pub struct Before {
     id: GroupId,
@@ -138,7 +138,7 @@ impl World {
         limits
     }
 
-    /// Has the operator do something about groups.
+    /// Makes the operator do something with groups.
     ///
     /// # Errors
     /// A rule is broken.
@@ -255,7 +255,7 @@ impl World {
         }
     }
 
-    /// Makes groups below each other until that is refused, and then removes them all.
+    /// Makes a chain of nested groups until that is refused, and then removes them all.
     fn make_a_chain(&mut self) -> Check {
         let (mut chain, mut parent) = (Vec::new(), GroupId::ROOT);
         loop {
@@ -307,7 +307,7 @@ impl World {
         };
         let reply = self.send(i, event)?;
         match reply {
-            // Another thread moves the region, or the group was removed while this one was about to name it.
+            // Another thread is moving the region, or the group was removed before this thread could name it.
             Reply::Refused(Refusal::Busy | Refusal::UnknownGroup) if first => {
                 let known = group == GroupId::ROOT || self.groups.iter().any(|g| g.id == group);
                 if known && reply == Reply::Refused(Refusal::UnknownGroup) {
@@ -347,7 +347,7 @@ impl World {
         self.core.group_usage(group).map_or(0, |(usage, _)| usage.0)
     }
 
-    /// The groups without others below them, as they are before reclaim is asked for.
+    /// The groups without children, before a request for reclaim.
     pub(crate) fn groups_before(&self, event: &Event) -> Vec<Before> {
         let blocked = self.core.store_blocked() || self.core.files_blocked();
         let asked = matches!(event, Event::Reclaim { .. }) && !blocked;
@@ -362,7 +362,7 @@ impl World {
             .filter_map(|group| {
                 let stat = self.core.group_stat(group.id)?;
                 let mapped = stat.vm.nr_active + stat.vm.nr_inactive;
-                // What the kernel has refused for all of them is as good as nothing (seed 29422893).
+                // If the kernel has refused all of them, the group has nothing to give (seed 29422893).
                 let can_give = !large(group.id) && !self.core.all_refused(group.id);
                 Some(Before {
                     id: group.id,
@@ -373,8 +373,8 @@ impl World {
             .collect()
     }
 
-    /// Checks that reclaim for all groups takes nothing from a group that is below its low while another has something
-    /// to give and there are places in the pool.
+    /// Checks that reclaim for all groups takes nothing from a group below its low while another has something to give
+    /// and there are places in the pool.
     ///
     /// # Errors
     /// Reclaim did so.
@@ -385,7 +385,7 @@ impl World {
             return Ok(());
         }
         for command in given {
-            // A leaf may have been chosen when its group was not safe yet.
+            // A leaf may have been chosen when its group was not yet protected.
             if !matches!(command, Command::Save { .. } | Command::TakeOut { .. }) {
                 continue;
             }
@@ -401,7 +401,7 @@ impl World {
         Ok(())
     }
 
-    /// Allows a group more than its max when a move or a merge brings it.
+    /// Allows a group more than its max if a move or a merge brings it.
     pub(crate) fn allow_moves(&mut self, event: &Event) {
         let moves = matches!(
             event,
@@ -414,7 +414,7 @@ impl World {
         }
     }
 
-    /// Checks that no group has more than it may.
+    /// Checks that no group has more than allowed.
     ///
     /// # Errors
     /// A group has more.
@@ -436,7 +436,8 @@ impl World {
         Ok(())
     }
 
-    /// Checks, at rest, that a group's figures are the sums of what the regions of it, and below it, have in memory.
+    /// Checks, at rest, that a group's figures are the sums over the regions in it, and below it, of their pages in
+    /// memory.
     ///
     /// # Errors
     /// The figures are not these sums.
@@ -480,7 +481,7 @@ impl World {
         Ok(())
     }
 
-    /// Counts what became of groups.
+    /// Counts the cases of groups.
     pub(crate) fn count_group(&mut self, what: &'static str) {
         Coverage::count(&mut self.coverage.groups, what);
     }

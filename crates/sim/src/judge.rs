@@ -1,15 +1,15 @@
 //! The judge: rules that hold at every moment, and rules that hold at rest.
 //!
 //! The rules for every moment are the budget, the counters of lazily freed memory, and what reclaim may do with that
-//! memory. Every few events (because the check costs as much as the state is big) the core's own invariants are
-//! checked, and its agreement with memory and oracle about each page.
+//! memory. Every few events (because the cost of the check grows with the state) the core's own invariants are checked,
+//! and its agreement with memory and oracle about each page.
 //!
-//! The budget rule: populated memory is at most the limit and the folios in flight. When the limit is lowered, or the
-//! core says that it served a fault above the limit, memory may be above for a time; the allowance then follows the
+//! The budget rule: populated memory is at most the limit plus the folios in flight. When the limit is lowered, or the
+//! core says that it served a fault above the limit, memory may exceed it for a time; the allowance then follows the
 //! memory down and never up again.
 //!
-//! Lazily freed memory is dropped and never saved, so reclaim may neither save nor take out to limbo a page that was
-//! marked. A page that the core would drop unseen, because it is marked and not mapped, may be zeros as far as the
+//! Lazily freed memory is dropped and never saved, so reclaim may neither save a marked page nor take it out to limbo.
+//! A page that the core would drop without a check, because it is marked and not mapped, may be zeros as far as the
 //! program knows.
 
 use millpond_core::check::PageState;
@@ -21,7 +21,7 @@ use crate::mmu::{BLANK, Slot};
 use crate::report::{Check, Coverage, breach, command_folio, command_range, event_range};
 use crate::world::{SimRegion, World};
 
-/// Pages of regions, hidden or not, beyond which the whole state is checked less often.
+/// Number of pages of regions, hidden or not, beyond which the whole state is checked less often.
 const CHECKED_PAGES: u64 = 10 * 1024;
 
 impl World {
@@ -35,8 +35,8 @@ impl World {
         Ok(())
     }
 
-    /// The number of events between two checks of the whole state. The more state there is, the more seldom it is
-    /// checked, unless it is to be checked after every event.
+    /// The number of events between two checks of the whole state. The more state there is, the less often it is
+    /// checked, unless it has to be checked after every event.
     fn check_interval(&self) -> u64 {
         let every = self.options.check_every;
         let pages: u64 = self.ranges().map(|range| u64::from(range.len.0)).sum();
@@ -57,10 +57,10 @@ impl World {
         Ok(())
     }
 
-    /// Checks that the commands that `event` gave do not contradict the marks, and brings the marks up to date.
+    /// Checks that the commands resulting from `event` do not contradict the marks, and updates the marks.
     ///
     /// # Errors
-    /// Reclaim saves or keeps a page that was lazily freed and not used since.
+    /// Reclaim saves or keeps a lazily freed page that was not used since.
     pub(crate) fn check_marks(&mut self, event: &Event, given: &[Command]) -> Check {
         let uses = !matches!(
             event,
@@ -97,9 +97,9 @@ impl World {
         Ok(())
     }
 
-    /// Finds marks that were lost silently. A mapped folio that reclaim has no place for in the pool loses its mark
-    /// without a command that would tell. The loss shows in the counts: fewer pages are marked, and not as many were
-    /// dropped.
+    /// Finds marks that were lost silently. A mapped folio for which reclaim has no place in the pool loses its mark
+    /// without a command that would show it. The loss shows in the counts: fewer pages are marked, and fewer than that
+    /// were dropped.
     pub(crate) fn find_lost_marks(&mut self, event: &Event, before: &VmStat) {
         let may_lose = matches!(
             event,
@@ -118,8 +118,8 @@ impl World {
         }
     }
 
-    /// Checks that reclaim that finds lazily freed memory to drop turns to other memory only when none of it is left,
-    /// and that a lazy free splits folios only at its ends.
+    /// Checks that reclaim turns to other memory only when no lazily freed memory is left to drop, and that a lazy free
+    /// splits folios only at its ends.
     ///
     /// # Errors
     /// The core did otherwise.
@@ -173,7 +173,7 @@ impl World {
         Ok(())
     }
 
-    /// A page that is lazily freed and waits to be dropped.
+    /// A lazily freed page that waits to be dropped.
     fn freed_page(&self) -> Option<PageIndex> {
         if self.core.lazyfree_pages() == PageCount::ZERO {
             return None;
@@ -182,9 +182,9 @@ impl World {
         pages.find(|page| matches!(self.core.page_state(*page), PageState::LazyFree { .. }))
     }
 
-    /// Checks that no page of `at` is read after a program has said that it will take away the right to read it.
-    /// Reading a page is how the core finds out whether the page was used again. A program that frees memory after it
-    /// said so makes its own mistake.
+    /// Checks that no page of `at` is read after a program has announced that it will remove the right to read it. The
+    /// core reads a page to find out whether it was used again. A program that frees memory after such an announcement
+    /// makes its own mistake.
     ///
     /// # Errors
     /// A page of `at` is read nonetheless.
@@ -203,11 +203,11 @@ impl World {
         Ok(())
     }
 
-    /// Checks that the pages that a lazy free of `range` has passed, as `reply` says, are in the store no more, nor in
-    /// limbo unmarked. Of pages that must read as zeros nothing is left but what is in flight.
+    /// Checks that the pages that a lazy free of `range` has passed, as `reply` says, are no longer in the store, nor
+    /// in limbo unmarked. Of pages that must read as zeros, nothing is left except what is in flight.
     ///
     /// # Errors
-    /// A page was passed over.
+    /// A page was skipped.
     pub(crate) fn check_freed(&self, range: PageRange, mode: FreeMode, reply: Reply) -> Check {
         if mode == FreeMode::AlreadyZeroed {
             return Ok(());
@@ -228,10 +228,10 @@ impl World {
         Ok(())
     }
 
-    /// Checks that the pages that a purge of `range` has passed, as `reply` says, are in the store no more.
+    /// Checks that the pages that a purge of `range` has passed, as `reply` says, are no longer in the store.
     ///
     /// # Errors
-    /// A page was passed over.
+    /// A page was skipped.
     pub(crate) fn check_purged(&self, range: PageRange, reply: Reply) -> Check {
         let kept = |page: &PageIndex| {
             let state = self.core.page_state(*page);
@@ -280,7 +280,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks, when a fault was served above the limit, that nothing is left that could have been dropped without the
+    /// Checks, if a fault was served above the limit, that nothing is left that could have been dropped without the
     /// store.
     fn expect_nothing_freed(&self) -> Check {
         match self.freed_page() {
@@ -367,8 +367,8 @@ impl World {
         Ok(())
     }
 
-    /// Checks what must hold after a recount while no other actor works: a page that is said to be free, and that could
-    /// have been written to unseen, was not written to.
+    /// Checks what must hold after a recount while no other actor works: a page that is reported as free, and could
+    /// have been written to unnoticed, was not written to.
     ///
     /// # Errors
     /// Such a page was written to.
@@ -390,7 +390,7 @@ impl World {
     }
 }
 
-/// The pages of `range` that an event that was answered with `reply` has dealt with.
+/// The pages of `range` that an event with the answer `reply` has handled.
 fn passed(range: PageRange, reply: Reply) -> impl Iterator<Item = PageIndex> {
     let end = match reply {
         Reply::Done => range.end(),

@@ -1,10 +1,10 @@
 //! Deterministic simulation of the Millpond core: one seed, one history.
 //!
 //! The real core runs between a simulated memory, a simulated store and simulated threads. A seeded scheduler decides
-//! which of them moves next, so every interleaving that the driver's contract allows can happen, and each happens again
-//! when the seed is run again. Three judges watch: the contract of each command ([`mmu`], [`store`], [`schedule`]),
-//! what every page must read as ([`oracle`]), and the whole state with the budget (`judge`). At the end everything must
-//! come to rest ([`run`]).
+//! which of them moves next, so every interleaving that the driver's contract allows can happen, and running a seed
+//! again repeats it. Three judges watch: the contract of each command ([`mmu`], [`store`], [`schedule`]), the expected
+//! contents of every page ([`oracle`]), and the whole state with the budget (`judge`). At the end everything must come
+//! to rest ([`run`]).
 //!
 //! ```
 //! let run = millpond_sim::run(1, millpond_sim::Options { events: 500, ..Default::default() });

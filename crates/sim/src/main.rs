@@ -74,7 +74,7 @@ fn main() -> ExitCode {
             .unwrap_or_default();
         let mut rng = Rng::new(now.as_nanos() as u64);
         let end = Instant::now() + Duration::from_secs(secs);
-        // These seeds are short enough to be typed, and make every kind of world.
+        // These seeds are short enough to type, and produce every kind of world.
         let fresh = iter::repeat_with(|| rng.word() % SEEDS).take_while(|_| Instant::now() < end);
         if !run_each(fresh, options, |run| tell(&run, &args, &mut total)) {
             return finish(false, &total);
@@ -83,7 +83,7 @@ fn main() -> ExitCode {
     finish(true, &total)
 }
 
-/// Prints what came of a run, and returns false when the run failed.
+/// Prints the result of a run, and returns false if the run failed.
 fn tell(run: &Run, args: &Args, total: &mut Coverage) -> bool {
     total.add(&run.coverage);
     let Some(failure) = &run.failure else {

@@ -1,9 +1,9 @@
 //! The simulated memory: an arena of mapped pages, a pool of frames, and the contract between them as checks.
 //!
-//! A page is four words here. That is byte-exact in meaning (every word is written and compared by itself) and a
-//! thousandth of the work. What the kernel would do wrong silently is a failure here: mapping over a mapped page,
-//! taking out a page that is not mapped, treating a populated frame as a hole or a hole as a frame. What the kernel may
-//! do rightly but inconveniently is injected by the caller: copying instead of moving, refusing a busy page.
+//! A page has four words here. That is equivalent to bytes (every word is written and compared separately) at a
+//! thousandth of the work. Mistakes that the kernel would silently accept are failures here: mapping over a mapped
+//! page, taking out an unmapped page, treating a populated frame as a hole or a hole as a frame. The caller injects
+//! legitimate but inconvenient behaviour of the kernel: copying instead of moving, refusing a busy page.
 //!
 //! Protections stand for `mprotect` and `mlock` by the program: an install across the edge of a protection is answered
 //! with `Split`, a take-out that meets a protection is answered with `Immovable`.
@@ -51,10 +51,10 @@ pub struct Protection {
     pub announced: Option<u64>,
 }
 
-/// Ways to break the simulated memory on purpose, to see that the checks notice.
+/// Ways to break the simulated memory on purpose, to check that the judges notice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MmuSabotage {
-    /// A take-out forgets one line of the last page, sometimes.
+    /// A take-out sometimes forgets one line of the last page.
     LoseWrite,
     /// A frame used for zeros keeps its first page.
     KeepOld,
@@ -62,11 +62,11 @@ pub enum MmuSabotage {
     Resurrect,
     /// Zeroing in place forgets the last page.
     ForgetPage,
-    /// A page that was zeroed in place gets its old contents back when another folio is zeroed.
+    /// A page zeroed in place gets its old contents back when another folio is zeroed.
     UndoZeroing,
-    /// Pages that are thought to be zeros are not looked at.
+    /// Pages that are believed to be zeros are not checked.
     DropWritten,
-    /// The last page of a copy is a page that was copied before.
+    /// The last page of a copy is a previously copied page.
     StaleCopy,
     /// A page is left behind when the others are handed over.
     LeaveBehind,
@@ -139,10 +139,10 @@ impl SimMmu {
         self.populated
     }
 
-    /// Writes one line of a mapped page, as a program does.
+    /// Writes one line of a mapped page, like a program.
     ///
     /// # Panics
-    /// When the page is not mapped, because the caller has looked.
+    /// When the page is not mapped: the caller has to check.
     pub fn write(&mut self, page: PageIndex, line: usize, value: u64) {
         let Slot::Mapped(content) = &mut self.pages[page.0 as usize] else {
             panic!("write to {page}, which is not mapped")
@@ -309,7 +309,7 @@ impl SimMmu {
         Ok(Ok(()))
     }
 
-    /// Simulates [`millpond_core::Mmu::take_out_leaf`]; `busy` says that it cannot be done now.
+    /// Simulates [`millpond_core::Mmu::take_out_leaf`]; `busy` says that this is not possible now.
     ///
     /// # Errors
     /// The contract is broken.
@@ -396,7 +396,7 @@ impl SimMmu {
     /// Makes a populated frame a hole.
     ///
     /// # Errors
-    /// `frame` is a hole already.
+    /// `frame` is already a hole.
     pub fn free_frame(&mut self, frame: Frame) -> Check {
         match self.frames.remove(&frame) {
             Some(_) => {

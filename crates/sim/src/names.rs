@@ -1,7 +1,7 @@
 //! The names of variants, for coverage.
 //!
-//! Each function is one exhaustive `match`: a variant that is added to the contract does not compile here until it
-//! has a name, and the coverage test then asks the simulator to produce it.
+//! Each function is one exhaustive `match`: a variant that is added to the contract causes a compile error here until
+//! it has a name, and the coverage test then requires the simulator to produce it.
 
 use millpond_core::{Command, Event, FreeMode, Outcome, Refusal, Reply};
 
@@ -103,7 +103,7 @@ pub const WORKINGSET: [&str; 8] = [
     "dropped behind",
 ];
 
-/// Replies and refusals that a run must produce. Some are left out: records are plenty here, and the order of checks
+/// Replies and refusals that a run must produce. Some are omitted: records never run out here, and the order of checks
 /// hides some refusals behind others.
 pub const REPLIES: [&str; 28] = [
     "ReclaimGroup",
@@ -151,7 +151,7 @@ pub const INJECTED: [&str; 13] = [
     "gone in part",
     "immovable for a while",
 ];
-/// Every answer of a call that the core answers together with another part.
+/// Every answer of a call that the core and another part answer together.
 pub const ANSWERS: [&str; 18] = [
     "free refused",
     "mark refused",

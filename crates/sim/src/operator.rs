@@ -1,5 +1,4 @@
-//! What the operator does: it changes the limit, the weather and the store, lets time pass, and sends requests that
-//! must be refused.
+//! The operator changes the limit, the weather and the store, lets time pass, and sends requests that must be refused.
 
 use millpond_core::{
     Event, FreeMode, Kind, LEAF_PAGES, Order, PageCount, PageIndex, PageRange, RegionId, Reply,
@@ -13,7 +12,7 @@ use crate::store::Weather;
 use crate::world::{SimRegion, World};
 
 impl World {
-    /// Has the operator change something.
+    /// Makes the operator change something.
     ///
     /// # Errors
     /// A rule is broken.
@@ -71,7 +70,7 @@ impl World {
         }
     }
 
-    /// Gives back the memory that was kept in a region; anything may happen to it meanwhile.
+    /// Gives back the memory that was kept in a region; anything may happen to it in the meantime.
     fn give_freed_back(&mut self) -> Check {
         let kept = PageCount(self.rng.below(2 * LEAF_PAGES));
         self.core.keep(kept, PageCount(self.rng.below(64)));
@@ -89,7 +88,7 @@ impl World {
         }
     }
 
-    /// Lets time pass: frames beyond what faults ask for go back to the kernel.
+    /// Lets time pass: frames beyond the demand of faults go back to the kernel.
     pub(crate) fn tick_core(&mut self) -> Check {
         self.expect_done(Event::Tick)?;
         let what = match self.rng.chance(500) {
@@ -120,7 +119,7 @@ impl World {
         Ok(())
     }
 
-    /// An event that must be refused, or `None` where what it takes is not there.
+    /// An event that must be refused, or `None` if its preconditions are not met.
     fn draw_impossible(&mut self) -> Option<Event> {
         let outside = PageRange::new(PageIndex(ARENA_PAGES - 1), PageCount(2));
         let empty = PageRange::new(PageIndex(0), PageCount(0));
@@ -187,7 +186,7 @@ impl World {
     }
 
     fn holds_a_page(&self, region: &SimRegion) -> bool {
-        // A page that was unhooked is mapped, and not held any more.
+        // An unhooked page is mapped, but no longer held.
         let held = |page| self.mmu.is_mapped(page) && !self.is_unhooked(page);
         region.range.pages().any(held)
     }

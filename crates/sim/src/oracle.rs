@@ -1,25 +1,26 @@
-//! The oracle: what every page must read as.
+//! The oracle: the expected contents of every page.
 //!
-//! The oracle sees only what a program sees: writes, reads, and when an operation was asked for and when it was said to
-//! be done. It never looks at frames or slots, so nothing that the core believes can talk it into a wrong answer.
+//! The oracle sees only what a program sees: writes, reads, and when an operation was requested and when it was
+//! reported as done. It never looks at frames or slots, so a wrong belief of the core cannot mislead it.
 //!
 //! Usually a page has exactly one right content. Three things make it a small set of *candidates*:
 //!
 //! - Under a *discard* the pages become zero at a moment that the program cannot know, perhaps more than once (a
-//!   discard that is answered with "more" starts over). So a page may hold what it held when nothing was dropped yet,
-//!   or what it holds when the last drop came before the first, second, … of the writes since. Each candidate knows
-//!   which of the running discards it has seen; when a discard ends, the candidates that have not seen it go.
+//!   discard that is answered with "more" starts over). So a page may hold what it would hold if nothing was dropped
+//!   yet, or what it would hold if the last drop came before the first, second, … of the writes since. Each candidate
+//!   knows which of the running discards it has seen; when a discard ends, the candidates that have not seen it are
+//!   removed.
 //! - Under a *lazy free* the pages also become zero at an unknown moment, but nothing has to have been dropped when the
 //!   call ends. From then on the page is *freed*: it may become zero at any moment until it is written to. A write
-//!   leaves as many candidates as there were, and lets no further one arise: what was written is never lost. A lazy
-//!   free that promises zeros is a discard here.
-//! - While a range is *volatile* it may be purged at any moment, and what is written meanwhile may be lost. When the
-//!   range is said to have survived, the candidates that were purged go; when it is said to be purged, a discard has
-//!   come first.
+//!   keeps the existing candidates, and allows no new one to arise: written contents are never lost. A lazy free that
+//!   promises zeros counts as a discard here.
+//! - While a range is *volatile* it may be purged at any moment, and writes during that time may be lost. When the
+//!   range is reported as having survived, the purged candidates are removed; when it is reported as purged, a discard
+//!   has come first.
 //!
 //! A read removes the candidates that it contradicts, so a page that has shown zeros does not show old bytes again. A
-//! page with no candidate left is a failure, and nothing weaker is one. Old bytes after the end of a discard, a lost
-//! write, and bytes of another page all leave no candidate.
+//! page with no candidate left is a failure; nothing else is. Old bytes after the end of a discard, a lost write, and
+//! bytes of another page all leave no candidate.
 //!
 //! A failed load makes the pages of its folio *losable*: the core may poison them, and only them. A poisoned page must
 //! stay an error until a discard or a lazy free.
@@ -38,7 +39,7 @@ struct Candidate {
     content: Content,
     /// The running discards (by actor) that the candidate has seen.
     seen: u32,
-    /// The purge of the volatile range has come.
+    /// The purge of the volatile range has happened.
     purged: bool,
 }
 
@@ -58,17 +59,17 @@ const PURGED: Candidate = Candidate {
 struct Page {
     /// The usual case, without a heap: the page holds exactly this.
     only: Content,
-    /// The contents that are possible, used instead of `only` when not empty. They are never empty while the page may
-    /// become zero by itself.
+    /// The possible contents, used instead of `only` if not empty. They are never empty while the page may become zero
+    /// on its own.
     candidates: Vec<Candidate>,
-    /// The page was lazily freed, and was not written to since.
+    /// The page was lazily freed, and has not been written to since.
     freed: bool,
     losable: bool,
     lost: bool,
-    /// A load failed, or the load's page was poisoned, while something was running that makes a lost page zeros: the
-    /// failure may have come after that.
+    /// A load failed, or the load's page was poisoned, while an operation was running that makes a lost page zeros: the
+    /// failure may have come after its effect.
     lost_anew: bool,
-    /// The number of the end of a call that ended the page's loss last.
+    /// The number of the latest end of a call that ended the page's loss.
     found_at: u64,
 }
 
@@ -88,7 +89,7 @@ pub struct Oracle {
     discards: Vec<(usize, PageRange)>,
     frees: Vec<(usize, PageRange)>,
     volatile: Vec<PageRange>,
-    /// Calls that have ended so far and may have ended a loss.
+    /// Number of ended calls that may have ended a loss.
     ends: u64,
 }
 
@@ -105,7 +106,7 @@ impl Oracle {
         }
     }
 
-    /// Has a page of a new region hold `content`.
+    /// Sets the `content` of a page of a new region.
     pub fn begins_as(&mut self, page: PageIndex, content: Content) {
         let blank = Page::blank();
         self.pages[page.0 as usize] = Page {
@@ -114,13 +115,13 @@ impl Oracle {
         };
     }
 
-    /// Notes that the file has `content` as a page from now on, which is not in memory.
+    /// Records that the file has `content` for a page from now on, which is not in memory.
     pub fn reads_as(&mut self, page: PageIndex, content: Content) {
         let page = &mut self.pages[page.0 as usize];
         (page.only, page.candidates) = (content, Vec::new());
     }
 
-    /// Notes that it is forgotten that the file could not give `page`.
+    /// Records that the failure of the file to provide `page` has been forgotten.
     pub fn asked_again(&mut self, page: PageIndex) {
         let page = &mut self.pages[page.0 as usize];
         (page.lost, page.losable) = (false, false);
@@ -134,7 +135,7 @@ impl Oracle {
         }
     }
 
-    /// Notes that a write landed in a mapped page.
+    /// Records that a write reached a mapped page.
     pub fn write(&mut self, page: PageIndex, line: usize, value: u64) {
         let threats = self.threats(page);
         let p = &mut self.pages[page.0 as usize];
@@ -149,7 +150,7 @@ impl Oracle {
         p.settle(threats);
     }
 
-    /// Notes that a read of a mapped page gave `seen`.
+    /// Records that a read of a mapped page returned `seen`.
     ///
     /// # Errors
     /// The page cannot hold `seen`.
@@ -171,7 +172,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Notes that `actor` asks for a discard of `range`. A call of several ranges is noted once for each of them.
+    /// Records that `actor` requests a discard of `range`. A call of several ranges is recorded once for each of them.
     pub fn discard_begins(&mut self, actor: usize, range: PageRange) {
         self.discards.push((actor, range));
         for page in range.pages() {
@@ -185,7 +186,7 @@ impl Oracle {
         }
     }
 
-    /// Notes that the discard of `actor` is over. When it is not `whole`, it was refused on its way and may have
+    /// Records that the discard of `actor` is over. If it is not `whole`, it was refused on its way and may have
     /// dropped nothing.
     ///
     /// # Errors
@@ -211,7 +212,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Notes that `actor` lazily frees `range`. A call of several ranges is noted once for each of them.
+    /// Records that `actor` lazily frees `range`. A call of several ranges is recorded once for each of them.
     pub fn free_begins(&mut self, actor: usize, range: PageRange) {
         self.frees.push((actor, range));
         for page in range.pages() {
@@ -222,12 +223,12 @@ impl Oracle {
         }
     }
 
-    /// Notes that the lazy free of `actor` is over, all of it or (when not `whole`) perhaps only a part.
+    /// Records that the lazy free of `actor` is over, all of it or (if not `whole`) perhaps only a part.
     pub fn free_ends(&mut self, actor: usize, whole: bool) {
         self.ends += 1;
         let ranges = take_of(&mut self.frees, actor);
         for (nth, range) in ranges.iter().enumerate() {
-            // Ranges of one call may overlap, and what ends for a page ends once.
+            // Ranges of one call may overlap, and an effect on a page ends only once.
             let before = &ranges[..nth];
             let once = |page: &PageIndex| !before.iter().any(|other| other.contains(*page));
             for page in range.pages().filter(once) {
@@ -243,7 +244,7 @@ impl Oracle {
         }
     }
 
-    /// Notes that `range` is volatile from now on. It overlaps no other volatile range.
+    /// Records that `range` is volatile from now on. It overlaps no other volatile range.
     pub fn volatile_begins(&mut self, range: PageRange) {
         self.volatile.push(range);
         for page in range.pages() {
@@ -254,7 +255,7 @@ impl Oracle {
         }
     }
 
-    /// Notes that `range` is not volatile any more; when it `survived`, nothing was purged.
+    /// Records that `range` is no longer volatile; if it `survived`, nothing was purged.
     ///
     /// # Errors
     /// A page of a range that survived was purged nonetheless: a read has shown it.
@@ -275,8 +276,9 @@ impl Oracle {
         Ok(())
     }
 
-    /// Has `copy` hold what `source` does, and go its own way: what is known of each page is known of its copy. Of
-    /// volatile ranges that is true only of those that were not purged; the contents of the others may be there or not.
+    /// Makes `copy` hold what `source` holds, and separates them: what is known about each page is known about its
+    /// copy. Among volatile ranges that is true only for those that were not purged; the contents of the others may be
+    /// there or not.
     ///
     /// # Errors
     /// Something that changes a page of `source` or `copy` is under way.
@@ -303,7 +305,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Moves what is known of `from` to `to`, volatile ranges included, and leaves zeros in `from`.
+    /// Moves what is known about `from` to `to`, including volatile ranges, and leaves zeros in `from`.
     ///
     /// # Errors
     /// Something that changes a page of `from` or `to` is under way, or a volatile range is only partly in `from`.
@@ -338,7 +340,7 @@ impl Oracle {
         }
     }
 
-    /// Notes that a load for `range` failed.
+    /// Records that a load for `range` failed.
     pub fn load_failed(&mut self, range: PageRange) {
         for page in range.pages() {
             let running = self.threats(page).running;
@@ -348,7 +350,7 @@ impl Oracle {
         }
     }
 
-    /// Notes that the core poisoned `range`.
+    /// Records that the core poisoned `range`.
     ///
     /// # Errors
     /// No load of a page of `range` has failed.
@@ -365,7 +367,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Notes that a program was told that `page` is lost.
+    /// Records that a program was told that `page` is lost.
     ///
     /// # Errors
     /// `page` is not lost.
@@ -382,8 +384,8 @@ impl Oracle {
         self.ends
     }
 
-    /// Notes that a program was told that `page` is lost by a call that began at the moment `since`. The loss may have
-    /// ended before the call came back.
+    /// Records that a program was told that `page` is lost by a call that began at the moment `since`. The loss may
+    /// have ended before the call returned.
     ///
     /// # Errors
     /// `page` was not lost at any time since then.
@@ -402,7 +404,7 @@ impl Oracle {
 }
 
 impl Page {
-    /// A page that holds zeros, and nothing else.
+    /// A page that can only hold zeros.
     fn blank() -> Self {
         Self {
             only: BLANK,
@@ -415,7 +417,7 @@ impl Page {
         }
     }
 
-    /// Makes the content of the page a candidate, where it was the only content.
+    /// Turns the only content of the page into a candidate.
     fn several(&mut self) {
         if self.candidates.is_empty() {
             self.candidates.push(Candidate {
@@ -425,7 +427,7 @@ impl Page {
         }
     }
 
-    /// Notes that something that ends the loss of a page has ended.
+    /// Records the end of an operation that ends the loss of a page.
     fn found_again(&mut self, threats: Threats, end: u64) {
         if self.lost {
             self.found_at = end;
@@ -437,8 +439,8 @@ impl Page {
         self.lost_anew &= threats.running;
     }
 
-    /// Adds the contents that the page may take by itself. Leaves no candidate twice, and none at all when there is
-    /// only one that nothing threatens.
+    /// Adds the contents that the page may take on its own. Removes duplicate candidates, and keeps none at all if
+    /// there is only one and nothing threatens it.
     fn settle(&mut self, threats: Threats) {
         let dropped = threats.running || self.freed;
         self.candidates.extend(dropped.then_some(DROPPED));

@@ -1,7 +1,7 @@
 //! The kind of world that a seed lives in.
 //!
-//! One mixture of everything finds few bugs: a store that fails once in a hundred saves hardly ever fails twice in a
-//! row, and a run in which everything is slow never reaches deep reclaim. So each seed draws a profile first, calm in
+//! A single mixture of everything finds few bugs: a store that fails once in a hundred saves hardly ever fails twice in
+//! a row, and a run in which everything is slow never reaches deep reclaim. So each seed first draws a profile, calm in
 //! most respects and extreme in some, and the run draws its steps from that.
 
 use millpond_core::limits::MIN_LIMIT_PAGES;
@@ -18,19 +18,18 @@ pub const ARENA_PAGES: u32 = 32 * 1024;
 /// The first seed whose world has groups.
 pub const WITH_GROUPS: u64 = 1 << 24;
 
-/// The first seed whose world has files, beside groups.
+/// The first seed whose world has files in addition to groups.
 pub const WITH_FILES: u64 = 1 << 25;
 
-/// The first seed whose world is of small folios, in leaves that may leave by their tables; it has neither groups nor
-/// files.
+/// The first seed whose world has small folios, in leaves that may be taken out by their page tables; it has neither
+/// groups nor files.
 pub const WITH_LEAVES: u64 = 3 << 24;
 
-/// The first seed in whose world streams come to leaves that are in memory in pieces; it too has neither groups nor
-/// files.
+/// The first seed in whose world streams reach leaves that are partly in memory; it too has neither groups nor files.
 pub const WITH_STREAMS: u64 = 4 << 24;
 
-/// The first seed in whose world a stream's window is a whole leaf, as it is in a budget of 128 MiB and more. The
-/// budget stays small, so that a run is short, but one fault may take a larger part of it.
+/// The first seed in whose world a stream's window is a whole leaf, as with a budget of 128 MiB or more. The budget
+/// stays small, so that a run is short, but one fault may take a larger part of it.
 pub const WITH_WINDOWS: u64 = 5 << 24;
 
 /// New seeds are drawn below this bound, which makes each kind of world equally likely.
@@ -45,7 +44,7 @@ pub struct Profile {
     pub threads: usize,
     /// Pages that the program's regions have together at the start.
     pub footprint: u32,
-    /// Commands that start late, and completions that are told late.
+    /// Commands that start late, and completions that are reported late.
     pub slow: u32,
     /// The delay of a slow command, in steps.
     pub slow_steps: u32,
@@ -61,13 +60,13 @@ pub struct Profile {
     pub storm: Weather,
     /// How often a change of the weather makes it bad.
     pub storms: u32,
-    /// Operations that go to the pages where the other threads are.
+    /// Operations that go to the pages that other threads use.
     pub crowding: u32,
     /// Accesses that write.
     pub writes: u32,
     /// Writes that write zero.
     pub zeros: u32,
-    /// Operations that are about memory that is not wanted: lazy free and volatile ranges.
+    /// Operations on unwanted memory: lazy free and volatile ranges.
     pub freeing: u32,
     /// Operations that take a snapshot.
     pub snapshots: u32,
@@ -75,15 +74,15 @@ pub struct Profile {
     pub remaps: u32,
     /// Operations that move a region to another group; when this is zero, there are no groups.
     pub groups: u32,
-    /// Regions that belong to a file.
+    /// Regions backed by a file.
     pub files: u32,
     /// Operations in regions of shared files that sync them.
     pub syncs: u32,
     /// Changes of circumstances by which a file becomes shorter or longer.
     pub cuts: u32,
-    /// Leaves of small folios may leave by their tables.
+    /// Leaves of small folios may be taken out by their page tables.
     pub takes_leaves: bool,
-    /// The operator says that pages in memory have no copies in the store, and says otherwise again.
+    /// The operator switches whether pages in memory keep copies in the store.
     pub drops_copies: bool,
     /// Regions are of small folios and are swept with strides, so that most leaves could leave by their tables.
     pub is_scattered: bool,
@@ -91,8 +90,8 @@ pub struct Profile {
     pub is_streamed: bool,
     /// The pool has few places.
     pub is_cramped: bool,
-    /// Threads hear only what the contract promises: faults hear of installs and `Wake`, other calls of `Wake`.
-    /// Otherwise they hear of every completion at their page.
+    /// Threads are woken only as the contract promises: faults by installs and `Wake`, other calls by `Wake`. Otherwise
+    /// they are woken by every completion at their page.
     pub strict_wake: bool,
 }
 
@@ -109,7 +108,7 @@ impl Profile {
             profile.takes_leaves = true;
             profile.is_streamed = seed >= WITH_STREAMS;
             profile.is_scattered = !profile.is_streamed;
-            // A leaf that leaves is a small part of memory.
+            // A leaf that is taken out is a small part of memory.
             let limit = PageCount(2 * MIN_LIMIT_PAGES);
             if !profile.is_cramped {
                 profile.config.pool = PoolLayout::for_limit(limit);
@@ -141,7 +140,7 @@ impl Profile {
                 profile.config.file_cost = rng.pick(&[16, 256, 1000]);
                 profile.syncs = rng.pick(&[20, 100, 300]);
                 profile.cuts = rng.pick(&[0, 50, 300]);
-                // The kernel takes writes that its device fails later, so this has nothing to do with failed writes.
+                // The kernel accepts writes that its device fails later, so this is independent of failed writes.
                 profile.storm.sync_errors = rng.pick(&[0, 200, 700]);
             }
         }
@@ -212,37 +211,37 @@ impl Profile {
     }
 }
 
-/// The part that is broken on purpose, to see that the checks notice.
+/// The part to break on purpose, to see that the checks notice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sabotage {
     /// The simulated memory is broken.
     Mmu(MmuSabotage),
     /// A file, or what the driver does with it, is broken.
     Disk(DiskSabotage),
-    /// The store keeps another slot's bytes, every so many saves.
+    /// Every few saves, the store keeps another slot's bytes.
     StaleStore(u32),
     /// `Wake` is not passed on, and completions wake no actor.
     SwallowWakes,
-    /// `Wake` is not passed on to actors that wait at pages of a base, and completions do not wake them.
+    /// `Wake` is not passed on to actors that wait at pages of a base, nor do completions wake them.
     SwallowBaseWakes,
-    /// An actor that takes back a volatile mark or drops a region does not wait for purges under way.
+    /// An actor that takes back a volatile mark or drops a region does not wait for ongoing purges.
     HastyOwner,
-    /// A region that moves to another group in parts is left where its first part ended.
+    /// A region that moves to another group in parts stops where its first part ended.
     LeaveMove,
     /// The limits of groups are not passed on when they change.
     KeepLimits,
-    /// One slot of each batch that is given back is forgotten.
+    /// One slot of each freed batch is forgotten.
     KeepSlot,
-    /// A run of a discard drops the page behind it as well, even when another thread has brought that page in.
+    /// A run of a discard also drops the page after it, even if another thread has brought that page in.
     Overrun,
 }
 
-/// The caller's wishes for a run.
+/// The caller's options for a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Events before the program is asked to come to an end.
+    /// Events before the program is asked to end.
     pub events: u64,
-    /// The core's own whole-state check runs after every so many events.
+    /// The interval, in events, of the core's own whole-state check.
     pub check_every: u64,
     /// [`Profile::freeing`], instead of what the seed draws.
     pub freeing: Option<u32>,

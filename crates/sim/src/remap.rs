@@ -1,11 +1,11 @@
 //! Remaps and resizes, step by step, as the driver does them.
 //!
-//! An actor that moves pages has source and destination to itself: operations that are under way there come to an end
-//! first, and none is begun. The contents of the destination are discarded. Then the gate closes, completions are told
-//! until no command is out, purges that were begun come to an end, and the pages move in core and memory. When the core
-//! wants a page back first, the gate opens for that, and is closed again. To the oracle a remap takes what is known of
-//! each page along, with its volatile ranges, and leaves zeros. Requests that must be refused are made on the way, and
-//! change nothing.
+//! An actor that moves pages has exclusive use of source and destination: ongoing operations there end first, and no
+//! new ones start. The contents of the destination are discarded. Then the gate closes, completions are reported until
+//! no command is under way, ongoing purges end, and the pages move in core and memory. If the core needs a page back
+//! first, the gate opens for that, and is closed again. For the oracle a remap moves what is known about each page,
+//! with its volatile ranges, and leaves zeros. Along the way, requests that must be refused are made, and must change
+//! nothing.
 
 use millpond_core::{
     Event, LEAF_PAGES, PageCount, PageIndex, PageRange, PageState, Refusal, RegionId, Reply,
@@ -18,7 +18,7 @@ use crate::report::{Check, Coverage, Entry, breach};
 use crate::resize::ResizeStage;
 use crate::world::{SimRegion, World};
 
-/// The cases that remaps and resizes must go through.
+/// The cases of remaps and resizes that must be covered.
 pub const SEEN: [&str; 29] = [
     "to another region",
     "within a region",
@@ -65,7 +65,7 @@ pub struct Remap {
     pub target: RegionId,
     /// The addresses where the pages go.
     pub to: PageRange,
-    /// The target was made for this move, and the source ends.
+    /// The target was made for this move, and the source ends afterwards.
     pub grows: bool,
 }
 
@@ -81,7 +81,7 @@ pub enum RemapStage {
     },
     /// The last commands of the discard are under way.
     Discarded,
-    /// The gate is to be closed.
+    /// Next: close the gate.
     Close,
     /// The gate is closed. Once nothing is under way, the pages move.
     Move,
@@ -113,7 +113,7 @@ impl World {
         let any = better.is_empty() || self.rng.chance(100);
         let target = self.regions[self.rng.pick(if any { open } else { &better })];
         let len = source.range.len.0.min(target.range.len.0);
-        // Both sides have the same rest modulo a leaf, and lie inside their regions as a whole.
+        // Both sides have the same remainder modulo a leaf, and lie completely inside their regions.
         let longest = if self.rng.chance(300) {
             len
         } else {
@@ -147,7 +147,7 @@ impl World {
         }
     }
 
-    /// Says whether the regions of a remap or resize are closing, so that no operation begins in them.
+    /// Sets whether the regions of a remap or resize are closing, so that no operation begins in them.
     pub(crate) fn set_closing(&mut self, op: Op, closing: bool) {
         let concerned = |id: RegionId| match op {
             Op::Remap { remap, .. } => id == remap.source || id == remap.target,
@@ -161,7 +161,7 @@ impl World {
         }
     }
 
-    /// Whether an actor waits for the users of regions that it wants to move or resize.
+    /// Whether an actor waits for the users of regions to move or resize.
     pub(crate) fn waits_to_remap(&self, actor: &Actor) -> bool {
         let used = |id| self.region(id).is_ok_and(|region| region.users > 0);
         match actor.op {
@@ -249,7 +249,7 @@ impl World {
                 } else if self.core.first_pinned(remap.from).is_none()
                     && (source.users > 0 || self.book.straddler(remap.from).is_some())
                 {
-                    // The pin that would have refused the remap has gone meanwhile, and other actors have worked here.
+                    // The pin that would have prevented the remap is gone by now, and other actors have worked here.
                     self.end_remap(i);
                     return Ok(());
                 } else {
@@ -306,7 +306,7 @@ impl World {
         if known {
             self.count_remap("refused: volatile in part");
         }
-        // An owner whose contents are replaced does not ask whether they have survived.
+        // An owner whose contents are replaced does not ask whether they survived.
         let replaced = self.volatile.iter().any(|v| overlap(v.range, to));
         Ok(replaced || self.volatile.iter().any(straddles))
     }
@@ -347,7 +347,7 @@ impl World {
         inside.map(|page| self.core.page_state(page)).collect()
     }
 
-    /// Checks that a remap is refused while a command is out.
+    /// Checks that a remap is refused while a command is under way.
     fn expect_busy_for_remap(&mut self, i: usize, remap: Remap) -> Check {
         if !self.schedule.has_flights() || !self.rng.chance(200) {
             return Ok(());
@@ -355,7 +355,7 @@ impl World {
         self.expect_refused(i, remap.from, remap.to, Refusal::Busy, "refused: busy")
     }
 
-    /// Moves the pages, with nothing under way. Returns how to go on if they did not move.
+    /// Moves the pages, with nothing under way. Returns how to continue if they did not move.
     fn move_pages(&mut self, i: usize, remap: Remap) -> Check<Option<RemapStage>> {
         let Remap { from, to, .. } = remap;
         if let Some(page) = self.core.first_pinned(from) {
@@ -405,7 +405,7 @@ impl World {
         Ok(None)
     }
 
-    /// Has all that is known of the pages, and of their regions, follow them after the move.
+    /// After the move, transfers everything that is known about the pages and their regions.
     fn rename(&mut self, remap: Remap) -> Check {
         let Remap { from, to, .. } = remap;
         let there = |page: PageIndex| to.start.plus(page.0 - from.start.0);
@@ -487,7 +487,7 @@ impl World {
         Ok(())
     }
 
-    /// Gives the addresses back of the region that was left behind by growth elsewhere.
+    /// Frees the addresses of the region that was left behind by growth elsewhere.
     fn forget_source(&mut self, i: usize, remap: Remap) -> Check {
         let region = remap.source;
         let reply = self.send(i, Event::DropRegion { region })?;

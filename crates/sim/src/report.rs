@@ -1,9 +1,9 @@
-//! The report that a run leaves behind: its log, what it covered, and how it failed.
+//! The report of a run: its log, its coverage, and its failure.
 //!
-//! Log entries are kept as values and turned into text only when somebody reads them: a run that passes pays a few
-//! nanoseconds an entry. A failing run of twenty thousand events is unreadable in full, so a failure names the page
-//! that it is about where there is one. [`Log::about`] keeps the entries that speak of that page or of a folio that
-//! held it, and the last few of all.
+//! Log entries are kept as values and turned into text only when they are read: a passing run pays a few nanoseconds
+//! per entry. A failing run of twenty thousand events is unreadable in full, so a failure names its page if there is
+//! one. [`Log::about`] keeps the entries that mention that page or a folio that held it, and the last few of all
+//! entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
@@ -15,11 +15,11 @@ use millpond_core::{Command, Event, FolioId, Outcome, PageIndex, PageRange, Repl
 pub struct Failure {
     /// The description of what was broken.
     pub what: String,
-    /// The page that the failure is about, if it is about one.
+    /// The page that the failure concerns, if any.
     pub page: Option<PageIndex>,
 }
 
-/// The result of everything that checks something.
+/// The result of every check.
 pub type Check<T = ()> = Result<T, Failure>;
 
 /// A failure about `page` as the error of the calling function.
@@ -40,9 +40,9 @@ pub enum Entry {
     Sent(usize, Event),
     /// The core's answer to the event just before.
     Answered(Reply),
-    /// The core asked for a command in its answer.
+    /// The core requested a command in its answer.
     Asked(Command),
-    /// A command had its effect on the simulated world; its outcome, if it has one, is told later.
+    /// A command had its effect on the simulated world; its outcome, if it has one, is reported later.
     CarriedOut(Command, Option<Outcome>),
     /// An actor read a page.
     Read(usize, PageIndex),
@@ -55,7 +55,7 @@ pub enum Entry {
     Snapshot(PageRange, PageRange, PageRange),
     /// The first range's contents belong to the second from now on.
     Remap(PageRange, PageRange),
-    /// The simulated world changed by itself.
+    /// The simulated world changed on its own.
     World(&'static str, u64, PageRange),
 }
 
@@ -77,7 +77,7 @@ impl Write for Fnv {
     }
 }
 
-/// The pages that a command speaks of.
+/// The pages that a command mentions.
 #[must_use]
 pub fn command_range(command: &Command) -> Option<PageRange> {
     match *command {
@@ -122,7 +122,7 @@ pub fn command_folio(command: &Command) -> Option<FolioId> {
     }
 }
 
-/// The pages that an event speaks of.
+/// The pages that an event mentions.
 #[must_use]
 pub fn event_range(event: &Event) -> Option<PageRange> {
     match *event {
@@ -161,7 +161,7 @@ impl Log {
         self.entries.iter().map(line)
     }
 
-    /// `page`, and the pages that its contents may have come from by snapshots.
+    /// `page`, and the pages from which its contents may have come through snapshots.
     fn kin(&self, page: PageIndex) -> BTreeSet<PageIndex> {
         let mut pages = BTreeSet::from([page]);
         for (_, entry) in self.entries.iter().rev() {
@@ -189,8 +189,7 @@ impl Log {
                 if let Entry::Asked(command) = &entry.1
                     && let Some(folio) = command_folio(command)
                 {
-                    // A folio's number is used again for other pages, so it is followed only while the folio holds this
-                    // page.
+                    // Folio numbers are reused for other pages, so a folio is followed only while it holds this page.
                     match command_range(command) {
                         Some(at) if here(&at) => folios.insert(folio),
                         Some(_) => folios.remove(&folio),
@@ -275,19 +274,19 @@ pub struct Coverage {
     pub replies: BTreeMap<&'static str, u64>,
     /// Commands, by variant.
     pub commands: BTreeMap<&'static str, u64>,
-    /// Outcomes told to the core, by variant.
+    /// Outcomes reported to the core, by variant.
     pub outcomes: BTreeMap<&'static str, u64>,
     /// Faults of the simulated world, by kind.
     pub injected: BTreeMap<&'static str, u64>,
     /// Results of calls that the core does not answer alone.
     pub answers: BTreeMap<&'static str, u64>,
-    /// Cases that snapshots, and the bases that they leave, went through.
+    /// Cases of snapshots, and of the bases that they leave.
     pub snapshots: BTreeMap<&'static str, u64>,
-    /// Cases that remaps and resizes went through.
+    /// Cases of remaps and resizes.
     pub remaps: BTreeMap<&'static str, u64>,
-    /// Cases that groups went through.
+    /// Cases of groups.
     pub groups: BTreeMap<&'static str, u64>,
-    /// Cases that files went through.
+    /// Cases of files.
     pub files: BTreeMap<&'static str, u64>,
     /// The work of workingset detection.
     pub workingset: BTreeMap<&'static str, u64>,

@@ -1,8 +1,8 @@
 //! Regions that get another length, step by step, as the driver does it.
 //!
-//! A region grows where it is, if no other region has the addresses behind it; or it moves as a whole to a longer one,
-//! which takes its orders and its base over. It shrinks when its tail was discarded and nothing is inherited there. No
-//! other actor works in the region meanwhile.
+//! A region grows in place if no other region has the addresses after it; otherwise it moves as a whole to a longer
+//! one, which takes over its orders and its base. It shrinks when its tail was discarded and nothing is inherited
+//! there. No other actor works in the region during the resize.
 
 use millpond_core::{
     Event, GroupId, Kind, LEAF_PAGES, Order, PageCount, PageIndex, PageRange, PageState, Refusal,
@@ -32,14 +32,14 @@ pub struct Resize {
 pub enum ResizeStage {
     /// Other operations still work in the region.
     Quiet,
-    /// A purge that may have taken a range of the tail is waited for.
+    /// The actor waits for a purge that may have taken a range of the tail.
     Purging,
     /// The tail is being discarded.
     Discard {
         /// The part that the core has not reported as done.
         rest: PageRange,
     },
-    /// The core is to be asked.
+    /// The core is asked next.
     Ask,
 }
 
@@ -147,7 +147,7 @@ impl World {
         Ok(())
     }
 
-    /// Gives the region its new length where it is, or somewhere else.
+    /// Gives the region its new length in place, or elsewhere.
     fn resize(&mut self, i: usize, region: SimRegion, resize: Resize) -> Check {
         let Resize {
             pages, inherits, ..
@@ -175,7 +175,7 @@ impl World {
                 self.check_all()?;
                 self.end_remap(i);
             }
-            // The discarded pages hide what is inherited there, or did until a merge ended meanwhile.
+            // The discarded pages hide what is inherited there, or did until a merge ended in the meantime.
             Reply::Refused(Refusal::RegionInUse) if pages < old.len && inherits => {
                 self.count_remap("refused: what is hidden");
                 self.end_remap(i);

@@ -1,8 +1,8 @@
 //! Randomness that is the same on every machine and in every version.
 //!
-//! A seed is only worth keeping when it replays the same history years later, so the generator is not left to a
-//! library that may change its stream between releases. SplitMix64 passes the usual statistical tests, has one word
-//! of state, and cannot be seeded badly: seeds 1, 2, 3 … give unrelated streams.
+//! A seed is only worth keeping if it replays the same history years later, so the generator does not come from a
+//! library that may change its stream between releases. SplitMix64 passes the usual statistical tests, has one word of
+//! state, and cannot be seeded badly: seeds 1, 2, 3 … give unrelated streams.
 
 /// A SplitMix64 generator.
 #[derive(Clone, Debug)]

@@ -1,10 +1,10 @@
 //! One seed from beginning to end: chaos, then calm.
 //!
-//! Safety alone is cheap: a core that answers "wait" for ever never breaks a rule. So after the chaos the world turns
-//! friendly: the store is healthy and large, there are no new faults, and pins and protections are let go. Then
-//! everything must move again: every operation ends, background reclaim reaches its high mark, every page can be read
-//! and is right, and after all regions were discarded and dropped nothing is left in memory or store. Each of these
-//! comes within a bounded number of steps.
+//! Safety alone is cheap: a core that answers "wait" forever never breaks a rule. So after the chaos the world turns
+//! friendly: the store is healthy and large, there are no new faults, and pins and protections are released. Then
+//! everything must make progress again: every operation ends, background reclaim reaches its high mark, every page can
+//! be read and is right, and after all regions have been discarded and dropped, nothing is left in memory or store.
+//! Each of these must happen within a bounded number of steps.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -39,9 +39,9 @@ pub struct Run {
     pub failure: Option<Failure>,
     /// The log of everything that happened.
     pub log: Log,
-    /// The counts of what was seen.
+    /// The counts of covered cases.
     pub coverage: Coverage,
-    /// Events handed to the core.
+    /// Events passed to the core.
     pub events: u64,
     /// Steps of the scheduler.
     pub steps: u64,
@@ -152,7 +152,7 @@ impl World {
         self.skip_time()
     }
 
-    /// Skips to the next step at which an actor can do something, because none can now.
+    /// Skips to the next step at which an actor can do something, if none can now.
     pub(crate) fn skip_time(&mut self) -> Check {
         let wakes = self.actors.iter().filter_map(|a| match a.blocked {
             Blocked::Until(step) => Some(step),
@@ -184,7 +184,7 @@ impl World {
         text.join("; ")
     }
 
-    /// Has actor `i` take a step if it can, and returns whether it did.
+    /// Lets actor `i` take a step if it can, and returns whether it did.
     fn act(&mut self, i: usize) -> Check<bool> {
         if !self.is_ready(i) {
             return Ok(false);
@@ -197,7 +197,7 @@ impl World {
         }
         match i {
             BACKGROUND => self.background(),
-            // A save that failed before the calm may be told after it: the driver tries again from time to time.
+            // A save that failed before the calm may be reported after it: the driver tries again from time to time.
             OPERATOR
                 if self.calm
                     && !self.siege
@@ -213,7 +213,7 @@ impl World {
         }
     }
 
-    /// Has background reclaim go from below the low mark up to the high one.
+    /// Makes background reclaim go from below the low mark up to the high one.
     fn background(&mut self) -> Check<bool> {
         if self.core.below_low_mark() {
             self.reclaiming = true;
@@ -229,9 +229,9 @@ impl World {
     }
 
     fn at_rest(&self) -> bool {
-        // Under siege the background has no hope, and announced protections stay. So does an actor that wants to drop a
-        // region that one of them uses (seed 11028227 took that for a thread that never ends; seed 6471214 read what
-        // such a thread was dropping).
+        // Under siege background reclaim has no chance, and announced protections stay. So does an actor that wants to
+        // drop a region in use by one of them (seed 11028227 took that for a thread that never ends; seed 6471214 read
+        // what such a thread was dropping).
         let stays = ProtectStage::Held { announced: true };
         let protects = |a: &Actor| match a.op {
             Some(Op::Protect { stage, .. }) => self.siege && stage == stays,
@@ -299,8 +299,9 @@ impl World {
         self.drop_everything()
     }
 
-    /// Runs a while with a store that takes nothing and that nobody mends. The work that threads have begun ends
-    /// nonetheless, above the limit if need be, and every page can be read. Protections stay as they are meanwhile.
+    /// Runs for a while with a store that accepts nothing and is not repaired. The work that threads have begun ends
+    /// nonetheless, above the limit if necessary, and every page can be read. Protections do not change during this
+    /// time.
     fn withstand_a_siege(&mut self) -> Check {
         self.store.weather = Weather {
             full: true,
@@ -313,9 +314,9 @@ impl World {
         Ok(())
     }
 
-    /// Runs a while with a kernel that holds every mapped page, so that nothing can be taken out. The work that threads
-    /// have begun ends nonetheless, above the limit, and every page can be read. When the kernel lets go, all is as
-    /// before.
+    /// Runs for a while with a kernel that holds every mapped page, so that nothing can be taken out. The work that
+    /// threads have begun ends nonetheless, above the limit, and every page can be read. When the kernel releases the
+    /// pages, everything is as before.
     fn withstand_a_hold(&mut self) -> Check {
         (self.siege, self.held) = (true, true);
         self.until_rest("the work of the threads while all is held")?;
@@ -325,7 +326,7 @@ impl World {
         self.tick_core()
     }
 
-    /// Has pages that could not be moved, for no reason that the program gave, tried again after some ticks.
+    /// Makes the core retry, after some ticks, pages that could not be moved for no reason given by the program.
     fn let_everything_move(&mut self) -> Check {
         let mut ticks = self.core.stats().nr_unevictable;
         while self.core.stats().nr_unevictable > 0 {
@@ -339,7 +340,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks that the background gets what it wants from a healthy store.
+    /// Checks that background reclaim reaches its goal with a healthy store.
     fn reach_high_mark(&mut self) -> Check {
         self.reclaiming = true;
         self.until_rest("background reclaim")?;
@@ -354,7 +355,7 @@ impl World {
         Ok(())
     }
 
-    /// Lets a time pass in which no thread wants memory, so that no frame is kept for later. The next read has to do
+    /// Lets a time pass in which no thread needs memory, so that no frame is kept for later. The next read has to do
     /// without.
     fn let_time_pass(&mut self) -> Check {
         for _ in 0..=u32::BITS {
@@ -367,7 +368,7 @@ impl World {
         }
     }
 
-    /// A thread that has nothing else to do.
+    /// A thread with nothing else to do.
     fn reader(&self) -> usize {
         let idle = |i: &usize| self.actors[*i].op.is_none();
         (LAST..self.actors.len()).find(idle).unwrap_or(OPERATOR)
@@ -389,7 +390,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks that everything that was written to shared files is on the device after a sync.
+    /// Checks that everything written to shared files is on the device after a sync.
     fn sync_everything(&mut self) -> Check {
         let shared = |r: &&SimRegion| matches!(r.kind, Kind::File | Kind::Direct);
         let ranges: Vec<_> = self
@@ -428,7 +429,7 @@ impl World {
         }
     }
 
-    /// Checks that pages that are said to be lazily freed are, and that nothing is left above the cap.
+    /// Checks that pages reported as lazily freed are, and that nothing is left above the cap.
     fn count_freed_memory(&mut self) -> Check {
         let left = self.core.lazyfree_pages();
         self.actors[LAST].op = Some(Op::Recount { left });
@@ -446,7 +447,7 @@ impl World {
         }
     }
 
-    /// Checks that a page can be pinned [`MAX_PINS`] times, not once more, and is then let go as often.
+    /// Checks that a page can be pinned [`MAX_PINS`] times, not once more, and then unpinned as often.
     fn pin_to_the_brim(&mut self) -> Check {
         let mut pages = self.regions.iter().flat_map(|r| r.range.pages());
         let Some(page) = pages.find(|&page| self.mmu.is_mapped(page)) else {
@@ -517,7 +518,7 @@ impl World {
         self.expect_all_addresses()
     }
 
-    /// Checks that no region is left that no actor knows of.
+    /// Checks that no region is left that is unknown to all actors.
     fn expect_all_addresses(&mut self) -> Check {
         let (pages, order) = (self.core.arena(), Order::ZERO.into());
         let kind = Kind::Anonymous;

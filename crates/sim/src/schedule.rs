@@ -1,11 +1,11 @@
-//! Commands under way: the effect that happens next, and the completion that is told next.
+//! Commands under way: the effect that happens next, and the completion that is reported next.
 //!
-//! The driver carries commands out on any thread and in any order, and any amount of time lies between an effect and
-//! the moment when the core hears of it. So each command has two moments here, drawn apart: its effect on the simulated
-//! world, and its completion. Any of the commands under way may be next; some are held back for long.
+//! The driver carries out commands on any thread and in any order, and any amount of time may pass between an effect
+//! and the moment when the core is told. So each command has two moments here, drawn independently: its effect on the
+//! simulated world, and its completion. Any of the commands under way may be next; some are held back for a long time.
 //!
-//! The rules that do not depend on what the world does are checked when a command comes in: a folio is in one command
-//! at a time, and no frame and no page is in two commands at once.
+//! The rules that do not depend on the world's actions are checked when a command comes in: a folio is in one command
+//! at a time, and no frame or page is in two commands at once.
 
 use millpond_core::{
     Command, CopyFrom, Event, FoldPart, Frame, LeafPages, Outcome, PageRange, SlotId,
@@ -15,24 +15,24 @@ use crate::mmu::overlap;
 use crate::report::{Check, breach, command_folio, command_range};
 use crate::rng::Rng;
 
-/// A command that has been given and not been answered.
+/// A command that has been given but not answered.
 #[derive(Clone, Debug)]
 pub struct Pending {
     /// The command.
     pub command: Command,
     /// The parts of a fold.
     pub parts: Vec<FoldPart>,
-    /// The pages of a leaf that is taken out.
+    /// The pages of a leaf to be taken out.
     pub leaf: LeafPages,
-    /// The ranges in one of which the folio lies that is copied from.
+    /// The ranges that may contain the folio to copy from.
     pub lenders: Vec<PageRange>,
     /// The actor whose event the command came with.
     pub owner: usize,
-    /// The event that the core will be told, once the command had its effect.
+    /// The event for the core, once the command has had its effect.
     pub answer: Option<Event>,
     /// Nothing happens to the command before this step.
     pub not_before: u64,
-    /// The batch of a discard of which this command is a part: the core is told of all parts at once.
+    /// The batch of a discard to which this command belongs: all parts are reported to the core at once.
     pub batch: Option<u64>,
 }
 
@@ -40,11 +40,11 @@ pub struct Pending {
 #[derive(Debug, Default)]
 pub struct Schedule {
     pending: Vec<Pending>,
-    /// Answers of which the core has heard a part. Their commands are over, and clash with none.
+    /// Answers that have been partly reported to the core. Their commands are over, and clash with none.
     half_told: Vec<Pending>,
 }
 
-/// The event that the core is told when `command` has had its effect, with `outcome` where `command` names a folio.
+/// The event for the core when `command` has had its effect, with `outcome` if `command` names a folio.
 ///
 /// # Panics
 /// When `command` needs no answer.
@@ -117,7 +117,7 @@ pub fn command_frame(command: &Command) -> Option<Frame> {
     }
 }
 
-/// The slots that a command reads, and the one that it changes.
+/// The slots that a command reads, and the slot that it changes.
 fn slots(command: &Command, parts: &[FoldPart]) -> (Vec<SlotId>, Option<SlotId>) {
     match *command {
         Command::Load { part, .. } => (vec![part.slot], None),
@@ -151,7 +151,7 @@ impl Schedule {
         Ok(())
     }
 
-    /// Whether `command` may be given beside those under way.
+    /// Whether `command` may be given concurrently with those under way.
     ///
     /// # Errors
     /// The frame, a page or a changed slot is in use.
@@ -182,7 +182,7 @@ impl Schedule {
         Ok(())
     }
 
-    /// Chooses a command that may go on at `step`, and returns its place.
+    /// Chooses a command that may continue at `step`, and returns its place.
     pub fn choose(&self, step: u64, rng: &mut Rng) -> Option<usize> {
         if self.pending.is_empty() {
             return None;
@@ -194,19 +194,19 @@ impl Schedule {
             .find(|&i| self.pending[i].not_before <= step)
     }
 
-    /// The earliest step at which a command may go on.
+    /// The earliest step at which a command may continue.
     #[must_use]
     pub fn next_step(&self) -> Option<u64> {
         let all = self.pending.iter().chain(&self.half_told);
         all.map(|p| p.not_before).min()
     }
 
-    /// Keeps a command whose answer the core asks for again. It will be told later: anything may come between.
+    /// Keeps a command whose answer the core requests again. It will be reported later: anything may happen in between.
     pub fn told_in_part(&mut self, pending: Pending) {
         self.half_told.push(pending);
     }
 
-    /// Takes out a command whose answer may be told again at `step`.
+    /// Takes out a command whose answer may be reported again at `step`.
     pub fn tell_again(&mut self, step: u64) -> Option<Pending> {
         let due = |p: &Pending| p.not_before <= step;
         let place = self.half_told.iter().position(due)?;
@@ -223,8 +223,8 @@ impl Schedule {
         self.pending.swap_remove(place)
     }
 
-    /// Notes that a part of `batch` had its effect. The parts wait for each other, and then until `told` to be told
-    /// together.
+    /// Records that a part of `batch` had its effect. The parts wait for each other, and then until `told` to be
+    /// reported together.
     pub fn part_done(&mut self, batch: u64, told: u64) {
         let parts = self.pending.iter_mut().filter(|p| p.batch == Some(batch));
         let mut parts: Vec<_> = parts.collect();
@@ -236,7 +236,7 @@ impl Schedule {
         }
     }
 
-    /// Takes all parts of a batch out, because the core is told.
+    /// Takes all parts of a batch out, to report them to the core.
     pub fn remove_batch(&mut self, batch: u64) -> Vec<Pending> {
         let is_part = |p: &mut Pending| p.batch == Some(batch);
         self.pending.extract_if(.., is_part).collect()
@@ -253,7 +253,7 @@ impl Schedule {
         self.pending.len()
     }
 
-    /// Whether a command under way is about folios.
+    /// Whether a command under way concerns folios.
     #[must_use]
     pub fn has_flights(&self) -> bool {
         let about_folios = |p: &Pending| {

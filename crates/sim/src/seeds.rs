@@ -1,7 +1,7 @@
 //! The seeds that every change is run against.
 //!
-//! The first seeds are arbitrary and give the breadth. A seed that has found a bug is added with a word about it and
-//! stays for ever. (A later change of the simulator gives every seed another history; the bug's own test belongs in
+//! The first seeds are arbitrary and provide breadth. A seed that has found a bug is added with a word about it and
+//! stays forever. (A later change of the simulator gives every seed a different history; the bug's own test belongs in
 //! core.)
 
 /// The fixed list.

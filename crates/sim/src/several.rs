@@ -1,11 +1,11 @@
-//! Several seeds at once, each on a thread of its own: a run depends on its seed alone.
+//! Several seeds at once, each on its own thread: a run depends only on its seed.
 
 use crate::{Options, Run, run};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 
-/// Runs `seeds`, as many at once as there are processors, and hands each run to `each` when it is done, so in no
-/// particular order. Returns false as soon as `each` is false; seeds that were not begun by then are left out.
+/// Runs `seeds`, as many at once as there are processors, and passes each run to `each` when it is done, so in no
+/// particular order. Returns false as soon as `each` returns false; seeds that were not started by then are skipped.
 ///
 /// ```
 /// use millpond_sim::{Options, run_each};
@@ -31,8 +31,8 @@ pub fn run_each(
         seeds.next()
     };
     thread::scope(|scope| {
-        // A run that is done waits until the one before it is looked at, as their logs are long. When nobody looks any
-        // more, the thread of the run ends.
+        // A finished run waits until the previous one has been processed, since their logs are long. When no one takes
+        // runs any more, the run's thread ends.
         let (done, runs) = mpsc::sync_channel(0);
         for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
             let done = done.clone();

@@ -1,11 +1,11 @@
 //! Snapshots, step by step, as the driver takes them.
 //!
-//! An actor that takes a snapshot has its region to itself: operations that are under way there come to an end first,
-//! and none is begun. Base and copy are made; then the gate closes. No actor begins anything any more, completions are
-//! told until no command is out, and in that quiet the pages change hands in memory and in the core. To the oracle a
-//! snapshot is a copy of what is known of each page; from then on source and copy are two regions like any others.
+//! An actor that takes a snapshot has exclusive use of its region: ongoing operations there end first, and no new ones
+//! start. Base and copy are made; then the gate closes. No actor begins anything any more, completions are reported
+//! until no command is under way, and then the pages change hands in memory and in the core. For the oracle a snapshot
+//! is a copy of what is known about each page; from then on source and copy are two ordinary regions.
 //!
-//! The chains of bases are kept here as well, apart from the core, so that its answers can be told right from wrong.
+//! The chains of bases are also kept here, independently of the core, so that its answers can be checked.
 
 use millpond_core::limits::DISCARD_WALK;
 use millpond_core::{
@@ -18,7 +18,7 @@ use crate::mmu::overlap;
 use crate::report::{Check, Coverage, Entry, breach};
 use crate::world::{SimRegion, World};
 
-/// The cases that snapshots and bases must go through.
+/// The cases of snapshots and bases that must be covered.
 pub const SEEN: [&str; 26] = [
     "refused: no address space",
     "refused: pinned",
@@ -51,16 +51,16 @@ pub const SEEN: [&str; 26] = [
 /// A region in the core.
 pub type Named = (RegionId, PageRange);
 
-/// A hidden region, which holds what its heirs had in common when a snapshot was taken.
+/// A hidden region, which holds the common contents of its heirs at the time of a snapshot.
 #[derive(Clone, Copy, Debug)]
 pub struct SimBase {
     /// The base's name.
     pub id: RegionId,
     /// The base's pages.
     pub range: PageRange,
-    /// The base that this base inherits from itself.
+    /// The base from which this base itself inherits.
     pub base: Option<RegionId>,
-    /// The group that the base's memory belongs to.
+    /// The group of the base's memory.
     pub group: GroupId,
 }
 
@@ -69,13 +69,13 @@ pub struct SimBase {
 pub enum SnapshotStage {
     /// Other operations still work in the region.
     Quiet,
-    /// Base and copy are to be made.
+    /// Next: make base and copy.
     Make,
     /// Base and copy are made. Once the gate is closed and nothing is under way, the pages change hands.
     Take {
-        /// The region that is to hold the contents.
+        /// The region that will hold the contents.
         base: Named,
-        /// The region that is to be the snapshot.
+        /// The region that will be the snapshot.
         copy: Named,
     },
 }
@@ -119,7 +119,7 @@ impl World {
             SnapshotStage::Take { base, copy } => {
                 self.gate = None;
                 if self.core.first_pinned(range).is_none() && source.users > 0 {
-                    // The pin that would have refused the snapshot has gone meanwhile, and other operations still work
+                    // The pin that would have prevented the snapshot is gone by now, and other operations still work
                     // here.
                     self.forget_regions(i, &[base, copy])?;
                     SnapshotStage::Quiet
@@ -139,7 +139,8 @@ impl World {
     /// # Errors
     /// A rule is broken.
     pub(crate) fn become_quiet(&mut self, i: usize) -> Check {
-        // An actor that has begun with a leaf is in the middle of something: it goes on until the command is out.
+        // An actor that has started with a leaf is in the middle of an operation: it continues until the command has
+        // been given.
         let can_go_on = |&j: &usize| self.actors[j].leaf && self.is_ready(j);
         if let Some(j) = (0..self.actors.len()).find(can_go_on) {
             return self.step_actor(j);
@@ -188,7 +189,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks that a snapshot is refused while a command is out.
+    /// Checks that a snapshot is refused while a command is under way.
     fn expect_busy(&mut self, i: usize, region: RegionId, base: RegionId, copy: RegionId) -> Check {
         if !self.schedule.has_flights() || !self.rng.chance(200) {
             return Ok(());
@@ -201,7 +202,7 @@ impl World {
         Ok(())
     }
 
-    /// Has the pages change hands, unless one is pinned. Nothing is under way.
+    /// Transfers the pages, unless one is pinned. Nothing is under way.
     fn take(&mut self, i: usize, source: SimRegion, base: Named, copy: Named) -> Check {
         let range = source.range;
         let event = Event::Snapshot {
@@ -265,7 +266,7 @@ impl World {
         }
     }
 
-    /// Notes that the folios of `from` lie in `to` now, with their marks.
+    /// Records that the folios of `from` now lie in `to`, with their marks.
     pub(crate) fn moved(&mut self, from: PageRange, to: PageRange) {
         for at in self.folio_at.values_mut().filter(|at| from.covers(**at)) {
             at.start = to.start.plus(at.start.0 - from.start.0);
@@ -302,7 +303,7 @@ impl World {
         links.filter(|link| *link == Some(base)).count()
     }
 
-    /// The pages in whose place an empty `page` may stand: one in each base, the nearest first.
+    /// The pages that an empty `page` may stand for: one in each base, the nearest first.
     pub(crate) fn bases_of(&self, page: PageIndex) -> impl Iterator<Item = PageIndex> + '_ {
         let region = self.regions.iter().find(|r| r.range.contains(page));
         let offset = region.map_or(0, |region| page.0 - region.range.start.0);
@@ -314,7 +315,7 @@ impl World {
         })
     }
 
-    /// The ranges in one of which the folio lies that is copied to `at`.
+    /// The ranges that may contain the folio that is copied to `at`.
     pub(crate) fn lenders_of(&self, at: PageRange) -> Vec<PageRange> {
         let region = self.regions.iter().find(|r| r.range.covers(at));
         let order = Order::new(region.map_or(0, |r| r.largest)).expect("orders are below ten");
@@ -328,8 +329,8 @@ impl World {
         lenders.iter().any(|block| block.contains(base))
     }
 
-    /// Pages whose marks an event may have changed without a command that names them: those of a folio that is lent,
-    /// and those that a merge went past.
+    /// Pages whose marks an event may have changed without a command that names them: those of a lent folio, and those
+    /// that a merge has passed.
     pub(crate) fn silently_changed(&self, event: &Event, given: &[Command]) -> Vec<PageRange> {
         let mut changed = Vec::new();
         for command in given {
@@ -343,13 +344,13 @@ impl World {
         changed
     }
 
-    /// The pages that one round of a merge goes past, in the base and in its heir.
+    /// The pages that one round of a merge passes, in the base and in its heir.
     pub(crate) fn merged_pages(&self, base: RegionId, from: PageIndex) -> Option<[PageRange; 2]> {
         let base = self.bases.iter().find(|other| other.id == base)?;
         let regions = self.regions.iter().map(|r| (r.base, r.range));
         let mut heirs = regions.chain(self.bases.iter().map(|b| (b.base, b.range)));
         let (_, heir) = heirs.find(|(link, _)| *link == Some(base.id))?;
-        // A folio goes as a whole, also when it begins before that page.
+        // A folio moves as a whole, even if it begins before that page.
         let whole = PageIndex(from.leaf() * LEAF_PAGES);
         let offset = whole.0.checked_sub(base.range.start.0)?;
         let len = (DISCARD_WALK + 2 * LEAF_PAGES).min(base.range.len.0.checked_sub(offset)?);
@@ -381,7 +382,7 @@ impl World {
         }
     }
 
-    /// Counts a fault at a page whose state was `was`; the commands under way from `given` on are what it gave.
+    /// Counts a fault at a page whose state was `was`; the commands under way from `given` on resulted from it.
     pub(crate) fn count_inherited(&mut self, was: PageState, reply: Reply, given: usize) {
         let first = self.schedule.iter().nth(given).map(|p| p.command);
         let what = match (was, reply, first) {

@@ -1,9 +1,9 @@
 //! The simulated store: contents by slot, and every way a store can fail.
 //!
 //! A store is trusted with bytes that exist nowhere else, so the rules here are strict: a slot is written once and
-//! released once, and it is read neither before it is written nor after it is released. Failures are decided by the
-//! weather that the world sets: no room (beside the real bound on pages), a failing medium, damaged bytes at load.
-//! Damage and medium errors at load are one thing to the core (`LoadFailed`), as they are to the driver.
+//! released once, and it is read neither before it is written nor after it is released. Failures depend on the weather
+//! that the world sets: no room (in addition to the real bound on pages), a failing medium, damaged bytes at load. The
+//! core does not distinguish damage from medium errors at load (`LoadFailed`), and neither does the driver.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,20 +14,20 @@ use crate::report::{Check, breach};
 use crate::rng::Rng;
 use std::ops::Range;
 
-/// How the store behaves at present; chances are per mille.
+/// The present behaviour of the store; chances are per mille.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Weather {
     /// Every save finds no room.
     pub full: bool,
     /// Saves that fail.
     pub save_errors: u32,
-    /// Loads that fail, by errors of the medium or damaged bytes.
+    /// Loads that fail, because of errors of the medium or damaged bytes.
     pub load_errors: u32,
-    /// Syncs of a file that fail, after writes that the kernel had taken.
+    /// Syncs of a file that fail, after writes that the kernel had accepted.
     pub sync_errors: u32,
 }
 
-/// Slots and what they hold.
+/// Slots and their contents.
 #[derive(Debug)]
 pub struct SimStore {
     slots: BTreeMap<SlotId, Vec<Content>>,
@@ -36,9 +36,9 @@ pub struct SimStore {
     pages: u64,
     /// Pages that fit into the store.
     pub capacity: u64,
-    /// The failures of the present.
+    /// The present failures.
     pub weather: Weather,
-    /// Sabotage: every so many saves, the store keeps what was saved before under another slot.
+    /// Sabotage: at this interval of saves, the store keeps what was previously saved under another slot.
     pub stale_every: Option<u32>,
     saves: u32,
     last: Vec<Content>,
@@ -89,7 +89,7 @@ impl SimStore {
                 breach!("save of {pages} pages names {previous:?} of {}", old.len());
             }
             self.expect_known(previous.slot, first..first + pages)?;
-            // A store may be unable to tell of a part, and may take what is unchanged to a better place.
+            // A store may be unable to recognize an unchanged part, and may move unchanged contents to a better place.
             let moves = Rng::new(rng.clone().word() ^ 8).chance(50);
             let tells = if pages == old.len() {
                 !moves
@@ -124,7 +124,7 @@ impl SimStore {
         Ok(Outcome::Stored)
     }
 
-    /// The pages that `part` names, or `None` when the store fails to give them.
+    /// The pages that `part` names, or `None` if the store fails to provide them.
     ///
     /// # Errors
     /// The slot holds nothing, or fewer pages than were asked for.
@@ -132,7 +132,7 @@ impl SimStore {
         self.load_pages(part.slot, part.first, part.order.pages().0 as usize, rng)
     }
 
-    /// `pages` pages of `slot` from page `first` of it, or `None` when the store fails to give them.
+    /// `pages` pages of `slot` from its page `first`, or `None` if the store fails to provide them.
     ///
     /// # Errors
     /// The slot holds nothing, or fewer pages than were asked for.
@@ -164,7 +164,7 @@ impl SimStore {
     /// Forgets the pages of `part`, as [`millpond_core::Slots::forget`] says.
     ///
     /// # Errors
-    /// The slot does not hold them, was told so before, or has no other page that is needed.
+    /// The slot does not hold them, they were already forgotten, or no other page of the slot is needed.
     pub fn forget(&mut self, part: SlotPart) -> Check {
         let pages =
             usize::from(part.first)..usize::from(part.first) + part.order.pages().0 as usize;

@@ -1,10 +1,10 @@
-//! Syncs of shared files, pages that are asked for again, and files that others cut.
+//! Syncs of shared files, repeated requests for pages, and files truncated by others.
 //!
-//! A sync goes as the driver's does (`Driver::sync_file`): one folio in memory after the other is pinned, copied, and
-//! the copy written; in the end the device is waited for. Threads write to the folio, and reclaim takes others out,
-//! between any two of these. One sync of a region ends before the next begins.
+//! A sync works as the driver's does (`Driver::sync_file`): one folio in memory after the other is pinned, copied, and
+//! the copy written; finally it waits for the device. Threads write to the folio, and reclaim takes others out, between
+//! any two of these steps. One sync of a region ends before the next begins.
 //!
-//! Now and then the world looks at what a crash would leave now ([`Durable`](crate::durable::Durable)), and goes on.
+//! Occasionally the world examines what a crash would leave now ([`Durable`](crate::durable::Durable)), and continues.
 
 use std::collections::BTreeSet;
 
@@ -21,21 +21,21 @@ use crate::world::World;
 pub enum SyncStage {
     /// Another sync of the region may be under way.
     Begin,
-    /// The next folio in memory, from this page on, is to be found.
+    /// Next: find the next folio in memory, from this page on.
     Find(PageIndex),
-    /// The folio is to be pinned.
+    /// Next: pin the folio.
     Pin(PageRange),
-    /// The folio is pinned, and to be copied.
+    /// Next: copy the folio, which is pinned.
     Copy(PageRange),
-    /// The copy is to be written.
+    /// Next: write the copy.
     Write(PageRange),
-    /// The folio is to be let go.
+    /// Next: unpin the folio.
     Unpin(PageRange),
-    /// The device is to be waited for.
+    /// Next: wait for the device.
     Device,
 }
 
-/// What a sync has on its way.
+/// The state of a sync.
 #[derive(Debug, Default)]
 pub struct Syncing {
     region: PageRange,
@@ -76,7 +76,8 @@ impl World {
                     self.mmu.pin(folio)?;
                     SyncStage::Copy(folio)
                 }
-                // Its file could not give a page of it, which so has not changed either. The folio is no more.
+                // Its file could not provide one of its pages, which therefore has not changed either. The folio no
+                // longer exists.
                 Some(Reply::Refused(Refusal::Poisoned { page })) => {
                     self.oracle.saw_poison(page)?;
                     self.count_file("a folio that a sync came to was lost");
@@ -155,7 +156,7 @@ impl World {
         let mood = self.mood();
         let (done, doubtful) = self.disk.sync(syncing.region, mood, &mut self.rng);
         for page in doubtful {
-            // What the kernel has forgotten to write may read as it was before.
+            // Pages that the kernel has forgotten to write may have their old contents.
             self.count_file("lost by a sync that failed");
             self.oracle.reads_as(page, self.disk.content(page));
             self.durable.is_doubtful(page);
@@ -173,10 +174,10 @@ impl World {
         self.judge_crash()
     }
 
-    /// Judges what a crash would leave of the shared files now.
+    /// Checks what a crash would leave of the shared files now.
     ///
     /// # Errors
-    /// It would leave something that was not promised.
+    /// It would leave contents that the promises exclude.
     pub(crate) fn judge_crash(&mut self) -> Check {
         for page in self.durable.pages().collect::<Vec<_>>() {
             let left = self.disk.after_crash(page, &mut self.rng);
@@ -185,7 +186,7 @@ impl World {
         Ok(())
     }
 
-    /// Has somebody cut a piece off a file, or make it as long as it was.
+    /// Truncates a file from outside, or restores its length.
     pub(crate) fn cut_some_file(&mut self) -> Check {
         let files: Vec<_> = self
             .regions
@@ -219,15 +220,15 @@ impl World {
         }
     }
 
-    /// Makes all files as long as they were.
+    /// Restores the length of all files.
     pub(crate) fn mend_files(&mut self) {
         for range in self.regions.iter().map(|r| r.range).collect::<Vec<_>>() {
             self.cut_file(range, u64::from(range.len.0) * LINES as u64);
         }
     }
 
-    /// Has a page that its file could not give be asked for again: forgets its poison, as the driver does before the
-    /// fault (`Driver::forget_failure`).
+    /// Requests a page again that its file could not provide: forgets its poison, as the driver does before the fault
+    /// (`Driver::forget_failure`).
     ///
     /// # Errors
     /// A rule is broken.
@@ -248,8 +249,8 @@ impl World {
         Ok(())
     }
 
-    /// Whether a page that was lost may be had from its file after all. What the store has lost of a private page the
-    /// file has not.
+    /// Whether a lost page may be readable from its file after all. If the store has lost a private page, the file does
+    /// not have it.
     pub(crate) fn may_have_again(&self, page: PageIndex) -> bool {
         match self.kind_at(page) {
             Kind::Anonymous => false,

@@ -1,11 +1,10 @@
 //! Volatile ranges, step by step, as the driver handles them.
 //!
-//! Marks are kept in the book, beside the core. A thread that needs memory and finds nothing lazily freed takes the
+//! Marks are kept in the book, outside the core. A thread that needs memory and finds nothing lazily freed takes the
 //! oldest range out of the book and purges it before anything else is reclaimed. A thread that takes a mark back asks
-//! the book. When the range was purged, the thread first waits until no purge is under way (a purge that took the range
-//! before could still drop what is written to it now) and then discards the pages that the purge has passed over. A
-//! thread that drops a region waits for purges as well, or they could drop what is written to the next region at its
-//! addresses.
+//! the book. If the range was purged, the thread first waits until no purge is under way (an earlier purge of the range
+//! could still drop new writes to it) and then discards the pages that the purge has skipped. A thread that drops a
+//! region also waits for purges, or they could drop writes to the next region at its addresses.
 
 use millpond_core::tables::volatile::VolatileRefusal;
 use millpond_core::{Event, GroupId, PageCount, PageRange, Reclaimer, Refusal, Reply};
@@ -16,7 +15,7 @@ use crate::profile::Sabotage;
 use crate::report::{Check, Coverage, Entry, breach};
 use crate::world::World;
 
-/// The least number of pages that a thread in need of memory asks for.
+/// The least number of pages that a thread in need of memory requests.
 const DIRECT_BATCH: u32 = 128;
 
 /// A volatile range, as its owner knows it.
@@ -26,7 +25,7 @@ pub struct Volatile {
     pub range: PageRange,
     /// The owner is about to take the mark back.
     pub leaving: bool,
-    /// The range is in the book no more.
+    /// The range is no longer in the book.
     pub asked: bool,
     /// The range was purged.
     pub purged: bool,
@@ -135,7 +134,7 @@ impl World {
     fn unmarked(&mut self, i: usize, range: PageRange, survived: bool) -> Check {
         self.oracle.volatile_ends(range, survived)?;
         self.volatile.retain(|v| v.range != range);
-        // The owner of a cache uses what is left of it, or makes it anew.
+        // The owner of a cache uses what is left of it, or rebuilds it.
         self.actors[i].op = Some(Op::Access {
             range,
             next: range.start,
@@ -154,8 +153,8 @@ impl World {
         }
     }
 
-    /// Forgets the volatile ranges of a region that is dropped, as no owner will ask for them. Returns whether one of
-    /// them was purged.
+    /// Forgets the volatile ranges of a dropped region, since no owner will ask for them. Returns whether one of them
+    /// was purged.
     ///
     /// # Errors
     /// The book does not know of a range that was purged.
@@ -173,7 +172,7 @@ impl World {
         Ok(purged)
     }
 
-    /// Has a thread that waits for memory take the next step towards it.
+    /// Makes a thread that waits for memory take the next step towards it.
     ///
     /// # Errors
     /// A rule is broken.
@@ -235,7 +234,7 @@ impl World {
             self.actors[i].purged = true;
             return Ok(());
         };
-        // A thread may be kept from running just here, for long.
+        // A thread may be descheduled just here, for a long time.
         if !self.calm && self.rng.chance(300) {
             self.actors[i].blocked = Blocked::Until(self.step + u64::from(self.rng.below(1000)));
             return Ok(());

@@ -1,9 +1,9 @@
 //! The world around the core: everything that happens goes through this module and is checked in it.
 //!
-//! [`World::hold`] is the only caller of `Core::handle`. It logs, counts and collects the commands, as a driver does
-//! that holds the core's lock. [`World::give_out`] is the driver's letting go of that lock: it puts the commands where
-//! they belong and has everything checked that must hold at every moment. [`World::send`] does both. [`World::advance`]
-//! carries out one command or tells one completion.
+//! [`World::hold`] is the only caller of `Core::handle`. It logs, counts and collects the commands, like a driver that
+//! holds the core's lock. [`World::give_out`] corresponds to the driver's release of that lock: it puts the commands
+//! where they belong and checks everything that must hold at every moment. [`World::send`] does both.
+//! [`World::advance`] carries out one command or reports one completion.
 
 use std::collections::BTreeMap;
 
@@ -37,19 +37,19 @@ pub struct SimRegion {
     pub id: RegionId,
     /// The region's pages.
     pub range: PageRange,
-    /// The order that the region was made with, or the largest.
+    /// The order with which the region was made, or the largest.
     pub order: u8,
     /// The largest order that a folio in the region may have: pages that moved here keep theirs.
     pub largest: u8,
     /// Whether faults choose the order.
     pub adaptive: bool,
-    /// Operations that work in the region now.
+    /// Operations that are working in the region.
     pub users: u32,
     /// No operation may begin in the region any more, or for now.
     pub closing: bool,
-    /// The base that the region inherits from.
+    /// The base from which the region inherits.
     pub base: Option<RegionId>,
-    /// The group that the region's memory belongs to.
+    /// The group of the region's memory.
     pub group: GroupId,
     /// What the region's pages are.
     pub kind: Kind,
@@ -70,7 +70,7 @@ pub struct World {
     pub durable: Durable,
     /// The syncs under way, by actor.
     pub(crate) syncs: BTreeMap<usize, Syncing>,
-    /// Pages of private regions of which the store has, or had, what was written.
+    /// Pages of private regions whose written contents the store has, or had.
     pub(crate) own: Vec<bool>,
     /// Pages that have left the memory of a file's region.
     pub(crate) file_left: Vec<bool>,
@@ -82,35 +82,35 @@ pub struct World {
     pub actors: Vec<Actor>,
     /// The live regions.
     pub regions: Vec<SimRegion>,
-    /// The hidden regions that snapshots have left behind.
+    /// The hidden regions that snapshots left behind.
     pub bases: Vec<SimBase>,
     /// The groups, except the root.
     pub groups: Vec<SimGroup>,
-    /// What each actor has unhooked and is giving back, by actor.
+    /// The memory that each actor has unhooked and is freeing, by actor.
     pub(crate) batches: BTreeMap<usize, Batch>,
-    /// What discards have gathered and what is being given back.
+    /// The memory that discards have gathered and that is being freed.
     pub(crate) discarded: Batches,
-    /// The actor that has closed the gate: while it is closed no operation begins, and those that were begun end.
+    /// The actor that has closed the gate: while it is closed no operation starts, and those already started end.
     pub gate: Option<usize>,
     /// The kind of this world.
     pub profile: Profile,
-    /// The caller's wishes for the run.
+    /// The caller's options for the run.
     pub options: Options,
     /// The run's randomness.
     pub rng: Rng,
     /// The log of what happened.
     pub log: Log,
-    /// The counts of what was seen.
+    /// The counts of observed cases.
     pub coverage: Coverage,
     /// Steps of the scheduler so far.
     pub step: u64,
     /// Events so far.
     pub events: u64,
-    /// The limit that the core was told last.
+    /// The limit that the core was last given.
     pub limit: u64,
     /// Whether new faults may be injected.
     pub calm: bool,
-    /// The store takes nothing and will not for a while; protections stay.
+    /// The store accepts nothing and will not for a while; protections stay.
     pub siege: bool,
     /// The kernel holds all pages: nothing can be taken out.
     pub held: bool,
@@ -118,25 +118,25 @@ pub struct World {
     pub hot: PageRange,
     /// Background reclaim runs: memory is between its marks.
     pub reclaiming: bool,
-    /// The last value that was written: each write takes a new one.
+    /// The last written value: each write takes a new one.
     pub stamp: u64,
-    /// The book of volatile ranges that the core's crate keeps for the driver.
+    /// The driver's book of volatile ranges, from the core's crate.
     pub book: VolatileBook,
     /// The volatile ranges, oldest first, as their owners know them.
     pub volatile: Vec<Volatile>,
     /// The number of purges under way.
     pub purging: u32,
-    /// The place of each folio when a command last named it; saves do not name it.
+    /// The place of each folio when a command last named it; saves do not name the place.
     pub(crate) folio_at: BTreeMap<FolioId, PageRange>,
-    /// Pages that were lazily freed and not used since, as the core said when it last had to do with them.
+    /// Pages that were lazily freed and not used since, according to the core when it last dealt with them.
     pub(crate) marked: Vec<bool>,
-    /// Pages that have changed groups since they were last in memory.
+    /// Pages whose group has changed since they were last in memory.
     pub(crate) foreign: Vec<bool>,
-    /// The event that told when each page was last zeroed in place.
+    /// The event that last reported each page as zeroed in place.
     pub(crate) zeroed: Vec<u64>,
     pub(crate) allowance: u64,
     pub(crate) over_limit: u64,
-    /// The number of events until which the whole state was checked.
+    /// The number of events up to which the whole state was checked.
     pub(crate) checked: u64,
     pub(crate) commands: Commands,
 }
@@ -212,7 +212,7 @@ impl World {
         })
     }
 
-    /// Hands an event to the core on behalf of `by`.
+    /// Passes an event to the core on behalf of `by`.
     ///
     /// # Errors
     /// A rule was broken.
@@ -222,7 +222,7 @@ impl World {
         Ok(reply)
     }
 
-    /// Counts what workingset detection has done in one event.
+    /// Counts the work of workingset detection in one event.
     fn count_workingset(&mut self, before: &VmStat) {
         let now = self.core.stats();
         let seen = [
@@ -243,8 +243,8 @@ impl World {
         }
     }
 
-    /// Hands an event to the core on behalf of `by`, and keeps the commands until [`World::give_out`]: nothing can come
-    /// in between.
+    /// Passes an event to the core on behalf of `by`, and keeps the commands until [`World::give_out`]: nothing can
+    /// happen in between.
     ///
     /// # Errors
     /// A rule was broken.
@@ -282,7 +282,7 @@ impl World {
         Ok(reply)
     }
 
-    /// Puts the commands that were collected under way.
+    /// Puts the collected commands under way.
     ///
     /// # Errors
     /// A rule was broken.
@@ -303,7 +303,7 @@ impl World {
 
     /// Puts a command under way, or carries it out when it needs no answer.
     ///
-    /// A freed frame is freed at once, because the commands that follow it may need the room; only the answer is late.
+    /// A frame is freed immediately, because the commands that follow may need the room; only the answer is late.
     fn take_in(
         &mut self,
         owner: usize,
@@ -379,7 +379,7 @@ impl World {
         }
     }
 
-    /// Carries out one command or tells one completion, and returns whether there was one.
+    /// Carries out one command or reports one completion, and returns whether there was one.
     ///
     /// # Errors
     /// A rule was broken.
@@ -454,7 +454,7 @@ impl World {
         Ok(())
     }
 
-    /// Whether no actor is to hear of what ended at `at`: this is sabotage.
+    /// Whether no actor will be told what ended at `at`: this is sabotage.
     pub(crate) fn swallows_wake(&self, at: PageRange) -> bool {
         match self.options.sabotage {
             Some(Sabotage::SwallowWakes) => true,
@@ -463,7 +463,7 @@ impl World {
         }
     }
 
-    /// Has the actors that wait for commands look again.
+    /// Makes the actors that wait for commands check again.
     pub(crate) fn wake_owners(&mut self) {
         for actor in &mut self.actors {
             if actor.blocked == Blocked::OnAny
@@ -488,7 +488,7 @@ impl World {
         self.core.is_leaving(page) || self.schedule.iter().any(|p| here(&p.command) || lent(p))
     }
 
-    /// Lets the actors that wait at a page of `at` try again, if they hear of what happened.
+    /// Lets the actors that wait at a page of `at` try again, if this kind of event wakes them.
     pub(crate) fn wake(&mut self, at: PageRange, told: Ear) {
         for actor in &mut self.actors {
             if let Blocked::OnPage { page, ear } = actor.blocked
@@ -507,8 +507,8 @@ impl World {
         breach!(at at.start, "{at} lies in no live region")
     }
 
-    /// Checks that `at` lies in a region or a base. No actor touches a base, so nothing comes in there, but its memory
-    /// may leave.
+    /// Checks that `at` lies in a region or a base. No actor touches a base, so nothing is brought in there, but its
+    /// memory may leave.
     pub(crate) fn expect_in_region_or_base(&self, at: PageRange) -> Check {
         if self.is_in_base(at) {
             return Ok(());

@@ -6,7 +6,7 @@ use super::{BLANK, MmuSabotage, SimMmu, Slot, overlap};
 use crate::report::{Check, breach};
 
 impl SimMmu {
-    /// Moves the pages that are mapped in `from`, and those that are lost there, to `to`, as `mremap` does.
+    /// Moves the mapped pages in `from`, and the lost ones, to `to`, as `mremap` does.
     ///
     /// # Errors
     /// `to` holds something, or a page of `from` is pinned or protected.
@@ -81,7 +81,7 @@ impl SimMmu {
         Ok(Ok(self.spend(frame, copy)))
     }
 
-    /// Zeroes the page that was handed over last from `page`.
+    /// Zeroes the page that was last handed over from `page`.
     pub(super) fn drop_below(&mut self, page: PageIndex) {
         let mut handed = self.handed.iter().rev();
         if let Some((from, to)) = handed.find(|(from, _)| from.contains(page)) {

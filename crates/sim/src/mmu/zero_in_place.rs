@@ -1,4 +1,4 @@
-//! Zeroing mapped pages where they are, and looking whether pages are zeros.
+//! Zeroing mapped pages in place, and checking whether pages are zeros.
 
 use millpond_core::{Frame, PageRange};
 
@@ -58,7 +58,7 @@ impl SimMmu {
         Ok(blank || self.sabotage == Some(MmuSabotage::DropWritten))
     }
 
-    /// Gives the page that was zeroed last its old contents back, unless it was used since. The next such page is one
+    /// Restores the old contents of the most recently zeroed page, unless it was used since. The next such page is one
     /// of `at`.
     fn undo_the_last_zeroing(&mut self, at: PageRange) {
         if let Some((page, content)) = self.last_zeroed.take()

@@ -163,7 +163,7 @@ fn only_failed_loads_excuse_poison() {
     oracle.read(P, BLANK).unwrap();
 }
 
-/// A fault found its page lost, a discard ended, and only then the fault came back: seed 7288298 of the race with PCT.
+/// A fault found its page lost, a discard ended, and only then did the fault return: seed 7288298 of the race with PCT.
 #[test]
 fn poison_is_true_that_a_discard_ends_while_it_is_told() {
     let mut oracle = Oracle::new(PageCount(8));
@@ -189,8 +189,8 @@ fn poison_that_comes_beside_a_discard_may_outlast_it() {
     assert!(oracle.saw_poison(P).is_err());
 }
 
-/// Two ranges of one vectored lazy free overlapped, and a load of a page of both failed meanwhile. The end of the call
-/// counted twice for that page, so seed 1048 was told of a loss that the oracle had forgotten.
+/// Two ranges of one vectored lazy free overlapped, and a load of a page in both failed at the same time. The end of
+/// the call counted twice for that page, so in seed 1048 a loss was reported that the oracle had forgotten.
 #[test]
 fn poison_that_comes_beside_a_free_of_overlapping_ranges_may_outlast_it() {
     let mut oracle = Oracle::new(PageCount(8));

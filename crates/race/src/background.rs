@@ -1,4 +1,4 @@
-//! The threads beside the program's: one that reclaims and ticks, and one that forks.
+//! The threads other than the program's: one that reclaims and ticks, and one that forks.
 
 use crate::judge;
 use crate::program::Thread;
@@ -8,7 +8,7 @@ use millpond_driver::signals::SignalsBlocked;
 use millpond_mmu::Resolution;
 use std::sync::{Arc, PoisonError};
 
-/// Does a number of rounds of the background thread's work: every third one ticks.
+/// Does a number of rounds of the background thread's work: every third round ticks.
 pub fn keep_house(world: &Arc<World>) {
     for round in 0..world.profile.rounds {
         world
@@ -20,7 +20,7 @@ pub fn keep_house(world: &Arc<World>) {
     }
 }
 
-/// Serves the faults of all threads, as the thread does that reads of them.
+/// Serves the faults of all threads, like the handler's thread.
 pub fn serve_faults(world: &World) {
     let Some(kernel) = &world.memory().kernel else {
         return;
@@ -28,7 +28,7 @@ pub fn serve_faults(world: &World) {
     while let Some(page) = kernel.next_fault() {
         match world.driver.serve(page) {
             Resolution::Installed | Resolution::Asleep => {}
-            // A thread that touches a lost page sees that by itself.
+            // A thread that touches a lost page sees that itself.
             Resolution::Retry | Resolution::Foreign | Resolution::Lost => {
                 kernel.wake(PageRange::new(page, PageCount(1)))
             }
@@ -36,11 +36,11 @@ pub fn serve_faults(world: &World) {
     }
 }
 
-/// Forks a number of times, up to the fork itself: all is held still, is looked at, and goes on.
+/// Forks a number of times, up to the fork itself: everything is stopped, examined, and continued.
 pub fn fork(mut thread: Thread) {
     for _ in 0..thread.world.profile.forks {
         let world = Arc::clone(&thread.world);
-        // The pages that a child would touch at once are in a region that lives on.
+        // The pages that a child would touch first are in a region that continues to exist.
         let place = &world.plots[thread.any_plot()];
         let plot = place.read().unwrap_or_else(PoisonError::into_inner);
         let resident: Vec<PageRange> = match &*plot {

@@ -9,10 +9,10 @@ use millpond_sim::mmu::Slot;
 use millpond_sim::rng::Rng;
 use std::sync::{Arc, PoisonError};
 
-/// Checks that a child of a fork that is held still would find these pages, but for those that are lost.
+/// Checks that the child of a fork at rest would find these pages, except for lost ones.
 ///
 /// # Panics
-/// When one is not there.
+/// When one is missing.
 pub fn are_there(world: &World, pages: &[PageRange]) {
     let state = world.memory().now();
     for page in pages.iter().flat_map(|range| range.pages()) {
@@ -65,7 +65,7 @@ fn agree(world: &World, core: &Core, state: &State) {
     }
 }
 
-/// Looks at everything when all threads of the program have come to their end.
+/// Checks everything when all threads of the program have ended.
 ///
 /// # Panics
 /// When something is lost, invented or forgotten.
@@ -105,10 +105,10 @@ fn read_all(thread: &mut Thread, plot: &mut Plot) {
     }
 }
 
-/// Looks at what can be judged while no thread of the program does anything.
+/// Checks everything that can be judged while no thread of the program does anything.
 ///
 /// # Panics
-/// When something does not hold.
+/// When a rule is violated.
 pub fn at_rest(world: &World) {
     let still = world
         .driver

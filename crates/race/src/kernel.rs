@@ -1,8 +1,8 @@
-//! Threads that sleep in the kernel at an absent page, and the thread that reads of them (handler delivery).
+//! Threads that sleep in the kernel at an absent page, and the thread that reads their faults (handler delivery).
 //!
-//! As with userfaultfd: a thread that touches an absent page is put to sleep, unless the page has come meanwhile, and a
-//! message about it is there to be read, once. A call that maps pages or wakes a range lets the threads go
-//! that sleep there, and they touch the page again. A message that is not read by then is gone.
+//! As with userfaultfd: a thread that touches an absent page is put to sleep, unless the page has arrived in the
+//! meantime, and a message about it can be read, once. A call that maps pages or wakes a range wakes the threads that
+//! sleep there, and they touch the page again. A message that has not been read by then is gone.
 
 use millpond_core::{PageIndex, PageRange};
 use millpond_sync::{Condvar, Mutex, MutexGuard};
@@ -65,7 +65,7 @@ impl Kernel {
         }
     }
 
-    /// The page of the next fault, when there is one; `None` at the end.
+    /// Waits for the next fault and returns its page; `None` at the end.
     pub fn next_fault(&self) -> Option<PageIndex> {
         let mut waiting = self.lock();
         loop {
@@ -80,7 +80,7 @@ impl Kernel {
         }
     }
 
-    /// Lets the threads go that sleep in the range.
+    /// Wakes the threads that sleep in the range.
     pub fn wake(&self, range: PageRange) {
         let mut waiting = self.lock();
         let before = waiting.asleep.len();
@@ -92,7 +92,7 @@ impl Kernel {
         }
     }
 
-    /// Ends the thread that reads of faults.
+    /// Ends the thread that reads faults.
     pub fn stop(&self) {
         self.lock().stop = true;
         self.changed.notify_all();

@@ -6,7 +6,7 @@ use millpond_sim::rng::Rng;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// New seeds are drawn below this bound: they are short enough to be typed.
+/// New seeds are drawn below this bound: they are short enough to type.
 const SEEDS: u64 = 1 << 24;
 
 /// The real driver over simulated memory, under a scheduler that can be repeated.
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs a seed, and says how it failed.
+/// Runs a seed, and reports how it failed.
 fn tell(seed: u64, scheduler: Scheduler, log: bool) -> bool {
     let options = Options {
         scheduler,

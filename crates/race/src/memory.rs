@@ -1,12 +1,12 @@
-//! `sim`'s memory behind the driver's traits, and the oracle beside it.
+//! `sim`'s memory behind the driver's traits, together with the oracle.
 //!
-//! Each call is one moment of the schedule: the scheduler may let other threads go on before it, and not within it.
-//! That is what the kernel promises of its calls. What the kernel may do so or so (a copy instead of a move, a page
-//! that it holds for a while) is drawn from the seed.
+//! Each call is one moment of the schedule: the scheduler may run other threads before it, but not within it. That is
+//! what the kernel promises for its calls. Behaviour that is up to the kernel (a copy instead of a move, a page that it
+//! holds for a while) is drawn from the seed.
 //!
-//! Beside `sim`'s contract, memory knows which pages are open. What is mapped at rest must be: a page that came in
-//! where no region is was brought in for one that has ended. Memory that is made new must be empty, as the real one
-//! would drop unseen what is there.
+//! In addition to `sim`'s contract, memory knows which pages are open. Pages mapped at rest must be open: a page in a
+//! place without a region was brought in for an ended one. Newly made memory must be empty, since real memory would
+//! silently drop what is there.
 
 use crate::kernel::Kernel;
 use crate::pages::{bytes_of, pages_of};
@@ -23,27 +23,27 @@ use millpond_sim::rng::Rng;
 use millpond_sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How often the kernel does what is inconvenient, per mille.
+/// How often the kernel does something inconvenient, per mille.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Moods {
     /// Installs that copy instead of moving.
     pub copies: u32,
     /// Take-outs that meet a busy page.
     pub busy: u32,
-    /// Loads into new frames that do without the frame.
+    /// Loads into new frames that bypass the frame.
     pub direct: u32,
 }
 
-/// Memory, and what it must hold.
+/// Memory, and its expected contents.
 pub struct State {
     /// The arena and the frames.
     pub mmu: SimMmu,
-    /// What each page must read as.
+    /// The expected contents of each page.
     pub oracle: Oracle,
-    /// A hash of all touches so far, in their order: equal schedules have equal ones.
+    /// A hash of all touches so far, in order: equal schedules have equal hashes.
     pub digest: u64,
     open: Vec<bool>,
-    /// Loads that the store failed to do, for whichever pages.
+    /// Number of loads at which the store failed, for any pages.
     failed_loads: u64,
     moods: Moods,
     rng: Rng,
@@ -54,7 +54,7 @@ pub struct Simulated {
     state: Mutex<State>,
     calls: AtomicU32,
     arena: PageRange,
-    /// The threads that sleep at absent pages, where a handler serves faults.
+    /// The threads that sleep at absent pages, if a handler serves faults.
     pub kernel: Option<Kernel>,
 }
 
@@ -63,7 +63,7 @@ fn must<T>(check: Check<T>) -> T {
 }
 
 impl State {
-    /// Takes a touch into the digest.
+    /// Adds a touch to the digest.
     pub fn note_touch(&mut self, by: usize, page: PageIndex, word: u64) {
         for part in [by as u64, u64::from(page.0), word] {
             self.digest = (self.digest ^ part)
@@ -82,7 +82,7 @@ impl State {
         self.open[range.start.0 as usize..range.end().0 as usize].fill(open);
     }
 
-    /// Whether the range lies across open and closed pages: these are two mappings.
+    /// Whether the range contains both open and closed pages: these are two mappings.
     fn is_split(&self, at: PageRange) -> bool {
         let first = self.open[at.start.0 as usize];
         at.pages().any(|page| self.open[page.0 as usize] != first)
@@ -96,7 +96,7 @@ impl State {
         range.pages().find(|&page| self.mmu.is_mapped(page))
     }
 
-    /// Zeroes the pages of `at` if all are mapped, as a thread of the program does that is stopped by a missing page.
+    /// Zeroes a page if it is mapped, like a thread of the program that stops at a missing page.
     fn zero_page(&mut self, page: PageIndex) -> bool {
         let mapped = self.mmu.is_mapped(page);
         if mapped {
@@ -135,17 +135,17 @@ impl Simulated {
     }
 
     /// The memory at this moment of the schedule. The lock is the standard library's and never contended: the scheduler
-    /// has one thread run at a time, and a thread must not let another one go on while it holds this.
+    /// runs one thread at a time, and a thread must not let another one run while it holds this.
     pub fn now(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets other threads go on, if the scheduler wants it.
+    /// Lets other threads run, if the scheduler wants it.
     pub fn pause(&self) {
         self.calls.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Lets the threads go that sleep in a range where something was mapped.
+    /// Wakes the threads that sleep in a range where something was mapped.
     fn came_in<T, E>(&self, at: PageRange, placed: Result<T, E>) -> Result<T, E> {
         if let (Some(kernel), Ok(_)) = (&self.kernel, &placed) {
             kernel.wake(at);
@@ -153,7 +153,7 @@ impl Simulated {
         placed
     }
 
-    /// The memory after a pause: for one call.
+    /// The memory after a pause, for one call.
     fn next(&self) -> MutexGuard<'_, State> {
         self.pause();
         self.now()
@@ -309,7 +309,7 @@ impl Mmu for Simulated {
             state.failed_loads > 0,
             "{at} is lost, and no load has failed"
         );
-        // A store does not know for which pages it loads, so any failed load may be theirs.
+        // A store does not know for which pages it loads, so any failed load may have been for these.
         state.oracle.load_failed(at);
         must(state.oracle.poisoned(at));
         must(state.mmu.poison(at));
@@ -334,7 +334,7 @@ impl Memory for Simulated {
         Ok(())
     }
 
-    /// A page that comes in beside another one may be mapped here: then the core refuses to give the range up.
+    /// A page that came in along with another one may be mapped here: then the core refuses to give up the range.
     fn close(&self, range: PageRange) -> Result<(), MmuError> {
         self.next().set_open(range, false);
         Ok(())
@@ -369,7 +369,7 @@ impl Memory for Simulated {
         }
     }
 
-    /// Zeroes page by page. A page is zeroed at one moment, as the oracle knows no half of one.
+    /// Zeroes page by page. A page is zeroed in one step, since the oracle cannot represent half a page.
     unsafe fn zero_if_mapped(&self, at: PageRange) -> bool {
         at.pages().all(|page| self.next().zero_page(page))
     }
@@ -388,7 +388,7 @@ impl Memory for Simulated {
         Ok(())
     }
 
-    /// Threads touch both ranges, so what the oracle knows moves at the moment at which the pages do.
+    /// Threads touch both ranges, so the oracle's knowledge moves at the same moment as the pages.
     unsafe fn hand_over_watched(
         &self,
         from: PageRange,

@@ -1,7 +1,7 @@
 //! Simulated pages as the driver sees them: bytes.
 //!
-//! A page of `sim` is four words. The driver and the traits speak of 4096 bytes, so each word stands at the beginning
-//! of a quarter of them, and the rest is zeros.
+//! A page of `sim` is four words. The driver and the traits use 4096 bytes, so each word stands at the beginning of a
+//! quarter of them, and the rest is zeros.
 
 use millpond_core::PAGE_SIZE;
 use millpond_sim::mmu::{BLANK, Content, LINES};
@@ -27,7 +27,7 @@ pub fn write_bytes(pages: &[Content], bytes: &mut [u8]) {
 /// The pages of bytes.
 ///
 /// # Panics
-/// When something stands where no word does: bytes were mixed up.
+/// When there is something outside the words: bytes were mixed up.
 #[must_use]
 pub fn pages_of(bytes: &[u8]) -> Vec<Content> {
     let mut pages = vec![BLANK; bytes.len() / PAGE_SIZE];

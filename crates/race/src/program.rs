@@ -14,13 +14,13 @@ use millpond_sim::rng::Rng;
 use millpond_sync::thread;
 use std::sync::{Arc, PoisonError};
 
-/// Tries at a page after which a thread lets the others go first.
+/// Tries at a page after which a thread lets the others run first.
 const PATIENT_TRIES: u32 = 64;
 
 /// A thread of the program.
 pub struct Thread {
     pub(crate) world: Arc<World>,
-    /// Its number, by which the oracle knows it.
+    /// Its number, which identifies it to the oracle.
     pub(crate) me: usize,
     pub(crate) rng: Rng,
     stamp: u64,
@@ -31,7 +31,7 @@ pub(crate) fn must<T>(check: Check<T>) -> T {
 }
 
 impl Thread {
-    /// Makes the thread of this number.
+    /// Makes the thread with this number.
     #[must_use]
     pub fn new(world: Arc<World>, me: usize, rng: Rng) -> Self {
         Self {
@@ -42,7 +42,7 @@ impl Thread {
         }
     }
 
-    /// Does all that the thread does.
+    /// Runs the thread.
     pub fn live(mut self) {
         for _ in 0..self.world.profile.acts {
             let act = self.rng.pick(&self.world.profile.likes);
@@ -78,7 +78,7 @@ impl Thread {
         self.rng.below(self.world.plots.len() as u32) as usize
     }
 
-    /// Does something with a region that others may use meanwhile.
+    /// Does something with a region that others may use at the same time.
     fn shared(&mut self, act: fn(&mut Self, &Plot)) {
         let world = Arc::clone(&self.world);
         let place = &world.plots[self.any_plot()];
@@ -88,7 +88,7 @@ impl Thread {
         }
     }
 
-    /// Does something with a region that nobody else uses meanwhile.
+    /// Does something with a region in exclusive use.
     fn alone(&mut self, act: fn(&mut Self, &mut Plot)) {
         let world = Arc::clone(&self.world);
         let place = &world.plots[self.any_plot()];
@@ -118,11 +118,12 @@ impl Thread {
         }
     }
 
-    /// Touches a page as a processor does: again and again until it is there.
+    /// Touches a page as a processor does: repeatedly until it is present.
     ///
-    /// A thread whose page is taken out again each time before it comes to it lets all others go first after a while,
-    /// as a kernel's scheduler would. PCT lets the two threads of the highest priority go on for ever: one brings a
-    /// page in, the other takes it out and waits for a third, which is in the middle of writing what would free memory.
+    /// A thread whose page is repeatedly taken out before the thread gets to it lets all others run first after a
+    /// while, as a kernel's scheduler would. PCT would run the two threads of the highest priority forever: one brings
+    /// a page in, the other takes it out and waits for a third, which is in the middle of a write that would free
+    /// memory.
     pub(crate) fn touch(&mut self, page: PageIndex, write: bool) {
         for tries in 1_u32.. {
             self.world.memory().pause();
@@ -167,7 +168,7 @@ impl Thread {
         true
     }
 
-    /// A call that began at this moment says that a page is lost, which must have been true since.
+    /// A call that began at this moment reports a page as lost, which must have been true at some time since.
     fn sees_loss(&self, page: PageIndex, began: u64) {
         let state = self.world.memory().now();
         must(state.oracle.saw_poison_since(page, began));

@@ -1,4 +1,4 @@
-//! Regions come, go, move and are copied.
+//! Regions are made, ended, moved and copied.
 
 use crate::program::{Thread, must};
 use crate::world::{Plot, World};
@@ -19,7 +19,7 @@ impl Thread {
         *plot = world.new_plot(&mut self.rng);
     }
 
-    /// Ends a region, as the facade does when the handle is dropped, or is given up in the background.
+    /// Ends a region, as the facade does when the handle is dropped or freed in the background.
     pub(crate) fn end(&mut self, plot: Plot) {
         let in_background = self.rng.chance(400);
         self.world.end(plot, in_background);
@@ -33,7 +33,7 @@ impl Thread {
             return;
         }
         let (from, to);
-        // Two regions are borrowed in the order of their places, whichever is the source.
+        // The two regions are borrowed in the order of their places, whichever is the source.
         if one < other {
             from = world.alone_with(one);
             to = world.alone_with(other);
@@ -55,13 +55,13 @@ impl Thread {
         // SAFETY: nobody else uses the two regions.
         match unsafe { driver.remap(from_range, into, Beside::default()) } {
             Ok(()) => must(world.memory().now().oracle.relocate(from_range, into)),
-            // The facade copies what a snapshot shares.
+            // The facade copies shares of a snapshot.
             Err(RemapRefusal::InUse) => {}
             Err(refusal) => panic!("{from_range} does not move to {into}: {refusal:?}"),
         }
     }
 
-    /// Moves pages from a region that other threads touch meanwhile. They find zeros there afterwards.
+    /// Moves pages from a region while other threads touch it. They find zeros there afterwards.
     pub(crate) fn remap_watched(&mut self) {
         let world = Arc::clone(&self.world);
         let (one, other) = (self.any_plot(), self.any_plot());
@@ -93,7 +93,7 @@ impl Thread {
         }
     }
 
-    /// Pages of `from`, and as many of `to` that lie alike; `None` if something there is volatile.
+    /// Pages of `from`, and as many of `to` with the same alignment; `None` if something there is volatile.
     fn some_of_both(&mut self, from: &Plot, to: &Plot) -> Option<(PageRange, PageRange)> {
         if !(from.volatile.is_empty() && to.volatile.is_empty()) {
             return None;
@@ -144,7 +144,7 @@ impl Thread {
         }
     }
 
-    /// Takes a snapshot of a region in the place of another one.
+    /// Takes a snapshot of a region, in place of another region.
     pub(crate) fn snapshot(&mut self) {
         let world = Arc::clone(&self.world);
         let (from, to) = (self.any_plot(), self.any_plot());
@@ -184,19 +184,19 @@ impl Thread {
 }
 
 impl World {
-    /// The region at a place, for a thread that has it alone.
+    /// The region at a place, for exclusive use.
     fn alone_with(&self, place: usize) -> RwLockWriteGuard<'_, Option<Plot>> {
         let place = &self.plots[place];
         place.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The region at a place, for a thread that shares it.
+    /// The region at a place, for shared use.
     fn shared_with(&self, place: usize) -> RwLockReadGuard<'_, Option<Plot>> {
         let place = &self.plots[place];
         place.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends a region. The oracle is told first that its volatile ranges end with it: other threads may have the
+    /// Ends a region. The oracle is told first that its volatile ranges end with it: other threads may get the
     /// addresses before the driver returns.
     pub fn end(&self, plot: Plot, in_background: bool) {
         let range = plot.named.1;

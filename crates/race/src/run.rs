@@ -1,6 +1,6 @@
 //! Runs a seed.
 //!
-//! A seed gives a world and a schedule. With PCT the first schedule of a world only measures how long it is, so a seed
+//! A seed determines a world and a schedule. With PCT the first schedule of a world only measures its length, so a seed
 //! stands for a few schedules of one world, which are always run together.
 
 use crate::background;
@@ -17,36 +17,37 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Steps after which a schedule that does not end has failed: threads go round in circles.
+/// Steps after which an unfinished schedule has failed: threads run in circles.
 const STEPS: usize = 2_000_000;
-/// Stack of a thread: the driver's lists of commands are on it.
+/// Stack size of a thread: the driver's lists of commands are on the stack.
 const STACK: usize = 512 << 10;
 /// Schedules of a world with PCT.
 const SCHEDULES: usize = 4;
 /// Changes of priority in a schedule of PCT.
 const DEPTH: usize = 4;
 
-/// The scheduler that decides which thread goes on.
+/// The scheduler that decides which thread continues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Scheduler {
     /// A thread at random, at each step.
     Random,
-    /// The thread of the highest priority, which changes a few times in a schedule.
+    /// The thread with the highest priority, where priorities change a few times in a schedule.
     Pct,
 }
 
-/// The caller's wishes for a run.
+/// The caller's options for a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// The scheduler that decides which thread goes on.
+    /// The scheduler that decides which thread continues.
     pub scheduler: Scheduler,
-    /// What to take out of the driver.
+    /// The fix to take out of the driver.
     pub sabotage: Option<Sabotage>,
-    /// Whether what threads do is written to standard error.
+    /// Whether the threads' actions are written to standard error.
     pub log: bool,
 }
 
-/// Runs a seed. Answers a hash of all that the program's threads did, which is the same whenever the seed is run.
+/// Runs a seed. Returns a hash of everything that the program's threads did, which is the same whenever the seed is
+/// run.
 ///
 /// # Errors
 /// What failed.
@@ -66,7 +67,7 @@ pub fn run(seed: u64, options: Options) -> Result<u64, String> {
     Ok(digest.load(Ordering::Relaxed))
 }
 
-/// Runs something under so many schedules of a seed.
+/// Runs something under a number of schedules of a seed.
 ///
 /// # Errors
 /// What failed.
@@ -103,7 +104,7 @@ fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
     text.unwrap_or("a panic without words").to_owned()
 }
 
-/// One schedule of a world, from its beginning to its end. Answers the hash of all touches.
+/// One schedule of a world, from beginning to end. Returns the hash of all touches.
 fn live(seed: u64, log: bool) -> u64 {
     let world = Arc::new(World::new(seed, log));
     let mut rng = Rng::new(!seed);
@@ -131,7 +132,7 @@ fn live(seed: u64, log: bool) -> u64 {
     world.memory().now().digest
 }
 
-/// Lets all threads do what they do, and waits for their ends. At rest more can be judged than while they run.
+/// Lets all threads run, and waits for their ends. At rest more can be judged than while they run.
 fn live_a_while(world: &Arc<World>, rng: &mut Rng) {
     let mut threads = Vec::new();
     for me in 0..world.profile.threads {

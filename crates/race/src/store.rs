@@ -11,7 +11,7 @@ use millpond_sim::store::{SimStore, Weather};
 use millpond_sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A simulated store. Each call is one moment, before which the scheduler may let others go on.
+/// A simulated store. Each call is one moment, before which the scheduler may run other threads.
 #[derive(Clone)]
 pub struct Simulated(Arc<Inside>);
 
@@ -21,7 +21,7 @@ struct Inside {
 }
 
 impl Simulated {
-    /// An empty store with room for so many pages.
+    /// An empty store with room for `capacity` pages.
     #[must_use]
     pub fn new(capacity: u64, rng: Rng) -> Self {
         Self(Arc::new(Inside {
@@ -31,7 +31,7 @@ impl Simulated {
     }
 
     /// Does `call` at one moment of the schedule. Its lock is the standard library's and never contended: the scheduler
-    /// has one thread run at a time, and none is exchanged for another under it.
+    /// runs one thread at a time, and does not switch threads under it.
     fn at_once<T>(&self, call: impl FnOnce(&mut SimStore, &mut Rng) -> Check<T>) -> T {
         self.0.calls.fetch_add(1, Ordering::SeqCst);
         let mut state = self.state();
@@ -51,7 +51,7 @@ impl Simulated {
         self.state().0.slots()
     }
 
-    /// Has saves and loads fail as `weather` says, from now on.
+    /// Makes saves and loads fail as `weather` says, from now on.
     pub fn set_weather(&self, weather: Weather) {
         self.state().0.weather = weather;
     }
@@ -81,7 +81,7 @@ impl Slots for Simulated {
             damaged = rng.chance(500);
             store.load_pages(slot, first_page, pages, rng)
         });
-        // An error of the medium is tried again, and damage is not.
+        // An error of the medium is retried, damage is not.
         let error = if damaged {
             LoadError::Corrupt
         } else {
@@ -95,8 +95,7 @@ impl Slots for Simulated {
         self.at_once(|store, _| store.forget(part));
     }
 
-    /// Stricter than the trait: the driver never releases what holds nothing, and would do so if it gave a batch back
-    /// twice.
+    /// Stricter than the trait: the driver never releases an empty slot, but would do so if it freed a batch twice.
     fn release(&self, slot: SlotId) {
         self.at_once(|store, _| store.release(slot));
     }

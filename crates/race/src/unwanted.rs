@@ -1,4 +1,4 @@
-//! Memory that is not wanted any more: discards, lazy frees, volatile ranges.
+//! Unwanted memory: discards, lazy frees, volatile ranges.
 
 use crate::program::{Thread, must};
 use crate::world::Plot;
@@ -6,7 +6,7 @@ use millpond_core::{FreeMode, PageRange, Refusal};
 use millpond_driver::Contents;
 use std::sync::{Arc, PoisonError};
 
-/// Whether a call was done, or refused because of a pin that others hold.
+/// Whether a call was carried out, or refused because of a pin held by others.
 fn done(result: Result<(), Refusal>) -> bool {
     match result {
         Ok(()) => true,
@@ -28,7 +28,7 @@ impl Thread {
         self.forget(range);
     }
 
-    /// Discards pages by the call for pages that several threads share.
+    /// Discards pages by the call for shared pages.
     pub fn forget(&mut self, range: PageRange) {
         let memory = self.world.memory();
         memory.now().oracle.discard_begins(self.me, range);
@@ -98,7 +98,7 @@ impl Thread {
         }
     }
 
-    /// Marks a range volatile, or asks for one that is.
+    /// Marks a range volatile, or takes a mark back.
     pub(crate) fn mark_or_ask(&mut self, plot: &mut Plot) {
         if plot.volatile.is_empty() || self.rng.chance(300) {
             let range = self.some_of(plot.named.1, 32);
@@ -117,17 +117,17 @@ impl Thread {
     /// Marks a range volatile.
     ///
     /// # Panics
-    /// When the driver refuses that.
+    /// When the driver refuses.
     pub fn mark(&mut self, range: PageRange) {
         self.world.memory().now().oracle.volatile_begins(range);
         let marked = self.world.driver.mark_volatile(range);
         assert!(marked.is_ok(), "{range} cannot be volatile: {marked:?}");
     }
 
-    /// Asks for a volatile range again.
+    /// Takes the mark of a volatile range back.
     ///
     /// # Panics
-    /// When it was not marked, or its contents are not what they must be.
+    /// When the range was not marked, or its contents are wrong.
     pub fn ask_for(&mut self, range: PageRange) {
         let memory = self.world.memory();
         memory.now().oracle.discard_begins(self.me, range);

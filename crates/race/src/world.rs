@@ -1,4 +1,4 @@
-//! The world of a seed: a driver over simulated memory, regions, and what its threads like to do.
+//! The world of a seed: a driver over simulated memory, regions, and the preferences of its threads.
 
 use crate::kernel::Kernel;
 use crate::memory::{Moods, Simulated};
@@ -17,10 +17,11 @@ use millpond_sim::store::Weather;
 use millpond_sync::RwLock;
 use std::sync::Arc;
 
-/// Leaves of the arena. Regions begin at leaves, and a snapshot takes two more of them.
+/// Leaves of the arena. Regions begin at leaves, and a snapshot takes two further regions.
 const LEAVES: u32 = 24;
 
-/// What a seed draws. Small worlds reach the rare states soonest: a few regions, and memory for a part of them.
+/// The parameters that a seed draws. Small worlds reach the rare states soonest: a few regions, and memory for a part
+/// of them.
 #[derive(Clone, Debug)]
 pub struct Profile {
     /// Threads of the program.
@@ -31,17 +32,17 @@ pub struct Profile {
     pub ram: u32,
     /// Longest region, in pages.
     pub longest: u32,
-    /// Times that all threads come to rest.
+    /// Number of times that all threads come to rest.
     pub phases: u32,
-    /// Operations of each thread from one rest to the next.
+    /// Operations of each thread between two rests.
     pub acts: u32,
     /// Rounds of the thread that reclaims.
     pub rounds: u32,
     /// Forks.
     pub forks: u32,
-    /// When a second thread reclaims.
+    /// The times at which a second thread reclaims.
     pub background: Background,
-    /// What operations are drawn from: the more often one is here, the more often it is done.
+    /// The operations to draw from: the more often one is listed, the more often it is done.
     pub likes: Vec<Act>,
     /// Writes among touches, per mille.
     pub writes: u32,
@@ -50,18 +51,19 @@ pub struct Profile {
     store_pages: u64,
     /// How the store fails in every other phase.
     pub weather: Weather,
-    /// Groups beside the root. Each region is in one of them or in the root.
+    /// Groups other than the root. Each region is in one of them or in the root.
     pub groups: usize,
-    /// Memory nodes that regions use in turn; none is as one.
+    /// Memory nodes that regions use in turn; 0 means one.
     pub nodes: u8,
     is_cramped: bool,
-    /// The thread that serves a fault.
+    /// Which thread serves a fault.
     pub delivery: Delivery,
-    /// One fault brings in at most one part in this many of memory, which is small: usually it would be a page.
+    /// The part of memory, as a divisor, that one fault may bring in. Memory is small here: with the usual part it
+    /// would be a page.
     pub folio_share: u32,
     /// Threads that give memory back.
     pub workers: usize,
-    /// Pages that a thread unhooks before it hands batches to these.
+    /// Pages that a thread unhooks before it passes batches to these threads.
     pub batch_pages: u32,
 }
 
@@ -70,11 +72,11 @@ pub struct Profile {
 pub enum Act {
     /// Reads and writes pages.
     Touch,
-    /// Discards pages that others may touch, or that nobody else does.
+    /// Discards pages that others may touch, or that no one else touches.
     Discard,
     /// Frees pages lazily, and writes them again.
     LazyFree,
-    /// Marks pages volatile, or asks for them again.
+    /// Marks pages volatile, or takes the mark back.
     Volatile,
     /// Ends a region, and makes another one.
     Replace,
@@ -88,15 +90,15 @@ pub enum Act {
     Resize,
     /// Takes a snapshot in place of another region.
     Snapshot,
-    /// Has pages brought in by the prefetching thread.
+    /// Makes the prefetching thread bring pages in.
     Prefetch,
     /// Pins pages and touches them.
     Pin,
-    /// Takes pages out, brings them in, or calls them cold.
+    /// Takes pages out, brings them in, or declares them cold.
     Advise,
     /// Changes the budget.
     Budget,
-    /// Asks for figures.
+    /// Reads figures.
     Look,
 }
 
@@ -119,7 +121,7 @@ const ACTS: [Act; 15] = [
 ];
 
 impl Profile {
-    /// Draws a profile: calm in most respects, and fond of a few operations.
+    /// Draws a profile: calm in most respects, with a preference for a few operations.
     fn draw(rng: &mut Rng) -> Self {
         let mut likes = vec![Act::Touch; rng.between(2, 12) as usize];
         likes.extend(ACTS);
@@ -127,9 +129,10 @@ impl Profile {
             let act = rng.pick(&ACTS);
             likes.extend([act; 6]);
         }
-        // What is wrong for a moment is wrong at a rest only if nothing has come since: short bursts of few operations.
+        // A transient error is visible at a rest only if nothing has happened since: hence short bursts of few
+        // operations.
         let bursts = rng.chance(300);
-        // The book of what is kept changes with discards and with regions that end, as long as it is not full.
+        // The book of kept pages changes with discards and with ended regions, as long as it is not full.
         if rng.chance(300) {
             likes = vec![Act::Touch; 3];
             likes.extend([Act::Discard; 10]);
@@ -142,14 +145,14 @@ impl Profile {
             // There are no files.
             sync_errors: 0,
         };
-        // Which heirs a page that a base has lost is lost for is `sim`'s to judge.
+        // Which heirs lose a page that a base has lost is for `sim` to judge.
         if weather.load_errors > 0 {
             likes.retain(|&act| act != Act::Snapshot);
         }
         Self {
             threads: rng.between(2, 4) as usize,
             plots: rng.between(2, 4) as usize,
-            // A thread that stops to reclaim frees 64 pages, so less than twice that would hold no page for long.
+            // A thread that stops to reclaim frees 64 pages, so with less than twice that no page would stay for long.
             ram: rng.pick(&[160, 200, 320]),
             longest: rng.pick(&[24, 64, 160, 256]),
             phases: if bursts { 30 } else { rng.pick(&[1, 2, 6, 12]) },
@@ -177,7 +180,7 @@ impl Profile {
         }
     }
 
-    /// A profile without anything that is drawn, for tests that do one thing.
+    /// A profile without anything random, for tests that do one thing.
     #[must_use]
     pub fn plain(plots: usize) -> Self {
         Self {
@@ -231,7 +234,7 @@ pub struct Plot {
     pub volatile: Vec<PageRange>,
 }
 
-/// The root and `most` groups below it, each of which has a part of memory that others may not take.
+/// The root and up to `most` groups below it, each with a protected part of memory that others may not take.
 fn groups_in(driver: &Driver<Simulated>, most: usize, ram: u32, rng: &mut Rng) -> Vec<GroupId> {
     let mut groups = vec![GroupId::ROOT];
     for _ in 0..most {
@@ -250,23 +253,23 @@ fn groups_in(driver: &Driver<Simulated>, most: usize, ram: u32, rng: &mut Rng) -
     groups
 }
 
-/// All that the threads share.
+/// Everything that the threads share.
 pub struct World {
     /// The driver.
     pub driver: Arc<Driver<Simulated>>,
-    /// The store that the driver has.
+    /// The driver's store.
     pub store: store::Simulated,
-    /// The regions. A thread that shares a region holds its lock for reading, and a thread that needs the region alone
-    /// holds it for writing, as Rust's borrow rules demand of the facade.
+    /// The regions. A thread that shares a region holds its lock for reading, and a thread that needs exclusive use of
+    /// the region holds it for writing, as Rust's borrow rules demand of the facade.
     pub plots: Vec<RwLock<Option<Plot>>>,
     /// The groups that regions are in; the root is one of them.
     pub groups: Vec<GroupId>,
-    /// Held for writing while pages move that other threads touch, and for reading while pages are discarded or freed
-    /// that others touch: the oracle cannot say to which of the two places the zeros come.
+    /// Held for writing during a move of pages that other threads touch, and for reading during a discard or free of
+    /// pages that others touch: the oracle cannot say at which of the two places the zeros will appear.
     pub moves: RwLock<()>,
-    /// What the seed has drawn.
+    /// The parameters drawn by the seed.
     pub profile: Profile,
-    /// Whether what threads do is written to standard error.
+    /// Whether the threads' actions are written to standard error.
     pub log: bool,
 }
 
@@ -346,7 +349,7 @@ impl World {
         }
     }
 
-    /// The memory that the driver has.
+    /// The driver's memory.
     #[must_use]
     pub fn memory(&self) -> &Simulated {
         &self.driver.mmu

@@ -127,7 +127,7 @@ impl SimStore {
     /// The pages that `part` names, or `None` if the store fails to provide them.
     ///
     /// # Errors
-    /// The slot holds nothing, or fewer pages than were asked for.
+    /// The slot holds nothing, or fewer pages than requested.
     pub fn load(&self, part: SlotPart, rng: &mut Rng) -> Check<Option<Vec<Content>>> {
         self.load_pages(part.slot, part.first, part.order.pages().0 as usize, rng)
     }
@@ -135,7 +135,7 @@ impl SimStore {
     /// `pages` pages of `slot` from its page `first`, or `None` if the store fails to provide them.
     ///
     /// # Errors
-    /// The slot holds nothing, or fewer pages than were asked for.
+    /// The slot holds nothing, or fewer pages than requested.
     pub fn load_pages(
         &self,
         slot: SlotId,

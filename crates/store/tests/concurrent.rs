@@ -1,5 +1,5 @@
-//! Runs four threads that save, load and release at once. Slot numbers go around among them, and a fifth thread moves
-//! contents of RAM to the file behind it, and a sixth makes them denser.
+//! Runs four threads that save, load and release concurrently. Slot numbers circulate among them, a fifth thread moves
+//! contents from RAM to the file, and a sixth makes them denser.
 
 mod common;
 

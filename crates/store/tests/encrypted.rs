@@ -1,5 +1,5 @@
-//! Tests of encryption: saved contents cannot be read in an encrypted store's file, and all of them come back from
-//! there.
+//! Tests of encryption: saved contents cannot be read in an encrypted store's file, but all of them can be loaded from
+//! it.
 
 mod common;
 
@@ -85,7 +85,7 @@ fn nothing_of_it_is_in_the_file_and_all_of_it_comes_back() {
     }
 }
 
-/// Checks that a block that was written over, and one that was put back as it was before, are noticed.
+/// Checks that an overwritten block, and a block replaced by its earlier contents, are detected.
 #[test]
 fn what_somebody_else_wrote_is_damage() {
     let dir = tempfile::tempdir().unwrap();

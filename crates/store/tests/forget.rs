@@ -1,5 +1,5 @@
-//! Forgets pages of slots of which other pages are still needed: those stay as they were, whatever else goes on, and
-//! memory comes back.
+//! Forgets pages of slots whose other pages are still needed: those stay unchanged, whatever else happens, and memory
+//! is freed.
 
 mod common;
 

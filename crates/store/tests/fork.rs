@@ -1,5 +1,5 @@
-//! Real forks: which process sees which contents, and which overwrites which. The program has a single thread of its
-//! own, because forks need quiet.
+//! Real forks: which process sees which contents, and which process overwrites which. The program has only one thread,
+//! because forks need quiet.
 
 mod common;
 
@@ -162,8 +162,8 @@ fn child_and_parent_keep_their_own() {
     );
 }
 
-/// Forks while slots are written behind the saver's back. The child has none of the parent's writes, takes none of the
-/// answers to them, and has a ring of its own for its own writes.
+/// Forks during asynchronous writes. The child has none of the parent's writes, takes none of the answers to them, and
+/// has its own ring for its own writes.
 #[test]
 fn a_child_writes_behind_by_a_ring_of_its_own() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,11 +1,11 @@
-//! A page that was written in part is written again, whatever the program puts there.
+//! A partly written page is written again, whatever the program puts there.
 //!
 //! A write to a full file system, or to a failing medium, may write some of a page's bytes before it fails. The page
-//! stayed changed, as it was compared with what had been read. But a program that took its change back had the page as
-//! it was read: it was dropped as unchanged, and the file kept the mixture. The simulator's checks of files find it
-//! (`a_page_that_is_half_written…` in `sim/tests/files.rs`).
+//! still counted as changed, because it was compared with what had been read. But if the program reverted its change,
+//! the page equalled what was read: it was dropped as unchanged, and the file kept the mixture. The simulator's checks
+//! of files find it (`a_page_that_is_half_written…` in `sim/tests/files.rs`).
 //!
-//! The limit on the length of files is the process's, so this test has a process of its own.
+//! The limit on the length of files applies to the whole process, so this test has a process of its own.
 
 use millpond_core::{Backing, Descriptors, FileFault, WriteFault};
 use millpond_store::{Access, DataFile, MappedFile};

@@ -1,6 +1,6 @@
-//! Tests of the limit on RAM. A program that has much beside its managed memory leaves little for a store in RAM, and
-//! it is not known how much before it runs. python3 with 10.6 MiB of code in a budget of 22 MiB went 1.4 MiB over it,
-//! because the store had filled a quarter of the budget and the frames could not go below their least.
+//! Tests of the limit on RAM. A program with much unmanaged memory leaves little for a store in RAM, and how much is
+//! not known before it runs. python3 with 10.6 MiB of code in a budget of 22 MiB went 1.4 MiB over it, because the
+//! store had filled a quarter of the budget and the frames could not go below their least.
 
 mod common;
 
@@ -68,9 +68,9 @@ fn load_all(store: &Spill, slots: std::ops::Range<u32>) {
     }
 }
 
-/// Covers objects of all ages in each chunk of RAM. Moving the oldest ones freed no chunk before nearly all had
-/// moved, and objects that were saved meanwhile took their places: the store stayed as large as it was, and each tick
-/// moved what had just been saved, 17 GiB in five minutes.
+/// Covers objects of all ages in each chunk of RAM. Moving the oldest ones freed no chunk before nearly all had moved,
+/// and newly saved objects took their places: the store did not shrink, and each tick moved what had just been saved,
+/// 17 GiB in five minutes.
 #[test]
 fn what_is_over_the_limit_moves_and_no_more_and_what_comes_stays_out() {
     let directory = TempDir::new().unwrap();
@@ -131,7 +131,8 @@ fn what_the_file_cannot_take_stays_in_ram() {
     assert_eq!(store.usage().slots, 0);
 }
 
-/// Covers a program that only reads: it would go on reading from the file slots for which RAM has room by now.
+/// Covers a program that only reads: it would continue to read slots from the file although RAM has room for them by
+/// now.
 #[test]
 fn what_leaves_unchanged_comes_forward_when_there_is_room() {
     let directory = TempDir::new().unwrap();

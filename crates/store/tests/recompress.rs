@@ -1,5 +1,4 @@
-//! Contents of RAM that nobody wants become denser, and stay what they were: beside threads that save, load, forget and
-//! release.
+//! Unused contents of RAM become denser, and do not change, while other threads save, load, forget and release.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Tests of windows, adaptive orders and folding up, decision by decision.
+//! Tests of windows, adaptive orders and folding, decision by decision.
 
 use millpond_core::gather::Gather;
 use millpond_core::limits::MIN_LIMIT_PAGES;
@@ -231,11 +231,11 @@ fn several_leaves_end_where_the_region_does_and_pass_over_nothing() {
     assert_eq!([20, 19, 18, 17, 16].map(&mut touch), [1; 5]);
 }
 
-/// scikit-learn's KMeans hung under `millpond run`. Pages of a leaf had been touched one by one, a stream came to it
-/// with a window of all the leaf, and all folios of the leaf stopped being watched so that it leaves as a whole. The
-/// folios that had been there before were on the list of the watched ones at the time. Later they were taken off the
-/// list of the others, stayed at the old end of their own, and were the next victim again and again while they were in
-/// flight.
+/// scikit-learn's KMeans hung under `millpond run`. Pages of a leaf had been touched one by one, a stream reached the
+/// leaf with a window of the whole leaf, and all folios of the leaf stopped being watched so that it leaves as a whole.
+/// The folios that had been there before were on the list of the watched ones at the time. Later they were taken off
+/// the list of the others, stayed at the old end of their own, and were chosen as the next victim again and again while
+/// they were in flight.
 #[test]
 fn what_was_there_before_a_stream_stays_on_its_list() {
     let mut world = World::adaptive();
@@ -321,7 +321,7 @@ fn a_fold_that_cannot_be_mapped_in_one_piece_leaves_everything_where_it_was() {
     }
 }
 
-/// A fault that found no memory once ended the run that it continued: when it came again after reclaim, the stream
+/// A fault that found no memory used to end the run that it continued: when it was repeated after reclaim, the stream
 /// started over with single pages, at every other leaf once memory was full.
 #[test]
 fn a_stream_goes_on_through_reclaim() {
@@ -334,8 +334,8 @@ fn a_stream_goes_on_through_reclaim() {
     assert!(faults <= ideal + 6, "{faults} faults for {ideal} folios");
 }
 
-/// A stream over folios of a fixed order takes up to 32 of them a fault when they are new, eight when they are loaded.
-/// No folio is of another order. A folio that is touched out of order comes alone.
+/// A stream over folios of a fixed order takes up to 32 of them per fault if they are new, eight if they are loaded.
+/// All folios have that order. A folio that is touched out of sequence comes alone.
 #[test]
 fn a_stream_takes_several_folios_of_a_fixed_order_with_one_fault() {
     for order in [0, 2, 4] {
@@ -362,8 +362,8 @@ fn a_stream_takes_several_folios_of_a_fixed_order_with_one_fault() {
     }
 }
 
-/// No page of a stream comes in by itself, so nothing pays for looking at watched folios: they leave when their
-/// neighbours do. When they did not, the watched folios of the first lap stayed, and memory filled with such folios.
+/// No page of a stream comes in alone, so examining watched folios gains nothing: they leave with their neighbours.
+/// When they did not, the watched folios of the first lap stayed, and memory filled with such folios.
 #[test]
 fn a_stream_leaves_nothing_behind_that_is_watched() {
     let mut world = World::adaptive();
@@ -382,8 +382,9 @@ fn a_stream_leaves_nothing_behind_that_is_watched() {
 }
 
 /// A stream of folios of 64 KiB gets a leaf with each fault, and the folios leave it together for a place in the pool
-/// that is laid out like it: so the kernel moves one entry for each leaf, there and back. Both orders were once lost
-/// where memory became full in the middle of a leaf, and to watched folios, which were taken out before the others.
+/// with the same layout: so the kernel moves one entry for each leaf, in both directions. Both layouts used to be lost
+/// when memory became full in the middle of a leaf, and because of watched folios, which were taken out before the
+/// others.
 #[test]
 fn a_stream_of_64_kib_comes_and_leaves_by_the_leaf() {
     const FOLIOS: usize = 32;
@@ -421,8 +422,8 @@ fn a_stream_of_64_kib_comes_and_leaves_by_the_leaf() {
     }
 }
 
-/// Folios that were not asked for come in memory that is free anyway. With all memory in use, they get only the memory
-/// that a batch of reclaim left over.
+/// Unrequested folios come in only where memory is free anyway. With all memory in use, they get only the memory left
+/// over by a batch of reclaim.
 #[test]
 fn a_window_of_a_fixed_order_takes_no_memory_from_anybody() {
     let mut world = World::new(Order::new(2).unwrap());
@@ -439,8 +440,8 @@ fn a_window_of_a_fixed_order_takes_no_memory_from_anybody() {
     assert!(world.core.stats().nr_mapped <= u64::from(LIMIT));
 }
 
-/// Reading at random once left a region in pieces: each page that came in alone was saved alone, though nothing had
-/// changed, and the next stream had to fold them up and save them all again.
+/// Random reads used to leave a region in pieces: each page that came in alone was saved alone, although nothing had
+/// changed, and the next stream had to fold them and save them all again.
 #[test]
 fn what_is_read_alone_goes_back_to_the_slot_that_it_came_from() {
     let mut world = World::new(Order::new(4).unwrap());
@@ -491,9 +492,8 @@ fn what_is_about_to_be_overwritten_is_not_read_back() {
     assert_eq!(world.core.slots_in_use(), 0);
 }
 
-/// Seed 13178127. A page that was about to be overwritten was just being read, and the read failed after the call had
-/// gone past it. The page was poisoned, and the write that had been announced met an error about contents that were not
-/// wanted.
+/// Seed 13178127. A page that was about to be overwritten was being read, and the read failed after the call had passed
+/// the page. The page was poisoned, and the announced write met an error about contents that were not wanted.
 #[test]
 fn an_announced_overwrite_waits_for_what_is_being_read() {
     let mut world = World::adaptive();
@@ -527,9 +527,9 @@ fn an_announced_overwrite_waits_for_what_is_being_read() {
     assert_eq!(world.core.page_state(page), PageState::Empty);
 }
 
-/// Pages beside the window that were closed to the program once came along, as single folios where they were not of one
-/// piece, and took memory from pages that the program could use: a third to a half of a heap that was closed by every
-/// other 16 KiB.
+/// Pages next to the window that were closed to the program used to be brought in too, as single folios if they were
+/// not contiguous, and took memory from pages that the program could use: a third to a half of a heap in which every
+/// other 16 KiB was closed.
 #[test]
 fn a_window_ends_where_the_program_may_not_go() {
     let mut world = World::adaptive();

@@ -5,8 +5,8 @@ mod common;
 use common::{Bench, Driven, NEW};
 use millpond_core::{Advice, Command, Event, Reply};
 
-/// A thread writes a page, which is mapped, and goes on before its arrival is told: the advice to page it out passed
-/// it by, and it stayed in memory. One process in thirty had half a mebibyte left so on a busy machine.
+/// A thread writes a page, which is mapped, and continues before its arrival is reported: the advice to page it out
+/// skipped it, and it stayed in memory. On a busy machine one process in thirty kept half a mebibyte that way.
 #[test]
 fn a_page_that_has_just_arrived_is_paged_out_nevertheless() {
     let mut bench = Bench::new();

@@ -1,4 +1,4 @@
-//! Two kinds of memory are judged by the cost of their refaults, and pages of files are served, decision by decision.
+//! Tests of pages of files, and of balancing two kinds of memory by the cost of their refaults, decision by decision.
 
 mod common;
 
@@ -95,8 +95,8 @@ fn pages_of_files_have_their_places_and_no_slots() {
     assert_eq!((stats.pgsteal_anon, bench.0.slots_in_use()), (0, 0));
 }
 
-/// A page that could not be written stays, and is not tried again before the file is said to take something. Clean
-/// pages go meanwhile.
+/// A page that could not be written stays, and is not tried again before the file is reported to accept writes. Clean
+/// pages leave in the meantime.
 #[test]
 fn what_cannot_be_written_waits_and_does_not_keep_reclaim_busy() {
     let mut bench = Bench::new();
@@ -261,10 +261,10 @@ fn who_is_dearer_to_bring_back_is_scanned_less_and_keeps_more() {
     assert!(dear_anon.pgsteal_anon > dear_anon.pgsteal_file / 8);
 }
 
-/// The cost of files does not matter to a program that has none: with cheap refaults few take-outs are earned by a
-/// save, so that a batch saves many folios. (Batches were three folios where twelve were due, when a whole batch had
-/// sixteen. They left a group that was above its high in limbo, as long as no file was read: `high_is_worked_against`
-/// in `millpond/tests/groups.rs`.)
+/// The cost of files does not matter to a program without files: with cheap refaults a save earns few take-outs, so a
+/// batch saves many folios. (Batches were three folios where twelve were due, when a whole batch had sixteen. They left
+/// a group that was above its high in limbo, as long as no file was read: `high_is_worked_against` in
+/// `millpond/tests/groups.rs`.)
 #[test]
 fn a_kind_that_is_not_there_does_not_shorten_batches() {
     let mut bench = Bench::new();
@@ -283,8 +283,8 @@ fn a_kind_that_is_not_there_does_not_shorten_batches() {
     assert_eq!(saves.count(), 24);
 }
 
-/// A file that took nothing kept the store from being asked, too: anonymous memory beside it could not leave, and
-/// faults went above the limit.
+/// A file that accepted nothing also kept the store from being asked: anonymous memory could not leave, and faults
+/// exceeded the limit.
 #[test]
 fn a_file_that_takes_nothing_keeps_no_other_memory_from_leaving() {
     let mut bench = Bench::new();
@@ -351,8 +351,8 @@ fn memory_full_of_what_waits_for_its_file_ends_above_the_limit() {
     assert!(bench.0.stats().over_limit > 0);
 }
 
-/// Folios that wait for their file had taken all places of the pool that are as large as they are. The mapped ones that
-/// were left could not be taken out, counted as if they could, and the next fault reclaimed for ever.
+/// Folios that waited for their file had taken all places of their size in the pool. The remaining mapped folios could
+/// not be taken out, but counted as if they could, and the next fault reclaimed forever.
 #[test]
 fn large_folios_that_wait_for_their_file_end_above_the_limit_too() {
     for order in [0, 2, 4] {

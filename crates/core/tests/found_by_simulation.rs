@@ -1,8 +1,8 @@
-//! Bugs that were found in the core, most of them by the simulator, each as a short history that shows it.
+//! Bugs found in the core, most of them by the simulator, each as a short history that shows it.
 //!
-//! A seed keeps its history only as long as the simulator stays as it is; these tests stay whatever becomes of it.
-//! Events are handed in by hand, commands are answered by hand. Each test fails on the core before the commit that its
-//! story names, except `a_folio_in_limbo_comes_back_while_the_store_is_full`: there the MMU was mended.
+//! A seed keeps its history only as long as the simulator does not change; these tests are independent of it. Events
+//! are sent and commands answered by hand. Each test fails on the core before the commit that its story names, except
+//! `a_folio_in_limbo_comes_back_while_the_store_is_full`: there the MMU was fixed.
 
 mod common;
 
@@ -148,9 +148,9 @@ fn a_copied_install_does_not_leave_the_budget_exceeded() {
 }
 
 /// Seed 11872894 (fixed by d2254cb). A folio that could not be moved was being discarded when news of a changed
-/// protection came. The news looked at the flag and not at the state, and put the folio on the inactive list while a
-/// command named it: the completion released a listed record, or reclaim took the folio out while its zap was
-/// pending. Now the flag is cleared always, and only a resident folio changes lists.
+/// protection came. Handling the news checked the flag but not the state, and put the folio on the inactive list while
+/// a command named it: the completion released a listed record, or reclaim took the folio out while its zap was
+/// pending. Now the flag is always cleared, and only a resident folio changes lists.
 #[test]
 fn news_of_protection_leaves_a_folio_in_flight_alone() {
     let mut bench = Bench::new();
@@ -177,14 +177,14 @@ fn news_of_protection_leaves_a_folio_in_flight_alone() {
 
 /// Seeds 10034023 and 1474308 (fixed by c9c7519). The program had split a folio in limbo by a protection. Its rescue
 /// was answered with `InstallSplit`, the fault came back for a single page, and the only way to have single pages was
-/// to save the folio and load it in parts. The store was full: the save failed, the folio went back to limbo, the fault
-/// came again, for ever. The cure is in the MMU: contents that exist are mapped page by page, whatever borders they
-/// cross, so a rescue is no longer answered with `InstallSplit` for a border. The core's half of the cure has three
-/// parts: a full store does not turn a rescue into a save, a rescue by copying ends the fault, and the next news of the
-/// protection splits the mapped folio. A driver that asks for single pages all the same loses nothing, but is not
-/// served until the store takes again. The core did all this before the fix, and this test checks that it still does.
-/// The fix itself is checked by `contents_cross_protections_and_an_unmapped_page_takes_the_folio_back` in the MMU's
-/// tests.
+/// to save the folio and load it in parts. The store was full: the save failed, the folio went back to limbo, and the
+/// fault came again, forever. The cure is in the MMU: contents that exist are mapped page by page, whatever borders
+/// they cross, so a rescue is no longer answered with `InstallSplit` for a border. The core's half of the cure has
+/// three parts: a full store does not turn a rescue into a save, a rescue by copying ends the fault, and the next news
+/// of the protection splits the mapped folio. A driver that asks for single pages anyway loses nothing, but is not
+/// served until the store accepts saves again. The core did all this before the fix, and this test checks that it still
+/// does. The fix itself is checked by `contents_cross_protections_and_an_unmapped_page_takes_the_folio_back` in the
+/// MMU's tests.
 #[test]
 fn a_folio_in_limbo_comes_back_while_the_store_is_full() {
     let mut bench = Bench::new();
@@ -286,8 +286,8 @@ fn reclaim_rests_when_a_full_store_has_refused_everything() {
 
 /// Noted with the bug of `reclaim_rests_when_a_full_store_has_refused_everything` (fixed by c9c7519). One batch looks
 /// at the oldest 128 folios of limbo only. While the store took nothing, folios that it could not take stayed at the
-/// old end. Folios behind them that it already held, and that could have left memory at once, were never looked at. Now
-/// folios that are passed over go to the young end.
+/// old end. Folios behind them that it already held, and that could have left memory immediately, were never examined.
+/// Now skipped folios go to the young end.
 #[test]
 fn unchanged_folios_are_found_behind_others_while_the_store_is_full() {
     let others = RECLAIM_SCAN as u32 + 20;
@@ -334,9 +334,9 @@ fn unchanged_folios_are_found_behind_others_while_the_store_is_full() {
     bench.end(&[clean, dirty]);
 }
 
-/// Fixed by 7b8daa4. Slots that the store was asked to forget were counted up, and not down when it had forgotten them.
-/// `is_quiet` waits for that count, and a fork waits for `is_quiet`: after the first release every fork waited for
-/// ever.
+/// Fixed by 7b8daa4. The count of slots that the store was asked to forget was incremented, but not decremented when it
+/// had forgotten them. `is_quiet` waits for that count, and a fork waits for `is_quiet`: after the first release every
+/// fork waited forever.
 #[test]
 fn a_released_slot_is_not_waited_for() {
     let mut bench = Bench::new();
@@ -360,9 +360,10 @@ fn a_released_slot_is_not_waited_for() {
 }
 
 /// Seed 5. A page that could not be moved was lazily freed so that it must read as zeros, and was therefore zeroed in
-/// place. Then it had a mark and was on the unevictable list, where nothing is dropped. It counted as lazily freed for
-/// ever, so that no volatile range was purged any more. News of its protection then put it on the inactive list, with
-/// its mark. Now it is dropped as a discard drops it; a page that its mapping keeps from moving may well be read-only.
+/// place. Then it had a mark and was on the unevictable list, where nothing is dropped. It counted as lazily freed
+/// forever, so that no volatile range was purged any more. News of its protection then put it on the inactive list,
+/// with its mark. Now it is dropped as a discard drops it; a page that its mapping keeps from moving may well be
+/// read-only.
 #[test]
 fn what_cannot_move_and_must_be_zeros_is_dropped() {
     let mut bench = Bench::new();
@@ -385,8 +386,8 @@ fn what_cannot_move_and_must_be_zeros_is_dropped() {
 
 /// Seeds 20, 21 and 33. The oldest lazily freed folio was mapped, and the pool had no place for it: lazily freed folios
 /// that had been taken out held all of them. Reclaim dropped nothing because of the first, and could take nothing else
-/// out because it had no place. Every fault asked for memory for ever. Now a folio without a place makes way for folios
-/// that give one.
+/// out because it had no place. Every fault asked for memory forever. Now a folio without a place makes way for folios
+/// that free one.
 #[test]
 fn lazily_freed_memory_is_dropped_behind_what_has_no_place() {
     let mut bench = Bench::with(|config| config.pool.frames = [4; 10]);
@@ -437,8 +438,8 @@ fn the_limit_is_not_exceeded_while_lazily_freed_memory_is_there() {
     bench.end(&[limbo, full, more]);
 }
 
-/// The counterpart of the two tests before: lazily freed memory that cannot be dropped, because a store that takes
-/// nothing keeps the pool's places full, is not waited for. It loses its mark.
+/// The counterpart of the two previous tests: if lazily freed memory cannot be dropped, because a store that accepts
+/// nothing keeps the pool's places full, nothing waits for it. It loses its mark.
 #[test]
 fn lazily_freed_memory_without_a_place_is_not_waited_for() {
     let mut bench = Bench::with(|config| config.pool.frames = [4; 10]);
@@ -460,10 +461,10 @@ fn lazily_freed_memory_without_a_place_is_not_waited_for() {
     bench.end(&[limbo, full, more]);
 }
 
-/// Seeds 11 and 24. A batch of reclaim drops a bounded number of lazily freed folios. When that was not enough it went
-/// on to memory in use, although more of the list was left: with single pages half of the pages that a thread in need
-/// took out were the wrong half. Folios in limbo are dropped without a command, so commands alone do not tell whether
-/// something was done.
+/// Seeds 11 and 24. A batch of reclaim drops a bounded number of lazily freed folios. When that was not enough it
+/// continued with memory in use, although more of the list was left: with single pages, half of the pages that a thread
+/// in need took out were the wrong ones. Folios in limbo are dropped without a command, so commands alone do not tell
+/// whether something was done.
 #[test]
 fn all_lazily_freed_memory_goes_before_any_other() {
     for mode in [FreeMode::Exclusive, FreeMode::Shared] {
@@ -505,8 +506,8 @@ fn what_is_being_dropped_is_not_beyond_the_cap() {
     bench.end(&[region]);
 }
 
-/// Found by reading. One event of a recount went past all lazily freed folios in limbo, which give no command: a
-/// million of them under one hold of the lock.
+/// Found by reading. One event of a recount passed all lazily freed folios in limbo, which need no command: a million
+/// of them in one critical section.
 #[test]
 fn a_recount_goes_past_a_bounded_number_of_folios() {
     let pages = 2 * RECLAIM_SCAN as u32 + 1;
@@ -581,13 +582,13 @@ fn a_trim_without_a_place_takes_no_more_marks_than_it_was_asked_for() {
     bench.end(&[region]);
 }
 
-/// Every seed whose store fails to load, once the simulator marked lost pages a moment after the core had said so. The
-/// mark had no answer, so nothing waited for it: a thread that discarded the page, or ended its region, dropped a mark
-/// that was not there yet. The mark came afterwards, to an empty page or to the next region's. A touch of that page was
-/// a SIGBUS, or a page that was brought in met a mark that the core knew nothing of.
+/// Every seed with a store that fails to load, once the simulator marked lost pages a moment after the core had said
+/// so. The mark had no answer, so nothing waited for it: a thread that discarded the page, or ended its region, dropped
+/// a mark that did not exist yet. The mark came afterwards, to an empty page or to a page of the next region. A touch
+/// of that page raised SIGBUS, or a page that was brought in met a mark unknown to the core.
 ///
-/// Seed 13178127, when that was mended: a thread that gives up the store's copy, to overwrite it, waited for a load
-/// that might fail, but no longer for the mark of one that had. The mark came to pages that were written since.
+/// Seed 13178127, when that was fixed: a thread that gives up the store's copy, to overwrite it, waited for a load that
+/// might fail, but no longer for the mark of one that had failed. The mark came to pages that had been written since.
 #[test]
 fn who_discards_what_was_lost_waits_until_it_is_marked() {
     let mut bench = Bench::new();

@@ -56,8 +56,9 @@ fn what_is_unhooked_counts_until_it_was_given_back() {
     assert!(bench.0.is_quiet());
 }
 
-/// Frames that a gather took from limbo once counted as given back as soon as they were collected: the next faults had
-/// their memory while it was still there, as much above the limit as limbo was long. (Simulator, seed 16777225.)
+/// Frames that a gather took from limbo used to count as freed as soon as they were collected: the next faults used
+/// that memory while it was still occupied, which exceeded the limit by the length of limbo. (Simulator, seed
+/// 16777225.)
 #[test]
 fn frames_that_a_gather_collects_count_until_they_were_given_back() {
     let mut bench = Bench::new();
@@ -97,8 +98,8 @@ fn give_spare_back(bench: &mut Bench) -> u32 {
     }
 }
 
-/// A store that grows lowers the limit while a thread reclaims. Spare frames that the thread had made once stood 2 MiB
-/// above a budget of 39, until the next fault looked. Now a few go at once.
+/// A growing store lowers the limit while a thread reclaims. Spare frames that the thread had made once exceeded a
+/// budget of 39 MiB by 2 MiB, until the next fault checked. Now a few are freed immediately.
 #[test]
 fn a_lowered_limit_gives_a_few_spare_frames_back_at_once() {
     let mut bench = Bench::new();
@@ -113,7 +114,7 @@ fn a_lowered_limit_gives_a_few_spare_frames_back_at_once() {
     assert!(bench.send(Event::SetLimit { pages }).1.is_empty());
 }
 
-/// A frame that is collected counts as memory until it is given back, and is collected once.
+/// A collected frame counts as memory until it is freed, and is collected once.
 #[test]
 fn spare_frames_beyond_a_lowered_budget_go_by_batches() {
     let mut bench = Bench::new();
@@ -242,8 +243,8 @@ fn a_discard_keeps_what_demand_asks_for_and_ticks_give_it_back() {
     assert_eq!(bench.give_back(given.batch()), None);
 }
 
-/// Memory that threads may touch goes by batches, too. Neighbours are one run; it ends at a page that a fault may bring
-/// in before the run is dropped.
+/// Memory that threads may touch is also freed in batches. Neighbours form one run; it ends at a page that a fault may
+/// bring in before the run is dropped.
 #[test]
 fn what_a_discard_leaves_goes_by_batches() {
     let mut bench = Bench::new();
@@ -277,7 +278,7 @@ fn what_a_discard_leaves_goes_by_batches() {
     assert_eq!(bench.0.stats().pgdiscard, 96);
 }
 
-/// A touch of a page that is being dropped waits; a touch beside it does not.
+/// A touch of a page that is being dropped waits; a touch of its neighbour does not.
 #[test]
 fn a_fault_in_a_run_waits_until_it_was_given_back() {
     let mut bench = Bench::new();

@@ -1,8 +1,8 @@
 //! The numbers of slots do not run out in a full arena.
 //!
 //! Found by measuring the cost of a decision: once every page of the arena had a slot, swapped out or as the backing of
-//! a folio in memory, no number was left to save a changed folio under, and the fault that needed its memory reclaimed
-//! for ever. There are as many numbers more as there are folios in memory.
+//! a folio in memory, no number was left for saving a changed folio, and the fault that needed its memory reclaimed
+//! forever. Now there are additional numbers, as many as there are folios in memory.
 
 use millpond_core::limits::MIN_LIMIT_PAGES;
 use millpond_core::{
@@ -77,7 +77,7 @@ fn every_page_of_the_arena_has_a_slot_and_changed_folios_are_still_saved() {
 }
 
 /// Found by reading: a freed part of the arena's last folio ends where the arena ends, and the split at that end looked
-/// for the folio behind it.
+/// for the folio after it.
 #[test]
 fn a_part_that_is_freed_may_end_with_the_arena() {
     let arena = PageCount(2 * MIN_LIMIT_PAGES);

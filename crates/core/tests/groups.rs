@@ -383,8 +383,8 @@ fn shadows_move_along_within_their_group_only() {
     }
 }
 
-/// A removed group's shadows say nothing by its parent's clock, nor by that of a group that has its number later. And
-/// none of its tables is left on a list that is not shortened any more.
+/// A removed group's shadows mean nothing by its parent's clock, nor by that of a group that gets its number later. And
+/// none of its tables is left on a list that is no longer shortened.
 #[test]
 fn shadows_of_a_removed_group_are_not_looked_at() {
     let mut bench = Bench::new();
@@ -439,7 +439,7 @@ fn what_leaves_on_a_removed_groups_account_leaves_no_shadow() {
 
 /// The last folio of a removed group that was lazily freed, and found to be zeros, once ended the group before it was
 /// counted as dropped and left its shadows. The count belonged to no group, and a table of shadows was on a list that
-/// was not shortened any more. Found by the simulator (seed 30997602 of that day).
+/// was no longer shortened. Found by the simulator (seed 30997602 of that day).
 #[test]
 fn what_is_dropped_on_a_removed_groups_account_is_its_parents() {
     let mut bench = Bench::new();

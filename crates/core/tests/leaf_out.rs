@@ -159,10 +159,10 @@ fn a_leaf_that_could_not_be_taken_is_as_it_was_and_goes_page_by_page() {
     }
 }
 
-/// Other threads reclaim between the parts of an answer. Each of them once went on with every leaf that had to stay,
-/// even one that the driver was answering for. Then the leaf's folios were told, the leaf was forgotten, and the rest
-/// of the answer met no leaf. (Four threads that counted in a region of three times their memory, on a machine where a
-/// page of a leaf was busy, stopped with "the driver answers for a leaf that is leaving".)
+/// Other threads reclaim between the parts of an answer. Each of them used to continue with every leaf that had to
+/// stay, even one for which the driver was answering. Then the leaf's folios were told, the leaf was forgotten, and the
+/// rest of the answer met no leaf. (Four threads that counted in a region of three times their memory, on a machine
+/// where a page of a leaf was busy, stopped with "the driver answers for a leaf that is leaving".)
 #[test]
 fn who_reclaims_between_the_parts_of_an_answer_leaves_the_rest_to_who_answers() {
     for taken in [false, true] {
@@ -219,9 +219,9 @@ fn where_it_is_not_allowed_pages_leave_one_by_one() {
     assert!(commands.iter().all(single), "{commands:?}");
 }
 
-/// The next victim lies in another leaf than the one before. Once only the first victim of a batch was asked for its
-/// leaf, and the other 63 went by themselves, out of leaves that were left as a whole later. That took half the time of
-/// a reclaiming thread beside random reads.
+/// The next victim lies in a different leaf from the previous one. Only the first victim of a batch used to be asked
+/// for its leaf, and the other 63 left individually, from leaves that were later taken out as a whole. That took half
+/// the time of a reclaiming thread during random reads.
 #[test]
 fn a_leaf_that_has_to_stay_does_not_make_the_next_victims_go_one_by_one() {
     let mut bench = Bench::new();
@@ -257,8 +257,8 @@ fn a_leaf_that_has_to_stay_does_not_make_the_next_victims_go_one_by_one() {
     panic!("no leaf left, {} pages did", alone.len());
 }
 
-/// A leaf that had to stay was once followed by a batch and a look at the next one, within one event that asked to be
-/// sent again until no leaf was left: for a fault that wanted one page, thousands left.
+/// A leaf that had to stay used to be followed by a batch and by the next leaf, within one event that asked to be sent
+/// again until no leaf was left: for a fault that wanted one page, thousands left.
 #[test]
 fn leaves_that_stay_are_no_reason_to_reclaim_more_than_is_wanted() {
     let mut bench = Bench::new();
@@ -288,8 +288,8 @@ fn what_is_discarded_while_its_leaf_leaves_is_gone_afterwards() {
     assert!(all(&bench, leaf, PageState::Empty));
 }
 
-/// Folios of four pages that had been split once came back from the store as single pages, though the region had asked
-/// for four: 113 of 2,057 in the run of `bench folio --order 2` that showed it.
+/// Folios of four pages that had been split used to come back from the store as single pages, although the region had
+/// asked for four: 113 of 2,057 in the run of `bench folio --order 2` that showed it.
 #[test]
 fn folios_of_a_size_that_was_asked_for_are_not_split() {
     let mut bench = Bench::new();

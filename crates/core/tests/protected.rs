@@ -5,8 +5,8 @@ mod common;
 use common::{Bench, Driven};
 use millpond_core::{Advice, Command, Event, Outcome, Reply};
 
-/// A take-out found its page locked; the program unlocked it and said so; then the answer of the take-out came, and the
-/// page was on the unevictable list until the next news, which may never come.
+/// A take-out found its page locked; the program unlocked it and reported that; then the answer of the take-out came,
+/// and the page stayed on the unevictable list until the next news, which may never come.
 #[test]
 fn a_take_out_under_way_is_waited_for_by_the_news_that_protection_changed() {
     let mut bench = Bench::new();

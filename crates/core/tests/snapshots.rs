@@ -1,7 +1,7 @@
 //! Tests of snapshots, decision by decision: events by hand, commands answered by hand. `millpond/tests/snapshot.rs`
 //! tests this behaviour on real memory.
 //!
-//! A test of a mended bug tells its story at its top.
+//! A test of a fixed bug tells its story at the top.
 
 mod common;
 
@@ -152,8 +152,8 @@ fn a_mark_that_is_shared_goes_when_one_heir_uses_the_page() {
     assert_eq!(bench.0.page_state(source.1.start), PageState::Inherited);
 }
 
-/// A region could once be made shorter by pages that it inherits: a merge would have handed these over to the next
-/// region. (Reading.)
+/// It used to be possible to shorten a region by pages that it inherits: a merge would have handed these over to the
+/// next region. (Reading.)
 #[test]
 fn a_region_is_not_made_shorter_by_what_it_inherits() {
     let mut bench = Bench::new();
@@ -168,7 +168,7 @@ fn a_region_is_not_made_shorter_by_what_it_inherits() {
     assert_eq!(bench.done(Event::Resize { region, pages }), in_use);
 }
 
-/// A take-out for which the pool had no place was once taken for one that had begun: the merge went past the folio and
+/// A take-out for which the pool had no place was mistaken for one that had begun: the merge passed the folio and
 /// ended, and its contents were lost with the base. (Reading; the simulator, seeds 3, 10 and others.)
 #[test]
 fn a_merge_without_a_place_in_the_pool_loses_nothing() {
@@ -209,7 +209,7 @@ fn a_merge_leaves_nothing_behind_that_hides_a_base_below() {
     assert_eq!(bench.0.page_state(source.1.start), PageState::Resident);
 }
 
-/// A page that could not move once counts as immovable until an event tells that its protection has changed, and no
+/// A page that once could not be moved counts as immovable until an event reports a change of its protection, and no
 /// event does so for a base: the page was never merged, nor evicted. (Simulator, seed 13.)
 #[test]
 fn a_merge_tries_what_could_not_move_once() {
@@ -250,8 +250,8 @@ fn two_merges_of_one_chain_lose_nothing() {
     assert_eq!(bench.0.page_state(source.1.start), PageState::Limbo);
 }
 
-/// A handler that is late serves a fault of a region that is ending. The page came in between the free and the end,
-/// stayed mapped for the core, and the region's addresses were never given back.
+/// A late handler serves a fault of a region that is ending. The page came in between the free and the end, stayed
+/// mapped for the core, and the region's addresses were never freed.
 #[test]
 fn a_fault_in_a_region_that_has_been_detached_brings_nothing_in() {
     let mut bench = Bench::new();

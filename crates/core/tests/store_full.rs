@@ -1,8 +1,8 @@
 //! Tests of a full store, whose room is used before memory goes above the limit, decision by decision.
 //!
-//! Found by trying: 111 MiB were written to and read in a file system with room for 99, in a budget that would have
-//! held the rest, and all of it ended in memory. A page that was read kept its slot, a page that was written to found
-//! no second one, and room that came was noticed once a second.
+//! Found by experiment: 111 MiB were written and read with a file system that has room for 99, in a budget that would
+//! have held the rest, and all of it ended up in memory. A page that was read kept its slot, a page that was written to
+//! found no second one, and new room was noticed only once a second.
 
 mod common;
 
@@ -166,8 +166,8 @@ fn slots_of_what_is_mapped_are_given_up_before_the_limit_is_exceeded() {
     assert!(swapped(old) + swapped(new) > 0);
 }
 
-/// A store was asked again as soon as it had forgotten anything: nine folios of sixteen pages were refused for each
-/// page that was loaded.
+/// The store was asked again as soon as it had forgotten anything: nine folios of sixteen pages were refused for each
+/// loaded page.
 #[test]
 fn a_store_that_refused_is_asked_again_when_it_has_forgotten_as_much() {
     let mut bench = Tight::new(u32::MAX);

@@ -1,8 +1,8 @@
-//! Tests of memory that cannot leave, and does not keep the rest from leaving, decision by decision.
+//! Tests that memory that cannot leave does not keep the rest from leaving, decision by decision.
 //!
 //! Programs that read their own memory by `process_vm_readv`, or by direct I/O, or had registered it with io_uring,
-//! hung under `millpond run`. A page that the kernel held was the next victim again and again, and when all pages that
-//! reclaim asked for were held, a fault asked for ever.
+//! hung under `millpond run`. A page held by the kernel was chosen as the next victim again and again, and when all
+//! pages that reclaim chose were held, a fault asked forever.
 
 mod common;
 
@@ -128,7 +128,8 @@ fn when_all_is_busy_a_single_page_is_served_above_the_limit_until_something_chan
     assert!(!reclaim(&mut bench, Outcome::TakenOut).is_empty());
 }
 
-/// Two hundred threads that wait in `read` hold 16 KiB each, in folios of 256 KiB. 32 MiB became 55.
+/// Two hundred threads that wait in `read` hold 16 KiB each, in folios of 256 KiB. A process with a budget of 32 MiB
+/// took 55.
 #[test]
 fn of_large_folios_only_the_parts_that_are_held_stay() {
     const HELD: u32 = 4;

@@ -1,4 +1,4 @@
-//! `millpond run --store …,URL`, for longer: a program whose memory is many times its budget and its file reads back
+//! `millpond run --store …,URL`, for longer: a program whose memory is many times its budget plus its file reads back
 //! what it has written, while the service that holds the rest is disturbed, stopped and restarted. `soak/remote --way
 //! run` runs these tests, each in a process of its own.
 //!

@@ -1,8 +1,8 @@
-//! Tests with a program that does not take the signal by which it is asked to end.
+//! Tests with programs that do not take the signal by which they are asked to end.
 //!
-//! The fault was found by a program that hung with its signals blocked: `millpond run` was sent TERM, handed it on, and
-//! neither said anything nor ended. A program that catches or ignores a signal is left alone, as it would be without a
-//! supervisor.
+//! The fault was found with a program that hung with its signals blocked: `millpond run` received TERM, forwarded it,
+//! and neither said anything nor ended. A program that catches or ignores a signal is left alone, as it would be
+//! without a supervisor.
 
 #[allow(dead_code, reason = "each test binary uses a part")]
 mod common;

@@ -1,4 +1,4 @@
-//! `millpond run --encrypt`: the contents of a program's memory cannot be read in the file that its memory flows to.
+//! `millpond run --encrypt`: the contents of a program's memory cannot be read in the file that receives it.
 
 use std::process::Command;
 

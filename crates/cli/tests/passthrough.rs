@@ -1,4 +1,4 @@
-//! The program under `millpond run` behaves, and is treated, as if nothing stood between it and the shell.
+//! A program under `millpond run` behaves, and is treated, as if nothing stood between it and the shell.
 
 mod common;
 #[path = "common/started.rs"]
@@ -76,7 +76,7 @@ fn a_signal_that_kills_the_program_kills_the_supervisor() {
     }
 }
 
-/// A program that a filter ends cannot say why it ended.
+/// A program that is ended by a filter cannot say why.
 #[test]
 fn what_a_filter_may_have_ended_is_said_by_the_supervisor() {
     if !can_run() {

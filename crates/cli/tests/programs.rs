@@ -77,14 +77,14 @@ fn system_calls_fill_and_read_absent_buffers() {
     python("buffers");
 }
 
-/// The program fills its memory in less than the manager's first tick, having loaded 10 MiB of libraries that were not
-/// looked at: it once stood at 38 MiB of 29.
+/// The program fills its memory before the manager's first tick, after loading 10 MiB of libraries that were not
+/// counted: it once had 38 MiB in a budget of 29.
 #[test]
 fn a_mapping_that_grows_keeps_its_bytes_and_the_budget() {
     python("grown");
 }
 
-/// A program that is right at one order is right at all of them, huge pages among them.
+/// A program that works with one order works with all of them, including huge pages.
 #[test]
 fn programs_run_the_same_by_adaptive_orders() {
     if !can_run(&[(PYTHON, "python3")]) {
@@ -238,7 +238,7 @@ fn status_and_signals_are_the_programs_own_while_it_swaps() {
 }
 
 /// A full store is reported in one line. The line was lost when standard error was a plain file: the file had been
-/// opened anew, with an offset of its own, and the program's next output went over the line.
+/// reopened, with an offset of its own, and the program's next output overwrote the line.
 #[test]
 fn a_full_store_is_said_once_and_loses_nothing_or_stops_the_program() {
     if !can_run(&[(PYTHON, "python3")]) {

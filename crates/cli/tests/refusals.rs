@@ -73,7 +73,7 @@ fn limits_of_stores_that_are_not_there_name_the_option_and_the_way_out() {
     }
 }
 
-/// The client of HTTP takes minutes to build, so it is left out of a plain build.
+/// The HTTP client takes minutes to build, so it is omitted from a plain build.
 #[cfg(not(feature = "remote"))]
 #[test]
 fn a_command_without_a_store_beyond_the_machine_says_how_to_get_one() {
@@ -112,8 +112,8 @@ fn bad_options_are_status_2() {
     );
 }
 
-/// The one line after `millpond: ` once began with `error: ` or did not end. An option that was none was taken for the
-/// program's name, and a mistyped form of the report for a file's name.
+/// The one line after `millpond: ` used to begin with `error: ` or lacked a line end. An unknown option was taken for
+/// the program's name, and a mistyped form of the report for a file's name.
 #[test]
 fn each_bad_invocation_has_its_status_and_a_line_that_names_the_value() {
     for (arguments, status, value) in [
@@ -161,7 +161,7 @@ fn each_bad_invocation_has_its_status_and_a_line_that_names_the_value() {
     }
 }
 
-/// Runs a command whose reader has gone, once on standard output and once on standard error.
+/// Runs a command whose reader is gone, once on standard output and once on standard error.
 fn without_a_reader(arguments: &[&str]) -> [Output; 2] {
     let closed = || std::io::pipe().unwrap().1;
     let mut out = Command::new(millpond());
@@ -172,7 +172,7 @@ fn without_a_reader(arguments: &[&str]) -> [Output; 2] {
     ]
 }
 
-/// `millpond doctor | head -1` once ended with an error, and `millpond --help` with a panic.
+/// `millpond doctor | head -1` used to end with an error, and `millpond --help` with a panic.
 #[test]
 fn whoever_stops_reading_is_no_trouble() {
     for arguments in [

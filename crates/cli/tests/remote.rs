@@ -1,5 +1,5 @@
-//! `millpond remote`: what killed runs left in a store is removed, and nothing else; and what a command says that was
-//! built without these stores.
+//! `millpond remote`: the objects that killed runs left in a store are removed, and nothing else; and the message of a
+//! command built without these stores.
 
 use std::process::{Command, Output};
 

@@ -1,5 +1,5 @@
 //! `millpond top` on a terminal of its own: what it shows of a manager in another process (this one), and that the
-//! terminal is what it was, whichever way the program ends. The handling of figures is tested in `src/top`.
+//! terminal is restored, whichever way the program ends. The handling of figures is tested in `src/top`.
 
 #[path = "common/busy.rs"]
 mod busy;

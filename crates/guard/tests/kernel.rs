@@ -1,5 +1,6 @@
-//! The filter in the kernel: it takes the program, stops the calls that name memory of the arena, and lets all others
-//! through. A filter is for one thread and what that thread makes, so each test has a thread of its own.
+//! The filter in the kernel: the kernel accepts the program, which stops the calls that name memory of the arena and
+//! allows all others. A filter applies to one thread and what that thread creates, so each test has a thread of its
+//! own.
 
 #![cfg(target_arch = "x86_64")]
 
@@ -178,7 +179,7 @@ fn a_call_that_is_not_known_is_refused_where_it_names_memory_of_the_arena() {
     });
 }
 
-/// A child that became another program has no handler and no memory in the arena.
+/// A child that executed another program has no handler and no memory in the arena.
 #[test]
 fn a_program_that_is_started_under_the_filter_runs() {
     under_filter(|| {

@@ -1,6 +1,6 @@
-//! `millpond bench run` has a program print the same on every side, says when it does not, and leaves the machine as it
-//! was, without the processes that the program has started. The kernel's sides need root, and zram or a place for a
-//! swap file; the programs are small, as nothing is measured here.
+//! `millpond bench run` checks that a program prints the same on every side, reports differences, and leaves the
+//! machine as it was, without the processes that the program has started. The kernel's sides need root, and zram or a
+//! place for a swap file; the programs are small, as nothing is measured here.
 
 mod common;
 #[path = "../../cli/tests/programs/harness.rs"]
@@ -94,8 +94,8 @@ fn a_program_prints_the_same_on_every_side_and_nothing_is_left() {
     assert_eq!(ratios.map_or(0, Vec::len), kernels.count());
 }
 
-/// The output of a program is compared with what it printed twice before anything was measured. A program that never
-/// prints the same, or ends in another way each time, is said to and not wrong.
+/// The output of a program is compared with what it printed twice before anything was measured. A program whose output
+/// or exit differs each time is reported as such, not as wrong.
 #[test]
 fn other_output_is_seen_and_so_is_another_end() {
     let _alone = alone();
@@ -125,8 +125,8 @@ fn other_output_is_seen_and_so_is_another_end() {
     }
 }
 
-/// A program was started with the mask of the benchmark, which blocks the signals that ask for an end: a server that is
-/// ended by SIGTERM went on for ever, and its script waited for it.
+/// A program was started with the signal mask of the benchmark, which blocks termination signals: a server that should
+/// end on SIGTERM ran forever, and its script waited for it.
 #[test]
 fn a_program_gets_the_signals_that_ask_for_an_end() {
     let _alone = alone();

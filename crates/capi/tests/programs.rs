@@ -147,8 +147,8 @@ fn without_a_place_for_a_file_it_is_compressed_ram_and_one_line() {
     }
 }
 
-/// What neither the budget nor a small file holds comes back from a directory elsewhere, and nothing is left there. A
-/// library without such stores says so.
+/// Data that fits neither in the budget nor in a small file comes back from a directory elsewhere, and nothing is left
+/// there. A library without such stores says so.
 #[test]
 fn memory_beyond_the_machine_comes_back() {
     let (store, front) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -266,8 +266,8 @@ fn nothing_is_declared_that_is_not_there_nor_the_other_way_round() {
     assert!(declared.len() >= 44, "{declared:?}");
 }
 
-/// Each function has the version that it came with, and a program says which it needs: an older library refuses to be
-/// loaded for it, instead of failing at the first call of a function that is not there.
+/// Each function carries the version that introduced it, and a program says which version it needs: the loader then
+/// refuses an older library, instead of failing at the first call of a missing function.
 #[test]
 fn functions_have_versions_that_programs_ask_for() {
     let Some(prefix) = prefix() else { return };

@@ -1,4 +1,4 @@
-//! Regions whose folios' orders follow the pattern of faults: their contents, and how much is brought in.
+//! Regions whose folio orders follow the pattern of faults: their contents, and how much is brought in.
 
 mod common;
 
@@ -64,7 +64,7 @@ fn in_thread() -> millpond::Manager {
         .unwrap()
 }
 
-/// In one region, a stream takes few faults, and scattered reads bring in little that was not asked for.
+/// In one region, a stream takes few faults, and scattered reads bring in few unrequested pages.
 #[test]
 fn a_stream_takes_large_steps_and_scattered_reads_small_ones() {
     let manager = in_thread();

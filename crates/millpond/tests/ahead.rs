@@ -1,4 +1,4 @@
-//! Streams through new memory, whose huge pages the background thread makes ahead.
+//! Streams through new memory, whose huge pages the background thread prepares in advance.
 
 mod common;
 
@@ -38,8 +38,8 @@ fn adaptive() -> OrderPolicy {
     OrderPolicy::Adaptive { max: Order::MAX }
 }
 
-/// Two streams take the pages that the background thread makes ready, while the budget goes up and down over the room
-/// that these pages need, and regions come and go.
+/// Two streams take the pages that the background thread prepares, while the budget moves above and below the room that
+/// these pages need, and regions come and go.
 #[test]
 fn racing_streams_find_zeros_and_lose_nothing() {
     let manager = manager();
@@ -66,7 +66,7 @@ fn racing_streams_find_zeros_and_lose_nothing() {
     });
 }
 
-/// Pages that were made ready are counted while they wait, and go back when no stream has come for them.
+/// Prepared pages are counted while they wait, and go back if no stream has come for them.
 #[test]
 fn what_is_ready_stays_within_the_budget_and_goes_back() {
     alone(

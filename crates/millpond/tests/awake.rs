@@ -1,8 +1,8 @@
-//! Reads of a file are waited for awake while a single thread faults, and asleep while several do
+//! A thread waits awake for reads of a file while it is the only one that faults, and asleep while several do
 //! (`store/src/file/awake.rs`).
 //!
-//! From outside only one sign of this can be seen: the kernel's ring of answers among the mappings of the process, from
-//! the first read that was waited for awake until the store is closed.
+//! From outside there is only one sign of this: the kernel's ring of answers among the mappings of the process, from
+//! the first awake read until the store is closed.
 
 mod common;
 

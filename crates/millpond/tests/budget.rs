@@ -86,8 +86,8 @@ fn resident_memory_stays_within_the_budget_seen_from_outside() {
     );
 }
 
-/// A fill that ended before the first tick stood as far above the budget as its tables had grown, 56 bytes a page.
-/// `bench swap` at 4 KiB found this.
+/// A fill that ended before the first tick exceeded the budget by the growth of its tables, 56 bytes a page. `bench
+/// swap` at 4 KiB found this.
 #[test]
 fn tables_that_grow_with_a_quick_fill_come_off_the_budget() {
     let ram = 64 << 20;
@@ -106,9 +106,9 @@ fn tables_that_grow_with_a_quick_fill_come_off_the_budget() {
     assert!(peak <= ram + (512 << 10), "{} bytes too many", peak - ram);
 }
 
-/// The addresses of private memory without a name, 2 MiB or more, that may be backed by huge pages by the machine's
-/// setting alone, as its owner has neither asked for them nor declined them. The stack of a thread (it lies behind a
-/// closed page) is no table, and its huge pages are declined by newer kernels.
+/// The addresses of anonymous private memory, 2 MiB or more, that may be backed by huge pages because of the machine's
+/// setting alone, since its owner has neither requested nor declined them. The stack of a thread (it follows a closed
+/// page) is not a table, and newer kernels decline huge pages for it.
 fn left_to_the_machine() -> Vec<String> {
     let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let (mut found, mut mapping, mut before) = (Vec::new(), "", "");
@@ -133,7 +133,7 @@ fn left_to_the_machine() -> Vec<String> {
 }
 
 /// Covers machines on which `transparent_hugepage/enabled` is *always*: tables that the budget counted by pages became
-/// huge pages where they were touched. What the mappings say about themselves is looked at, so any machine will do.
+/// huge pages where they were touched. The test checks the flags of the mappings, so any machine will do.
 #[test]
 fn no_table_is_left_to_the_machines_setting_for_huge_pages() {
     if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {

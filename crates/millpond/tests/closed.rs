@@ -1,4 +1,4 @@
-//! A manager without userfaultfd, whatever the kernel offers. (All other tests run so with `MILLPOND_MASK=uffd`.)
+//! A manager without userfaultfd, whatever the kernel offers. (All other tests run this way with `MILLPOND_MASK=uffd`.)
 
 mod common;
 

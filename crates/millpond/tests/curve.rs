@@ -1,5 +1,5 @@
-//! Compares the promise of what more memory would spare with managers that have more. The test runs on real memory:
-//! take-outs, loads and the background thread are the usual ones, and the limit is what the budget leaves.
+//! Compares the predicted savings of more memory with managers that have more. The test runs on real memory: take-outs,
+//! loads and the background thread are the usual ones, and the limit is what the budget leaves.
 
 mod common;
 

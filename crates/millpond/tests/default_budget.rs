@@ -1,9 +1,9 @@
 //! The budget of a manager that names no store.
 //!
-//! With a budget and no other setting, 512 MiB of random numbers in 64 MiB once had 517 MiB resident. The store was
-//! compressed RAM alone, random numbers do not compress, and a full store exceeds the budget. The default is compressed
-//! RAM and then a file, in the directory for temporary files. Where no file can be made there, one line says that the
-//! store is compressed RAM alone.
+//! With a budget and no other setting, 512 MiB of random numbers in 64 MiB used to have 517 MiB resident. The store was
+//! compressed RAM alone, random numbers do not compress, and with a full store memory exceeds the budget. The default
+//! is compressed RAM and then a file, in the directory for temporary files. Where no file can be made there, one line
+//! says that the store is compressed RAM alone.
 
 mod common;
 
@@ -69,8 +69,8 @@ fn is_child() -> bool {
     std::env::var_os("MILLPOND_TEST_ALONE").is_some()
 }
 
-/// A manager for which no store was asked does without a file that cannot be made, says so in one line that names the
-/// directory and the way out, and keeps the data that it is given.
+/// A manager without an explicit store does without a file that cannot be made, says so in one line that names the
+/// directory and the remedy, and keeps its data.
 #[test]
 fn without_a_place_for_a_file_it_is_compressed_ram_and_one_line() {
     if is_child() {
@@ -107,7 +107,7 @@ fn without_a_place_for_a_file_it_is_compressed_ram_and_one_line() {
     }
 }
 
-/// A store that was asked for is opened, or no manager is built.
+/// An explicitly requested store is opened, or no manager is built.
 #[test]
 fn a_file_that_was_asked_for_is_had_or_nothing_is() {
     if is_child() {

@@ -1,7 +1,7 @@
-//! Discards of memory that threads use meanwhile: gathered pages go back in runs while other threads touch them.
+//! Discards of memory in use: gathered pages are freed in runs while other threads touch them.
 //!
-//! A page reads as it did or as zeros while it is being discarded. It has lost nothing else when the call returns: its
-//! words are zeros then, or were written since the call began. A word that is written while no discard is under way
+//! A page reads as it did or as zeros while it is being discarded. When the call returns, it has lost nothing else: its
+//! words are then zeros, or were written since the call began. A word that is written while no discard is under way
 //! stays (`common/page_model.rs`). The test lasts MILLPOND_STRESS_SECS seconds (3), shared out among the deliveries,
 //! the ways of taking out and the orders.
 

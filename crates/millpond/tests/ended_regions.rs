@@ -1,4 +1,4 @@
-//! Requests about a region end with it, and requests with another region's values are refused.
+//! Requests for a region end with it, and requests with another region's values are refused.
 
 mod common;
 
@@ -28,7 +28,7 @@ fn go_on() {
     std::thread::sleep(Duration::from_millis(3));
 }
 
-/// A region that was dropped while the prefetching thread worked on it once had its pages brought in all the same: at
+/// When a region was dropped while the prefetching thread worked on it, its pages used to be brought in anyway: at
 /// addresses that belonged to no region, or to the next one. After 400 rounds of this, 11,498 pages stayed mapped.
 #[test]
 fn a_prefetch_ends_with_its_region() {
@@ -51,7 +51,7 @@ fn a_prefetch_ends_with_its_region() {
     assert_eq!(manager.stats().vm.nr_mapped, 0);
 }
 
-/// A region that shrinks or moves gives addresses up as well. Prefetches that were asked for there once went on.
+/// A region that shrinks or moves also gives up addresses. Prefetches requested there used to continue.
 #[test]
 fn a_prefetch_ends_where_its_region_has_no_pages_any_more() {
     let manager = manager();
@@ -76,9 +76,9 @@ fn a_prefetch_ends_where_its_region_has_no_pages_any_more() {
     assert_eq!(manager.stats().vm.nr_mapped, 0);
 }
 
-/// Managers number their pages alike, so a pin of one manager's region was once taken for a pin of another's. A page of
-/// the other region was unpinned though it had never been pinned, and the pinned page stayed pinned for good. A pin of
-/// a region that had ended was taken for a pin of the region that lay there next.
+/// All managers number their pages alike, so a pin of one manager's region used to be mistaken for a pin of another's.
+/// A page of the other region was unpinned although it had never been pinned, and the pinned page stayed pinned
+/// forever. A pin of a region that had ended was taken for a pin of the region that lay there next.
 #[test]
 fn a_pin_is_let_go_of_only_by_its_own_region() {
     let (one, other) = (manager(), manager());

@@ -1,4 +1,4 @@
-//! Leaves that are in memory in pieces are evicted for a stream and come back whole, while threads write to them.
+//! Leaves that are partly in memory are evicted for a stream and come back whole, while threads write to them.
 
 mod common;
 

@@ -1,9 +1,9 @@
-//! A thread reads at the far end of a pipe and of a socket what other threads put there out of memory four times the
+//! A thread reads at the far end of a pipe and of a socket what other threads send there from memory four times the
 //! budget.
 //!
-//! If a thread gives a region's bytes to the kernel by `write`, they are copied. By `vmsplice` and `MSG_ZEROCOPY` the
-//! kernel refers to the pages until they have been read, and does not pin them. A region's guard has to pin them:
-//! without it the frames can hold other data by the time of the reading.
+//! With `write`, the kernel copies a region's bytes. With `vmsplice` and `MSG_ZEROCOPY` the kernel refers to the pages
+//! until they have been read, without pinning them. A region's guard has to pin them: without it the frames can hold
+//! other data by the time they are read.
 
 mod common;
 

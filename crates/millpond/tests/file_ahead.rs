@@ -1,5 +1,5 @@
-//! Streams over files are read ahead: the bytes are the file's, several reads are under way, and nothing is left of a
-//! region that ends meanwhile.
+//! Streams over files are read ahead: the bytes are the file's, several reads are in flight, and nothing is left of a
+//! region that ends during that.
 
 mod common;
 
@@ -85,8 +85,8 @@ fn nothing_is_left_of_a_region_that_ends_while_it_is_read_ahead() {
     }
 }
 
-/// A file that becomes shorter while a stream comes near its end: what is read ahead in vain is no error of anybody's,
-/// and comes in when the file has it again.
+/// A file is truncated while a stream approaches its end: a futile read-ahead causes no error for anyone, and the pages
+/// come in when the file has them again.
 #[test]
 fn what_is_read_ahead_in_vain_is_no_error() {
     let bytes = 16 * MIB;
@@ -108,8 +108,8 @@ fn what_is_read_ahead_in_vain_is_no_error() {
     }
 }
 
-/// A first scan of a file longer than memory put out all that was used again and again beside it: its pages had no
-/// shadows yet, so nothing said that memory could not keep them. A file that fits is left alone.
+/// A first scan of a file longer than memory evicted all pages in repeated use: the file's pages had no shadows yet, so
+/// nothing showed that memory could not keep them. A file that fits is left alone.
 #[test]
 fn a_first_stream_over_a_file_longer_than_memory_is_dropped_behind() {
     for (bytes, is_dropped) in [(96 * MIB, true), (6 * MIB, false)] {

@@ -115,7 +115,7 @@ fn agrees_with_a_copy_of_the_file() {
     }
 }
 
-/// What the store has lost of a page is not what the file holds: it is an error for good, and not the old bytes.
+/// If the store has lost a changed page, the file's old bytes do not replace it: the loss is a permanent error.
 #[test]
 fn a_changed_page_that_the_store_has_lost_does_not_read_as_the_file() {
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();

@@ -22,7 +22,7 @@ fn contents(file: &File) -> Vec<u8> {
     bytes
 }
 
-/// Written at random, by each way in which pages travel, synced now and then, and compared by an independent reader.
+/// Written at random, by each way in which pages travel, synced occasionally, and compared by an independent reader.
 #[test]
 fn what_was_synced_is_in_the_file_and_what_was_dropped_comes_back() {
     let bytes = 32 * MIB;
@@ -132,7 +132,7 @@ fn a_file_that_may_not_be_written_is_refused() {
     assert!(matches!(mapped, Err(MapFileError::File(_))), "{mapped:?}");
 }
 
-/// A limit on the size of files stands for a full disk: no page behind it can be written.
+/// A limit on the size of files simulates a full disk: no page beyond it can be written.
 #[test]
 fn what_the_file_does_not_take_stays_and_is_written_later() {
     alone(
@@ -219,8 +219,8 @@ fn write_and_sync_for_ever(path: &str) -> ! {
     unreachable!("rounds do not end")
 }
 
-/// A program that is killed while pages are written back, by syncs and by reclaim, leaves each synced page, and of all
-/// others what they held before or what was written: MILLPOND_KILLS times, or 5.
+/// A program that is killed while pages are written back, by syncs and by reclaim, leaves each synced page intact, and
+/// all others with either their old or their new contents: MILLPOND_KILLS times, or 5.
 #[test]
 fn a_kill_leaves_every_synced_byte() {
     if let Ok(path) = std::env::var(KILLED) {

@@ -1,8 +1,9 @@
-//! A child that is forked while another thread of its parent does what a process does once, or is in a static's lock.
+//! A child that is forked while another thread of its parent performs a one-time initialization, or holds a static's
+//! lock.
 //!
-//! What the kernel lets a process do was found out once, in some hundred microseconds, and whoever came meanwhile
-//! waited. In a child that was forked just then it is nobody who finds it out, and the child's manager was waited for
-//! for ever. The lock around the default manager could be caught in the same way by any thread that collected into it.
+//! The kernel's capabilities were probed once, in some hundred microseconds, while other threads waited for the result.
+//! In a child forked at that moment no thread completes the probe, and the construction of the child's manager waited
+//! forever. The lock around the default manager could be caught in the same way by any thread that collected into it.
 
 #[path = "common/forked.rs"]
 mod forked;

@@ -1,8 +1,9 @@
-//! A manager in a forked child, whatever the parent's threads were doing at the fork.
+//! A manager in a forked child works, whatever the parent's threads were doing at the fork.
 //!
-//! Two tests of one file each forked a child that built a manager, and one in some thousand runs never ended: the fork
-//! had come while the standard library of the parent's other thread held the lock under which it notes each thread's
-//! stack. In the child nobody had the lock and nobody let it go, and the first thread of the manager waited for it.
+//! Two tests of one file each forked a child that built a manager, and one in some thousand runs never ended: at the
+//! fork another thread of the parent was inside the standard library, holding the lock under which it records each
+//! thread's stack. In the child no thread held the lock or could release it, and the first thread of the manager waited
+//! for it.
 
 #[path = "common/forked.rs"]
 mod forked;
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// Exit status of a child that could start a thread of the standard library's.
 const FREE: i32 = 40;
-/// Exit status of a child that could not, and whose manager did its work all the same.
+/// Exit status of a child that could not, and whose manager worked anyway.
 const DONE: i32 = 41;
 /// A thread that has not ended after this time never will.
 const LONG: Duration = Duration::from_millis(500);

@@ -1,9 +1,10 @@
 //! A child that is forked in the middle of its parent's first `build`, and builds a manager itself.
 //!
 //! A manager was ready to serve faults before the process had a handler for forks. A child that was forked in between
-//! kept its parent's manager as one to ask, and built its own where the parent's memory was missing: its first touch
-//! went to the copy of the parent's, which knew of no such page, and ended the child by SIGBUS; or it waited for a lock
-//! that a thread of the parent's held. Here the forks are made where `build` starts its threads, in turn.
+//! still had its parent's manager registered, and built its own at addresses where the parent's memory was missing: its
+//! first touch went to the copy of the parent's manager, which knew of no such page, and ended the child by SIGBUS; or
+//! it waited for a lock held by a thread of the parent. Here the forks are made at each point where `build` starts a
+//! thread, in turn.
 
 #[path = "common/forked.rs"]
 mod forked;

@@ -1,8 +1,8 @@
-//! A forked child has its parent's regions and managers by name only.
+//! A forked child has its parent's regions and managers in name only.
 //!
-//! A child that dropped a region, as a garbage collector may do at any time, once never ended, since it has none of the
-//! threads that the drop waited for. Nor may the drop go on in the child, as a request to the descriptor that the child
-//! has acts on its parent's memory.
+//! A child that dropped a region, as a garbage collector may do at any time, used to hang, since it has none of the
+//! threads for which the drop waited. Nor may the drop proceed in the child, since a request on the child's descriptor
+//! acts on its parent's memory.
 
 mod common;
 
@@ -114,7 +114,7 @@ fn a_child_may_have_a_manager_of_its_own() {
     assert!(region.as_slice().iter().all(|&byte| byte == 7));
 }
 
-/// A touch in a child once was SIGSEGV without a word. System calls are refused such memory, as before.
+/// A touch in a child used to be a SIGSEGV without any message. System calls on such memory are refused, as before.
 #[test]
 fn a_child_that_touches_is_told_what_it_touched() {
     for delivery in [Delivery::InThread, Delivery::Handler] {
@@ -152,7 +152,7 @@ fn a_child_that_touches_is_told_what_it_touched() {
     }
 }
 
-/// Dropping a vector drops its elements, which a child does not have: it once would have ended by looking at them.
+/// Dropping a vector drops its elements, which a child does not have: accessing them would have ended it.
 #[test]
 fn a_child_drops_vectors_and_heaps_without_looking_at_what_was_in_them() {
     let Some(manager) = manager(Delivery::InThread) else {

@@ -1,4 +1,4 @@
-//! Freeing: memory that is given up goes back, at once or in the background, and counts until it is back.
+//! Freeing: memory that is given up goes back, immediately or in the background, and counts until it is back.
 
 mod common;
 
@@ -89,7 +89,7 @@ fn worker_threads() -> usize {
     tasks.flatten().filter(named).count()
 }
 
-/// Making a thread once took half of the time that the first `free_async` took its caller.
+/// Half of the time of the first `free_async` used to go into the creation of a thread.
 #[test]
 fn a_worker_is_there_before_much_memory_is_freed() {
     common::alone("a_worker_is_there_before_much_memory_is_freed", || {
@@ -155,8 +155,8 @@ fn the_threshold_can_be_changed_while_it_runs() {
     assert!(tries.iter().any(by_workers_alone), "{tries:?}");
 }
 
-/// Memory that a worker gave to the pool once counted as given back by its owner. Where all of a part went to the pool,
-/// no worker seemed to work in the background (seen in a test of spaces, one run of thirty).
+/// Memory that a worker gave to the pool used to count as freed by its owner. If all of a part went to the pool, no
+/// worker seemed to work in the background (seen in a test of spaces, one run of thirty).
 #[test]
 fn what_a_worker_gives_to_the_pool_is_its_work() {
     let manager = Manager::builder()
@@ -250,8 +250,8 @@ fn the_budget_holds_while_memory_is_freed_in_the_background() {
     );
 }
 
-/// Frames go round through the pool, and a program that rests gives them back. (Memory that its owner alone discards
-/// need not go round at all: `reuse.rs`.)
+/// Frames circulate through the pool, and an idle program gives them back. (Memory that its exclusive owner discards
+/// need not circulate at all: `reuse.rs`.)
 #[test]
 fn what_is_discarded_serves_the_next_faults_and_goes_back_when_nobody_asks() {
     for (delivery, method) in ways() {
@@ -330,7 +330,7 @@ fn others_go_on_while_a_large_region_is_freed() {
     nothing_is_left(&manager, "a large region");
 }
 
-/// A lower budget is kept when the call returns.
+/// A lowered budget is met when the call returns.
 #[test]
 fn a_budget_can_shrink_and_grow_again() {
     for (delivery, method) in ways() {

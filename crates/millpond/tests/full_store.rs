@@ -1,8 +1,8 @@
-//! A store that is full: memory goes above the budget only by the data that neither store nor budget holds.
+//! A full store: memory exceeds the budget only by the data that fits in neither store nor budget.
 //!
 //! A program wrote 111 MiB of random numbers round after round, on a file system with room for 99 MiB, and all of them
-//! ended in memory. A page that had been read kept its place in the store, was written to, and found no second place
-//! when it was to leave.
+//! ended up in memory. A page that had been read kept its place in the store, was written to, and found no second place
+//! when it had to leave.
 
 mod common;
 

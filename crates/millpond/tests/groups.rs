@@ -95,8 +95,8 @@ fn refaults_of_the_quiet(with_thrashing: bool) -> u64 {
     vm.pgfault - before.pgfault
 }
 
-/// One group thrashes, one is quiet: the quiet group's refaults, rescues among them, are within 5 % of those that it
-/// has alone.
+/// One group thrashes, one is quiet: the quiet group's refaults, including rescues, are within 5 % of those that it has
+/// alone.
 #[test]
 fn a_quiet_group_does_not_pay_for_a_thrashing_one() {
     let alone = refaults_of_the_quiet(false);

@@ -1,4 +1,4 @@
-//! The allocator beside the standard library's: the same calls on both, at a budget of a quarter of the data.
+//! The allocator compared with the standard library's: the same calls on both, at a budget of a quarter of the data.
 
 use allocator_api2::alloc::{Allocator, Layout};
 use allocator_api2::boxed::Box as PondBox;
@@ -366,7 +366,7 @@ fn a_group_that_cannot_have_it_is_known_at_once() {
     assert!(matches!(refused, Err(RegionError::Group(_))), "{refused:?}");
 }
 
-/// Where there are no addresses, a collection can go on with what it has.
+/// If no addresses are left, a collection can continue with what it has.
 #[test]
 fn without_addresses_a_collection_keeps_what_it_has() {
     let builder = Manager::builder().ram(16 << 20).address_space(128 << 20);

@@ -1,7 +1,7 @@
-//! Snapshots and remaps that race: threads write to, check, snapshot, move, grow, shrink, discard, pin and drop regions
-//! that descend from each other, under a budget that holds a fraction of them. Each thread knows what its regions hold,
-//! page by page. Whatever the other threads copy, share, evict, move or merge meanwhile, every page reads as its
-//! region's own history says.
+//! Racing snapshots and remaps: threads write to, check, snapshot, move, grow, shrink, discard, pin and drop regions
+//! that descend from each other, under a budget that holds a fraction of them. Each thread knows the contents of its
+//! regions, page by page. Whatever the other threads copy, share, evict, move or merge at the same time, every page
+//! reads as its region's own history says.
 //!
 //! The test lasts MILLPOND_STRESS_SECS seconds (3), shared out among the deliveries, the ways of taking out and the
 //! orders.

@@ -1,5 +1,5 @@
-//! Holes that were found in other user-space pagers, as far as they concern a library. Each is a test here so that it
-//! never becomes one of ours. (Holes that concern whole programs are in the preload's tests.)
+//! Flaws found in other user-space pagers, as far as they concern a library. Each has a test here so that it never
+//! becomes one of ours. (Flaws that concern whole programs are in the preload's tests.)
 
 mod common;
 
@@ -8,7 +8,7 @@ use millpond::{OnStoreFull, RangeError, StoreKind};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 
-/// Store errors are found: damage on the medium is reported, and never handed out as data.
+/// Store errors are detected: damage on the medium is reported, and never returned as data.
 #[test]
 fn a_damaged_store_is_reported_and_its_pages_are_lost_not_wrong() {
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();

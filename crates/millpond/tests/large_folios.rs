@@ -7,10 +7,10 @@ use millpond::Order;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// A fault for a large folio once asked for ever. It said how much memory was *missing*, and direct reclaim stopped as
-/// soon as that much was *available*. With 438 pages unused a folio of 512 misses 74; 438 are more than 74, so nothing
-/// was reclaimed and the fault asked again. (Folios up to 512 KiB were saved by the least batch of 128 pages.) Now the
-/// unused and the missing pages are wanted together. Racing threads with folios of 2 MiB found this.
+/// A fault for a large folio used to ask forever. It said how much memory was *missing*, and direct reclaim stopped as
+/// soon as that much was *available*. With 438 unused pages a folio of 512 lacks 74; 438 is more than 74, so nothing
+/// was reclaimed and the fault asked again. (Folios up to 512 KiB were saved by the minimum batch of 128 pages.) Now
+/// reclaim's goal is the sum of the unused and the missing pages. Racing threads with folios of 2 MiB found this.
 #[test]
 fn a_fault_for_a_large_folio_is_served_when_a_part_of_it_is_unused() {
     let (done, finished) = mpsc::channel();

@@ -1,4 +1,4 @@
-//! Lazily freed bytes are reported apart from resident ones at all times, the kernel agrees, and a cap holds.
+//! Lazily freed bytes are always reported separately from resident ones, the kernel agrees, and a cap holds.
 
 mod common;
 
@@ -120,8 +120,8 @@ fn bytes_are_reported_where_they_are_at_every_stage() {
     });
 }
 
-/// A region's figures were once those of the last look at the manager's: memory that was written to since still counted
-/// as free.
+/// A region's figures used to date from the last look at the manager's: memory written to since then still counted as
+/// free.
 #[test]
 fn a_region_finds_out_by_itself_what_was_used_again() {
     let manager = small().build().unwrap();
@@ -272,8 +272,7 @@ fn a_cap_of_zero_gives_everything_back_at_once() {
     });
 }
 
-/// An allocator that reuses the memory that it frees is not robbed by the cap: used memory is found out and passed
-/// over.
+/// An allocator that reuses the memory that it frees loses nothing to the cap: memory in use is recognized and skipped.
 #[test]
 fn the_cap_does_not_touch_what_is_used_again() {
     each_case(&[0, 4], |builder, case| {

@@ -1,4 +1,4 @@
-//! Lazy free on real memory: the fate of the memory, as docs/TESTING.md lists it. The calls are in
+//! Lazy free on real memory: what happens to the memory, as docs/TESTING.md lists it. The calls are in
 //! `lazy_free_calls.rs`, races in `lazy_free_races.rs`, the reported figures in `lazy_accounting.rs`, and volatile
 //! ranges in `volatile.rs`.
 
@@ -205,8 +205,8 @@ fn freed_folios_leave_the_active_list_and_go_before_all_others() {
     });
 }
 
-/// Only the mark makes a page discardable; that the store has the page too does not. A use takes the mark away, a read
-/// as well as a write.
+/// Only the mark makes a page discardable; a copy in the store does not. Any use removes the mark, a read as well as a
+/// write.
 #[test]
 fn a_clean_page_that_was_read_back_is_not_free() {
     each_case(&[0, 4], |builder, case| {

@@ -205,7 +205,7 @@ fn small_blocks_that_are_mapped_are_freed_without_a_system_call() {
     );
 }
 
-/// A missing page sends the call the long way, and is not brought in: the store drops what it holds of the page.
+/// A missing page makes the call take the slow path, and is not brought in: the store drops its contents.
 #[test]
 fn missing_pages_are_freed_without_bringing_them_in() {
     let manager = small().build().unwrap();
@@ -396,9 +396,9 @@ fn a_space_frees_lazily_by_address() {
     }
 }
 
-/// Memory that was zeroed in place is read when memory is short, to see whether it was used again. The program may
-/// have made it inaccessible by then, as a guard page in memory that `malloc` gave it, and the manager's own read was a
-/// SIGSEGV. Now news of a protection takes the mark away, and waits for a look that is under way.
+/// Memory that was zeroed in place is read when memory is short, to see whether it was used again. The program may have
+/// made it inaccessible by then, for example as a guard page in memory from `malloc`, and the manager's own read was a
+/// SIGSEGV. Now news of a protection removes the mark, and waits for an ongoing look.
 #[test]
 fn memory_that_became_inaccessible_is_not_looked_at() {
     if !can(Delivery::Handler) {

@@ -1,5 +1,5 @@
 //! Lazy free by racing threads: in whatever order calls and writes meet, no write is lost, no word comes back after it
-//! was zeros, and a page goes as a whole. `common/page_model.rs` says what may be seen.
+//! was zero, and a page goes as a whole. `common/page_model.rs` says which contents are allowed.
 //!
 //! Each test lasts MILLPOND_STRESS_SECS seconds (3), shared out among the deliveries, the ways of taking out and the
 //! orders.

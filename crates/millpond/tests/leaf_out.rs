@@ -1,4 +1,4 @@
-//! Leaves of small folios leave by their tables, while threads write to them.
+//! Leaves of small folios are taken out by their page tables, while threads write to them.
 
 mod common;
 
@@ -53,8 +53,8 @@ fn say_what_was_skipped(moves: bool) {
 }
 
 /// Every thread adds to words of its own on pages that all of them use, at random, in a third of the memory that this
-/// would take. If a page were mapped behind the back of a leaf that leaves, the increments on it would be lost with the
-/// leaf.
+/// would take. If a page of a leaf that is being taken out were mapped unnoticed, the increments on it would be lost
+/// with the leaf.
 #[test]
 fn no_increment_is_lost_with_a_leaf() {
     let manager = third().background_reclaim(true).build().unwrap();
@@ -83,8 +83,8 @@ fn no_increment_is_lost_with_a_leaf() {
 /// Pages that are locked at one time: one in every fourth leaf. When more leaves stay, soon no more are tried.
 const LOCKED: usize = 12;
 
-/// A page of a leaf that leaves is locked now and then, so the leaf stays. Other threads reclaim while the answer is
-/// told in parts: a thread that went on with it once stopped the program.
+/// A page of a leaf that is being taken out is occasionally locked, so the leaf stays. Other threads reclaim while the
+/// answer is reported in parts: a thread that continued with the leaf used to stop the program.
 #[test]
 fn leaves_that_stay_lose_nothing_while_others_reclaim() {
     let manager = third().background_reclaim(true).build().unwrap();

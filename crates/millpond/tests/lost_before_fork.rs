@@ -1,7 +1,7 @@
-//! A page that the store has lost keeps no other page from being in memory when a child is made.
+//! A page that the store has lost does not keep other pages from being in memory when a child is made.
 //!
-//! Memory that the C library touches in a child before the child is set up must be there. Bringing it in once ended at
-//! the first page that could not be had, and the pages behind it read as zeros in the child.
+//! Memory that the C library touches in a child before the child is set up must be resident. Bringing it in used to
+//! stop at the first unobtainable page, and the pages after it read as zeros in the child.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Reads, writes and pins that do not wait, and memory that another thread brings in.
+//! Reads, writes and pins that do not wait, and prefetches by another thread.
 
 mod common;
 

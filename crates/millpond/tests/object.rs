@@ -178,7 +178,7 @@ fn a_touch_of_a_page_of_another_version_is_sigbus() {
     }
 }
 
-/// A child had the handle of a thread that only its parent has, and waited for it.
+/// A child had the handle of a thread that exists only in its parent, and waited for it.
 #[test]
 fn a_forked_child_lets_go_of_what_its_parent_mapped() {
     let (_directory, path) = file(MIB, 0, 0);

@@ -18,8 +18,7 @@ use wait::wait_until;
 const LEN: usize = 24 * MIB;
 const MORE: usize = 100;
 
-/// Puts numbered pages from `salt` on into the bucket, by a request that nobody signs. Others may put another object
-/// there.
+/// Puts numbered pages from `salt` on into the bucket, by an unsigned request. Others may put another object there.
 fn put(moto: &Server, name: &str, salt: u64) {
     let mut body = Vec::new();
     write_numbered(&mut body, LEN, MORE, salt);

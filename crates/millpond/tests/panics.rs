@@ -1,5 +1,5 @@
-//! A panic on the thread that keeps house ends the process: without it no thread would make room any more, and the
-//! program's next fault beyond its budget would wait for ever. The test runs itself once more as the child that panics.
+//! A panic on the background thread ends the process: without that thread nothing would make room any more, and the
+//! program's next fault beyond its budget would wait forever. The test runs itself once more as the child that panics.
 
 use millpond::space::{Space, SpaceOptions};
 use millpond::{BuildError, Delivery, OnStoreFull, Order, StoreKind};

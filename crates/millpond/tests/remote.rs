@@ -1,4 +1,5 @@
-//! Memory beyond the machine: numbers that neither the budget nor a small file holds come back from a store elsewhere.
+//! Memory beyond the machine: numbers that fit neither in the budget nor in a small file come back from a store
+//! elsewhere.
 
 mod common;
 
@@ -82,8 +83,8 @@ fn a_machine_without_a_disk_needs_none() {
     numbers_come_back(&url, 0, Delivery::InThread);
 }
 
-/// The thread that serves faults of others has descriptors of its own, and woke the network's thread by one that it had
-/// not: the process stopped.
+/// The thread that serves faults of others has its own descriptor table, and tried to wake the network's thread through
+/// a descriptor missing there: the process stopped.
 #[test]
 fn numbers_come_back_where_a_handler_serves_faults() {
     if !can(Delivery::Handler) {

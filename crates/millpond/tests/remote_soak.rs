@@ -1,6 +1,6 @@
 //! Memory beyond the machine, for longer: numbers of many times the budget and the file come back from services that
-//! are disturbed, stopped and restarted all the while. `soak/remote` runs these tests, each in a process of its own,
-//! because a page that is lost ends the process.
+//! are constantly disturbed, stopped and restarted. `soak/remote` runs these tests, each in a process of its own,
+//! because a lost page ends the process.
 //!
 //! `MILLPOND_SOAK_MIB` says how many MiB of numbers there are (1024).
 

@@ -1,4 +1,4 @@
-//! The SIGBUS that is a fault of ours: the one that userfaultfd raises, and no other.
+//! The only SIGBUS that is a fault of ours is the one that userfaultfd raises.
 
 use millpond::{Delivery, Manager};
 use std::ffi::c_int;
@@ -61,9 +61,9 @@ fn ends(code: c_int, handler: libc::sighandler_t) -> c_int {
     }
 }
 
-/// The handler once took every code above zero for a fault of ours. Broken memory (BUS_MCEERR_AR) is mapped, so the
-/// answer was "try again", and the thread went on touching it for ever instead of the program learning of it. A code of
-/// zero or below comes from a `kill`, `tgkill` or `sigqueue`, whatever address stands beside it.
+/// The handler used to take every code above zero for a fault of ours. Broken memory (BUS_MCEERR_AR) is mapped, so the
+/// answer was "try again", and the thread touched it forever instead of the program being told. A code of zero or below
+/// comes from a `kill`, `tgkill` or `sigqueue`, whatever address stands beside it.
 #[test]
 fn only_an_address_that_is_not_mapped_is_a_fault_of_ours() {
     let others = [

@@ -1,7 +1,7 @@
 //! Memory that a manager takes for itself before anything is touched. redis in 27 MiB, of which the program itself took
-//! 16 MiB, once ran for 50 seconds, and then for 23. The tables had an entry for each leaf of 64 GiB of addresses, and
-//! these were written when the tables were made, which took another megabyte. That was a quarter of the memory that was
-//! left for frames and store, and redis' data did not fit into compressed RAM any more.
+//! 16 MiB, used to run for 50 seconds, and then for 23. The tables had an entry for each leaf of 64 GiB of addresses,
+//! and these were written when the tables were made, which took another megabyte. That was a quarter of the memory left
+//! for frames and store, and redis' data no longer fit into compressed RAM.
 
 /// Resident bytes of this process.
 fn resident() -> usize {

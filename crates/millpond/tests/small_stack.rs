@@ -2,8 +2,8 @@
 //!
 //! With in-thread delivery the handler of SIGBUS runs where the program faulted, on its stack. Programs make threads
 //! with small stacks, and a handler that goes too deep there ends the program by SIGSEGV. So each kind of fault is
-//! taken here on a stack of 64 KiB with a closed page below it, painted beforehand: bytes that are not painted any more
-//! were used.
+//! taken here on a stack of 64 KiB with a closed page below it, filled with a pattern beforehand: bytes that no longer
+//! have the pattern were used.
 
 mod common;
 
@@ -102,8 +102,8 @@ fn deepest(builder: ManagerBuilder) -> usize {
     most
 }
 
-/// A fault once was estimated to need 45 to 60 KiB, and its need was neither stated nor tested: a thread with a stack
-/// of 64 KiB might have been ended by SIGSEGV in the middle of a fault.
+/// The stack use of a fault used to be estimated at 45 to 60 KiB, and was neither documented nor tested: a thread with
+/// a stack of 64 KiB might have been ended by SIGSEGV in the middle of a fault.
 #[test]
 fn every_kind_of_fault_fits_a_small_stack() {
     let nothing = on_small_stack(&mut || ());

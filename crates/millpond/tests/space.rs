@@ -147,7 +147,7 @@ fn system_calls_work_on_absent_memory(space: &Space) {
     assert_eq!(source[..16 * PAGE], target[..16 * PAGE]);
 }
 
-/// A child that was made behind our back has no memory at all, rather than zeros.
+/// A child that was made without the library's knowledge has no memory at all, rather than zeros.
 fn a_raw_fork_dies_loudly(space: &Space) {
     let bytes = bytes(space);
     // SAFETY: the child reads one byte and leaves.
@@ -200,8 +200,9 @@ fn memory_moves_by_its_tables(space: &'static Space) {
     assert!(all_right(bytes(space), 3));
 }
 
-/// Faults beside a closed part bring in the pages around them, closed or not. Memory that the program mapped there was
-/// once taken for ours when memory was short, and managed memory began with its contents when it came there again.
+/// Faults next to a closed part bring in the pages around them, closed or not. Memory that the program mapped there
+/// used to be taken for ours when memory was short, and managed memory that later came to that place began with its
+/// contents.
 fn what_is_ceded_is_left_alone(space: &'static Space) {
     const PART: usize = MIB;
     let start = 10 * MIB + 3 * PAGE;
@@ -245,8 +246,8 @@ fn what_is_ceded_is_left_alone(space: &'static Space) {
     }
 }
 
-/// A part that ends in the background is gone at once, also in a child that is forked meanwhile, and its addresses are
-/// as new. The parts beside it, and parts that are short or pinned, are as with `close`.
+/// A part that ends in the background is gone immediately, even in a child that is forked at that time, and its
+/// addresses are as new. The parts beside it, and parts that are short or pinned, are as with `close`.
 fn large_parts_end_in_the_background(space: &'static Space) {
     const PART: usize = 40 * MIB;
     let (start, end) = (3 * PAGE, 3 * PAGE + PART);

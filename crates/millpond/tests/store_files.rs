@@ -1,4 +1,4 @@
-//! A store of several files: what a small one has no room for goes to the next, and all of it comes back.
+//! A store of several files: data that does not fit in a small one goes to the next, and all of it comes back.
 
 mod common;
 
@@ -91,7 +91,7 @@ fn no_file_at_all_is_refused_with_a_way_out() {
     );
 }
 
-/// The limit of the file was only kept where a place beyond the machine was behind it (`millpond run --file-max`
+/// The limit of the file used to be respected only with a store beyond the machine after it (`millpond run --file-max`
 /// without a URL).
 #[test]
 fn the_file_of_a_run_keeps_to_its_limit() {

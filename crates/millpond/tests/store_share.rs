@@ -1,4 +1,5 @@
-//! Compressed RAM before a file gets as much of the budget as the program gains by, and nothing is lost on the way.
+//! Compressed RAM in front of a file gets the share of the budget from which the program gains, and nothing is lost on
+//! the way.
 //!
 //! python3 that uses all of 273 MiB of small objects in 150 MiB takes half as long where compressed RAM has six tenths
 //! of what is left as where it has a third. One that uses 125 MiB of them, which nearly fit, takes a fifth as long with

@@ -1,6 +1,6 @@
 //! Threads count in memory that is four times the budget while it is reclaimed. No count may be lost.
 //!
-//! The tests take every way of delivery and of taking out, folios of several sizes, and forks with exec beside them.
+//! The tests cover every way of delivery and of taking out, folios of several sizes, and concurrent forks with exec.
 //! They run longer with MILLPOND_STRESS_SECS=60.
 
 mod common;

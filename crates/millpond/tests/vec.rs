@@ -1,4 +1,4 @@
-//! `PondVec` beside the standard library's vector: the same calls on both, at a budget of a quarter of the data.
+//! `PondVec` compared with the standard library's vector: the same calls on both, at a budget of a quarter of the data.
 
 use millpond::{Manager, PondVec, RemapError};
 use proptest::prelude::*;
@@ -140,9 +140,9 @@ fn apply(vec: &mut PondVec<Row>, model: &mut Vec<Row>, call: Call) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2, max_shrink_iters: 20, ..ProptestConfig::default() })]
 
-    /// The seeds of the first two cases (`vec.proptest-regressions`) stood at 18.0 to 21.3 MB: compressed RAM was
-    /// allowed fifteen sixteenths of what the tables left, so the frames had less than their least, and its own tables
-    /// and buffers came on top; and a batch was there twice on its way out, with no room kept for it.
+    /// The seeds of the first two cases (`vec.proptest-regressions`) reached 18.0 to 21.3 MB: compressed RAM was
+    /// allowed fifteen sixteenths of what the tables left, so the frames had less than their minimum, and its own
+    /// tables and buffers came on top; and a batch existed twice on its way out, with no room reserved for it.
     #[test]
     fn every_call_does_what_a_vector_does(
         seed in any::<u64>(),

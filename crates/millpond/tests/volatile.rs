@@ -74,8 +74,8 @@ fn under_pressure_the_oldest_ranges_go_first_and_whole_without_store_io() {
     }
 }
 
-/// Objects shorter than a folio, or not aligned with one, were once purged in the book, and their folios passed over:
-/// all objects of a cache of 16 KiB each were lost, and not a page came free. This test found it.
+/// Objects shorter than a folio, or not aligned with one, used to be purged in the book, but their folios were skipped:
+/// all objects of a cache of 16 KiB each were lost, and not a single page became free. This test found it.
 #[test]
 fn objects_that_are_parts_of_folios_give_their_memory_too() {
     const OBJECT: usize = 4 * PAGE;
@@ -228,7 +228,7 @@ fn marking_and_unmarking_make_no_system_call() {
     });
 }
 
-/// Where there is no store, and that has been found out, volatile ranges go all the same.
+/// Without a store, once that has been detected, volatile ranges are still purged.
 #[test]
 fn without_a_store_volatile_memory_is_taken_before_the_budget_is_exceeded() {
     for (delivery, method) in ways() {
@@ -286,8 +286,8 @@ fn a_dropped_region_takes_its_marks_with_it() {
     }
 }
 
-/// A thread that purges a range does so piece by piece. When the region was dropped meanwhile, and another was made at
-/// its addresses, the rest of the purge once dropped the other region's data.
+/// A thread that purges a range does so piece by piece. If the region was dropped in the meantime, and another was made
+/// at its addresses, the rest of the purge used to drop the other region's data.
 #[test]
 fn a_purge_under_way_does_not_reach_the_next_region_at_these_addresses() {
     const LEN: usize = 24 * MIB;

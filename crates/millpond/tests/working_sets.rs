@@ -1,4 +1,4 @@
-//! The pages that stay, on real memory, where leaves leave by their tables: replays know nothing of these.
+//! Which pages stay, on real memory, when leaves are taken out by their page tables, which replays do not cover.
 
 mod common;
 
@@ -14,9 +14,10 @@ const SCAN_IN_64: usize = 16;
 /// Number of times that the new set is gone through.
 const TURNS: usize = 8;
 
-/// A set of nine tenths of memory is given up for another, and a scan goes past. When leaves began to leave by their
-/// tables, a watched folio of the new set that was to be checked took all of its leaf along, into a limbo that was
-/// short: each page of the set was missed 13 times in 20 turns, and the set never stayed. One fault a page has to be.
+/// A set of nine tenths of memory is abandoned for another, while a scan runs through. When taking out leaves by their
+/// tables was introduced, a watched folio of the new set that was to be checked took its whole leaf along, into a limbo
+/// that was short: each page of the set was missed 13 times in 20 turns, and the set never stayed. One fault per page
+/// is unavoidable.
 #[test]
 fn another_working_set_stays_beside_a_scan() {
     let manager = Manager::builder()

@@ -1,5 +1,5 @@
-//! Memory without userfaultfd: what is watched by protections behaves as what userfaultfd watches, and what the program
-//! does with its own protections stays the program's. (All other tests run on such memory with `MILLPOND_MASK=uffd`.)
+//! Memory without userfaultfd: memory watched by protections behaves like memory watched by userfaultfd, and the
+//! program's own protections stay in force. (All other tests run on such memory with `MILLPOND_MASK=uffd`.)
 
 mod common;
 
@@ -80,8 +80,8 @@ fn every_other_page_of_a_gigabyte() {
     tiny.end();
 }
 
-/// Pages that lie alone, one in each leaf, are parked as well: the search for a leaf with several runs went through all
-/// leaves at each touch, and found none, so the runs only grew. (20,000 such pages took 59 seconds.)
+/// Isolated pages, one in each leaf, are parked as well: the search for a leaf with several runs examined all leaves at
+/// each touch, and found none, so the number of runs only grew. (20,000 such pages took 59 seconds.)
 #[test]
 fn a_page_in_each_leaf_is_parked() {
     let Some(config) = closed(512) else { return };
@@ -98,8 +98,8 @@ fn a_page_in_each_leaf_is_parked() {
     tiny.end();
 }
 
-/// The races that only this memory has: pages are parked and opened again by some threads, taken out and brought in
-/// by others, and written to by all. No increment is lost.
+/// The races specific to this memory: some threads park pages and open them again, others take them out and bring them
+/// in, and all write to them. No increment is lost.
 #[test]
 fn no_increment_is_lost_while_pages_are_parked() {
     for (order, most) in [(0, 3), (0, 40), (2, 5), (4, 2)] {
@@ -162,8 +162,8 @@ fn evict_at_random(tiny: &Tiny, stop: &AtomicBool, evictor: u64) -> u64 {
     count
 }
 
-/// What the program may do with a page is the same before and after the page was out, and a touch that is not allowed
-/// is the program's SIGSEGV.
+/// The program's access rights to a page are the same before and after the page was out, and a forbidden touch is the
+/// program's SIGSEGV.
 #[test]
 fn a_forbidden_touch_is_the_programs() {
     let Some(config) = closed(1) else { return };
@@ -208,7 +208,7 @@ fn a_forbidden_touch_is_the_programs() {
     tiny.end();
 }
 
-/// A page whose protection is changed past us must not make its thread try for ever.
+/// A page whose protection is changed without our knowledge must not make its thread retry forever.
 #[test]
 fn a_page_that_was_closed_past_us_is_the_programs() {
     let Some(config) = closed(1) else { return };
@@ -258,7 +258,7 @@ fn alone(test: &str, work: impl FnOnce()) -> Option<(String, bool)> {
     Some((said, run.status.success()))
 }
 
-/// A stack that overflows is told of by the handler that was there before, on its alternate stack.
+/// A stack overflow is reported by the previously installed handler, on its alternate stack.
 #[test]
 fn a_stack_overflow_is_told_of() {
     let Some(config) = closed(1) else { return };
@@ -274,8 +274,8 @@ fn a_stack_overflow_is_told_of() {
     }
 }
 
-/// Where userfaultfd is refused in all its forms, as by the profile of a container, and to a user who may not open the
-/// device, memory is watched by protections without being told to.
+/// If userfaultfd is refused in all its forms, as by the profile of a container, or to a user who may not open the
+/// device, memory is automatically watched by protections.
 #[test]
 fn a_process_that_is_refused_userfaultfd_does_without() {
     if closed(1).is_none() {
@@ -344,7 +344,7 @@ fn refuse_userfaultfd() {
     }
 }
 
-/// A program that has nearly all mappings that it may have still gets its pages: all others are parked for them.
+/// A program that has nearly reached its limit of mappings still gets its pages: all others are parked for them.
 #[test]
 fn a_few_mappings_are_enough() {
     let Some(config) = closed(4) else { return };

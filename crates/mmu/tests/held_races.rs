@@ -1,5 +1,5 @@
-//! Races of system calls on held memory against take-outs, with faults of user mode only: the kernel itself cannot
-//! bring a page in, so that a call meets EFAULT where a hold fails. No call may meet it, and no byte may be lost.
+//! Races of system calls on held memory against take-outs, with user-mode faults only: the kernel itself cannot bring a
+//! page in, so a call gets EFAULT if a hold fails. No call may get it, and no byte may be lost.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Tests of folios of 2 MiB as huge pages: they are huge pages, and stay so on every way in and out.
+//! Tests of folios of 2 MiB as huge pages: they are huge pages, and remain huge pages on every path in and out.
 
 mod common;
 

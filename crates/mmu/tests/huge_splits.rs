@@ -1,4 +1,4 @@
-//! Tests of events that break a huge page up: its parts go out, are discarded, protected or held, and children share
+//! Tests of events that break up a huge page: its parts are taken out, discarded, protected or held, and children share
 //! it. None of them may lose a byte.
 
 mod common;
@@ -358,8 +358,8 @@ fn what_a_child_wrote_too_early_is_not_dropped_to_make_room() {
     assert_eq!(status, 0, "wait status {status:#x}");
 }
 
-/// Covers a folio whose bytes, on their way in, were shared with a child that another test forked just then: the
-/// kernel would not move the page, and the folio became small pages. This was seen in one run of 75 of these tests,
+/// Covers a folio whose bytes, on their way in, were shared with a child that another test forked at that moment: the
+/// kernel refused to move the page, and the folio became small pages. This was seen in one run of 75 of these tests,
 /// which start processes.
 #[test]
 fn a_fork_by_somebody_else_does_not_hinder_new_huge_pages() {

@@ -1,5 +1,5 @@
-//! The signal frame of a fault says what the thread was about to do, and where it stood. The kernel writes the frame,
-//! so these are real faults. The test runs on each architecture that frames are decoded for.
+//! The signal frame of a fault says which access the thread was making, and at which instruction and stack pointer. The
+//! kernel writes the frame, so these are real faults. The test runs on each architecture for which frames are decoded.
 
 use millpond_mmu::interrupted::{self, Access};
 use millpond_mmu::{give_up, read, touch};

@@ -1,5 +1,5 @@
-//! Tests of leaves that go out by their page tables: either the leaf's contents are in the block, page by page, or
-//! everything is where it was.
+//! Tests of leaves that are taken out by their page tables: either the leaf's contents are in the block, page by page,
+//! or everything is where it was.
 
 mod common;
 
@@ -422,10 +422,10 @@ fn runs_across_two_blocks_go_as_any_others() {
     }
 }
 
-/// Covers neighbouring leaves that go to neighbouring blocks. They could be one mapping there, and the kernel made
-/// them one before the second came out of userfaultfd, so that the first went out with it. Every page that was to go
-/// to the first block from then on was refused, found immovable and kept in memory for good: 4,524 of 78,000 in the
-/// run that showed it.
+/// Covers neighbouring leaves that go to neighbouring blocks. They could be one mapping there, and the kernel merged
+/// them before the second was removed from userfaultfd, so the first was removed with it. From then on every page for
+/// the first block was refused, classified as immovable and kept in memory permanently: 4,524 of 78,000 in the run that
+/// showed it.
 #[test]
 fn a_neighbour_does_not_take_a_block_out_of_userfaultfd() {
     let Some(mmu) = open_leaves(4) else { return };
@@ -581,8 +581,8 @@ fn leaves_are_shared_with_a_child_and_go_out_on_both_sides() {
     tiny.end();
 }
 
-/// Checks `MADV_WIPEONFORK`, which is about the program's mappings. Pages that are out are in a block, which must not
-/// have got the advice.
+/// Checks `MADV_WIPEONFORK`, which concerns the program's mappings. Pages that are out are in a block, to which the
+/// advice must not apply.
 #[test]
 fn what_a_program_wants_wiped_in_children_does_not_wipe_frames() {
     if open_leaves(1).is_none() {

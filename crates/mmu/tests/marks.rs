@@ -1,5 +1,5 @@
-//! Pages that are marked instead of closed (`protection/guards.rs`), in processes of one thread: forked children, as
-//! the test harness has threads of its own. A child must not assert, so each step that is wrong has a number.
+//! Pages that are marked instead of closed (`protection/guards.rs`), in single-threaded processes: forked children,
+//! since the test harness has threads of its own. A child must not assert, so each wrong step has a number.
 
 mod common;
 
@@ -139,7 +139,7 @@ fn only_the_programs_threads_count() {
     });
 }
 
-/// Pages that were marked come in while other threads run: no increment is lost, and no page is ever seen as zeros.
+/// Marked pages come in while other threads run: no increment is lost, and no page is ever seen as zeros.
 #[test]
 fn marked_pages_come_when_there_are_threads() {
     in_one_thread(0, |tiny| {
@@ -178,7 +178,7 @@ fn marked_pages_come_when_there_are_threads() {
     });
 }
 
-/// A system call meets a marked page as it meets a closed one, and past the table there are no zeros either.
+/// A system call treats a marked page like a closed one, and reading around the table does not show zeros either.
 #[test]
 fn the_kernel_finds_nothing_in_a_marked_page() {
     in_one_thread(0, |tiny| {
@@ -245,7 +245,7 @@ fn a_child_has_the_marked_pages() {
     });
 }
 
-/// What the program has unmapped past us is its own SIGSEGV, also once pages were marked.
+/// Memory that the program has unmapped without our knowledge is its own SIGSEGV, even after pages were marked.
 #[test]
 fn what_is_not_mapped_is_the_programs() {
     in_one_thread(0, |tiny| {
@@ -265,8 +265,8 @@ fn what_is_not_mapped_is_the_programs() {
     });
 }
 
-/// All that can be done to pages, in any order, beside an array that says what they hold: pages go and come one by one
-/// or in runs, are dropped, change their protection, are moved, and for some of the time the program has a second
+/// All operations on pages, in any order, compared with an array of their expected contents: pages are taken out and
+/// brought in one by one or in runs, dropped, protected and moved, and for some of the time the program has a second
 /// thread.
 #[test]
 fn marked_pages_are_those_of_an_array() {

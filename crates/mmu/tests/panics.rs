@@ -1,9 +1,9 @@
-//! A panic of ours ends the process by SIGABRT, with its message and its place in one line.
+//! A panic of ours ends the process by SIGABRT, with its message and its location in one line.
 //!
-//! The tests cover this case: the fault handler thread panicked ("the driver lost count"), and the program hung for
-//! ever without a word, as the thread's own descriptor table has no standard error and no thread was left to resolve
-//! faults. Each test runs itself once more as a child, which panics in one way; a child that hangs is killed and
-//! fails the test.
+//! The tests cover this case: the fault handler thread panicked ("the driver lost count"), and the program hung forever
+//! without any message, since the thread's own descriptor table has no standard error and no thread was left to resolve
+//! faults. Each test runs itself once more as a child, which panics in one way; a child that hangs is killed and fails
+//! the test.
 
 mod common;
 

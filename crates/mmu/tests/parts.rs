@@ -1,5 +1,5 @@
-//! Tests of the arena's parts: it falls into mappings where leaves leave it by their tables, and is one again where
-//! pages are handed over.
+//! Tests of the arena's parts: taking out leaves by their tables splits it into mappings, and it is one mapping again
+//! where pages are handed over.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Races of writers against take-outs: no increment may be lost, in whatever order they meet.
+//! Races of writers against take-outs: no increment may be lost, whatever the interleaving.
 
 mod common;
 

@@ -228,9 +228,9 @@ fn contents_cross_protections_and_an_unmapped_page_takes_the_folio_back() {
     assert!(mmu.install(frame, at).is_ok());
 }
 
-/// Covers memory that was made read-only: it could not be moved and filled the budget for good, and a program that
-/// protected more than the budget and read it never ended. Such memory leaves by a copy now. A folio across a border
-/// does not: the core splits it.
+/// Covers memory that was made read-only: it could not be moved and filled the budget permanently, and a program that
+/// protected more than the budget and read it never ended. Now such memory is taken out by a copy. A folio across a
+/// border is not: the core splits it.
 #[test]
 fn a_folio_that_is_not_writable_leaves_and_one_across_a_border_stays() {
     if !usable(Delivery::Handler, TakeOutMethod::Move) {
@@ -270,8 +270,8 @@ fn a_folio_that_is_not_writable_leaves_and_one_across_a_border_stays() {
     tiny.end();
 }
 
-/// Checks that the copy loses no write that comes when the program opens the memory at the wrong moment. A thread
-/// makes the page writable, counts, and closes it again, while another takes it out all the time.
+/// Checks that the copy loses no write if the program opens the memory at the wrong moment. A thread makes the page
+/// writable, counts, and closes it again, while another continuously takes it out.
 #[test]
 fn a_page_that_is_opened_while_it_is_taken_out_loses_no_write() {
     if !usable(Delivery::Handler, TakeOutMethod::Move) {
@@ -470,8 +470,8 @@ fn capabilities_say_what_is_missing_and_what_it_costs() {
     );
 }
 
-/// Checks contents that are brought into a hole of the pool, by way of a buffer or of the frame. Either way the
-/// program sees them whole, and the answer says what has become of the frame.
+/// Checks contents that are brought into a hole of the pool, through a buffer or the frame. Either way the program sees
+/// them whole, and the answer says what happened to the frame.
 #[test]
 fn what_is_brought_in_is_mapped_and_its_frame_is_as_was_said() {
     each_kind(|delivery, method| {

@@ -1,5 +1,5 @@
-//! Tests of zeroing pages where they are, and of checking whether they are zeros. Lazy free of exclusively used
-//! memory rests on both.
+//! Tests of zeroing pages in place, and of checking whether they are zeros. Lazy free of exclusively used memory rests
+//! on both.
 
 mod common;
 
@@ -104,8 +104,8 @@ fn a_look_finds_a_single_byte_wherever_it_is_and_a_glance_the_first_ones_of_each
     });
 }
 
-/// Checks zeroing without asking: all is zeroed where everything is mapped; where a page is missing the answer is no,
-/// and no fault is reported.
+/// Checks zeroing without a prior check: if everything is mapped, all is zeroed; if a page is missing, the answer is
+/// no, and no fault is reported.
 #[test]
 fn zeroing_what_may_be_missing_faults_not_once() {
     each_kind(|delivery, method| {

@@ -201,7 +201,7 @@ impl Tiny {
         Resolution::Installed
     }
 
-    /// Breaks the ring of owners: the sink holds the manager, which holds the memory.
+    /// Breaks the reference cycle: the sink holds the manager, which holds the memory.
     pub fn end(&self) {
         self.mmu.detach();
     }

@@ -1,9 +1,9 @@
-//! Tests of memory at addresses that the program names, as the heaps of runtimes are.
+//! Tests of memory at addresses that the program names, such as the heaps of runtimes.
 //!
-//! These tests cover three faults. Memory below 4 GiB was all the kernel's: every JVM had 239 MiB resident in a
-//! budget of 100. Hints above 4 GiB were passed over, and programs that insist on them did not start (ZGC). And
-//! reservations longer than the space were refused (ghc, sbcl). `addresses.c` must print the same as without the
-//! library, and checks itself whether the budget is kept.
+//! These tests cover three bugs. Memory below 4 GiB was left to the kernel: every JVM had 239 MiB resident in a budget
+//! of 100. Hints above 4 GiB were ignored, and programs that insist on them did not start (ZGC). And reservations
+//! longer than the space were refused (ghc, sbcl). `addresses.c` must print the same as without the library, and checks
+//! itself whether the budget is kept.
 
 mod common;
 
@@ -105,7 +105,7 @@ fn fixed_places_are_had_and_kept() {
     is_where_it_is_named("at_fixed_places");
 }
 
-/// Covers a child that took private memory that was not managed for absent pages of ours, and ended.
+/// Covers a child that mistook unmanaged private memory for absent pages of ours, and ended.
 #[test]
 fn files_code_and_shared_memory_are_at_their_hints_in_children_too() {
     is_where_it_should_be("of_other_kinds");
@@ -137,16 +137,16 @@ fn hints_that_are_meant_are_honoured() {
     is_where_it_should_be("of_several_views");
 }
 
-/// Checks that the first thread gets the address, and that memory which other threads get, and memory which comes
-/// there later, is theirs alone. Zeros that a fault beside such memory had brought in were once taken for the
-/// contents of executable memory, and a child found them in its place.
+/// Checks that the first thread gets the address, and that memory which other threads get, and memory which comes there
+/// later, is theirs alone. Zeros brought in by a fault next to such memory used to be mistaken for the contents of
+/// executable memory, and a child found them in its place.
 #[test]
 fn threads_that_want_the_same_addresses_share_none() {
     is_right("racing_addresses", &[&seconds()]);
 }
 
-/// Runs a JVM with its heap's arrays in a budget that holds a part of them, which it is not told: it would make its
-/// heap a quarter of that. The answer is `None`, with a line that says why, without a JVM.
+/// Runs a JVM with its heap's arrays in a budget that holds a part of them. The JVM is not told of the budget: it would
+/// make its heap a quarter of it. The answer is `None`, with a line that says why, without a JVM.
 fn java(ram: &str, options: &[&str], mebibytes: &str) -> Option<()> {
     if !is_possible() {
         return None;

@@ -1,8 +1,8 @@
-//! Tests of memory that the kernel holds on to for a while, nearly as much as the budget: the rest of the program
-//! goes on, and so does the call.
+//! Tests of memory that the kernel holds for a while, nearly as much as the budget: the rest of the program continues,
+//! and so does the call.
 //!
-//! The tests cover this fault: pages that could not be moved were tried again at once, for ever, and no fault was
-//! served any more.
+//! The tests cover this bug: pages that could not be moved were retried immediately, forever, and no fault was served
+//! any more.
 
 mod common;
 

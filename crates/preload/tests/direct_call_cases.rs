@@ -1,7 +1,7 @@
-//! Tests of calls and of children under direct delivery, where the kernel itself brings nothing in.
+//! Tests of calls and of children under direct delivery, with which the kernel itself brings nothing in.
 //!
-//! Each test is a small C program that pushes its memory out before the kernel is to touch it, and runs under both
-//! deliveries: what is right is the same. (`tests/c/out.h`)
+//! Each test is a small C program that pushes its memory out before the kernel touches it, and runs under both
+//! deliveries: the right result is the same. (`tests/c/out.h`)
 
 mod common;
 
@@ -28,17 +28,17 @@ fn what_the_kernel_gives_out_once_is_not_lost() {
     is_right("lost_nothing", &[], &["-lutil"], "nothing lost\n");
 }
 
-/// Covers wrong bytes: `MSG_PEEK` with `MSG_WAITALL` longer than an eighth of the budget showed its first piece over
-/// and over, a datagram longer than that lost its end, and direct I/O that the kernel refuses was done in part. Each
-/// kind of descriptor, with each flag that changes what a part means, answers as the kernel does for lengths around
-/// that of a piece.
+/// Covers wrong bytes: `MSG_PEEK` with `MSG_WAITALL` longer than an eighth of the budget returned its first piece
+/// repeatedly, a datagram longer than that lost its end, and direct I/O that the kernel refuses was partly done. Each
+/// kind of descriptor, with each flag that changes the meaning of a partial result, answers as the kernel does for
+/// lengths around that of a piece.
 #[test]
 fn a_long_call_is_one_call() {
     prints_the_same_directly("in_pieces");
 }
 
-/// Covers calls that do not wait and brought in, and held, all that was left of a long message each time: 60 MiB by
-/// `sendmsg` took 60 s, and 81 MiB of 32. `getrandom` held all of its buffer.
+/// Covers non-blocking calls that brought in and held the whole rest of a long message each time: 60 MiB by `sendmsg`
+/// took 60 s, and 81 MiB in a budget of 32. `getrandom` held its whole buffer.
 #[test]
 fn what_is_sent_without_waiting_is_not_all_brought_in() {
     if !is_direct_possible() {
@@ -49,15 +49,16 @@ fn what_is_sent_without_waiting_is_not_all_brought_in() {
     assert_eq!(printed(direct(&program)), "kept to the budget\n");
 }
 
-/// Covers holds for ever: a program that leaves its calls by `longjmp` would fill its budget with what they held. And
-/// the gate, at which the unwinder went no further: a cancelled thread kept the lock of the stream that it was reading.
+/// Covers permanent holds: a program that leaves its calls by `longjmp` would fill its budget with the memory that they
+/// held. Also covers the gate, at which the unwinder stopped: a cancelled thread kept the lock of the stream that it
+/// was reading.
 #[test]
 fn a_call_that_is_left_holds_nothing() {
     is_right("left_calls", &["held"], &["-fexceptions"], "all left\n");
 }
 
-/// Covers children of the C library's own making, which have all signals blocked and no handlers: they were killed by
-/// SIGSYS for the address of their environment, or by SIGBUS at their first touch of what was out.
+/// Covers children created by the C library itself, which have all signals blocked and no handlers: they were killed by
+/// SIGSYS because of the address of their environment, or by SIGBUS at their first touch of absent memory.
 #[test]
 fn children_begin_with_everything_out() {
     is_right("children_out", &[], &[], "all ended well\n");
@@ -76,8 +77,8 @@ fn an_allocator_that_is_locked_over_a_fork_has_children() {
     }
 }
 
-/// Covers helper threads of the C library, which were killed by SIGBUS or SIGSYS: both are blocked in them. What the
-/// program sees of the threads that do their work is the same.
+/// Covers helper threads of the C library, which were killed by SIGBUS or SIGSYS: both are blocked in them. To the
+/// program, the threads that do their work now look the same.
 #[test]
 fn what_helper_threads_did_is_done_without_them() {
     if !is_direct_possible() {
@@ -96,7 +97,7 @@ fn thousands_of_ranges_are_held_at_once() {
     is_right("many_holds", &[], &[], "all arguments\n");
 }
 
-/// Covers a debugger that waited for ever: the child of its `vfork` is traced, stopped at the SIGSYS of its `execve`,
+/// Covers a debugger that waited forever: the child of its `vfork` is traced, stopped at the SIGSYS of its `execve`,
 /// and waited for its parent.
 #[test]
 fn a_debugger_starts_its_program() {
@@ -110,7 +111,7 @@ fn a_process_that_shares_the_memory_is_served() {
     prints_the_same_directly("shares_memory");
 }
 
-/// Covers 92 MiB in a budget of 32: each of 200 threads that waited in `read` held 256 KiB.
+/// Covers a process with 92 MiB in a budget of 32: each of 200 threads that waited in `read` held 256 KiB.
 #[test]
 fn many_threads_that_wait_hold_little() {
     if !is_direct_possible() {
@@ -124,9 +125,9 @@ fn many_threads_that_wait_hold_little() {
     assert_eq!(output.stdout, b"all have read\n");
 }
 
-/// Covers a process that was killed by SIGSYS when it loaded a library of Go's: only programs of Go's were known, and
-/// the library's mappings were in the space, where the filter stops its calls. And a program that is not position
-/// independent, which was ended by SIGSEGV at its first `mmap`: its notes were looked for where a library has them.
+/// Covers a process that was killed by SIGSYS when it loaded a Go library: only Go programs were recognized, and the
+/// library's mappings were in the space, where the filter stops its calls. Also covers a program that is not position
+/// independent, which was ended by SIGSEGV at its first `mmap`: its notes were sought where a library has them.
 #[test]
 fn a_library_of_go_maps_for_itself() {
     if !is_direct_possible() {
@@ -143,19 +144,19 @@ fn a_library_of_go_maps_for_itself() {
     }
 }
 
-/// Covers `EFAULT` for memory that a structure names which only newer kernels know.
+/// Covers `EFAULT` for memory named by a structure that only newer kernels know.
 #[test]
 fn questions_about_mappings_are_answered() {
     prints_the_same_directly("asked_of_files");
 }
 
-/// Covers coroutines that block all signals, as QEMU's do: the first page that was out killed the process.
+/// Covers coroutines that block all signals, as QEMU's do: the first absent page killed the process.
 #[test]
 fn contexts_that_block_all_signals_are_served() {
     prints_the_same_directly("contexts");
 }
 
-/// Covers a virtual machine that stopped at its first absent page without a word.
+/// Covers a virtual machine that stopped at its first absent page without any message.
 #[test]
 fn a_guests_memory_is_refused() {
     if !is_direct_possible() {

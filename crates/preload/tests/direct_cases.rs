@@ -1,5 +1,5 @@
-//! Tests of signals under direct delivery: what a program sets, reads, and gets is the same as without the library,
-//! although three signals are the library's own.
+//! Tests of signals under direct delivery: what a program sets, reads and receives is the same as without the library,
+//! although the library uses three signals itself.
 
 mod common;
 
@@ -36,8 +36,8 @@ fn addresses_near_the_space_are_others() {
     prints_the_same_directly("addresses_of_others");
 }
 
-/// Checks that a user without rights, who asks for nothing, runs a program over its budget, and what the program
-/// starts. Such a user was refused: the kernel gives no userfaultfd that serves its own touches.
+/// Checks that a user without privileges, with default options, can run a program beyond its budget, along with the
+/// programs that it starts. Such a user was refused: the kernel provides no userfaultfd that serves its own touches.
 #[test]
 fn an_ordinary_user_needs_no_right() {
     if !is_direct_possible() {
@@ -67,7 +67,7 @@ fn an_ordinary_user_needs_no_right() {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// Covers a program with LeakSanitizer, whose own handlers got the faults: it was ended at its first.
+/// Covers a program with LeakSanitizer, whose own handlers received the faults: it was ended at the first one.
 #[test]
 fn a_program_with_leak_sanitizer_is_refused() {
     if !is_direct_possible() {

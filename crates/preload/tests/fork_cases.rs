@@ -1,4 +1,4 @@
-//! Tests of children of programs under the library that once hung, or died without need.
+//! Tests of children of programs under the library that used to hang, or to die needlessly.
 //!
 //! Each program's source tells its story.
 
@@ -46,14 +46,14 @@ fn a_server_forks_without_a_descriptor_left() {
     is_right("fork_full_descriptors", &["all"]);
 }
 
-/// Covers a store's file that kept blocks for children that were gone, and each child complained.
+/// Covers a store's file that kept blocks for children that were gone, while each child complained.
 #[test]
 fn children_one_after_the_other_are_not_too_many() {
     is_right("fork_in_a_loop", &[]);
 }
 
 /// Covers kernels without `PAGEMAP_SCAN` (before Linux 6.7: Debian 11 and 12), where each child read the page map of
-/// the whole space, entry by entry, before it went on: ten seconds a fork.
+/// the whole space, entry by entry, before it continued: ten seconds per fork.
 #[test]
 fn a_fork_is_quick_where_the_kernel_cannot_scan_page_maps() {
     if !is_possible() {
@@ -81,8 +81,9 @@ fn a_fork_that_holds_the_allocators_lock_does_not_wait_for_a_thread_that_needs_i
     is_right("fork_handlers_before_ours", &["slow"]);
 }
 
-/// Covers a child that waited for ever: threads of ours asked the linker for a symbol when they began, and a bare clone
-/// by a constructor inherits the linker's lock taken. In the parent they waited as long as the constructor ran.
+/// Covers a child that waited forever: threads of ours asked the linker for a symbol when they began, and a bare clone
+/// by a constructor inherits the linker's lock in the locked state. In the parent they waited as long as the
+/// constructor ran.
 #[test]
 fn a_constructor_makes_children_while_its_library_is_loaded() {
     if !is_possible() {
@@ -105,7 +106,7 @@ fn a_new_thread_reads_the_event_that_a_fork_waits_for() {
     is_right("own_fork_events", &[]);
 }
 
-/// By a handler such a program's children still end, so it is served directly unless the user asks for a handler.
+/// With a handler such a program's children still end, so it is served directly unless the user asks for a handler.
 #[test]
 fn a_program_with_an_allocator_linked_in_forks() {
     common::is_right_under(common::unasked, "own_allocator", &[]);

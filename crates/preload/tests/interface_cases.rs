@@ -1,5 +1,4 @@
-//! Tests of the kernel's and the C library's interface, where a program under the library saw something else than
-//! without it.
+//! Tests of the kernel's and the C library's interface, where a program under the library saw a difference.
 //!
 //! Each test is a small C program that died, hung or got a wrong answer.
 
@@ -79,21 +78,20 @@ fn a_core_has_the_programs_memory_and_no_reservation() {
     }
 }
 
-/// Covers a mapping for which the kernel found our reservation where it was to grow to.
+/// Covers a mapping that could not grow because our reservation was in its way.
 #[test]
 fn a_growing_mapping_grows_in_a_former_hole() {
     is_right("growing", &[]);
 }
 
-/// Covers questions that were answered wrongly: holes of the space were said to be mapped, and nothing to be
-/// allocated.
+/// Covers queries that were answered wrongly: holes of the space were reported as mapped, and nothing as allocated.
 #[test]
 fn questions_are_answered_as_without_us() {
     is_right("asked", &[]);
 }
 
-/// Covers calls that went past us: pages that were given back so came back, and addresses that were unmapped so tore
-/// a hole into the space.
+/// Covers calls that bypassed us: pages given back that way came back, and addresses unmapped that way tore a hole into
+/// the space.
 #[test]
 fn calls_by_number_are_served_as_by_name() {
     prints_the_same("by_number", &[]);
@@ -138,7 +136,7 @@ fn the_limit_on_locked_memory_holds() {
     prints_the_same("lock_limit", &[]);
 }
 
-/// Covers the calls that we made before the end: they were forbidden by then, and the program was killed.
+/// Covers our calls at the end of a program: they were forbidden by then, and the program was killed.
 #[test]
 fn a_program_that_forbids_itself_most_calls_ends_well() {
     if !is_possible() {
@@ -159,8 +157,8 @@ fn a_node_is_wished_for_until_the_memory_is_unmapped() {
     prints_the_same("node_policy", &[]);
 }
 
-/// Covers a program whose filter answers `EPERM` to the calls by which memory comes in: it asked again for ever, or
-/// ended without a word, as the line itself was forbidden. Where other threads do that work, nothing is missing.
+/// Covers a program whose filter answers `EPERM` to the calls that bring memory in: it retried forever, or ended
+/// without any message, since the message itself was forbidden. If other threads do that work, nothing is missing.
 #[test]
 fn a_filter_that_forbids_what_faults_need_is_named() {
     if !is_possible() {

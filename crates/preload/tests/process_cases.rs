@@ -1,4 +1,4 @@
-//! Tests of how processes under the library end, and of what limits of a process do to them.
+//! Tests of how processes under the library end, and how resource limits affect them.
 //!
 //! As in `fork_cases.rs`, these are C programs at a third of the memory that they touch, which need a C compiler and
 //! userfaultfd. Without either the tests say so and pass. Each program's source tells its story.
@@ -71,11 +71,11 @@ fn a_full_table_of_descriptors_keeps_no_child_from_going_on() {
 /// Checks the effect of a shell's `ulimit` on the programs that it starts: each works, or ends with a status and with
 /// whole lines that name the program.
 ///
-/// The test found that with eight descriptors every program ended by SIGSEGV. jemalloc could not ask how memory may
-/// be promised, so it had mapped some without access before it had our hooks, and the hooks did nothing about that. A
-/// line of ours had no name and no end, and one advised to grant userfaultfd where descriptors were missing.
+/// The test found that with eight descriptors every program ended by SIGSEGV. jemalloc could not read the overcommit
+/// setting, so it had mapped some memory without access before it had our hooks, and the hooks did not handle that. One
+/// of our messages had no name and no line end, and another advised granting userfaultfd when descriptors were missing.
 ///
-/// Under a limit on data that was there before, the manager's tables were refused, and the program aborted.
+/// Under a previously set limit on data, the manager's tables were refused, and the program aborted.
 #[test]
 fn limits_end_a_program_with_a_line_or_not_at_all() {
     if !is_possible() {
@@ -144,9 +144,9 @@ fn nobody_asks_a_getenv_of_the_programs_own() {
     }
 }
 
-/// Covers mutexes that nobody got any more: the kernel marks what a thread leaves behind when it ends, waits for no
-/// page that is out, and stopped at the first. So did a process for which another one waited, and a word that was to be
-/// cleared stayed.
+/// Covers mutexes that could no longer be acquired: when a thread ends, the kernel marks the mutexes that it still
+/// holds, does not wait for absent pages, and stopped at the first one. The same happened to a process for which
+/// another one waited: a word that should have been cleared stayed.
 #[test]
 fn what_a_thread_leaves_behind_is_found() {
     prints_the_same("owners_end", &[]);

@@ -1,7 +1,7 @@
 //! Small C programs under the library, at a third of the memory that they touch.
 //!
-//! Each test covers one way in which memory that only seems to be there could show: to system calls, to children, to
-//! handlers.
+//! Each test covers one way in which it could show that memory only seems to be present: to system calls, to children,
+//! to handlers.
 
 mod common;
 
@@ -53,8 +53,8 @@ fn advice_is_answered_as_the_kernel_does() {
     are_equal(&others(&ours), &others(&kernel));
 }
 
-/// Tries every way of `mremap` on every kind of memory. The test found that a target that a bad call named was
-/// unmapped by the kernel, and with it a piece of the space, and that shrinking and moving across areas was refused.
+/// Tries every way of `mremap` on every kind of memory. The test found that the kernel unmapped the target of an
+/// invalid call, and with it a piece of the space, and that shrinking and moving across areas was refused.
 #[test]
 fn mremap_answers_as_the_kernel_does() {
     prints_the_same("mremap_table", &[]);
@@ -66,8 +66,8 @@ fn process_madvise_answers_as_the_kernel_does() {
 }
 
 /// Covers machines on which `transparent_hugepage/enabled` is *always*: sparse tables of the library's became huge
-/// pages where they were touched, so that a budget of 30 MiB had 45 resident. What a mapping says about itself is
-/// looked at, so the test needs no such machine; `.ci/huge-pages` sets one up.
+/// pages where they were touched, so that a budget of 30 MiB had 45 resident. The test checks the flags of the
+/// mappings, so it needs no such machine; `.ci/huge-pages` sets one up.
 #[test]
 fn the_library_never_leaves_huge_pages_to_the_machine() {
     if !is_possible() {
@@ -118,14 +118,14 @@ fn freed_memory_is_kept_until_it_is_wanted() {
     }
 }
 
-/// Covers the reclaimer, which read lazily freed memory that had become a guard page meanwhile, and the process died
-/// of SIGSEGV.
+/// Covers the reclaimer, which read lazily freed memory that had become a guard page in the meantime, and the process
+/// died of SIGSEGV.
 #[test]
 fn freed_memory_may_become_inaccessible_when_it_is_used_again() {
     is_right("lazily_freed_then_protected", &[]);
 }
 
-/// Covers the child, which took lazily freed memory for memory that had been touched too early, and ended.
+/// Covers a child that mistook lazily freed memory for memory that had been touched too early, and ended.
 #[test]
 fn a_program_forks_while_memory_is_lazily_freed() {
     is_right("lazily_freed_then_forked", &[]);
@@ -136,7 +136,7 @@ fn freed_memory_is_purged_at_once_under_pressure_only() {
     is_right("decay", &[]);
 }
 
-/// Covers a start that made an arena for each processor, whatever the program needed of them.
+/// Covers a start that made an arena for each processor, regardless of the program's needs.
 #[test]
 fn arenas_are_made_with_threads_and_with_large_blocks() {
     for kind in ["0", "1", "2", "3", "4"] {
@@ -178,8 +178,8 @@ fn the_programs_own_dontneed_is_done() {
     is_right("own_dontneed", &[]);
 }
 
-/// Code and constants that nobody uses leave the resident set while memory is short, and read as before; pages of them
-/// that the program has changed are its own.
+/// Unused code and constants leave the resident set while memory is short, and read as before; pages of them that the
+/// program has changed are its own.
 #[test]
 fn code_that_nobody_runs_leaves_the_resident_set() {
     is_right("code_leaves", &[]);

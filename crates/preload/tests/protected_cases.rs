@@ -1,7 +1,7 @@
-//! Tests of memory that cannot be moved as it lies, because it is protected, locked or a stack in use, where there is
-//! more of it than the budget holds.
+//! Tests of memory that cannot be moved in its present state, because it is protected, locked or a stack in use, if
+//! there is more of it than the budget holds.
 //!
-//! Each program once waited for ever for a place that no other memory could give. The programs must print the same as
+//! Each program used to wait forever for room that no other memory could free. The programs must print the same as
 //! without the library.
 
 mod common;
@@ -13,7 +13,7 @@ fn memory_that_became_read_only_leaves_and_comes_back() {
     prints_the_same("read_only", &[]);
 }
 
-/// Covers closed memory that faults beside it brought in: it was a third to a half of the pages in memory.
+/// Covers closed memory that faults next to it brought in: it was a third to a half of the pages in memory.
 #[test]
 fn what_is_closed_takes_no_memory() {
     for how in ["protect", "unmap", "blank"] {

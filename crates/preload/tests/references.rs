@@ -5,7 +5,7 @@ mod common;
 
 use common::{Pace, compile, is_possible, preloaded, seconds, tables};
 
-/// Runs a program several times, because one run may miss the fault: wrong bytes came in five runs of six.
+/// Runs a program several times, because one run may miss the bug: wrong bytes occurred in five runs of six.
 fn is_right(name: &str, arguments: &[&str], runs: usize) {
     if !is_possible() {
         return;
@@ -20,7 +20,7 @@ fn is_right(name: &str, arguments: &[&str], runs: usize) {
     }
 }
 
-/// Covers pages that a pipe referred to: they were moved out, and their frames used for other data.
+/// Covers pages referenced by a pipe: they were moved out, and their frames used for other data.
 #[test]
 fn what_was_given_to_a_pipe_is_read_from_it() {
     is_right("spliced", &[], 5);
@@ -32,7 +32,7 @@ fn what_was_given_to_a_pipe_is_read_from_it_much_later() {
     is_right("spliced", &["400000"], 1);
 }
 
-/// Covers pages that a socket's queue referred to.
+/// Covers pages referenced by a socket's queue.
 #[test]
 fn what_was_sent_without_a_copy_is_received() {
     is_right("zero_copy", &[], 5);

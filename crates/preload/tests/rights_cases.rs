@@ -1,5 +1,5 @@
 //! Tests of programs under the library that change their user, their group or their capabilities, and of the programs
-//! that they run then.
+//! that they then run.
 //!
 //! As in `fork_cases.rs`, these are C programs in `tests/c`, whose sources tell their stories.
 
@@ -63,7 +63,7 @@ fn a_program_that_may_not_be_managed_runs_all_the_same() {
     );
 }
 
-/// Covers `man` below a run: its sandbox answers `ENOSYS` to userfaultfd, and what it runs was ended.
+/// Covers `man` in a run: its sandbox answers `ENOSYS` to userfaultfd, and the programs that it runs were ended.
 #[test]
 fn a_program_in_a_sandbox_without_userfaultfd_runs_all_the_same() {
     if !is_possible() {
@@ -87,7 +87,7 @@ fn a_program_in_a_sandbox_without_userfaultfd_runs_all_the_same() {
     }
 }
 
-/// Covers the refusal, which was `EINVAL` without a word.
+/// Covers the refusal, which was `EINVAL` without any message.
 #[test]
 fn a_namespace_that_is_refused_for_our_threads_says_so() {
     if !is_possible() {
@@ -108,8 +108,8 @@ fn a_namespace_that_is_refused_for_our_threads_says_so() {
     assert!(err.contains("unshare -U millpond run"), "{err}");
 }
 
-/// Covers kernels that are built without something, as far as a filter can show them. Each is right, or refused with a
-/// way out before the program begins.
+/// Covers kernels built without a feature, as far as a filter can simulate them. Each works, or is refused with a
+/// remedy before the program begins.
 #[test]
 fn a_kernel_without_a_call_is_served_or_refused() {
     if !is_possible() {
@@ -151,8 +151,8 @@ fn a_kernel_without_a_call_is_served_or_refused() {
     }
 }
 
-/// Direct delivery is the faster one, and what is tested most: so it serves whoever asks for nothing, root as well. It
-/// refuses rings, so a program that is linked with a library for them gets a handler, where the kernel allows one.
+/// Direct delivery is the faster one, and the most tested: so it is the default, even for root. It refuses rings, so a
+/// program that is linked with a library for them gets a handler if the kernel allows one.
 #[test]
 fn whoever_asks_for_nothing_is_served_directly_but_for_programs_with_rings() {
     if !common::is_direct_possible() {

@@ -1,4 +1,4 @@
-//! What a program is told when it asks how much memory there is.
+//! The answers that a program gets when it asks how much memory there is.
 
 mod common;
 
@@ -71,7 +71,7 @@ fn figure(program: &str, arguments: &[&str], pattern: &str) -> Option<u64> {
     )
 }
 
-/// A JVM takes a quarter of what it is told for its heap. It asks by `sysconf` and reads its control group's files.
+/// A JVM uses a quarter of the reported memory for its heap. It asks by `sysconf` and reads its control group's files.
 #[test]
 fn a_jvm_chooses_its_heap_by_the_budget() {
     let arguments = ["-XX:+PrintFlagsFinal", "-version"];
@@ -128,7 +128,7 @@ fn limits() -> Vec<PathBuf> {
     found
 }
 
-/// What the control groups of the process say is never more than the budget, and otherwise what they say.
+/// The limits reported for the process's control groups are never more than the budget, and otherwise the real ones.
 #[test]
 fn the_limits_of_control_groups_are_the_budget() {
     let files = limits();

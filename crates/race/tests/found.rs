@@ -1,4 +1,4 @@
-//! Faults of the driver that schedules have found, each by the least that shows it.
+//! Bugs of the driver found by schedules, each with the smallest program that shows it.
 
 use millpond_core::{Advice, Event, FreeMode, LEAF_PAGES, Order, PageCount, PageRange};
 use millpond_mmu::Delivery;
@@ -48,7 +48,7 @@ impl Scene {
     }
 }
 
-/// Under a scheduler that is fair: threads that go on until another one has done something would starve it otherwise.
+/// Runs under a fair scheduler: otherwise threads that run until another one has done something would starve it.
 fn check_fairly(test: impl Fn() + Clone + Send + Sync + 'static) {
     let done = schedule(1, Scheduler::Random, SCHEDULES / 8, test);
     assert_eq!(done, Ok(()));
@@ -62,8 +62,8 @@ fn check(test: impl Fn() + Clone + Send + Sync + 'static) {
 }
 
 /// A thread that finds nothing to reclaim waits until something completes that other threads have in flight. The core
-/// orders no wake-up for a folio that no thread has asked for, so the completion woke no thread, and the thread went on
-/// when a millisecond was over.
+/// requests no wake-up for a folio for which no thread has asked, so the completion woke no thread, and the thread
+/// continued only after a millisecond.
 #[test]
 fn a_thread_without_memory_hears_of_any_completion() {
     check(|| {
@@ -80,8 +80,8 @@ fn a_thread_without_memory_hears_of_any_completion() {
     });
 }
 
-/// A thread without memory waits for a batch of a worker that is busy. The worker woke it before it noted that it is
-/// busy no more, so a thread that looked in between slept for a millisecond.
+/// A thread without memory waits for a batch of a busy worker. The worker woke it before recording that it is no longer
+/// busy, so a thread that checked in between slept for a millisecond.
 #[test]
 fn a_thread_that_waits_for_a_worker_hears_of_its_end() {
     check(|| {
@@ -99,8 +99,8 @@ fn a_thread_that_waits_for_a_worker_hears_of_its_end() {
     });
 }
 
-/// A thread that asks for a volatile range again waits for the purges that are under way. A purge that ended between
-/// the look at their number and the sleep woke no thread.
+/// A thread that takes the mark of a volatile range back waits for ongoing purges. A purge that ended between the check
+/// of their number and the sleep woke no thread.
 #[test]
 fn whoever_asks_for_a_volatile_range_hears_of_the_end_of_a_purge() {
     let schedules = Arc::new(AtomicU32::new(0));
@@ -121,8 +121,8 @@ fn whoever_asks_for_a_volatile_range_hears_of_the_end_of_a_purge() {
     });
 }
 
-/// A thread that frees leaves the gate before it gives back what it has unhooked. A fork that came in between found
-/// pages on their way, and its child would have counted them for ever.
+/// A freeing thread leaves the gate before it frees what it has unhooked. A fork in between found pages on their way,
+/// and its child would have counted them forever.
 #[test]
 fn a_fork_waits_for_what_a_thread_has_unhooked() {
     check(|| {
@@ -142,8 +142,9 @@ fn a_fork_waits_for_what_a_thread_has_unhooked() {
     });
 }
 
-/// A handler reads of a touch and is late. Meanwhile another thread brings the page in, the thread that touched it goes
-/// on, and the region ends. The handler then said that the contents are lost, and marked a page of nobody's.
+/// A handler reads about a touch and is late. In the meantime another thread brings the page in, the touching thread
+/// continues, and the region ends. The handler then reported the contents as lost, and marked a page that belonged to
+/// no region.
 #[test]
 fn a_handler_that_is_late_finds_a_region_that_has_ended() {
     check(|| {
@@ -234,8 +235,8 @@ fn a_lower_budget_is_not_waited_for_while_the_store_is_full() {
     });
 }
 
-/// A pin brought its pages in one after the other, and began again when one was taken out meanwhile: a thread that took
-/// all of them out again and again kept it from its end (seed 14626335).
+/// A pin brought its pages in one after the other, and started again when one was taken out in the meantime: a thread
+/// that repeatedly took all of them out kept it from finishing (seed 14626335).
 #[test]
 fn a_pin_ends_although_others_take_its_pages_out() {
     check_fairly(|| {
@@ -262,8 +263,8 @@ fn a_pin_ends_although_others_take_its_pages_out() {
     });
 }
 
-/// A fork brings in what its child needs, and gives up what is lost. A page was lost, and another thread discarded it
-/// before the fork looked again: it was there for everybody, and the child was made without it. (Seed 7984536.)
+/// A fork brings in what its child needs, and gives up lost pages. A page was lost, and another thread discarded it
+/// before the fork checked again: it was available to everyone, but the child was made without it. (Seed 7984536.)
 #[test]
 fn a_fork_asks_again_for_what_was_lost_and_is_discarded() {
     let schedules = Arc::new(AtomicU32::new(0));
@@ -289,8 +290,8 @@ fn a_fork_asks_again_for_what_was_lost_and_is_discarded() {
     });
 }
 
-/// A lazy free of a part of a folio in limbo brings the folio in first. Meanwhile it was written out, and the store
-/// could not give it back: the free was refused, for contents that it had no use for. (Seed 636994.)
+/// A lazy free of a part of a folio in limbo first brings the folio in. The folio was written out at the same time, and
+/// the store could not return it: the free was refused because of contents for which it had no use. (Seed 636994.)
 #[test]
 fn a_lazy_free_of_what_is_lost_meanwhile_is_done() {
     let schedules = Arc::new(AtomicU32::new(0));

@@ -1,4 +1,4 @@
-//! The driver with a fix taken out: each must be found, and the same seeds must pass with the fix.
+//! The driver with one fix removed at a time: each must be detected, and the same seeds must pass with the fix.
 
 use millpond_driver::sabotage::Sabotage;
 use millpond_race::{Options, Scheduler, run};

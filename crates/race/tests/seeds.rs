@@ -1,9 +1,9 @@
-//! Seeds that every change is run with, and the promise that a seed is always the same history.
+//! Seeds that are run for every change, and the promise that a seed always produces the same history.
 
 use millpond_race::{Options, Scheduler, run};
 
-/// The seeds: arbitrary ones, which give the breadth. A fault that a seed has found has a test of its own in
-/// `found.rs`, as a later change of the program's threads gives every seed another history.
+/// The seeds: arbitrary ones, which give the breadth. A bug found by a seed has a test of its own in `found.rs`, since
+/// a later change of the program's threads gives every seed a different history.
 const SEEDS: std::ops::Range<u64> = 1..120;
 
 fn passes(seed: u64, scheduler: Scheduler) -> u64 {

@@ -1,5 +1,5 @@
-//! The tier on a cluster of Redis: its objects lie on all nodes, and nothing is lost when one of them is away for a
-//! while.
+//! The tier on a Redis cluster: its objects are spread over all nodes, and nothing is lost when one of them is away for
+//! a while.
 
 mod common;
 #[path = "common/cluster.rs"]

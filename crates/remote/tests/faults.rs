@@ -1,7 +1,7 @@
-//! Real servers that are disturbed: all that was saved comes back, and what cannot come in time says so.
+//! Disturbed real servers: everything that was saved comes back, and loads that cannot succeed in time report that.
 //!
-//! Redis is Debian's; `cluster.rs` has three of them as a cluster. The S3 server is moto's, which does not look at
-//! signatures here; `signatures.rs` has it look. moto keeps its objects in memory, so it is frozen but not restarted.
+//! Redis is Debian's; `cluster.rs` has three of them as a cluster. The S3 server is moto's, which does not check
+//! signatures here; in `signatures.rs` it does. moto keeps its objects in memory, so it is frozen but not restarted.
 
 mod common;
 #[path = "common/proxy.rs"]
@@ -115,8 +115,8 @@ fn redis_is_disturbed_restarted_and_stopped() {
     assert!(refused.contains("redis-cli --scan"), "{refused}");
 }
 
-/// While Redis does not answer, what is local goes on; a page that is only there is an error after the deadline, and
-/// comes when Redis is back.
+/// While Redis does not answer, local work continues; a load of a page that is only in Redis is an error after the
+/// deadline, and succeeds when Redis is back.
 #[test]
 fn what_is_away_is_an_error_after_its_deadline_and_then_comes_back() {
     let directory = tempfile::tempdir().unwrap();

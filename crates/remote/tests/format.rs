@@ -1,4 +1,4 @@
-//! Objects against whoever keeps them: what was packed comes back, and nothing else is taken for it.
+//! Objects in untrusted hands: what was packed comes back, and nothing else is accepted in its place.
 
 use millpond_remote::format::{
     CHUNK, ChunkName, Damaged, Decoder, Encoder, Pack, Packed, RunKey, TAG, UNIT, open_directory,
@@ -309,8 +309,8 @@ fn mutated_objects_open_only_where_they_are_as_they_were() {
     );
 }
 
-/// Seeded mutations of what is under a seal. No store can bring these, only a fault of the encoder's: no panic, and no
-/// byte beyond what was asked for.
+/// Seeded mutations of sealed contents. No store can produce these, only a bug of the encoder: no panic, and no byte
+/// beyond what was requested.
 #[test]
 fn mutated_bodies_are_pages_or_an_error() {
     let end = Instant::now() + stress_time();

@@ -1,4 +1,4 @@
-//! Objects whose pages are a region's: the bytes are those of one version, or there is an error.
+//! Objects as the contents of regions: the bytes are those of one version, or there is an error.
 //!
 //! A directory's files are objects always. The S3 server is moto's, behind a proxy that disturbs what passes (see
 //! `faults.rs`).
@@ -114,7 +114,7 @@ fn a_file_of_a_directory_is_read_byte_for_byte() {
     assert!(object.ram_bytes() > 0 && other.ram_bytes() == object.ram_bytes());
 }
 
-/// The client makes the directory of its root. A program that mapped an object from one that was not there found it
+/// The client creates the directory of its root. A program that mapped an object from a missing directory found it
 /// empty afterwards.
 #[test]
 fn a_directory_that_is_not_there_is_not_made() {
@@ -126,7 +126,7 @@ fn a_directory_that_is_not_there_is_not_made() {
     assert!(!absent.exists());
 }
 
-/// A page's touch fetched a page: each of a row of touches was a request.
+/// Each touch of a page fetched one page: a sequence of touches made one request each.
 #[test]
 fn neighbours_of_a_page_come_with_it_and_once() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! An S3 server that looks at who asks: what is signed with the right key works, anything else is refused with a way
-//! out, and a right that is taken away and given back is a time in which the store was away.
+//! An S3 server that authenticates requests: requests signed with the right key work, anything else is refused with a
+//! remedy, and a right that is revoked and restored is like a time in which the store was away.
 //!
 //! The server is moto's, told to check (`POST /moto-api/reset-auth`): the key must be one of a user that its IAM has,
 //! the signature must be what botocore computes for the same request, and the user's policy must allow the action. A

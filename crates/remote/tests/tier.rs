@@ -1,4 +1,4 @@
-//! The tier as a store: what was saved comes back from wherever it is, and what the store loses is lost alone.
+//! The tier as a store: saved contents come back from wherever they are, and a loss in the store affects nothing else.
 
 mod common;
 
@@ -74,8 +74,8 @@ fn all_comes_back_and_nothing_is_left() {
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
-/// Each page of a chunk that was touched by itself was a request for the whole chunk: a walk that touched every other
-/// page fetched each byte eight times.
+/// Each separately touched page of a chunk caused a request for the whole chunk: a walk that touched every other page
+/// fetched each byte eight times.
 #[test]
 fn the_pages_of_a_chunk_are_fetched_once() {
     let directory = tempfile::tempdir().unwrap();
@@ -133,7 +133,7 @@ fn far_slots(url: &str, memory_bytes: u64) -> RemoteStore {
     store
 }
 
-/// All that a program read in order was put into new objects, as it left memory again.
+/// Everything that a program read in order was put into new objects when it left memory again.
 #[test]
 fn what_a_stream_brings_and_nobody_changes_stays_where_it_is() {
     let directory = tempfile::tempdir().unwrap();
@@ -173,7 +173,7 @@ fn what_a_stream_brings_and_nobody_changes_stays_where_it_is() {
     }
 }
 
-/// The number of a slot is used again: what was known of the pages of the old one says nothing of the new.
+/// A slot number is reused: what was known about the pages of the old slot does not apply to the new one.
 #[test]
 fn what_came_of_a_slot_is_forgotten_with_it() {
     let store = far_slots("memory://", 16 << 20);
@@ -425,8 +425,8 @@ fn no_wrong_object_is_accepted() {
     );
 }
 
-/// A chunk of a slot that lives is damaged in an object that is mostly dead. The packing thread read the whole object
-/// again and again, as it could move everything but that slot, and so the object never died.
+/// A chunk of a live slot is damaged in a mostly dead object. The packing thread read the whole object again and again,
+/// since it could move everything but that slot, and so the object never died.
 #[test]
 fn an_object_that_cannot_be_rewritten_is_read_once() {
     let directory = tempfile::tempdir().unwrap();
@@ -501,8 +501,8 @@ fn only_what_dead_runs_left_is_cleaned() {
     (0..100).for_each(|slot| load(&store, slot).unwrap());
 }
 
-/// An object that arrives when its run has ended already, as a service may carry a request out late, has no lease
-/// beside it. It was left for ever.
+/// An object that arrives after its run has ended, since a service may carry out a request late, has no lease. It used
+/// to be left forever.
 #[test]
 fn an_object_that_came_too_late_is_cleaned_by_its_age() {
     let directory = tempfile::tempdir().unwrap();
@@ -525,7 +525,7 @@ fn an_object_that_came_too_late_is_cleaned_by_its_age() {
     assert!(!late.exists());
 }
 
-/// To look at a directory that is not there made it.
+/// Looking at a missing directory used to create it.
 #[test]
 fn a_directory_that_is_not_there_is_not_made_for_cleaning() {
     let directory = tempfile::tempdir().unwrap();
@@ -597,8 +597,8 @@ impl Forks for Busy {
     fn child_gone(&self, _: u64) {}
 }
 
-/// What has a default in the port was not asked of the store in front: behind a remote store compressed RAM was never
-/// made denser, and the file gave no room back.
+/// Methods with a default in the port were not forwarded to the store in front: with a remote store, compressed RAM was
+/// never made denser, and the file gave no room back.
 #[test]
 fn the_store_in_front_goes_on_with_its_own_work() {
     let store = Remote::behind(Box::new(Busy), settings("memory://", 8 << 20)).unwrap();

@@ -1,4 +1,4 @@
-//! The curve against the truth: the same trace, replayed with as much more memory as the curve was asked about.
+//! The curve compared with reality: the same trace, replayed with the additional memory for which the curve was asked.
 //!
 //! The curve is the core's, from the counters that a live run has. Where accesses follow one law all the time, the
 //! curve may be off by a tenth of the major faults; example `curve` does the same with a directory of traces.

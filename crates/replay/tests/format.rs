@@ -1,4 +1,4 @@
-//! Millpond's own traces survive a round trip, and no damage goes unseen.
+//! Millpond's own traces survive a round trip, and no damage goes undetected.
 
 use millpond_replay::TraceError;
 use millpond_replay::format::{Header, Reader, Writer};

@@ -1,4 +1,4 @@
-//! The policies are compared with models that are too slow and too simple to be wrong in the same way.
+//! Compares the policies with models that are too slow and too simple to be wrong in the same way.
 //!
 //! The models keep a cache as a list of pages and follow the papers' text, with searches instead of links.
 //! `cargo run --release -p millpond-replay --example verify` compares the policies with an independent simulator's

@@ -1,4 +1,4 @@
-//! The quality of the core's choice of victims, on patterns of which the best answer is known.
+//! The quality of the core's choice of victims, on patterns for which the best answer is known.
 
 use millpond_core::{Config, LEAF_PAGES, PageCount, Rule};
 use millpond_replay::core_policy::{CoreCounts, CorePolicy, Touch};
@@ -36,8 +36,8 @@ fn half_of_a_loop_is_kept() {
     assert!(counts.misses() < 400_000 * 53 / 100, "{counts:?}");
 }
 
-/// A loop is four times as long as memory, so large that not all of its folios are watched. As the number of those in
-/// memory moved by chance, the miniature of reuse once lost what it had kept, and each access was missed.
+/// A loop is four times as long as memory, so large that not all of its folios are watched. When their number in memory
+/// changed by chance, the miniature of reuse used to lose what it had kept, and each access missed.
 #[test]
 fn a_quarter_of_a_long_loop_is_kept() {
     let pages: Vec<u64> = (0..240_000).map(|n| n % 8000).collect();
@@ -116,7 +116,7 @@ fn a_scan_passes_the_hot_set() {
     assert!(hit * 1000 >= hot * 990, "{hit} of {hot}");
 }
 
-/// With compressed RAM behind memory, limbo once began at nine tenths of it, and stayed long until rescues had told
+/// With compressed RAM behind memory, limbo used to begin at nine tenths of it, and stayed long until rescues had shown
 /// that it should not. When memory had just been filled and was read at random, half as many pages were rescued as were
 /// missed.
 #[test]

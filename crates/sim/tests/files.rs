@@ -1,7 +1,8 @@
-//! The checks of files can fail: each way of breaking the files on purpose is noticed.
+//! The checks of files can fail: each deliberate way of breaking the files is noticed.
 //!
-//! Each of these would be data that a program was told is safe, and that is not there after a crash, or is not what was
-//! written. `KeepAfterFailure` is what the store did when these checks were written (`store/tests/half_written.rs`).
+//! In each of these cases a program would lose data that it was told is safe: after a crash the data is missing, or
+//! differs from what was written. `KeepAfterFailure` is what the store did when these checks were written
+//! (`store/tests/half_written.rs`).
 
 use millpond_sim::disk::DiskSabotage;
 use millpond_sim::profile::WITH_FILES;

@@ -1,7 +1,7 @@
-//! The checks can fail: each way of breaking the simulated world on purpose is noticed.
+//! The checks can fail: each deliberate way of breaking the simulated world is noticed.
 //!
 //! A judge that never convicts is worth nothing. Every sabotage here would be a silent loss of data or a hang in a real
-//! program. Each is given so many seeds because most seeds have little of what some of them need.
+//! program. Each gets this many seeds because most seeds have little of what some of them need.
 
 use millpond_sim::mmu::MmuSabotage;
 use millpond_sim::profile::WITH_GROUPS;

@@ -1,4 +1,4 @@
-//! The store of a process with a server behind it: byte for byte, by several threads, across forks, beside processes
+//! The store of a process with a server behind it: byte for byte, with several threads, across forks, with processes
 //! that are killed, and with a server that refuses or ends.
 
 use millpond_core::port::{Forks, LoadError, SaveError, Saved, Slots, StoreUsage, Upkeep};
@@ -382,7 +382,7 @@ fn nothing_is_left_of_processes_that_are_killed() {
 }
 
 /// A child that is killed while the server works for it leaves its desk, and others use it. (The number of the slot
-/// that was being saved was once given back with the child's account, and the next slot of that number was refused.)
+/// that was being saved used to be freed with the child's account, and the next slot of that number was refused.)
 #[test]
 fn desks_of_processes_that_are_killed_are_free_again() {
     alone("desks_of_processes_that_are_killed_are_free_again", || {

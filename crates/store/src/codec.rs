@@ -24,8 +24,8 @@ use millpond_core::port::LoadError;
 /// The room that [`compress`] needs for any block.
 pub(crate) const COMPRESSED_MAX: usize = get_maximum_output_size(BLOCK);
 
-/// Compresses `block` to the start of `out` (at least [`COMPRESSED_MAX`] bytes). The answer is how many bytes that
-/// took: at worst more than the block has.
+/// Compresses `block` to the start of `out` (at least [`COMPRESSED_MAX`] bytes). Returns how many bytes that took: at
+/// worst more than the block has.
 pub(crate) fn compress(block: &[u8], tables: &mut Tables, out: &mut [u8]) -> usize {
     let table = if block.len() < usize::from(u16::MAX) {
         &mut tables.small

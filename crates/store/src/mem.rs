@@ -61,8 +61,8 @@ impl Mapping {
         let wide = Self::new(2 * len)?;
         let start = wide.into_raw();
         let before = start.addr().next_multiple_of(len) - start.addr();
-        // SAFETY: these are three parts of a mapping that nobody else knows, and each is a mapping by itself. The
-        // outer two are given back.
+        // SAFETY: these are three parts of a mapping that nothing else knows, and each is a mapping of its own. The
+        // outer two are unmapped.
         unsafe {
             let base = start.add(before);
             for (part, bytes) in [(start, before), (base.add(len), len - before)] {

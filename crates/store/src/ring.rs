@@ -328,7 +328,7 @@ impl Waiter {
         unsafe { BorrowedFd::borrow_raw(self.0) }
     }
 
-    /// Waits until an answer is there, at most for so many nanoseconds: another thread may have taken it.
+    /// Waits until an answer arrives, for a limited number of nanoseconds: another thread may have taken it.
     pub(crate) fn wait(&self, nanos: i64) {
         let time = Timespec {
             tv_sec: 0,

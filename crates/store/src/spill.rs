@@ -1,7 +1,7 @@
-//! Compressed RAM first (the *front*), a file (the *back*) for the slots that it cannot take.
+//! Compressed RAM (the *front*) first, and a file (the *back*) for the slots that the front cannot take.
 //!
-//! A folio that does not compress goes to the file at once. In RAM it would take as much as its eviction frees, and a
-//! budget that covers both would gain nothing.
+//! An incompressible folio goes to the file directly. In RAM it would take as much as its eviction frees, and a budget
+//! that covers both would gain nothing.
 //!
 //! `tiered.rs` compares this store with the others that put one place before another.
 //!
@@ -11,9 +11,9 @@
 //! python3 that reads objects at random did so, since an object's count of references is the same again when its page
 //! leaves.)
 //!
-//! When the front is full, each save would compress for nothing before it goes to the back. So after a refusal the
-//! front is passed by until as many bytes have been freed there as the refused folio has, or its limit rises. The two
-//! share one key for checksums, so that checksums are made once for both.
+//! When the front is full, each save would compress in vain before it goes to the back. So after a refusal the front is
+//! skipped until as many bytes have been freed there as the refused folio has, or its limit rises. The two share one
+//! key for checksums, so that checksums are computed only once.
 //!
 //! How much RAM the front may have changes while it runs ([`Upkeep::limit_ram`]). A program that needs more for memory
 //! that cannot be managed, its code above all, leaves less for everything else, and whether RAM is worth more here or
@@ -43,30 +43,30 @@ use std::time::Instant;
 const TOGETHER: usize = 16;
 /// Number of bytes of folios that one call moves.
 const AT_ONCE: usize = 1 << 20;
-/// Number of slots that one call looks at, most of which need not move. The caller is inside the gate, for which a
+/// Number of slots that one call examines, most of which need not move. The caller is inside the gate, for which a
 /// fork, a snapshot or a move of memory waits.
 const LOOKED_AT: u32 = 4096;
 /// Longest folio, in bytes, that moves from the back to the front. A page of a larger one is read in a few
-/// microseconds, and a larger one would be taken apart.
+/// microseconds, and a larger one would be split up.
 const COMES_FORWARD: usize = BLOCK;
-/// Number of calls that do not try again after a slot that should move could not.
+/// Number of calls that do not retry after a slot that should move could not.
 const REST: u32 = 64;
 
-/// Two stores, of which the second takes the slots that the first does not.
+/// Two stores, where the second takes the slots that the first does not.
 pub struct Spill {
     front: CompressedRam,
     back: FileStore,
-    /// The front is passed by while the bytes that were ever freed in it are fewer than this.
+    /// The front is skipped while the bytes ever freed in it are fewer than this.
     retry_at: AtomicU64,
     from_front: Counted,
     from_back: Counted,
-    /// The slot that is looked at next, in search of those that have to move.
+    /// The slot to examine next, in search of those that have to move.
     next: AtomicU32,
-    /// Number of slots that were looked at in this round. A round goes over all of them once.
+    /// Number of slots examined in this round. A round goes over all of them once.
     looked_at: AtomicU32,
-    /// Bytes that moved in this round.
+    /// Bytes moved in this round.
     moved: AtomicUsize,
-    /// Number of calls that still do not try to move anything.
+    /// Number of further calls that do not try to move anything.
     resting: AtomicU32,
 }
 
@@ -82,7 +82,7 @@ impl Counted {
         self.count_all(1, since);
     }
 
-    /// Counts so many loads, which were done together.
+    /// Counts `loads` loads, which were made together.
     fn count_all(&self, loads: u64, since: Instant) {
         self.loads.fetch_add(loads, Relaxed);
         let nanos = since.elapsed().as_nanos() as u64;
@@ -135,7 +135,7 @@ impl Spill {
         self.front.freed_bytes() >= self.retry_at.load(Relaxed)
     }
 
-    /// Keeps `image` in the front, if it has room and all of it compresses. The answer is whether that was so.
+    /// Stores `image` in the front, if it has room and all of it compresses. Returns whether it did.
     fn put_in_front(&self, slot: SlotId, image: &Image<'_>) -> Result<bool, SaveError> {
         let freed = self.front.freed_bytes();
         match self.front.put_compressed(slot, image) {
@@ -171,7 +171,7 @@ impl Spill {
             return self.front.put(slot, image);
         };
         match self.back.put(slot, &for_file) {
-            // No slot is refused that the front might still take.
+            // A slot that the front might still take must not be refused.
             Err(SaveError::Full) => self.front.put(slot, image),
             other => other,
         }
@@ -343,7 +343,7 @@ impl Upkeep for Spill {
             return self.front.drain().is_some();
         }
         self.begin_round();
-        // The slots that are left there cannot be read; their chunks must not be closed for good.
+        // The remaining slots cannot be read; their chunks must not be closed permanently.
         if self.front.drain().is_some() && moved == 0 {
             self.rest();
         }
@@ -408,8 +408,8 @@ mod tests {
     use super::*;
     use crate::{CompressedRamConfig, FileStoreConfig};
 
-    /// Checks that slots that cannot be read do not move. Their chunk must not be closed for good, or the front would
-    /// stay as small as the part before it.
+    /// Checks that slots that cannot be read do not move. Their chunk must not be closed permanently, or the front
+    /// would stay as small as the part before it.
     #[test]
     fn what_cannot_move_closes_no_chunk_for_good() {
         let directory = tempfile::tempdir().unwrap();
@@ -444,8 +444,8 @@ mod tests {
         }
     }
 
-    /// Covers a call that looked at every slot there had ever been, inside the gate: a fork, a snapshot or a move of
-    /// memory waited for all of them. The slots that have to move lie behind 20,000 slots that hold nothing in RAM.
+    /// Covers a call that examined every slot that had ever existed, inside the gate: a fork, a snapshot or a move of
+    /// memory waited for all of them. The slots that have to move come after 20,000 slots that hold nothing in RAM.
     #[test]
     fn one_call_looks_at_so_many_slots_at_most() {
         let directory = tempfile::tempdir().unwrap();

@@ -113,7 +113,7 @@ impl Sums {
 
 impl Table {
     fn keys(&mut self) -> &mut [u64] {
-        // SAFETY: the mapping has so many numbers, zeros at first, and is borrowed as a whole.
+        // SAFETY: the mapping has this many numbers, initially zero, and is borrowed as a whole.
         unsafe { std::slice::from_raw_parts_mut(self.keys.as_ptr().cast(), self.places) }
     }
 

@@ -51,7 +51,7 @@ impl Unpackers {
     /// Takes a context, and waits until one is free.
     pub(crate) fn acquire(&self) -> Unpacker<'_> {
         let index = self.seats.take();
-        // SAFETY: the mapping has room for so many contexts, and `index` is below that.
+        // SAFETY: the mapping has room for this many contexts, and `index` is below that.
         let room = unsafe { self.map.as_ptr().add(index * self.size) };
         if !self.made[index].load(Relaxed) {
             // SAFETY: the seat makes this room ours alone; it is aligned to a page and as long as the library asks.
@@ -162,7 +162,7 @@ impl Packer {
         self.size as u64
     }
 
-    /// Compresses `page` to the start of `out`. The answer is how many bytes that took, `None` if they do not fit.
+    /// Compresses `page` to the start of `out`. Returns how many bytes that took, or `None` if they do not fit.
     pub(crate) fn pack(&mut self, page: &[u8], out: &mut [u8]) -> Option<usize> {
         // SAFETY: `&mut self` makes the context ours alone. The library reads the one and writes the other slice
         // within their bounds, and allocates nothing with a context in memory that it was given.

@@ -32,7 +32,7 @@ fn secrets(len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Saves folios of all sizes, with enough small ones to fill batches. The answer is the contents of the file then.
+/// Saves folios of all sizes, with enough small ones to fill batches. Returns the resulting contents of the file.
 fn fill(store: &FileStore, path: &Path) -> Vec<u8> {
     for (slot, len) in sizes() {
         let saved = store.save(SlotId(slot), None, &secrets(len));

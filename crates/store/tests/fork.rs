@@ -106,7 +106,7 @@ fn parent_and_child(store: &dyn Store) {
         trim(store);
         ready.ring();
         go.wait();
-        // The parent released and overwrote all it could meanwhile.
+        // The parent released and overwrote all it could in the meantime.
         check(store, 0..10, 2);
         check(store, 10..30, 0);
         check(store, 40..60, 2);
@@ -195,7 +195,7 @@ fn a_child_writes_behind_by_a_ring_of_its_own() {
             check(first + 20..first + 28, 2);
             check(first + 4..first + 8, 1);
         });
-        // The parent's own writes go on meanwhile.
+        // The parent's own writes continue at the same time.
         save(first + 40..first + 48, 3);
         join(pid);
         store.child_gone(u64::from(round));

@@ -92,7 +92,7 @@ fn what_is_over_the_limit_moves_and_no_more_and_what_comes_stays_out() {
     assert!(store.tiers().unwrap().moves);
     let mut calls = 0;
     while store.trim_ram() {
-        // Other slots are saved and released meanwhile.
+        // Other slots are saved and released at the same time.
         save(&store, end..end + 4);
         (end..end + 4).for_each(|slot| store.release(SlotId(slot)));
         calls += 1;

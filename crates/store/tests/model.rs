@@ -20,9 +20,9 @@ enum Act {
         same: bool,
     },
     Release(prop::sample::Index),
-    /// Limits RAM to so many KiB, and moves the rest.
+    /// Limits RAM to this many KiB, and moves the rest.
     Trim(u64),
-    /// Makes what is in RAM denser, in so many rounds.
+    /// Makes the contents of RAM denser, in this many rounds.
     Recompress(usize),
     Load {
         which: prop::sample::Index,
@@ -59,7 +59,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     )
 }
 
-/// A store beside the map that it is compared with.
+/// A store, and the map with which it is compared.
 struct Compared<'a> {
     name: &'a str,
     store: &'a dyn Store,
@@ -70,7 +70,7 @@ struct Compared<'a> {
     full: usize,
 }
 
-/// Does everything to the store and to the map and compares them. The answer is how many saves found no room.
+/// Applies everything to the store and to the map and compares them. Returns how many saves found no room.
 fn run(name: &str, store: &dyn Store, acts: &[Act]) -> usize {
     let mut compared = Compared {
         name,

@@ -127,7 +127,7 @@ impl Area {
     }
 }
 
-/// The most blocks of a file of so many bytes.
+/// The most blocks of a file of `max_bytes` bytes.
 fn blocks_of(max_bytes: Option<u64>) -> Result<u64, OpenError> {
     let (bytes, least) = (max_bytes.unwrap_or(DEFAULT_MAX), FileStore::MIN_BYTES);
     match bytes < least {

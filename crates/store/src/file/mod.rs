@@ -277,8 +277,8 @@ impl FileStore {
         self.sums = sums.clone();
     }
 
-    /// Whether `part` holds exactly this image, as far as is known without reading. The answer is no for a part of a
-    /// block that was compressed as a whole.
+    /// Whether `part` holds exactly this image, as far as is known without reading. Returns false for a part of a block
+    /// that was compressed as a whole.
     pub(crate) fn holds_image(&self, part: SlotPart, image: &Image<'_>) -> bool {
         let Some(slot) = self.table.pin(part.slot) else {
             return false;

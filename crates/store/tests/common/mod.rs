@@ -70,7 +70,7 @@ pub fn contents(fill: Fill, len: usize) -> Vec<u8> {
     }
 }
 
-/// Makes the store denser in so many rounds over all that it keeps, as if RAM were worth it. The answer is the number
+/// Makes the store denser in a number of rounds over all of its contents, as if RAM were worth it. Returns the number
 /// of calls.
 pub fn recompress(store: &dyn Store, rounds: usize) -> usize {
     let (mut calls, mut over) = (0, 0);
@@ -108,7 +108,7 @@ pub fn encrypted(dir: &Path, max_bytes: Option<u64>) -> FileStore {
     FileStore::create(&config).unwrap()
 }
 
-/// A file to which what the calling thread saves is written behind its back, where the system allows that.
+/// A file store that writes the calling thread's saves asynchronously, if the system allows that.
 pub fn behind(dir: &Path, max_bytes: Option<u64>) -> FileStore {
     let store = file(dir, max_bytes);
     store.write_behind();

@@ -9,9 +9,9 @@ pub const FIXED: [u64; 96] = [
     1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24,
     // A thread that wants to drop a region waited for one that stays under siege: the simulator's own mistake.
     11_028_227,
-    // Much lazily freed memory in a pool that is short of places; volatile ranges that are purged while somebody pins.
+    // Much lazily freed memory in a pool that is short of places; volatile ranges that are purged while a thread pins.
     33, 162, 134, 171,
-    // A group of which the kernel lets nothing go, beside one that is protected: the judge's own mistake.
+    // A group whose pages the kernel all holds, next to a protected one: the judge's own mistake.
     29_422_893,
     // An overwrite announced for what was being read, when the read failed.
     13_178_127, // Poison beside a vectored free of ranges that overlap: the oracle's own mistake.

@@ -318,7 +318,7 @@ fn what_cannot_be_taken_out_is_zapped() {
         let [Command::TakeOut { folio, .. }] = commands[..] else {
             panic!("{commands:?}")
         };
-        // A fault waits for the folio meanwhile.
+        // In the meantime a fault waits for the folio.
         assert_eq!(
             bench.fault(range.start).0,
             Reply::Wait { page: range.start }
@@ -342,7 +342,7 @@ fn a_bad_range_is_refused() {
     );
 }
 
-/// Memory that is kept in place is kept in place of frames, not beside them; its use is demand.
+/// Memory that is kept in place replaces frames, it is not kept in addition to them; its use counts as demand.
 #[test]
 fn the_pool_keeps_less_when_memory_is_kept_in_place() {
     let mut bench = Bench::new();

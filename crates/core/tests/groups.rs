@@ -210,7 +210,7 @@ fn a_group_that_is_removed_leaves_what_it_has_to_its_parent() {
     let group = bench.group(above, GroupLimits::default());
     let (_, range) = bench.region_of(group, 300);
     bench.touch(part(range, 0..299));
-    // One folio is under way meanwhile, and arrives in the parent.
+    // During this one folio is in flight, and arrives in the parent.
     let late = bench.fault(range.start.plus(299)).1;
     assert_eq!(
         bench.send(Event::RemoveGroup { group: above }).0,

@@ -173,8 +173,8 @@ fn a_touch_brings_a_captured_folio_back_and_takes_the_mark_away() {
     assert_eq!(bench.0.stats().pglazyfreed, 0);
 }
 
-/// A thread may fault beside zeroing or a look, at a page that another thread has just mapped. It waits for nothing:
-/// the pages are there.
+/// A thread may fault during zeroing or a look, at a page that another thread has just mapped. It waits for nothing:
+/// the pages are present.
 #[test]
 fn nobody_waits_for_a_folio_that_is_cleared_or_looked_at() {
     let mut bench = Bench::new();
@@ -260,7 +260,7 @@ fn the_store_forgets_what_it_still_had_of_a_resident_folio() {
 }
 
 /// Freed folios leave the active list, and go before inactive folios however old, whatever the orders: a batch that is
-/// full of small folios takes no others out beside them.
+/// full of small folios takes out no others in addition.
 #[test]
 fn freed_folios_go_before_all_others_and_oldest_first() {
     for (order, mode) in [

@@ -13,11 +13,11 @@ use millpond_core::{
     PageRange, PageState, Reclaimer, Reply,
 };
 
-/// Slots that are in use for a moment beside the pages: a folio that comes in has a place of its own, and one that
-/// leaves is in both.
+/// Slots that are in use for a moment in addition to the pages: a folio that comes in has a place of its own, and one
+/// that leaves is in both.
 const RESERVE: u32 = 32;
 
-/// A core before a store with room for so many pages. Every page that is saved was written to since it came in.
+/// A core in front of a store with limited room. Every page that is saved was written to since it came in.
 struct Tight {
     core: Core,
     room: u32,

@@ -241,8 +241,8 @@ fn a_page_that_was_closed_past_us_is_the_programs() {
     tiny.end();
 }
 
-/// Runs `work` of the test with this name in a process of its own. The answer is what that said on standard error, and
-/// whether it ended well.
+/// Runs `work` of the test with this name in a process of its own. Returns its output on standard error, and whether it
+/// ended well.
 fn alone(test: &str, work: impl FnOnce()) -> Option<(String, bool)> {
     const CHILD: &str = "MILLPOND_TEST_ALONE";
     if std::env::var_os(CHILD).is_some() {
@@ -370,7 +370,7 @@ fn a_few_mappings_are_enough() {
     }
 }
 
-/// Makes mappings until there may be no more, and gives `spare` of them back.
+/// Makes mappings until the limit is reached, and gives `spare` of them back.
 fn use_up_mappings(spare: usize) {
     let len = (most_mappings() + 2) * PAGE_SIZE;
     // SAFETY: everything is done to a mapping of this function's own.

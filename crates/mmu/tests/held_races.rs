@@ -15,7 +15,7 @@ const CALLERS: usize = 3;
 /// Folios of each caller.
 const OWN: usize = 24;
 
-/// Makes a call on memory of the arena, which is held meanwhile. The answer must be the whole length.
+/// Makes a call on memory of the arena, which is held during the call. The result must be the whole length.
 fn held(start: usize, len: usize, call: impl FnOnce() -> isize) {
     let frame = core::hint::black_box(&raw const start) as usize;
     let _held = Held::first(start, start + len, frame).expect("a free line");
@@ -34,8 +34,8 @@ fn datagrams() -> [i32; 2] {
     ends
 }
 
-/// Writes memory to a file and reads it back, sends it and receives it, at random places, and compares. The answer is
-/// the number of rounds.
+/// Writes memory to a file and reads it back, sends it and receives it, at random places, and compares. Returns the
+/// number of rounds.
 fn call(tiny: &Tiny, caller: usize, stop: &AtomicBool) -> u64 {
     let bytes = tiny.order.bytes();
     let first = tiny.mmu.addr_of(tiny.range(caller * OWN).start) as usize;

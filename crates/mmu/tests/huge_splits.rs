@@ -145,7 +145,7 @@ fn a_huge_page_under_two_protections_is_immovable_and_keeps_its_contents() {
     }
     mmu.take_out(leaf(0), huge_frame(0)).unwrap();
 
-    // A frame comes back under a protection that was changed meanwhile, in part and as a whole.
+    // A frame comes back under a protection that was changed in the meantime, in part and as a whole.
     protect(64, 64, libc::PROT_READ);
     install(&mmu, huge_frame(0), leaf(0));
     assert!(reads(&mmu, leaf(0), 11));

@@ -448,7 +448,7 @@ fn a_neighbour_does_not_take_a_block_out_of_userfaultfd() {
 }
 
 /// Takes out the mapped pages of a leaf of [`Tiny`]'s, whose folios are pages and have the block's places. Pages that
-/// are out are brought in before. The answer is how many went.
+/// are out are brought in first. Returns how many went.
 fn evict_leaf(tiny: &Tiny, n: u32) -> u32 {
     let folios = (n * LEAF_PAGES) as usize..((n + 1) * LEAF_PAGES) as usize;
     let mut pages = LeafPages::default();

@@ -285,7 +285,7 @@ fn marked_pages_are_those_of_an_array() {
     });
 }
 
-/// Answers the number of the step after which something was wrong, or 0.
+/// Returns the number of the step after which something was wrong, or 0.
 fn against_an_array(tiny: &Arc<Tiny>, seed: u64) -> i32 {
     let mut random = Random(0xDEAD_BEEF * seed);
     let mut model = Model::new(tiny);

@@ -120,7 +120,7 @@ impl Tiny {
         }
     }
 
-    /// Takes a mapped folio out. The answer is whether it was mapped and could go.
+    /// Takes a mapped folio out. Returns whether it was mapped and could go.
     pub fn evict(&self, folio: usize) -> bool {
         self.settle(folio);
         {
@@ -139,7 +139,7 @@ impl Tiny {
         taken
     }
 
-    /// Takes neighbouring mapped folios out in one call. The answer is how many went.
+    /// Takes neighbouring mapped folios out in one call. Returns how many went.
     pub fn evict_all(&self, first: usize, count: usize) -> usize {
         let mut folios = [0; 32];
         let mut n = 0;

@@ -146,7 +146,7 @@ fn threads_that_want_the_same_addresses_share_none() {
 }
 
 /// Runs a JVM with its heap's arrays in a budget that holds a part of them. The JVM is not told of the budget: it would
-/// make its heap a quarter of it. The answer is `None`, with a line that says why, without a JVM.
+/// make its heap a quarter of it. Returns `None`, with a line that says why, if there is no JVM.
 fn java(ram: &str, options: &[&str], mebibytes: &str) -> Option<()> {
     if !is_possible() {
         return None;

@@ -43,7 +43,7 @@ fn a_word_that_is_not_known_ends_the_start() {
     assert!(said.contains("budget or machine"), "{said}");
 }
 
-/// Runs a program that prints one number. The answer is `None`, with a line that says why, without the program.
+/// Runs a program that prints one number. Returns `None`, with a line that says why, if the program is missing.
 fn figure(program: &str, arguments: &[&str], pattern: &str) -> Option<u64> {
     if !is_possible() {
         return None;

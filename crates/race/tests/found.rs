@@ -41,7 +41,7 @@ impl Scene {
         self.plots[plot].named.1
     }
 
-    /// Has a thread write all pages of a region, some times over.
+    /// Makes a thread write all pages of a region several times.
     fn fill(&self, me: usize, plot: usize, rounds: u32) -> impl FnOnce() + Send + 'static + use<> {
         let (mut thread, range) = (self.thread(me), self.range(plot));
         move || (0..rounds).for_each(|_| thread.touch_all(range, 1000))

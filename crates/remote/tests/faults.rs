@@ -37,7 +37,7 @@ fn under_each(store: &RemoteStore, proxy: &Proxy, disturbances: &[Disturbance]) 
             });
         }
         check(store, (0..SLOTS).step_by(7));
-        // New slots take the place of old ones, so objects are written, rewritten and deleted meanwhile.
+        // New slots replace old ones, so objects are written, rewritten and deleted at the same time.
         (100..160).for_each(|slot| store.release(SlotId(slot)));
         save(store, 100..160);
         check(store, 90..170);

@@ -212,7 +212,8 @@ impl Dice {
     }
 }
 
-/// Changes `bytes` as somebody might who has `other` at hand: bits, words, pieces copied from elsewhere, cut or put in.
+/// Changes `bytes` as an attacker might who has `other` at hand: bits, words, pieces copied from elsewhere, cut out or
+/// inserted.
 fn mutate(bytes: &mut Vec<u8>, other: &[u8], dice: &mut Dice) {
     let at = dice.below(bytes.len());
     match dice.below(8) {

@@ -188,8 +188,8 @@ fn a_file_that_changes_is_an_error_and_never_a_mixture() {
     }
 }
 
-/// Readers beside somebody who writes one version after the other: each answer is of one version, and of the pinned
-/// one.
+/// Readers run concurrently with a writer of one version after the other: each answer comes from one version, the
+/// pinned one.
 #[test]
 fn no_read_beside_a_writer_mixes_versions() {
     let directory = tempfile::tempdir().unwrap();
@@ -284,7 +284,7 @@ fn what_is_under_way_for_an_object_that_ends_is_given_up() {
     assert!(begun.elapsed() < Duration::from_secs(10));
 }
 
-/// A client of S3 for the tests' own puts and deletes, beside the proxy.
+/// An S3 client for the tests' own puts and deletes, bypassing the proxy.
 struct Bucket {
     operator: opendal::Operator,
     runtime: tokio::runtime::Runtime,

@@ -110,7 +110,7 @@ fn reader() -> Arc<ObjectReader> {
     ObjectReader::start(config).unwrap()
 }
 
-/// Puts an object into the bucket, as somebody else's client would.
+/// Puts an object into the bucket, as another user's client would.
 fn put(url: &str, name: &str, bytes: &[u8]) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -13,7 +13,7 @@ use millpond_remote::{
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Saves so many slots of 64 KiB, each with contents of its own.
+/// Saves a number of slots of 64 KiB, each with contents of its own.
 fn fill(store: &RemoteStore, slots: u32) {
     for slot in 0..slots {
         assert_eq!(
@@ -94,7 +94,7 @@ fn the_pages_of_a_chunk_are_fetched_once() {
     assert!((1..70_000).contains(&bytes), "{bytes} bytes were fetched");
 }
 
-/// Has all pages of a slot leave memory again, as `bytes`. The answer is what the store does with them.
+/// Evicts all pages of a slot again, as `bytes`. Returns what the store does with them.
 fn leaves(store: &RemoteStore, slot: u32, bytes: &[u8]) -> Saved {
     let part = SlotPart {
         slot: SlotId(slot),
@@ -109,7 +109,7 @@ fn leaves(store: &RemoteStore, slot: u32, bytes: &[u8]) -> Saved {
     saved
 }
 
-/// Has a slot leave memory as it was first saved, which must be saved again.
+/// Evicts a slot with its first contents, which must be saved again.
 fn is_saved(store: &RemoteStore, slot: u32) {
     assert_eq!(
         leaves(store, slot, &data(slot, 16)),

@@ -69,7 +69,7 @@ impl Cluster {
     }
 }
 
-/// Sends a command to a node. The answer is what it says until it closes the connection.
+/// Sends a command to a node. Returns its output until it closes the connection.
 fn ask(node: &Server, command: &str) -> String {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, node.port)).unwrap();
     stream

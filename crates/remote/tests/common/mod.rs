@@ -26,7 +26,7 @@ pub fn data(seed: u32, pages: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Compressed RAM of so many bytes.
+/// Compressed RAM of this many bytes.
 pub fn local(bytes: u64) -> Box<dyn Store> {
     let config = CompressedRamConfig {
         max_bytes: Some(bytes),

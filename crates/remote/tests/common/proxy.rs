@@ -62,7 +62,7 @@ impl Proxy {
         proxy
     }
 
-    /// From now on so many times.
+    /// From now on this many times.
     pub fn disturb(&self, disturbance: Disturbance, times: u32) {
         let mut state = self.state.lock().unwrap();
         *state = State {

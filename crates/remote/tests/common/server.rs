@@ -29,7 +29,7 @@ fn free_port() -> u16 {
 /// Sets credentials of S3 that a server takes which looks at none.
 ///
 /// # Safety
-/// No other thread reads or writes the environment meanwhile.
+/// No other thread reads or writes the environment at the same time.
 pub unsafe fn set_credentials() {
     // SAFETY: the caller's contract.
     unsafe {
@@ -43,7 +43,7 @@ pub unsafe fn set_credentials() {
 /// Sets the access key of S3 that clients read from the environment.
 ///
 /// # Safety
-/// No other thread reads or writes the environment meanwhile.
+/// No other thread reads or writes the environment at the same time.
 pub unsafe fn set_key(id: &str, secret: &str) {
     // SAFETY: the caller's contract.
     unsafe {

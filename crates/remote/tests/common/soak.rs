@@ -122,7 +122,7 @@ pub fn in_cluster(work: impl FnOnce(&str)) {
 /// Does `work` with memory in moto's S3, if there is one.
 ///
 /// # Safety
-/// Nothing else reads or writes the environment meanwhile.
+/// Nothing else reads or writes the environment at the same time.
 pub unsafe fn in_s3(work: impl FnOnce(&str)) {
     // SAFETY: the caller's contract.
     unsafe { set_credentials() };

@@ -12,7 +12,7 @@ use millpond_replay::trace::Trace;
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
-/// A model: a cache that is told accesses and answers whether it had the page. `next` tells when a page is used next.
+/// A model: a cache that receives accesses and returns whether it had the page. `next` says when a page is used next.
 type Model = Box<dyn FnMut(u32, &dyn Fn(u32) -> usize) -> bool>;
 
 fn fifo(size: usize) -> Model {
@@ -38,7 +38,7 @@ fn lru(size: usize) -> Model {
     })
 }
 
-/// A queue in which used pages go round: it has the same victims as a hand that goes round.
+/// A queue in which used pages go to the back: it has the same victims as a rotating hand.
 fn clock(size: usize) -> Model {
     let mut queue: VecDeque<(u32, bool)> = VecDeque::new();
     Box::new(move |id, _| {
@@ -192,7 +192,7 @@ fn s3fifo(size: usize) -> Model {
     })
 }
 
-/// A function that makes a model of so many pages.
+/// A function that makes a model with this many pages.
 type Make = fn(usize) -> Model;
 
 const MODELS: [(Policy, Make); 7] = [

@@ -75,7 +75,7 @@ fn a_growing_and_shrinking_pass_is_served_by_recency() {
     assert!(ours * 100 <= lru * 102, "{ours} misses, LRU {lru}");
 }
 
-/// Loops and zigzags come by turns: the rule changes with them, and the worse of the two never costs what it could.
+/// Loops and zigzags alternate: the rule changes with them, and the worse of the two never costs what it could.
 #[test]
 fn the_rule_follows_the_program() {
     let mut pages = Vec::new();
@@ -91,8 +91,8 @@ fn the_rule_follows_the_program() {
     assert!(ours * 100 < lru * 80, "{ours} misses, LRU {lru}");
 }
 
-/// A hot set of half the budget is used beside a scan that never comes back, ten times as long as memory. LRU loses 28
-/// % of the hot accesses to the scan. The core takes the first third of the scan to find out; then the hot set is safe.
+/// A hot set of half the budget is used during a one-time scan ten times as long as memory. LRU loses 28 % of the hot
+/// accesses to the scan. The core takes the first third of the scan to detect it; then the hot set is safe.
 #[test]
 fn a_scan_passes_the_hot_set() {
     let mut draw = Draw(7);
@@ -237,9 +237,10 @@ fn a_list_of_pointers_stays_before_the_objects_that_it_points_to() {
     }
 }
 
-/// Compressed RAM makes a major fault cost little more than a rescue. In the whole size of that program limbo then grew
-/// and shrank by turns, as rescues of the list seemed to be worth just what they cost, and each length undid what the
-/// other had found out: 1.03 rescues were paid for an access, where 0.87 are by a short limbo and 1.11 by a long one.
+/// Compressed RAM makes a major fault cost little more than a rescue. At the full size of that program limbo then
+/// alternately grew and shrank, since rescues of the list seemed to be worth just what they cost, and each length undid
+/// what the other had found out: 1.03 rescues were paid for an access, where 0.87 are by a short limbo and 1.11 by a
+/// long one.
 #[test]
 fn limbo_stays_short_over_a_list_of_pointers_where_faults_are_cheap() {
     let (list, objects, frames, cost) = (4096, 70_000, 4096, 20);

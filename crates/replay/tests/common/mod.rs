@@ -3,7 +3,7 @@
 
 use millpond_replay::trace::Trace;
 
-/// A trace that goes round `pages` pages in a circle.
+/// A trace that cycles through `pages` pages.
 pub fn circle(pages: u64, accesses: u64) -> Trace {
     Trace::of_pages((0..accesses).map(|n| n % pages))
 }

@@ -303,7 +303,8 @@ fn alone(test: &str, body: impl FnOnce()) {
     assert!(ran.success(), "{test}: {ran}");
 }
 
-/// The child reads what the parent had at the fork, whatever the parent lets go of meanwhile, and both go their ways.
+/// The child reads what the parent had at the fork, whatever the parent releases in the meantime, and both continue
+/// independently.
 #[test]
 fn a_child_has_what_its_parent_had() {
     alone("a_child_has_what_its_parent_had", || {

@@ -7,8 +7,8 @@ pub const MIB: usize = 1 << 20;
 
 static ONE_TEST: Mutex<()> = Mutex::new(());
 
-/// Keeps other tests of this process from having a manager meanwhile: all of them share a board. (The budgets of two
-/// tests were once added up there.)
+/// Keeps other tests of this process from having a manager at the same time: all of them share a board. (The budgets of
+/// two tests used to be added up there.)
 pub fn alone() -> MutexGuard<'static, ()> {
     ONE_TEST.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// The executable, copied so that no library of another build lies beside it.
+/// The executable, copied so that no library of another build lies next to it.
 pub fn install(directory: &Path) -> PathBuf {
     fs::create_dir_all(directory).unwrap();
     fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).unwrap();

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 use tempfile::TempDir;
 
-/// The executable with an empty library beside it, in the build's directory. Other tests may make these files at the
+/// The executable with an empty library next to it, in the build's directory. Other tests may make these files at the
 /// same time, so they are made under other names and put in place by renaming.
 pub fn millpond() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();

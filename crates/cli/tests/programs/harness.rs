@@ -21,7 +21,7 @@ pub fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The executable, with the real library beside it. The library is built now, because no dependency of a test can be a
+/// The executable, with the real library next to it. The library is built now, because no dependency of a test can be a
 /// shared library. It is built as a part of the workspace, as `./test` has done already. Built by itself, its
 /// dependencies would have other features, and would be built again for 80 s.
 pub fn millpond() -> &'static Path {
@@ -127,8 +127,8 @@ fn descendants(pid: u32, found: &mut BTreeSet<u32>) {
     }
 }
 
-/// Resident memory of one process by the kernel's counter. A walk over its mappings (`smaps_rollup`) meets pages twice
-/// that move meanwhile: its highest sample was 97 MB in a budget of 85, when the counter never exceeded that.
+/// Resident memory of one process by the kernel's counter. A walk over its mappings (`smaps_rollup`) counts pages twice
+/// if they move during the walk: its highest sample was 97 MB in a budget of 85, when the counter never exceeded that.
 pub fn rss(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -26,7 +26,7 @@ fn filled(manager: &Manager) -> Region {
     region
 }
 
-/// Reads so many pages at random, and compares them.
+/// Reads a number of pages at random, and compares them.
 fn read(region: &Region, rng: &mut Rng, count: usize) {
     for _ in 0..count {
         let page = rng.below(SIZE / PAGE);
@@ -71,7 +71,7 @@ fn one_thread_that_faults_is_waited_for_awake_whoever_serves_it() {
     );
 }
 
-/// A second thread comes and goes, so that reads are awake and asleep by turns, and both at once.
+/// A second thread comes and goes, so that reads alternate between awake and asleep, and overlap.
 #[test]
 fn racing_readers_that_come_and_go_read_what_was_written() {
     for delivery in deliveries() {

@@ -5,7 +5,7 @@ mod common;
 use common::{MIB, PAGE, fill, holds, is_zero, order, page_is, small, write_page};
 use millpond::{Manager, ManagerBuilder, Mask, OrderPolicy, StoreKind};
 
-/// The manager without userfaultfd. The answer is `None`, with a line that says why, where that cannot be.
+/// The manager without userfaultfd. Returns `None`, with a line that says why, if that is not possible.
 fn closed(builder: ManagerBuilder) -> Option<Manager> {
     let mask = Mask {
         uffd: true,

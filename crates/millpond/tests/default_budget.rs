@@ -14,8 +14,8 @@ use std::process::{Command, Output};
 
 const RAM: usize = 32 * MIB;
 const DATA: usize = 160 * MIB;
-/// Memory of the process beside managed memory: its code as it is first run, and the error of the kernel's count of
-/// resident pages, which each processor adds to in batches.
+/// Unmanaged memory of the process: its code as it is first run, and the error of the kernel's count of resident pages,
+/// to which each processor adds in batches.
 const SLACK: usize = 4 * MIB;
 
 /// Bytes of resident memory that came since `before`.

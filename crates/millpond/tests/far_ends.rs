@@ -20,10 +20,10 @@ const RUN: usize = 16;
 const MEANWHILE: u64 = 8192;
 /// Times that pages are given at least, however long that takes.
 const ROUNDS: usize = 6;
-/// How long it may take until so many pages came in, on a busy machine.
+/// How long it may take until this many pages came in, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Gives runs of pages to the far end of `kind` for a while, beside a thread that pushes everything out.
+/// Gives runs of pages to the far end of `kind` for a while, while a thread pushes everything out.
 fn give_while_memory_is_short(manager: &Manager, kind: Kind) {
     let mut region = manager.region(LEN).unwrap();
     for (number, page) in region.as_mut_slice().chunks_exact_mut(PAGE).enumerate() {
@@ -33,8 +33,7 @@ fn give_while_memory_is_short(manager: &Manager, kind: Kind) {
     let given = std::thread::scope(|scope| {
         let (region, over) = (&region, &over);
         scope.spawn(move || press(region, over));
-        // The pressing thread has to end also when a page is wrong: otherwise it would go on for ever, and the test
-        // with it.
+        // The pressing thread has to end even if a page is wrong: otherwise it would run forever, and the test with it.
         let _over = Ends(over);
         let mut far_end = FarEnd::new(kind);
         let mut rng = Rng(0xfa2);

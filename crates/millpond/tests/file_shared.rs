@@ -77,7 +77,7 @@ fn what_has_not_changed_is_not_written() {
         pages.all(|(number, page)| page_is(page, number as u64))
     };
     assert!(read(&region));
-    // A change by somebody else of a page that is not ours to write stays.
+    // A change made by others to a page that is not ours to write stays.
     let (at, foreign) = (5 * PAGE as u64, [0xaa; PAGE]);
     file.write_all_at(&foreign, at).unwrap();
     region.sync(0..24 * MIB).unwrap();

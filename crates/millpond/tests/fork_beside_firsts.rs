@@ -32,7 +32,8 @@ fn build() {
     std::mem::forget((manager, region));
 }
 
-/// A process that forks after so many microseconds of its first manager's making, whose child builds one, too.
+/// A process that forks this many microseconds into the construction of its first manager, and whose child builds one,
+/// too.
 fn forks_after(micros: u64) -> i32 {
     static IS_BEGUN: AtomicBool = AtomicBool::new(false);
     std::thread::spawn(|| {
@@ -62,7 +63,7 @@ fn a_manager_is_built_while_the_parents_first_one_was_being_built() {
     }
 }
 
-/// Forks 300 children beside threads that ask for the default manager all the time.
+/// Forks 300 children while threads constantly ask for the default manager.
 fn forks_beside_collectors() -> i32 {
     Manager::builder()
         .ram(16 << 20)

@@ -11,7 +11,7 @@ use millpond::{Manager, Order, OrderPolicy, StoreKind};
 
 const RAM: usize = 24 * MIB;
 const STORE: usize = 40 * MIB;
-/// Memory of the process beside managed memory, as in `default_budget.rs`.
+/// Unmanaged memory of the process, as in `default_budget.rs`.
 const SLACK: usize = 4 * MIB;
 
 /// Random numbers that no codec makes smaller, chosen by the piece's number and the round.
@@ -28,8 +28,8 @@ fn holds(piece: &[u8], number: usize, round: u64) -> bool {
     words.all(|word| word == rng.next().to_le_bytes())
 }
 
-/// Goes over `data` bytes three times, reading the old numbers and writing new ones. Answers how much was resident at
-/// most.
+/// Goes over `data` bytes three times, reading the old numbers and writing new ones. Returns the most that was
+/// resident.
 fn most_resident(data: usize, order: OrderPolicy) -> usize {
     let before = status(std::process::id(), "VmRSS:");
     let store = StoreKind::File {

@@ -132,7 +132,7 @@ fn a_region_moves_with_what_it_has_and_what_a_group_leaves_is_its_parents() {
     assert!(holds(&region, 0..24 * MIB, 9));
 }
 
-/// Threads use a region while it goes round through groups with narrow limits.
+/// Threads use a region while it cycles through groups with narrow limits.
 #[test]
 fn a_region_in_use_changes_groups_and_loses_nothing() {
     let manager = small().build().unwrap();

@@ -268,7 +268,7 @@ fn own(race: &Race, region: &mut Region, seed: u64) {
     }
 }
 
-/// Each thread owns its blocks alone: it frees and rewrites them beside the other threads' pressure. The memory is
+/// Each thread owns its blocks alone: it frees and rewrites them under the other threads' pressure. The memory is
 /// zeroed in place and its next use is not announced, so this test shows whether a look at it suffices.
 #[test]
 fn owners_that_rewrite_what_they_freed_lose_nothing_under_pressure() {

@@ -22,7 +22,7 @@ fn read(
     into: &mut std::io::PipeWriter,
     out: &mut std::io::PipeReader,
 ) -> Option<Vec<u8>> {
-    // SAFETY: the page belongs to the test, which writes nothing meanwhile.
+    // SAFETY: the page belongs to the test, which writes nothing during the read.
     let page = unsafe { std::slice::from_raw_parts(address as *const u8, PAGE) };
     into.write_all(page).ok()?;
     let mut copy = vec![0; PAGE];

@@ -206,8 +206,8 @@ fn what_is_not_wanted_any_more_is_forgotten() {
     }
 }
 
-/// Readers and a writer that never wait run beside a thread that needs all of memory, one that takes snapshots, and one
-/// that has memory brought in. They read what was written, and what they wrote is there.
+/// Readers and a writer that never wait run concurrently with a thread that needs all of memory, one that takes
+/// snapshots, and one that prefetches memory. They read what was written, and their own writes are preserved.
 #[test]
 fn who_does_not_wait_reads_and_writes_what_is_there() {
     const WORDS: usize = MIB / 8;

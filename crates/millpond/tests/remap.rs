@@ -244,8 +244,8 @@ fn lazy_marks_and_volatile_ranges_move_along() {
     });
 }
 
-/// A range that was volatile at the destination once kept its place among the oldest beside the data that moved there,
-/// and was purged after the owner had taken the mark back: that data was lost.
+/// A range that was volatile at the destination used to keep its place among the oldest, along with the range of the
+/// data that moved there, and was purged after the owner had taken the mark back: that data was lost.
 #[test]
 fn a_volatile_range_at_the_destination_is_forgotten() {
     each_way(&[4], |manager, way| {

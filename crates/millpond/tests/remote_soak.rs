@@ -14,7 +14,7 @@ use std::time::Instant;
 const MIB: usize = 1 << 20;
 /// Reads at random. Each is a request or more.
 const PLACES: usize = 500;
-/// Every so many numbers one is changed, so that every other page is.
+/// The distance between changed numbers: every other page is changed.
 const STEP: usize = 1000;
 
 /// The number at a place. Nothing that compresses knows the next.

@@ -63,7 +63,7 @@ fn ends(code: c_int, handler: libc::sighandler_t) -> c_int {
 
 /// The handler used to take every code above zero for a fault of ours. Broken memory (BUS_MCEERR_AR) is mapped, so the
 /// answer was "try again", and the thread touched it forever instead of the program being told. A code of zero or below
-/// comes from a `kill`, `tgkill` or `sigqueue`, whatever address stands beside it.
+/// comes from a `kill`, `tgkill` or `sigqueue`, whatever address accompanies it.
 #[test]
 fn only_an_address_that_is_not_mapped_is_a_fault_of_ours() {
     let others = [

@@ -26,7 +26,7 @@ extern "C" fn run(act: *mut c_void) -> *mut c_void {
     std::ptr::null_mut()
 }
 
-/// Runs `act` in a thread with a small stack. Answers how many bytes of the stack were used.
+/// Runs `act` in a thread with a small stack. Returns how many bytes of the stack were used.
 fn on_small_stack(mut act: Act<'_>) -> usize {
     // SAFETY: the mapping is new, and its lowest page is closed; the thread that has it as its stack is joined before
     // the mapping ends.

@@ -161,7 +161,7 @@ fn a_raw_fork_dies_loudly(space: &Space) {
 }
 
 /// Memory moves while most of it is in the store, its heads and tails do not begin at a leaf, and another thread uses
-/// the memory beside it.
+/// the adjacent memory.
 fn memory_moves_by_its_tables(space: &'static Space) {
     const PART: usize = 20 * MIB;
     fill(bytes(space), 3);
@@ -247,7 +247,7 @@ fn what_is_ceded_is_left_alone(space: &'static Space) {
 }
 
 /// A part that ends in the background is gone immediately, even in a child that is forked at that time, and its
-/// addresses are as new. The parts beside it, and parts that are short or pinned, are as with `close`.
+/// addresses are as new. The adjacent parts, and parts that are short or pinned, behave as with `close`.
 fn large_parts_end_in_the_background(space: &'static Space) {
     const PART: usize = 40 * MIB;
     let (start, end) = (3 * PAGE, 3 * PAGE + PART);

@@ -116,7 +116,7 @@ fn becomes_denser(delivery: Delivery) {
     let mut rng = Rng(11);
     let mut page = vec![0; PAGE];
     while done().bytes < 4 * MIB as u64 {
-        // A part of it is used meanwhile.
+        // A part of it is in use during this.
         for _ in 0..100 {
             let number = rng.below(PAGES / 16);
             write_objects(&mut page, number);

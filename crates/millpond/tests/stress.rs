@@ -21,7 +21,7 @@ fn counter(region: &Region, page: usize) -> &AtomicU64 {
     unsafe { &*(at as *const AtomicU64) }
 }
 
-/// Counts all over the region from several threads while `beside` runs; answers how often each page was counted.
+/// Counts all over the region from several threads while `beside` runs; returns how often each page was counted.
 fn count_all_over(manager: &Manager, order: u8, beside: impl Fn(&Region) + Sync) {
     let region = manager
         .region_with(LEN, Order::new(order).unwrap())

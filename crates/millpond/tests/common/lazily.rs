@@ -57,7 +57,7 @@ pub fn each_case(orders: &[u8], mut run: impl FnMut(ManagerBuilder, &Case)) {
     }
 }
 
-/// Checks that each page of `range` is as [`fill`](super::fill) wrote it, or zeros. Answers how many are zeros; `None`
+/// Checks that each page of `range` is as [`fill`](super::fill) wrote it, or zeros. Returns how many are zeros; `None`
 /// if a page is neither.
 pub fn old_or_zeros(region: &Region, range: Range<usize>, salt: u64) -> Option<usize> {
     let mut zeros = 0;

@@ -20,7 +20,7 @@ pub const PAGE: usize = millpond::PAGE_SIZE;
 /// A folio of order 4.
 pub const FOLIO: usize = 16 * PAGE;
 
-/// Number of pages in so many bytes.
+/// Number of pages in this many bytes.
 pub fn pages(bytes: usize) -> u64 {
     (bytes / PAGE) as u64
 }
@@ -102,14 +102,14 @@ impl Rng {
     }
 }
 
-/// A file without a name that holds so many bytes of numbered pages, the next byte to be written behind them.
+/// An unnamed file that holds this many bytes of numbered pages; the next write appends to them.
 pub fn numbered_file(bytes: usize) -> File {
     let mut file = tempfile::tempfile_in("/var/tmp").unwrap();
     write_numbered(&mut file, bytes, 0, 0);
     file
 }
 
-/// Writes so many bytes of pages that are numbered from `salt` on, and `more` bytes of the next page.
+/// Writes this many bytes of pages that are numbered from `salt` on, and `more` bytes of the next page.
 pub fn write_numbered(file: &mut impl Write, bytes: usize, more: usize, salt: u64) {
     let mut page = [0; PAGE];
     for number in 0..=pages(bytes) {

@@ -216,7 +216,7 @@ fn the_slowest_faults_are_timed_by_program_and_manager() {
                 program > 500.0,
                 "half of the region is in the store: {median}"
             );
-            // With a thread beside the program, a page may go between the look at it and the access.
+            // With a second thread, a page may leave between the check and the access.
             assert!((program - manager).abs() <= 0.1 * manager, "{median}");
             for clock in ["program", "manager"] {
                 let times = ["p50_ns", "p99_ns", "max_ns"].map(|t| number(&median[clock][t]));

@@ -77,7 +77,7 @@ fn a_program_that_is_not_here_is_named_and_said_to_be_missing() {
     if !can_run(&[("/usr/bin/python3", "python3")]) {
         return;
     }
-    // This Python has no packages: it sees nothing beside its own library.
+    // This Python has no packages: it sees only its own library.
     let directory = tempfile::tempdir().unwrap();
     let python = directory.path().join("python");
     std::fs::write(&python, "#!/bin/sh\nexec /usr/bin/python3 -I -S \"$@\"\n").unwrap();

@@ -66,7 +66,7 @@ fn compile(compiler: &str, source: &Path, program: &Path, libraries: &[String]) 
     succeeded(&command.output().unwrap(), &source.display().to_string());
 }
 
-/// Compiles a program in C, runs it, and answers what it wrote. `None` where that cannot be done here.
+/// Compiles a C program, runs it, and returns its output. `None` if that is not possible here.
 fn run(source: &str) -> Option<String> {
     let output = run_with(source, &[], None)?;
     Some(succeeded(&output, source))

@@ -24,7 +24,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This state without the lock of a benchmark that has ended meanwhile.
+    /// This state without the lock of a benchmark that has ended in the meantime.
     pub fn unlocked(self) -> Self {
         Self {
             lock: false,

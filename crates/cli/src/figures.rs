@@ -198,10 +198,10 @@ impl Figures {
     ///
     /// | field | meaning |
     /// | --- | --- |
-    /// | `pid`, `name` | what was asked for, and the board's name |
-    /// | `over_ns` | the time that rates are over: since the start the first time |
+    /// | `pid`, `name` | the requested process, and the board's name |
+    /// | `over_ns` | the time that rates cover: the first time, since the start |
     /// | `counters` | sums over the processes, of those that have ended too; what there is now (`nr_…`, `…_bytes`) of those that run; latencies and peaks of the one that has the highest |
-    /// | `rates` | what was counted each second |
+    /// | `rates` | counts per second |
     /// | `derived` | `…efficiency`: pages freed for each looked at; `…velocity`: looked at each second; `direct_scans`: the share of these by threads in need; `stalls`: times a second that a fault reclaimed, `stalled`: seconds of each second that threads spent there; `some_avg10` and so on: the per cent of the last 10, 60 and 300 seconds in which some thread waited for memory, or all that used any, of the process with the highest; null where nothing happened |
     /// | `processes` | `pid`, `name`, `state` |
     #[must_use]

@@ -1,12 +1,12 @@
 //! Metrics in OpenMetrics' text format.
 //!
-//! | metric | labels beside the process's | from |
+//! | metric | labels in addition to the process's | from |
 //! | --- | --- | --- |
 //! | `millpond_NAME_total`, `millpond_NAME` | | each counter and gauge of `millpond stat`, times in seconds |
 //! | `millpond_faults_total` | `class` | faults by the costliest step that they took |
 //! | `millpond_fault_seconds` | `class`, `quantile` | how long half of them took at most, 99 of 100, and all |
 //! | `millpond_pressure_ratio` | `kind`, `window` | part of the last seconds in which threads waited for memory |
-//! | `millpond_avoided_ratio` | `more` | the share of major faults so far that so many more bytes of memory would have spared |
+//! | `millpond_avoided_ratio` | `more` | the share of major faults so far that this much more memory would have saved |
 //!
 //! A process is labelled with its number and name, and with the number of its `millpond run`, if it has one. Processes
 //! that have ended are omitted: a reader that adds up over time has their last values from its previous request.

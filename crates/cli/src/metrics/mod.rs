@@ -1,9 +1,9 @@
 //! `millpond metrics`: the counters of all processes that run, for Prometheus and for other readers of its format.
 //!
-//! | asked for | happens |
+//! | arguments | result |
 //! | --- | --- |
-//! | nothing | they are printed once, as a textfile collector wants them |
-//! | `--listen [ADDRESS]` | they are served there under `/metrics` until the command is ended |
+//! | none | the metrics are printed once, in the form for a textfile collector |
+//! | `--listen [ADDRESS]` | the metrics are served there under `/metrics` until the command is ended |
 //!
 //! The command sees what `millpond stat` sees: boards of this user's processes, or of every user's for root. That does
 //! not disturb any process, and none has to serve anything itself. The server listens on the loopback address by

@@ -4,12 +4,12 @@
 //! board ten times a second ([`millpond_board`]). This command reads boards and disturbs no process: it has no right to
 //! write there, and a process cannot tell that it is observed.
 //!
-//! | asked for | shown |
+//! | arguments | output |
 //! | --- | --- |
-//! | nothing | a line for each board that this user may see, and one for each process on it |
-//! | `PID` | all counters of it once, under Linux's names, and what follows from them |
+//! | none | a line for each board that this user may see, and one for each process on it |
+//! | `PID` | all its counters once, under Linux's names, and figures derived from them |
 //! | `PID --curve` | what more memory would have saved of its major faults so far |
-//! | `PID INTERVAL [COUNT]` | a line each so many seconds: of the time since the start first, as `vmstat` does, then of each interval |
+//! | `PID INTERVAL [COUNT]` | a line every INTERVAL seconds: first for the time since the start, as `vmstat` does, then for each interval |
 //!
 //! `PID` may be a `millpond run`, which means all its processes together, one of these processes, or a process that
 //! publishes its own counters.

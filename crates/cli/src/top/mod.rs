@@ -10,11 +10,11 @@
 //!                 figures           app ◀── keys ◀── wait
 //! ```
 //!
-//! | file | what it knows |
+//! | file | contents |
 //! | --- | --- |
 //! | `model.rs`, `history.rs` | which processes there are and what they count each second; no clock, no I/O |
-//! | `columns.rs`, `order.rs`, `budget.rs` | what is said of a process, in which order, and where its memory is |
-//! | `app.rs`, `keys.rs` | what is selected and open, and what keys change of it |
+//! | `columns.rs`, `order.rs`, `budget.rs` | what is shown of a process, in which order, and where its memory is |
+//! | `app.rs`, `keys.rs` | what is selected and open, and how keys change that |
 //! | `list_view.rs`, `detail_view.rs`, `panels.rs` | how it looks |
 //! | `wait.rs`, `screen.rs` | the terminal and signals |
 

@@ -4,12 +4,12 @@
 //! which of its two screens is visible; the other screen keeps the shell's contents. All three are restored, whichever
 //! way the program ends:
 //!
-//! | way | put back by |
+//! | way | restored by |
 //! | --- | --- |
-//! | a key, a signal that ends programs, an error | [`Screen`]'s end, which the way out leads through |
+//! | a key, a signal that ends programs, an error | the drop of [`Screen`], on the normal exit path |
 //! | a panic | a hook that runs before the message is printed, which would otherwise be on the screen that goes away |
 //! | ^Z, a signal that stops programs | [`Screen::give_back`] before the stop, [`Screen::take`] after it |
-//! | a stop that nobody can prevent (`kill -STOP`) | the shell; [`Screen::take`] when it is continued |
+//! | an unpreventable stop (`kill -STOP`) | the shell; [`Screen::take`] when it is continued |
 //!
 //! A failure to restore something is not reported: there is no terminal left to report it on.
 

@@ -26,12 +26,12 @@ const SCHEDULES: usize = 4;
 /// Changes of priority in a schedule of PCT.
 const DEPTH: usize = 4;
 
-/// The scheduler that decides which thread continues.
+/// The scheduler that decides which thread goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Scheduler {
     /// A thread at random, at each step.
     Random,
-    /// The thread with the highest priority, where priorities change a few times in a schedule.
+    /// The thread of the highest priority, which changes a few times in a schedule.
     Pct,
 }
 

@@ -14,7 +14,7 @@ use millpond_core::{Mmu, PageCount, PageIndex, PageRange};
 
 use crate::error::MmuError;
 
-/// Memory as the driver sees it; see the [module](self).
+/// Memory as the driver sees it.
 ///
 /// A call concerns an arena of pages that begins with page 0. Ranges lie inside it, and are of any length unless said
 /// otherwise. An error leaves everything as it was. No call waits for a thread that works on memory.

@@ -1,8 +1,8 @@
 //! The environment variables that Millpond reads and sets, each in one row.
 //!
 //! A row says what a variable is for, which values it takes, what holds without it, and who reads it. A variable that
-//! is a setting of a process also says how it is read and written. [`Settings`](crate::Settings) and the pages of the
-//! documentation ([`pages`](crate::pages)) know no variable besides these.
+//! is a setting of a process also says how it is read and written. [`Settings`] and the pages of the documentation
+//! ([`pages`](crate::pages)) know no variable besides these.
 
 use crate::settings::{Record, Settings};
 use crate::store::StoreChoice;

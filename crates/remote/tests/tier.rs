@@ -452,13 +452,15 @@ fn an_object_that_cannot_be_rewritten_is_read_once() {
     // Objects go on being sent; each time that one has arrived, the packing thread looks for others to rewrite.
     let mut slot = 1000;
     let mut send_some = || {
-        let sent = store.stats().sent_bytes;
+        let sent = RemoteStats::of(&store).sent_bytes;
         for _ in 0..60 {
             let saved = store.save(SlotId(slot), None, &data(slot, 16));
             assert_eq!(saved, Ok(Saved::Stored));
             slot += 1;
         }
-        wait_until("an object is sent", || store.stats().sent_bytes > sent);
+        wait_until("an object is sent", || {
+            RemoteStats::of(&store).sent_bytes > sent
+        });
     };
     (0..3).for_each(|_| send_some());
     let read = RemoteStats::of(&store).fetched_bytes;
@@ -578,7 +580,7 @@ impl Upkeep for Busy {
         true
     }
 
-    fn recompress(&self, worth_it: bool) -> Recompress {
+    fn recompress(&self, _worth_it: bool) -> Recompress {
         Recompress::More
     }
 

@@ -143,16 +143,17 @@ fn the_threshold_can_be_changed_while_it_runs() {
     };
     let alone = freed_with(&manager, from(32 << 10));
     assert!(alone.batches > 0 && alone.by_workers == 0, "{alone:?}");
-    let helped = freed_with(&manager, from(2 << 10));
+    // If a tick falls between, the reclaim thread trims the pool, and its batches are no worker's. That was seen on
+    // loaded machines, where these milliseconds are long.
+    let one_is = |pages, is: fn(&FreeStats) -> bool| {
+        let tries: Vec<_> = (0..10).map(|_| freed_with(&manager, from(pages))).collect();
+        assert!(tries.iter().any(is), "{tries:?}");
+    };
     // Two batches are below the threshold, or more if one ended early at a folio in flight.
-    let alone = helped.batches - helped.by_workers;
-    assert!((2..=4).contains(&alone), "{helped:?}");
-    assert!(helped.by_workers > 0, "{helped:?}");
-    // A tick in between has the reclaim thread trim the pool, which is no worker's batch. That was seen on a loaded
-    // machine, where these milliseconds are long.
-    let tries: Vec<_> = (0..10).map(|_| freed_with(&manager, from(0))).collect();
-    let by_workers_alone = |all: &FreeStats| all.batches > 0 && all.batches == all.by_workers;
-    assert!(tries.iter().any(by_workers_alone), "{tries:?}");
+    one_is(2 << 10, |helped| {
+        helped.by_workers > 0 && (2..=4).contains(&(helped.batches - helped.by_workers))
+    });
+    one_is(0, |all| all.batches > 0 && all.batches == all.by_workers);
 }
 
 /// Memory that a worker gave to the pool used to count as freed by its owner. If all of a part went to the pool, no

@@ -83,6 +83,13 @@ impl<M: Memory> Driver<M> {
             let _inside = self.gate.enter();
             self.lock().leaves_in_use(region.1) > 0
         };
+        // A thread that serves its own fault is not late, and neither is a prefetch, for which a region's end waits.
+        // (Under the scheduler no program touches memory that is not its own.)
+        #[cfg(feature = "shuttle")]
+        assert!(
+            !has_strays || self.delivery == millpond_mmu::Delivery::Handler,
+            "something came to {region:?}, and no handler was late"
+        );
         // Nobody can have pinned these pages, so they go.
         has_strays && self.discard(region.1).is_ok()
     }

@@ -75,13 +75,18 @@ impl<M: Memory> Driver<M> {
         self.lock().inherits(region)
     }
 
+    /// Whether a region that no thread has touched holds anything. The caller is inside the gate, or has closed it.
+    pub(crate) fn has_strays(&self, region: Named) -> bool {
+        self.lock().leaves_in_use(region.1) > 0
+    }
+
     /// Discards what late faults brought into a region that no thread has touched. The answer is whether they had. A
     /// handler reads a fault some time after it happened: its addresses may be another region's by then.
     pub(crate) fn discard_strays(&self, region: Named) -> bool {
         let _quiet = SignalsBlocked::new();
         let has_strays = {
             let _inside = self.gate.enter();
-            self.lock().leaves_in_use(region.1) > 0
+            self.has_strays(region)
         };
         // A thread that serves its own fault is not late, and neither is a prefetch, for which a region's end waits.
         // (Under the scheduler no program touches memory that is not its own.)

@@ -66,14 +66,12 @@ impl<M: Memory> Driver<M> {
         let _quiet = SignalsBlocked::new();
         let _alone = loop {
             let alone = self.close_gate();
-            let has_strays = |region: Named| self.lock().leaves_in_use(region.1) > 0;
-            if !has_strays(base) && !has_strays(copy) {
+            let Some(strayed) = [base, copy].into_iter().find(|&new| self.has_strays(new)) else {
                 break alone;
-            }
-            // Each fault that was under way when the addresses changed hands is late once.
+            };
+            // Each fault that was under way when the addresses changed hands is late once, so this ends.
             drop(alone);
-            self.discard_strays(base);
-            self.discard_strays(copy);
+            assert!(self.discard_strays(strayed), "{strayed:?} keeps strays");
         };
         if let Some(page) = self.lock().first_pinned(source.1) {
             return Err(SnapshotRefusal::Pinned(page));

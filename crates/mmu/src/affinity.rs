@@ -1,9 +1,9 @@
-//! The choice of the processor that a service thread runs on: one that it goes to, or any that it was allowed in the
-//! beginning.
+//! Chooses the processor that a service thread runs on: either a single one, or any of those it was originally
+//! allowed.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// The processors on which the thread that made this value may run. It works for that thread alone.
+/// The processors on which the thread that made this value may run. The value works only for that thread.
 ///
 /// ```
 /// use millpond_mmu::Affinity;
@@ -20,7 +20,7 @@ pub struct Affinity {
 }
 
 impl Affinity {
-    /// The affinity of the calling thread: where it may run now.
+    /// Returns the affinity of the calling thread, which may now run on the processors it is allowed at this moment.
     #[must_use]
     pub fn of_this_thread() -> Self {
         Self {
@@ -29,19 +29,19 @@ impl Affinity {
         }
     }
 
-    /// Whether the kernel said where the thread may run, so that the thread can leave a processor again.
+    /// Whether the kernel said where the thread may run, so that a pin can be undone.
     #[must_use]
     pub fn can_leave(&self) -> bool {
         self.allowed.is_some()
     }
 
-    /// The processor that the thread went to, if any.
+    /// The processor that the thread is pinned to, if any.
     #[must_use]
     pub fn pinned(&self) -> Option<u32> {
         self.pinned
     }
 
-    /// Moves the thread to `cpu`, or back to where it was allowed to run when the kernel refuses that.
+    /// Pins the thread to `cpu`. If the kernel refuses, the thread may again run wherever it was originally allowed.
     pub fn pin(&mut self, cpu: u32) {
         if self.pinned == Some(cpu) || cpu as usize >= CpuSet::MAX_CPU {
             return;
@@ -55,7 +55,7 @@ impl Affinity {
         }
     }
 
-    /// Moves the thread back to where it was allowed to run.
+    /// Lets the thread run wherever it was originally allowed.
     pub fn unpin(&mut self) {
         self.pinned = None;
         if let Some(allowed) = &self.allowed {

@@ -1,21 +1,21 @@
-//! A few buffers of ordinary memory, in which a folio's contents are made when the pool has no memory for it.
+//! A few buffers of ordinary memory, in which a folio's contents are prepared when the pool has no memory for it.
 //!
-//! A load into a hole of the pool would first give it zeroed pages, fill these, and move them: two calls into the
-//! kernel for one page of memory. Contents made here go to their destination by one copy into new pages, which never
-//! interrupts another processor, and the next load finds the buffer warm in the cache.
+//! A load into a hole of the pool would first have to get zeroed pages, then fill and move them: two calls into the
+//! kernel for each page of memory. Contents prepared here reach their destination by a single copy into new pages.
+//! The copy never interrupts another processor, and the next load finds the buffer warm in the cache.
 //!
-//! A buffer is one caller's for the time of one load: a bit is taken, and no caller waits. A caller that finds no
-//! buffer free goes by way of the pool. Buffers take RAM when they are first used, and the one with the lowest number
-//! is taken first.
+//! A caller owns a buffer for the time of one load. It takes the buffer by setting a bit, and never waits: a caller
+//! that finds no free buffer goes through the pool instead. A buffer takes RAM when it is first used, and the free
+//! one with the lowest number is taken first.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::error::MmuError;
 use crate::reservation::Reservation;
 
-/// Bytes in a buffer. Longer folios would push each other out of the cache.
+/// Bytes in a buffer. Longer folios would evict each other from the cache.
 pub(crate) const BUFFER: usize = 64 << 10;
-/// Number of buffers, and so of callers that can have one at once.
+/// Number of buffers, and so of callers that can have one at the same time.
 const BUFFERS: u32 = 16;
 
 pub(crate) struct Bounce {
@@ -46,7 +46,7 @@ impl Bounce {
         &self.memory
     }
 
-    /// A buffer for `len` bytes. The answer is `None` when `len` is longer than a buffer, or all buffers are taken.
+    /// Takes a buffer for `len` bytes. Returns `None` when `len` exceeds a buffer, or when all buffers are taken.
     pub(crate) fn buffer(&self, len: usize) -> Option<Buffer<'_>> {
         let free = |taken: u32| {
             let index = taken.trailing_ones();
@@ -69,7 +69,7 @@ impl Bounce {
     }
 }
 
-/// One buffer, owned until it is dropped. It holds whatever its last owner left in it.
+/// One buffer, owned until it is dropped. It still holds what its last owner wrote.
 pub(crate) struct Buffer<'a> {
     bounce: &'a Bounce,
     index: u32,
@@ -82,8 +82,8 @@ impl Buffer<'_> {
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the buffer is mapped readable and writable for as long as the `Bounce` lives; the bit makes it ours
-        // alone, and `&mut self` keeps a second slice from being made.
+        // SAFETY: the buffer is mapped readable and writable for as long as the `Bounce` lives; the bit gives it to
+        // this value alone, and `&mut self` prevents a second slice.
         unsafe { core::slice::from_raw_parts_mut(self.addr() as *mut u8, self.len) }
     }
 }

@@ -1,4 +1,4 @@
-//! What this kernel lets this user do, asked once, with the cost of each capability that is missing.
+//! What this kernel lets this user do, probed once, with the cost of each missing capability.
 //!
 //! Nothing here is guessed from a version number, because distributions backport features and containers forbid them.
 //! Each capability is tried.
@@ -27,31 +27,30 @@ pub struct Capability {
     pub name: &'static str,
     /// Whether this process has the capability.
     pub present: bool,
-    /// The finding: how the capability works, or the kernel's answer.
+    /// How the capability works here, or the kernel's answer.
     pub detail: String,
     /// The substitute that Millpond uses without the capability, and what that costs.
     pub cost_if_missing: &'static str,
-    /// The way to get the capability here, if there is one: a command, or what to do first.
+    /// How to get the capability here, if possible: a command, or what to do first.
     pub grant: Option<&'static str>,
 }
 
-/// All capabilities that were asked for.
+/// All capabilities that were probed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Capabilities {
-    /// Each capability, the most needed first.
+    /// Each capability, the most important first.
     pub list: Vec<Capability>,
 }
 
 impl Capabilities {
-    /// Whether the named capability is present. The answer is `false` for an unknown name.
+    /// Whether the named capability is present. Returns `false` for an unknown name.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.list.iter().any(|one| one.name == name && one.present)
     }
 }
 
-/// Answers what this process may do here. The kernel is asked at the first call, which takes a few hundred
-/// microseconds.
+/// Returns what this process may do here. The first call probes the kernel, which takes a few hundred microseconds.
 ///
 /// ```
 /// for one in &millpond_mmu::capabilities().list {
@@ -68,13 +67,13 @@ pub fn capabilities() -> &'static Capabilities {
     })
 }
 
-/// The name of the way to do without userfaultfd.
+/// The capability to do without userfaultfd.
 pub const PROTECTIONS: &str = "closed memory by /proc/self/mem";
 
-/// The name of the faster way to do without userfaultfd, while a program has a single thread.
+/// The capability that makes memory without userfaultfd faster, as long as the program has a single thread.
 pub const MARKS: &str = "MADV_GUARD_INSTALL";
 
-/// Takes away what the process is told to do without.
+/// Removes the capabilities that the process was told to do without.
 fn mask_out(list: &mut [Capability], mask: Mask) {
     for one in list {
         let is_masked = match one.name {
@@ -126,7 +125,7 @@ fn probe() -> Vec<Capability> {
     list
 }
 
-/// Whether faults in user mode can be served by userfaultfd. Kernels before 5.11 serve all faults or none.
+/// Whether userfaultfd can serve faults in user mode. Kernels before 5.11 serve all faults or none.
 #[must_use]
 pub fn serves_user_mode(mask: Mask) -> bool {
     !mask.uffd && descriptor::open_for_user_mode().is_ok()
@@ -289,7 +288,7 @@ fn preferred() -> Capability {
     }
 }
 
-/// The directory of the settings by which the administrator says which processes may have huge pages.
+/// The directory of the settings with which the administrator says which processes may have huge pages.
 const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 
 fn huge() -> Capability {
@@ -307,7 +306,8 @@ fn huge() -> Capability {
     }
 }
 
-/// Why no huge page can be had, and what helps. A huge page is asked for, because the settings alone do not tell.
+/// Returns why there are no huge pages, and what helps. It asks for a huge page, because the settings alone do not
+/// tell.
 fn refusal_of_huge_pages() -> Option<(String, Option<&'static str>)> {
     let ask = |pagemap: OwnedFd| staging::offer(Advice::LinuxPopulateWrite, pagemap.as_fd());
     match pagemap::open().and_then(ask) {
@@ -336,7 +336,7 @@ fn refusal_of_huge_pages() -> Option<(String, Option<&'static str>)> {
             ),
         ));
     }
-    // SAFETY: asks about this process, and takes no pointers.
+    // SAFETY: the call asks about this process, and takes no pointers.
     if unsafe { libc::prctl(libc::PR_GET_THP_DISABLE, 0, 0, 0, 0) } > 0 {
         let by_prctl = "switched off for this process (PR_SET_THP_DISABLE, which is inherited)";
         return Some((by_prctl.into(), None));

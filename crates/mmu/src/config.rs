@@ -8,20 +8,21 @@ use crate::delivery::Delivery;
 use crate::error::MmuError;
 use crate::mask::Mask;
 
-/// The method by which pages are captured on their way out.
+/// How pages are captured on their way out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum TakeOutMethod {
     /// [`Move`](Self::Move) where the kernel has it (Linux 6.8), else [`Copy`](Self::Copy).
     #[default]
     Auto,
-    /// `UFFDIO_MOVE`: the page itself leaves, atomically, and the kernel refuses a page that a device writes to.
+    /// `UFFDIO_MOVE`: the page itself moves out atomically, and the kernel refuses a page that a device is writing
+    /// to.
     Move,
-    /// The page is write-protected, copied and discarded. This costs a copy and a second shootdown, and cannot see
-    /// that a device writes to the page: keep buffers of `O_DIRECT` reads pinned with this method.
+    /// The page is write-protected, copied and discarded. This costs a copy and a second shootdown, and cannot detect
+    /// that a device is writing to the page: with this method, keep the buffers of `O_DIRECT` reads pinned.
     Copy,
 }
 
-/// The least time that 512 small pages take. A huge page that takes twice as long is no gain.
+/// The minimum time for 512 small pages. A huge page that takes twice as long gains nothing.
 pub const HUGE_WITHIN: Duration = Duration::from_micros(800);
 
 /// The configuration of a [`RealMemory`](crate::RealMemory).
@@ -29,8 +30,8 @@ pub const HUGE_WITHIN: Duration = Duration::from_micros(800);
 pub struct MemoryConfig {
     /// Pages of address space for managed memory: a positive multiple of 512.
     pub arena: PageCount,
-    /// Places where the arena may begin (multiples of 1 GiB). The first at which nothing is mapped is taken; if there
-    /// is none, the kernel chooses.
+    /// Candidate addresses for the arena's start (multiples of 1 GiB). The first one where nothing is mapped is
+    /// taken; if there is none, the kernel chooses.
     pub bases: &'static [usize],
     /// Number of frames of each order in the frame pool.
     pub pool: PoolLayout,
@@ -38,7 +39,7 @@ pub struct MemoryConfig {
     pub delivery: Delivery,
     /// How pages are taken out.
     pub take_out: TakeOutMethod,
-    /// Longest time that the kernel may take for a new huge page. After a slower one, small pages are used for a
+    /// The longest time that the kernel may take for a new huge page. After a slower one, small pages are used for a
     /// while: see [`HUGE_WITHIN`].
     pub huge_within: Duration,
     /// Capabilities to do without.

@@ -1,22 +1,22 @@
-//! Errors of setting memory up. Operations on the fault path answer with the errors of the core's contract instead.
+//! Errors in setting up memory. Operations on the fault path return the errors of the core's contract instead.
 
 use millpond_core::{PageCount, PageRange};
 
-/// The reason why an operation of [`RealMemory`](crate::RealMemory) failed. Nothing changed unless said otherwise.
+/// Why an operation of [`RealMemory`](crate::RealMemory) failed. Nothing changed unless stated otherwise.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MmuError {
-    /// The arena has no pages, is not a whole number of 2 MiB leaves, or is too large: its pages could not be
+    /// The arena has no pages, is not a whole number of 2 MiB leaves, or is so large that its pages could not be
     /// numbered.
     #[error("an arena of {} pages cannot be used: it must be a multiple of 512 pages (2 MiB) and at most 16 TiB", .pages.0)]
     BadArena {
-        /// The length that was asked for.
+        /// The requested length.
         pages: PageCount,
     },
-    /// The range leaves the arena.
+    /// The range extends outside the arena.
     #[error("pages {range} are outside the arena of {} pages", .arena.0)]
     OutsideArena {
-        /// The range that was asked for.
+        /// The requested range.
         range: PageRange,
         /// The arena's length.
         arena: PageCount,
@@ -55,7 +55,7 @@ pub enum MmuError {
     Reserve {
         /// The name of the mapping: arena or frame pool.
         what: &'static str,
-        /// The length that was asked for.
+        /// The requested length.
         bytes: usize,
         /// The kernel's answer.
         errno: rustix::io::Errno,
@@ -95,7 +95,7 @@ pub enum MmuError {
         /// The kernel's answer.
         errno: rustix::io::Errno,
     },
-    /// A file or descriptor that is needed could not be opened.
+    /// A required file or descriptor could not be opened.
     #[error("{what} could not be opened ({errno}): {way_out}")]
     Open {
         /// The name of the file or descriptor.
@@ -105,7 +105,7 @@ pub enum MmuError {
         /// The advice to the user.
         way_out: &'static str,
     },
-    /// A sink is attached already.
+    /// A sink is already attached.
     #[error("faults are delivered already: detach the sink that is attached first")]
     AlreadyAttached,
     /// This process cannot be prepared for direct delivery.

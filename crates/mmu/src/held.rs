@@ -1,31 +1,33 @@
-//! Held memory: ranges that stay where they are while the kernel works on them.
+//! Held memory: ranges that stay in memory while the kernel works on them.
 //!
-//! With in-thread delivery the kernel itself may not touch a page that is out: a system call on it fails with EFAULT,
+//! With in-thread delivery the kernel itself cannot touch a page that is out: a system call on it fails with EFAULT,
 //! and a datagram that was to be copied there is lost. So the memory of such a call has to be brought in first, and
-//! nobody may take it out before the call has returned. A pin of the core's would do, but takes the core's lock twice
-//! for each call. A hold is a line in a table without a lock.
+//! nobody may take it out before the call has returned. A pin of the core would do, but it takes the core's lock
+//! twice for each call. A hold is a line in a lock-free table.
 //!
-//! *The protocol.* A caller publishes its range, waits until those who were taking pages out at that moment are done,
-//! and then touches each page: those that are out come in by a fault. Who takes pages out says so first, and then looks
-//! at the table. Both sides write one variable and read the other's (sequentially consistent), as hazard pointers do.
-//! So either the one who takes out sees the hold and leaves the page, or the caller sees him, waits, and finds the page
-//! missing by its touch. A page that was touched under a hold stays.
+//! *The protocol.* A caller publishes its range, waits until every thread that was taking pages out at that moment is
+//! done, and then touches each page: absent pages come in by a fault. A thread that takes pages out announces itself
+//! first, and then looks at the table. Each side writes one variable and reads the other's (sequentially consistent),
+//! as with hazard pointers. So either the taker sees the hold and leaves the page, or the caller sees the taker,
+//! waits, and finds by its touch that the page is missing. A page that was touched under a hold stays.
 //!
-//! *Without allocation, locks or signals' harm.* The table is static. A signal handler that interrupts a call and
-//! makes calls of its own takes other lines. A caller does not wait for its own thread, which it may have interrupted.
+//! *No allocation, no locks, safe in signal handlers.* The table is static. A signal handler that interrupts a call
+//! and makes calls of its own takes other lines. A caller does not wait for its own thread, which it may have
+//! interrupted.
 //!
-//! *Holds that are left behind.* A call that is left by `longjmp` from a signal handler, or by the cancellation of its
-//! thread, may never give its line back; nor does the child of a `vfork` that becomes another program, whose lines are
-//! its parent's. So a line knows its thread and where in the stack its owner stood, and the thread's next call
-//! ([`Held::first`]) gives up what was left. The stack grows down, and a call that is still under way stands above
-//! those that its signal handlers make: a line as deep as the new call, or deeper, is left. On an alternate stack a
-//! handler stands above or below what it has interrupted, so there it is asked who stands on it. A handler there leaves
-//! the lines of the ordinary stack alone; a call on the ordinary stack knows that no handler is left on the other. A
-//! thread that ends calls [`Held::forget_thread`].
+//! *Abandoned holds.* A call that is left by `longjmp` from a signal handler, or by the cancellation of its thread,
+//! may never give its line back; nor does the child of a `vfork` that executes another program, whose lines are its
+//! parent's. So a line records its thread and where in the stack its owner stood, and the thread's next call
+//! ([`Held::first`]) releases the abandoned lines. The stack grows down, and a call that is still running stands
+//! above the calls that its signal handlers make: a line as deep as the new call, or deeper, is abandoned. An
+//! alternate stack may lie above or below the interrupted call, so depth says nothing there; what counts is which
+//! stack each call is on. A handler on the alternate stack leaves the lines of the ordinary stack alone, and a call
+//! on the ordinary stack knows that no handler is running on the alternate one. A thread that ends calls
+//! [`Held::forget_thread`].
 //!
-//! A handler that changes to another stack and makes calls there, while the call that it has interrupted goes on later,
-//! can have that call's line taken for a left one. The call may then answer EFAULT, and no harm is done beyond that:
-//! a hold knows the turn of its line, and gives back no other.
+//! There is one exception: a handler that switches to another stack and makes calls there, while the call that it
+//! interrupted continues later. Then that call's line can be taken for an abandoned one. The call may fail with
+//! EFAULT, but there is no further harm: a hold knows the turn of its line, and releases no other.
 
 use core::marker::PhantomData;
 use core::ops::Range;
@@ -36,24 +38,24 @@ use millpond_core::PAGE_SIZE;
 use crate::small_pages;
 use crate::sys::gate;
 
-/// The lines of the table. A line that was never used takes no memory, and nobody looks at it.
+/// The number of lines in the table. A line that was never used takes no memory, and nobody looks at it.
 const MOST: usize = 1 << 16;
-/// Each thread begins to look for a free line at one of so many, so that a search for holds has few lines to look at.
+/// Each thread starts its search for a free line at one of the first `NEAR` lines, so a search for holds is short.
 const NEAR: usize = 64;
-/// The most threads that take pages out at once. Others wait for their turn.
+/// The maximum number of threads that take pages out at the same time. Others wait for their turn.
 const TAKERS: usize = 64;
 
-/// A thread looks through the whole table for lines that it has left after so many turns of a line. Most of them it
-/// meets earlier, because they lie where it begins to look for a free one.
+/// A thread searches the whole table for its abandoned lines once in this many turns of a line. It meets most of them
+/// earlier, because they lie where it starts its search for a free line.
 const LOOK: usize = 64;
-/// The frame of a line whose owner has not said yet where it stands.
+/// The frame of a line whose owner has not yet said where in the stack it stands.
 const NOWHERE: usize = 0;
 
 /// A line of the table. `end` is 0 while the line holds nothing.
 #[repr(align(64))]
 struct Line {
     owner: AtomicUsize,
-    /// Differs from owner to owner of the line.
+    /// A different number for each owner of the line.
     turn: AtomicUsize,
     frame: AtomicUsize,
     start: AtomicUsize,
@@ -69,40 +71,40 @@ static LINES: [Line; MOST] = [const {
         end: AtomicUsize::new(0),
     }
 }; MOST];
-/// The number of lines that hold something, or more where a call was left between two steps; and the number of lines
-/// that ever did.
+/// The number of lines that hold something (too high where a call was abandoned between two steps), and the number of
+/// lines ever used.
 static HELD: AtomicUsize = AtomicUsize::new(0);
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-/// The threads that take pages out: the thread's pointer, whose lowest bits are 0, with some bits of a number that
-/// differs from turn to turn. 0 while nobody does.
+/// The threads that take pages out: each is a thread pointer, whose lowest bits are 0, combined with a few bits of a
+/// number that differs from turn to turn. Free entries are 0.
 static TAKING: [AtomicUsize; TAKERS] = [const { AtomicUsize::new(0) }; TAKERS];
-/// The lowest bits of a thread pointer that are 0.
+/// The lowest bits of a thread pointer, which are always 0.
 const TURN: usize = 15;
 static TAKING_NOW: AtomicUsize = AtomicUsize::new(0);
 static TURNS: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether memory is ever held in this process.
+/// Whether this process ever holds memory.
 static IN_USE: AtomicBool = AtomicBool::new(false);
 
-/// Has those who take pages out look for holds from now on. This must be called before the first hold, while the
-/// process has no memory that could be taken out.
+/// Makes threads that take pages out look for holds from now on. Call this before the first hold, while the process
+/// has no memory that could be taken out.
 pub fn look_for_holds() {
     IN_USE.store(true, SeqCst);
 }
 
-/// Keeps the table of lines, of which few are ever used, from being made of huge pages.
+/// Keeps huge pages away from the table of lines, because few lines are ever used.
 pub(crate) fn decline_huge_pages() {
     let lines = LINES.as_ptr_range();
     small_pages::decline_huge_pages(lines.start.addr()..lines.end.addr());
 }
 
 fn me() -> usize {
-    // SAFETY: the call takes nothing and changes nothing; it reads the thread pointer.
+    // SAFETY: the call has no arguments and changes nothing; it reads the thread pointer.
     unsafe { libc::pthread_self() as usize }
 }
 
-/// A range that nobody takes out while the value lives. It belongs to the thread that made it.
+/// A range that nobody takes out while this value lives. It belongs to the thread that made it.
 #[derive(Debug)]
 #[must_use = "the range is held while the value lives"]
 pub struct Held {
@@ -113,9 +115,9 @@ pub struct Held {
 }
 
 impl Held {
-    /// Holds the pages of `start..end`, the first range of a call whose frame is at `frame`, an address on the caller's
-    /// stack. Pages that are out are still out: [`touch`](crate::touch) them next. What earlier calls of this thread
-    /// have left behind is given up. The answer is `None` when all lines of the table are taken.
+    /// Holds the pages of `start..end`, the first range of a call whose frame is at `frame`, an address on the
+    /// caller's stack. Absent pages are still absent: [`touch`](crate::touch) them next. Holds that earlier calls of
+    /// this thread abandoned are released. Returns `None` when all lines of the table are taken.
     ///
     /// ```
     /// use millpond_mmu::Held;
@@ -143,8 +145,8 @@ impl Held {
         Some(hold(me, claimed, start, end, frame))
     }
 
-    /// Has this hold cover one more range, and all that lies in between. It is for a call that finds no free line: it
-    /// may keep more in memory than it needs, and does not fail.
+    /// Extends this hold to cover one more range, and everything in between. A call uses this when it finds no free
+    /// line: it may keep more in memory than it needs, but it does not fail.
     pub fn widen(&mut self, start: usize, end: usize) {
         let line = &LINES[usize::from(self.number)];
         line.start.fetch_min(start & !(PAGE_SIZE - 1), SeqCst);
@@ -154,14 +156,14 @@ impl Held {
         }
     }
 
-    /// How many ranges are held now, by all threads.
+    /// Returns how many ranges all threads hold now.
     #[inline]
     #[must_use]
     pub fn count() -> usize {
         HELD.load(Relaxed)
     }
 
-    /// Gives up, for good, all holds of the calling thread, which ends or has begun as a new process.
+    /// Releases, for good, all holds of the calling thread, which is ending or has started as a new process.
     pub fn forget_thread() {
         forget(me(), |_| true);
     }
@@ -171,7 +173,7 @@ impl Drop for Held {
     #[inline]
     fn drop(&mut self) {
         let line = &LINES[usize::from(self.number)];
-        // The line may have been given up in between, and be somebody else's now.
+        // The line may have been released in between, and have another owner now.
         if line.owner.load(Relaxed) == me() && line.turn.load(Relaxed) == self.turn {
             line.give_back();
         }
@@ -189,7 +191,7 @@ impl Line {
     }
 }
 
-/// A line that was free.
+/// A line that was free and now belongs to the caller.
 struct Claimed {
     number: usize,
     turn: usize,
@@ -197,12 +199,12 @@ struct Claimed {
     is_behind_own: bool,
 }
 
-/// The number of the line at which a thread begins to look.
+/// The number of the line at which a thread starts its search.
 fn near(me: usize) -> usize {
     (me >> 12 ^ me >> 7) % NEAR
 }
 
-/// Takes a free line for the thread `me`, at `first` or behind it.
+/// Takes a free line for the thread `me`, at `first` or after it.
 #[inline]
 fn claim(me: usize, first: usize) -> Option<Claimed> {
     let mut is_behind_own = false;
@@ -226,13 +228,13 @@ fn claim(me: usize, first: usize) -> Option<Claimed> {
     None
 }
 
-/// Publishes a range in a line, and waits for those who were taking pages out.
+/// Publishes a range in a line, and waits for the threads that were taking pages out.
 #[inline]
 fn hold(me: usize, claimed: Claimed, start: usize, end: usize, frame: usize) -> Held {
     let line = &LINES[claimed.number];
     line.frame.store(frame, Relaxed);
     line.start.store(start & !(PAGE_SIZE - 1), Relaxed);
-    // A call that is left between these two steps leaves the count too high, which costs time and nothing else.
+    // A call that is abandoned between these two steps leaves the count too high, which only costs time.
     HELD.fetch_add(1, SeqCst);
     line.end.store(end.max(1), SeqCst);
     if TAKING_NOW.load(SeqCst) > 0 {
@@ -245,7 +247,7 @@ fn hold(me: usize, claimed: Claimed, start: usize, end: usize, frame: usize) -> 
     }
 }
 
-/// The alternate stack of the calling thread: an empty range if it has none.
+/// Returns the alternate stack of the calling thread: an empty range if it has none.
 #[cold]
 fn alternate_stack() -> Range<usize> {
     // SAFETY: zeros are a valid `stack_t`.
@@ -262,8 +264,9 @@ fn alternate_stack() -> Range<usize> {
     }
 }
 
-/// Gives up the lines that calls of this thread have left behind, as a call with its frame at `frame` finds them. The
-/// call takes the first of them, instead of its own: what is left again lies on the next call's way.
+/// Releases the lines that earlier calls of this thread abandoned, as seen by a call whose frame is at `frame`. The
+/// call then takes the first of them instead of its own: if it is abandoned too, its line lies in the next call's
+/// way.
 #[cold]
 fn after_a_look(me: usize, frame: usize, claimed: Claimed) -> Option<Claimed> {
     let alternate = alternate_stack();
@@ -274,7 +277,7 @@ fn after_a_look(me: usize, frame: usize, claimed: Claimed) -> Option<Claimed> {
     claim(me, near(me))
 }
 
-/// Whether the line of a call that stood at `at` was left, as a call of the same thread at `frame` finds it.
+/// Whether the line of a call that stood at `at` is abandoned, as seen by a call of the same thread at `frame`.
 fn is_left(at: usize, frame: usize, alternate: &Range<usize>) -> bool {
     if at == NOWHERE {
         return false;
@@ -286,7 +289,7 @@ fn is_left(at: usize, frame: usize, alternate: &Range<usize>) -> bool {
     }
 }
 
-/// Gives up lines of the thread `me`, by where in the stack their owners stood. The answer is their number.
+/// Releases lines of the thread `me`, selected by where in the stack their owners stood. Returns how many.
 fn forget(me: usize, is_left: impl Fn(usize) -> bool) -> usize {
     let used = LINES[..USED.load(SeqCst)].iter();
     let left =
@@ -294,7 +297,7 @@ fn forget(me: usize, is_left: impl Fn(usize) -> bool) -> usize {
     left.map(Line::give_back).count()
 }
 
-/// Waits until the threads that take pages out now are done.
+/// Waits until the threads that are taking pages out now are done.
 #[cold]
 fn wait_for_takers(me: usize) {
     for taker in &TAKING {
@@ -313,7 +316,7 @@ fn wait_for_takers(me: usize) {
     }
 }
 
-/// The calling thread takes pages out while the value lives.
+/// The calling thread takes pages out while this value lives.
 pub(crate) struct Taking(Option<&'static AtomicUsize>);
 
 impl Taking {
@@ -326,7 +329,7 @@ impl Taking {
         }
     }
 
-    /// [`begin`](Self::begin) for a thread that must not wait for its turn. The answer is `None` when it had to.
+    /// [`begin`](Self::begin) for a thread that must not wait for its turn. Returns `None` when it would have to.
     pub(crate) fn try_begin() -> Option<Self> {
         if !IN_USE.load(Relaxed) {
             return Some(Self(None));
@@ -391,13 +394,14 @@ mod tests {
     use super::*;
     use std::sync::{Mutex, MutexGuard, PoisonError};
 
-    /// Each of these tests has the table for itself: where a thread finds its lines depends on who else has some.
+    /// Each of these tests has the table to itself, because where a thread finds its lines depends on the other
+    /// owners.
     fn alone() -> MutexGuard<'static, ()> {
         static TABLE: Mutex<()> = Mutex::new(());
         TABLE.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The lines of this thread that hold something.
+    /// The starts of the ranges that this thread holds.
     fn own() -> Vec<usize> {
         let mine = |line: &&Line| line.owner.load(Relaxed) == me() && line.end.load(Relaxed) > 0;
         let lines = LINES.iter().filter(mine);
@@ -422,7 +426,7 @@ mod tests {
         assert_eq!(own(), []);
     }
 
-    /// Covers calls that were refused, and threads that were ended, when 4096 ranges were held.
+    /// Guards against calls that were refused, and threads that were stopped, once 4096 ranges were held.
     #[test]
     fn there_are_lines_for_many_and_the_last_can_be_widened() {
         let _alone = alone();
@@ -438,7 +442,7 @@ mod tests {
         assert_eq!(own(), []);
     }
 
-    /// `longjmp` leaves the call without its end. The next call stands as deep, or higher.
+    /// `longjmp` leaves the call without ending its hold. The next call stands at the same depth, or higher.
     #[test]
     fn a_call_gives_up_what_an_earlier_one_has_left() {
         let _alone = alone();
@@ -452,7 +456,7 @@ mod tests {
         assert_eq!(own(), []);
     }
 
-    /// Holds are left again and again, of two ranges each, and are found each time.
+    /// Holds of two ranges each are abandoned again and again, and are found each time.
     #[test]
     fn what_is_left_does_not_add_up() {
         let _alone = alone();
@@ -466,7 +470,7 @@ mod tests {
         assert_eq!(own(), []);
     }
 
-    /// An end that comes late does not take away what another call holds by then.
+    /// A hold that ends late does not release what another call holds by then.
     #[test]
     fn a_hold_that_was_given_up_ends_without_harm() {
         let _alone = alone();

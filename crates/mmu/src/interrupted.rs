@@ -1,7 +1,7 @@
-//! What a signal frame says of the thread that it interrupted: where it was, and what it was about to do.
+//! What a signal frame says about the thread that it interrupted: where it was, and what it was about to do.
 //!
-//! The kernel writes a thread's registers into the frame of a signal, each architecture in a form of its own (`arch`).
-//! Everything else that reads them, for faults and for stopped system calls, asks here.
+//! The kernel writes a thread's registers into the signal frame, in a different form on each architecture (`arch`).
+//! All other code that reads them, for faults and for stopped system calls, goes through this module.
 
 use crate::arch::frame;
 use libc::ucontext_t;
@@ -13,7 +13,7 @@ pub enum Access {
     Read,
     /// It was about to write.
     Write,
-    /// It was about to run an instruction there.
+    /// It was about to execute an instruction there.
     Run,
 }
 
@@ -23,31 +23,31 @@ pub fn stack_pointer(context: &ucontext_t) -> usize {
     frame::stack_pointer(context)
 }
 
-/// The address of the interrupted thread's next instruction: in a fault, the one that faulted.
+/// The address of the interrupted thread's next instruction; after a fault, the one that faulted.
 #[must_use]
 pub fn instruction(context: &ucontext_t) -> usize {
     frame::instruction(context)
 }
 
-/// Has the thread go on elsewhere when the handler returns.
+/// Makes the thread continue at `instruction` when the handler returns.
 pub fn go_on_at(context: &mut ucontext_t, instruction: usize) {
     frame::go_on_at(context, instruction);
 }
 
-/// What the thread was about to do, in the frame of a signal that a fault raised. `None` where the frame does not say
-/// it: emulators leave it out.
+/// Returns what the thread was about to do, from the frame of a signal that a fault raised. Returns `None` if the
+/// frame does not say: emulators omit it.
 #[must_use]
 pub fn access(context: &ucontext_t) -> Option<Access> {
     frame::access(context)
 }
 
-/// The number and the arguments of the system call that a filter stopped (SIGSYS).
+/// Returns the number and the arguments of the system call that a filter stopped (SIGSYS).
 #[must_use]
 pub fn stopped_call(context: &ucontext_t) -> (i64, [usize; 6]) {
     frame::stopped_call(context)
 }
 
-/// Sets what the stopped system call answers.
+/// Sets the return value of the stopped system call.
 pub fn answer(context: &mut ucontext_t, answer: i64) {
     frame::answer(context, answer);
 }

@@ -1,10 +1,10 @@
-//! A separate descriptor table for service threads inside a program that knows nothing of them.
+//! A separate descriptor table for service threads inside a program that does not know about them.
 //!
 //! Programs close descriptors that they did not open: a daemon closes all it finds, a child closes everything between
-//! fork and exec. If that hit the last reference to the userfaultfd, the kernel would drop the registration and every
-//! absent page would read as zeros, silently. A service thread therefore leaves the shared table and keeps just the
-//! descriptors that it works with. Closing the others in its copy matters as much: otherwise the reader of a pipe of
-//! the program would wait for an end of file that never comes.
+//! fork and exec. If that closed the last reference to the userfaultfd, the kernel would drop the registration, and
+//! every absent page would silently read as zeros. A service thread therefore leaves the shared table and keeps only
+//! the descriptors that it works with. Closing the others in its copy matters just as much: otherwise the reader of
+//! one of the program's pipes would wait for an end of file that never comes.
 
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::cell::Cell;
@@ -14,10 +14,10 @@ thread_local! {
     static IS_ISOLATED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Gives the calling thread a descriptor table of its own with just the descriptors in `keep` (sorted by this call;
-/// negative ones are ignored). Where the kernel refuses, the shared table stays.
+/// Gives the calling thread its own descriptor table with only the descriptors in `keep` (sorted by this call;
+/// negative ones are ignored). If the kernel refuses, the thread stays in the shared table.
 pub fn isolate_descriptors(keep: &mut [i32]) {
-    // SAFETY: only the calling thread's table changes, and this thread owns no descriptor besides those in `keep`.
+    // SAFETY: only the calling thread's table changes, and this thread owns no descriptor other than those in `keep`.
     if unsafe { unshare_unsafe(UnshareFlags::FILES) }.is_err() {
         return;
     }
@@ -34,7 +34,7 @@ pub fn isolate_descriptors(keep: &mut [i32]) {
     close_range(from, u32::MAX);
 }
 
-/// Whether the calling thread has a descriptor table of its own, in which a number that another thread knows says
+/// Whether the calling thread has its own descriptor table, in which another thread's descriptor numbers mean
 /// nothing.
 #[must_use]
 pub fn has_own_descriptors() -> bool {
@@ -42,7 +42,7 @@ pub fn has_own_descriptors() -> bool {
 }
 
 fn close_range(first: u32, last: u32) {
-    // SAFETY: the table was unshared: no other thread sees these descriptors go, and this one does not use them.
-    // Kernels without the call (before 5.9) keep them open, which delays an end of file at worst.
+    // SAFETY: the table was unshared: no other thread sees these descriptors close, and this one does not use them.
+    // Kernels without the call (before 5.9) keep them open, which at worst delays an end of file.
     unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
 }

@@ -1,10 +1,10 @@
-//! Leases say which frame is in use: one bit for each place in the pool.
+//! Leases record which frames are in use: one bit for each place in the pool.
 //!
 //! The backend works through `&self` from many threads, and hands out slices into the pool. That is sound only if no
-//! two operations use one frame at once. The core promises that (one operation alone has a folio in flight), but the
-//! promise is made in another crate, in safe code, and a mistake there would be undefined behaviour here. So each
-//! operation takes the frame's bit by an atomic swap, and finding it taken is a panic that names the frame. The price
-//! is two uncontended atomic operations beside system calls of a microsecond.
+//! two operations use the same frame concurrently. The core promises that (only one operation has a folio in flight),
+//! but that promise is made in another crate, in safe code, and a mistake there would be undefined behaviour here. So
+//! each operation takes the frame's bit with an atomic swap, and panics with the frame's name if the bit is already
+//! taken. The price is two uncontended atomic operations next to system calls that take a microsecond.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -37,7 +37,7 @@ impl Leases {
         word.fetch_and(!bit, Ordering::Release);
     }
 
-    /// Takes the 512 places of order 0 from `first` on, which must be the first place of a block.
+    /// Takes the 512 places of order 0 that begin with `first`, which must be the first place of a block.
     ///
     /// # Panics
     /// When one of the places is in use.

@@ -1,19 +1,21 @@
-//! Real memory for Millpond: an [`Mmu`](millpond_core::Mmu) by Linux userfaultfd, and the delivery of its faults.
+//! Real memory for Millpond: an [`Mmu`](millpond_core::Mmu) built on Linux userfaultfd, and the delivery of its
+//! faults.
 //!
-//! [`RealMemory`] owns two large mappings. The *arena* is the address range that all managed memory lives in: a touch
-//! of a page that is not mapped there stops the touching thread until somebody installs the page. The *frame pool* is a
-//! second range, in which pages are filled and looked at out of the program's sight. Pages travel between the two by
-//! `UFFDIO_MOVE`, which takes the physical page along, or by `UFFDIO_COPY`. Huge pages are made in a third, small
+//! [`RealMemory`] owns two large mappings. The *arena* is the address range that contains all managed memory: a
+//! thread that touches an unmapped page there stops until somebody installs the page. The *frame pool* is a second
+//! range, where pages are filled and examined out of the program's sight. Pages travel between the two by
+//! `UFFDIO_MOVE`, which moves the physical page itself, or by `UFFDIO_COPY`. Huge pages are made in a third, small
 //! mapping and moved from there.
 //!
-//! Where userfaultfd is refused, absent pages are closed instead, and in-thread delivery works all the same. So there
-//! are two kinds of memory, [`UffdMemory`] and [`ProtectedMemory`]. The choice is made once, when memory is made.
+//! Where userfaultfd is refused, absent pages are made inaccessible instead, and in-thread delivery still works. So
+//! there are two kinds of memory, [`UffdMemory`] and [`ProtectedMemory`]. The choice is made once, when the memory is
+//! created.
 //!
-//! A [`FaultSink`] is told of every fault, either in the faulting thread ([`Delivery::InThread`]) or in one
-//! handler thread ([`Delivery::Handler`]). [`fn@capabilities`] says what this kernel and this user may do.
+//! A [`FaultSink`] is told about every fault, either in the faulting thread ([`Delivery::InThread`]) or in one
+//! handler thread ([`Delivery::Handler`]). [`fn@capabilities`] reports what this kernel and this user may do.
 //!
-//! Everything below [`FaultSink::fault`] works without the global allocator, without thread-local storage
-//! and without a lock, because it may run inside the program's own allocator.
+//! Everything below [`FaultSink::fault`] works without the global allocator, without thread-local storage and without
+//! locks, because it may run inside the program's own allocator.
 
 mod affinity;
 mod arch;

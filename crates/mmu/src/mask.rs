@@ -1,32 +1,32 @@
-//! Capabilities to do without, for tests and for a look at what another kernel would cost.
+//! Capabilities to do without, for tests and to see what another kernel would cost.
 //!
 //! The environment variable `MILLPOND_MASK` names them, separated by commas. It is read once for each memory that is
-//! made, and never afterwards: the fault path reads no environment. A preloaded library, which may not ask the
-//! environment at all, passes its own mask on.
+//! created, and never afterwards: the fault path reads no environment. A preloaded library, which must not read the
+//! environment at all, passes its own mask.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The capabilities that a [`RealMemory`](crate::RealMemory) is to do without, although the kernel may have them.
+/// The capabilities that a [`RealMemory`](crate::RealMemory) must do without, even if the kernel has them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Mask {
-    /// userfaultfd in all its forms: memory is watched by protections, with in-thread delivery.
+    /// userfaultfd in all its forms: memory is watched through page protections, with in-thread delivery.
     pub uffd: bool,
     /// `UFFDIO_MOVE`.
     pub moves: bool,
-    /// Write protection by userfaultfd.
+    /// userfaultfd's write protection.
     pub wp: bool,
     /// `UFFDIO_POISON`.
     pub poison: bool,
-    /// `process_madvise` of the own process.
+    /// `process_madvise` on the process itself.
     pub vectors: bool,
-    /// `MADV_GUARD_INSTALL`, where memory is watched by protections.
+    /// `MADV_GUARD_INSTALL`, where memory is watched through page protections.
     pub guards: bool,
-    /// `PAGEMAP_SCAN`. Once a memory was made without it, the process does without it.
+    /// `PAGEMAP_SCAN`. Once a memory was created without it, the whole process does without it.
     pub scan: bool,
 }
 
-/// Why a text is no [`Mask`].
+/// Why a text is not a [`Mask`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BadMask(String);
 
@@ -45,7 +45,7 @@ impl std::error::Error for BadMask {}
 impl FromStr for Mask {
     type Err = BadMask;
 
-    /// As [`Mask::parse`].
+    /// Same as [`Mask::parse`].
     fn from_str(text: &str) -> Result<Self, BadMask> {
         Self::parse(text).map_err(|word| BadMask(word.to_owned()))
     }
@@ -55,7 +55,7 @@ impl Mask {
     /// The environment variable that names the capabilities.
     pub const VARIABLE: &str = "MILLPOND_MASK";
 
-    /// Reads the names, separated by commas: `uffd`, `move`, `wp`, `poison`, `vectors`, `guards`, `scan`.
+    /// Parses the names, separated by commas: `uffd`, `move`, `wp`, `poison`, `vectors`, `guards`, `scan`.
     ///
     /// ```
     /// use millpond_mmu::Mask;
@@ -65,7 +65,7 @@ impl Mask {
     /// ```
     ///
     /// # Errors
-    /// The first word that is no such name.
+    /// The first word that is not one of these names.
     pub fn parse(text: &str) -> Result<Self, &str> {
         let mut mask = Self::default();
         for word in text
@@ -87,7 +87,7 @@ impl Mask {
         Ok(mask)
     }
 
-    /// The mask that `MILLPOND_MASK` names. Where it names something else, a line says so, and nothing is masked.
+    /// Returns the mask that `MILLPOND_MASK` names. If it names anything else, this prints a line and masks nothing.
     #[must_use]
     pub fn from_environment() -> Self {
         let Some(text) = std::env::var_os(Self::VARIABLE) else {

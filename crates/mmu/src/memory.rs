@@ -1,12 +1,13 @@
-//! What a memory that pages come to and go from can do: the seam between the driver and the memory that it manages.
+//! What memory must provide so that pages can come and go: the seam between the driver and the memory that it
+//! manages.
 //!
-//! Core's [`Mmu`] is what the core's commands need. The driver needs a little more: regions that are opened and closed,
-//! ranges that are handed over to other addresses, a look at the page tables. [`Memory`] is both together. The driver
-//! is generic over it, and every fault is compiled for the memory that serves it: [`RealMemory`] in a program, a
-//! simulated one where threads are scheduled by a test.
+//! The core's [`Mmu`] is what the core's commands need. The driver needs a little more: regions that are opened and
+//! closed, ranges that are handed over to other addresses, a look at the page tables. [`Memory`] combines both. The
+//! driver is generic over it, and the whole fault path is compiled for the memory that serves it: [`RealMemory`] in a
+//! program, a simulated one where a test schedules the threads.
 //!
-//! What can only be said of real memory is not part of the trait: the delivery of faults, descriptors, and the fork of
-//! the process.
+//! Whatever concerns only real memory is not part of the trait: the delivery of faults, descriptors, and forking the
+//! process.
 //!
 //! [`RealMemory`]: crate::RealMemory
 
@@ -16,76 +17,80 @@ use crate::error::MmuError;
 
 /// Memory as the driver sees it.
 ///
-/// A call concerns an arena of pages that begins with page 0. Ranges lie inside it, and are of any length unless said
-/// otherwise. An error leaves everything as it was. No call waits for a thread that works on memory.
+/// Every call concerns an arena of pages that begins with page 0. Ranges lie inside it, and may have any length
+/// unless stated otherwise. A failed call leaves everything unchanged. No call waits for a thread that works on
+/// memory.
 pub trait Memory: Mmu + 'static {
-    /// All pages of the arena.
+    /// Returns all pages of the arena.
     fn arena(&self) -> PageRange;
 
-    /// The address of a page, as messages and recordings name it.
+    /// Returns the address of a page, as messages and recordings name it.
     fn address(&self, page: PageIndex) -> usize;
 
     /// Lets the program read and write a range: a region begins.
     ///
     /// # Errors
-    /// The memory refuses it.
+    /// The memory refuses.
     fn open(&self, range: PageRange) -> Result<(), MmuError>;
 
-    /// Takes all access from a range, of which no page is mapped.
+    /// Removes all access from a range in which no page is mapped.
     ///
     /// # Errors
-    /// The memory refuses it.
+    /// The memory refuses.
     fn close(&self, range: PageRange) -> Result<(), MmuError>;
 
-    /// Makes a range of which nobody uses anything as new: empty, and without access.
+    /// Resets a range that nobody uses: it becomes empty and inaccessible.
     ///
     /// # Errors
-    /// The memory refuses it.
+    /// The memory refuses.
     fn renew(&self, range: PageRange) -> Result<(), MmuError>;
 
-    /// Notes that nobody touches the range any more before it is made [new](Self::renew), so that dropping its pages
-    /// may be made cheaper.
+    /// Notes that nobody touches the range any more until it is [renewed](Self::renew), so that dropping its pages
+    /// may become cheaper.
     ///
     /// # Errors
-    /// Nothing is made cheaper.
+    /// Dropping them does not become cheaper.
     fn unwatch(&self, _range: PageRange) -> Result<(), MmuError> {
         Ok(())
     }
 
-    /// Takes new pages of a range from the memory of `node`, a number of the system's.
+    /// Takes new pages of a range from `node`, a NUMA node by its system number.
     ///
     /// # Errors
-    /// New pages come from where the system likes.
+    /// New pages come from wherever the system chooses.
     fn place(&self, _range: PageRange, _node: u32) -> Result<(), MmuError> {
         Ok(())
     }
 
-    /// The pages around `page` that the program may use, as far as a fault's window can reach. `page` is one of them.
+    /// Returns the pages around `page` that the program may use, as far as a fault's window can reach. `page` is one
+    /// of them.
     fn usable_around(&self, page: PageIndex) -> PageRange;
 
-    /// Calls `visit` for the runs of mapped pages in the range, lowest first.
+    /// Calls `visit` for each run of mapped pages in the range, lowest first.
     fn present_pages(&self, range: PageRange, visit: &mut dyn FnMut(PageRange));
 
-    /// Zeroes the pages of `at` if all of them are mapped. The answer is false when one is missing, or when that
-    /// cannot be found out; some may be zeroed then.
+    /// Zeroes the pages of `at` if all of them are mapped. Returns false when one is missing, or when the memory
+    /// cannot tell; some may be zeroed by then.
     ///
     /// # Safety
     /// `at` is part of an open region, and no reference to its bytes is in use.
     unsafe fn zero_if_mapped(&self, at: PageRange) -> bool;
 
-    /// Keeps pages, which the core has pinned, in a state in which the kernel can use them too, until
-    /// [`unpinned`](Self::unpinned) is called as often. Mapped pages of most memories always are.
+    /// Keeps pages that the core has pinned in a state in which the kernel can also use them, until
+    /// [`unpinned`](Self::unpinned) is called equally often. In most kinds of memory, mapped pages always are in that
+    /// state.
     fn pinned(&self, _range: PageRange) {}
 
     /// Ends one [`pinned`](Self::pinned) of each page.
     fn unpinned(&self, _range: PageRange) {}
 
-    /// Moves the pages that are mapped in `from` to `to`, which is as long and begins alike in its leaf. `from` is
-    /// empty afterwards. As many pages before `from` and behind it as `beside` says may be moved along and back.
+    /// Moves the mapped pages of `from` to `to`, which has the same length and the same offset within its leaf.
+    /// Afterwards `from` is empty. The call may also move up to `beside` pages before and after `from`, and move them
+    /// back.
     ///
     /// # Safety
-    /// Nothing else is under way in either range, no thread of the program touches `from` meanwhile, and `to` is
-    /// nobody's. All of this holds for the pages beside the ranges, too.
+    /// No other operation is in progress in either range, no thread of the program touches `from` meanwhile, and
+    /// nobody owns `to`. The same holds for the pages next to the ranges.
     ///
     /// # Errors
     /// The memory refuses the move.
@@ -99,8 +104,7 @@ pub trait Memory: Mmu + 'static {
     /// Moves pages as [`hand_over`](Self::hand_over) does, while threads of the program may touch both ranges.
     /// Afterwards `from` is empty, and open if `keep` is set.
     ///
-    /// # Safety
-    /// Nothing else is under way in either range, and `to` is nobody's.
+    /// No other operation is in progress in either range, and nobody owns `to`.
     ///
     /// # Errors
     /// The memory refuses the move.
@@ -111,30 +115,30 @@ pub trait Memory: Mmu + 'static {
         keep: bool,
     ) -> Result<(), MmuError>;
 
-    /// Whether the pages of `bytes` are known to be neighbours in the machine's memory: a huge page.
+    /// Whether the pages of `bytes` are known to be contiguous in physical memory, as a huge page.
     fn is_in_one_piece(&self, _bytes: &[u8]) -> bool {
         false
     }
 
-    /// Whether a stream of first touches wants [`make_huge_ready`](Self::make_huge_ready). The answers of these five
-    /// methods are those of a memory that makes no pages ahead of need.
+    /// Whether a stream of first touches wants [`make_huge_ready`](Self::make_huge_ready). By default, these five
+    /// methods behave as for a memory that makes no pages ahead of need.
     fn wants_huge_ready(&self) -> bool {
         false
     }
 
-    /// Makes one more huge page of zeros ahead of need. False when none is wanted, or none can be had now.
+    /// Makes one more huge page of zeros ahead of need. Returns false when none is wanted, or none is available now.
     fn make_huge_ready(&self) -> bool {
         false
     }
 
-    /// The memory that huge pages made ahead of need take.
+    /// Returns how much memory the huge pages made ahead of need take.
     fn huge_ready(&self) -> PageCount {
         PageCount::ZERO
     }
 
-    /// Gives the huge pages that were made ahead of need back.
+    /// Frees the huge pages made ahead of need.
     fn drop_huge_ready(&self) {}
 
-    /// Notes that a period is over, in which huge pages made ahead of need were asked for or not.
+    /// Ends a period, during which huge pages made ahead of need were or were not requested.
     fn settle_huge_ready(&self) {}
 }

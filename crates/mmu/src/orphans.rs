@@ -1,13 +1,14 @@
-//! Memory that a forked child has not inherited, and a line for a child that touches it.
+//! Memory that a forked child has not inherited, and an error message for a child that touches it.
 //!
-//! An arena is not inherited: a child has nothing that would bring absent pages back. A touch there would be SIGSEGV
-//! without a word, and what people see is a pool of processes that hangs, because its workers die as fast as they are
-//! made. So where an arena was, a new child gets a mapping of an empty file. A thread that touches it gets SIGBUS,
-//! and our handler for that says which memory it was and what to do, and ends the child. The mapping also keeps the
-//! place: a manager that the child builds itself lies elsewhere, so that its memory is not taken for the parent's.
+//! A child does not inherit an arena, because it has nothing that would bring absent pages back. Touching such memory
+//! would raise SIGSEGV without a message, and what people see is a hanging pool of processes, because its workers die
+//! as fast as they are created. So a new child gets a mapping of an empty file where the arena was. A thread that
+//! touches it gets SIGBUS, and our SIGBUS handler says which memory it was and what to do, and ends the child. The
+//! mapping also reserves the place: a manager that the child creates itself lies elsewhere, so its memory is not
+//! mistaken for the parent's.
 //!
-//! A child of a `fork` that was set up again has its arena, and the empty file goes only where nothing is mapped. A
-//! child made by the bare system call runs no fork handlers: it gets SIGSEGV.
+//! After a `fork` that set the child up again, the child has its arena; the empty file is only mapped where nothing
+//! else is. A child made by the bare system call runs no fork handlers, so it gets SIGSEGV.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -18,14 +19,14 @@ use rustix::mm::{MapFlags, ProtFlags, mmap};
 use crate::delivery::handle_orphans;
 use crate::report;
 
-/// The most arenas that are known. A child that touches an arena for which there was no room gets SIGSEGV.
+/// The maximum number of known arenas. A child that touches an arena beyond these gets SIGSEGV.
 const ARENAS: usize = 64;
 
 #[derive(Debug)]
 struct KnownArena {
     base: AtomicUsize,
     len: AtomicUsize,
-    /// Whether an empty file lies there.
+    /// Whether an empty file is mapped there.
     orphaned: AtomicBool,
 }
 
@@ -42,10 +43,10 @@ static KNOWN: [KnownArena; ARENAS] = [const {
 pub(crate) struct Known(Option<&'static KnownArena>);
 
 impl Known {
-    /// Notes an arena of this process.
+    /// Registers an arena of this process.
     pub(crate) fn new(base: usize, len: usize) -> Self {
         let claim = |place: &&KnownArena| {
-            // A length that is not 0 says that the place is taken; a base that is not 0, that it can be used.
+            // A nonzero length says that the entry is taken; a nonzero base says that it can be used.
             let taken = place.len.compare_exchange(0, len, SeqCst, SeqCst).is_ok();
             if taken {
                 place.base.store(base, SeqCst);
@@ -58,7 +59,7 @@ impl Known {
 
 impl Drop for Known {
     fn drop(&mut self) {
-        // A child does not let go of an arena of which it has only the place.
+        // A child keeps the entry of an arena that it did not inherit.
         if let Some(place) = self.0
             && !place.orphaned.load(SeqCst)
         {
@@ -68,8 +69,8 @@ impl Drop for Known {
     }
 }
 
-/// Maps an empty file, in a new child, for each arena that it did not inherit. It only makes system calls and stores
-/// a few words.
+/// In a new child, maps an empty file for each arena that it did not inherit. Only makes system calls and stores a
+/// few words.
 pub(crate) fn begin_in_child() {
     let known = |place: &&KnownArena| place.base.load(SeqCst) != 0 && !place.orphaned.load(SeqCst);
     if KNOWN.iter().find(known).is_none() {
@@ -100,7 +101,7 @@ pub(crate) fn begin_in_child() {
     }
 }
 
-/// Ends the process if it should not touch the address. This is for the handler of SIGBUS.
+/// Ends the process if it must not touch the address. Called by the SIGBUS handler.
 pub(crate) fn end_at(addr: usize) {
     let is_there = |place: &KnownArena| {
         place.orphaned.load(SeqCst)

@@ -1,27 +1,27 @@
-//! A panic of our own code ends the process.
+//! A panic in our own code ends the process.
 //!
-//! A service thread that panics unwinds and is gone, and nobody tells the threads that wait for it: a fault that
-//! nobody resolves is a program that hangs for ever, without a word. A panic in the middle of a fault, on the
-//! program's own thread, leaves a page in flight that nobody lands, and the next thread that touches it hangs too. So
-//! neither panic may unwind: the process writes one line with the message and its place, and ends by SIGABRT.
+//! A service thread that panics unwinds and disappears, and nobody tells the threads that wait for it: a fault that
+//! nobody resolves is a program that silently hangs for ever. A panic in the middle of a fault, on the program's own
+//! thread, leaves a page in flight that never lands, and the next thread that touches it hangs too. So neither panic
+//! may unwind: the process writes one line with the message and its location, and ends by SIGABRT.
 //!
-//! *Whose panic it is.* In a Rust program that uses the library, its own panics are its own, and so are those that a
-//! bad argument of a call to us raises. Ours are the panics of the threads that we started and of a fault that is
-//! being resolved; these threads are [marked](Ours). The marks are a static table of thread pointers and not
-//! thread-local: in a library that is loaded late, the first use of a thread-local allocates, and a signal handler
-//! may not.
+//! *Which panics are ours.* In a Rust program that uses the library, its own panics are its own, and so are those
+//! that a bad argument to one of our functions raises. Ours are the panics of the threads that we started, and those
+//! while a fault is being resolved; these threads are [marked](Ours). The marks are a static table of thread pointers
+//! rather than thread-local: in a library that is loaded late, the first use of a thread-local allocates, which a
+//! signal handler must not do.
 //!
 //! *Why a hook.* The standard library's own hook reads the environment and takes the lock of standard error. The
 //! thread that waits for the fault may hold that lock: the panicking thread would wait for it before anything
-//! unwinds, and a guard that acts on unwinding would never act. [`hook`] therefore stands before the hook that was
-//! there, ends the process for a marked thread, and hands every other panic on as it came. A program that sets a hook
-//! of its own later takes ours away; then the guards, which act when a marked thread unwinds, are left. The library
-//! of `run` has a standard library to itself, in which every panic is ours ([`hook_all`]).
+//! unwinds, and a guard that acts on unwinding would never act. [`hook`] therefore installs itself in front of the
+//! existing hook, ends the process for a marked thread, and passes every other panic on unchanged. A program that
+//! later sets its own hook removes ours; then the guards, which act when a marked thread unwinds, remain. The library
+//! of `run` has its own copy of the standard library, in which every panic is ours ([`hook_all`]).
 //!
-//! *What comes before the hook.* The standard library formats the message first, and allocates for it. Where the
-//! program's allocator waits for the thread that faults, or is interrupted by the fault, the panic is not told, and
-//! the watch for long waits names the fault instead. The library of `run` has an allocator to itself, which a
-//! panicking thread does not wait for (`preload/src/internal_alloc.rs`).
+//! *What happens before the hook.* The standard library formats the message first, and allocates for it. If the
+//! program's allocator waits for the faulting thread, or was interrupted by the fault, the panic message is lost, and
+//! the watchdog for long waits names the fault instead. The library of `run` has its own allocator, which a panicking
+//! thread does not wait for (`preload/src/internal_alloc.rs`).
 
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::SeqCst};
 use millpond_sync::{ForkOnce, Rank};
@@ -29,39 +29,39 @@ use std::panic::PanicHookInfo;
 
 use crate::report;
 
-/// The most threads that can be marked at once. A thread that finds no room is not marked, and stops the process when
-/// it unwinds.
+/// The maximum number of threads marked at the same time. A thread that finds no room is not marked, and stops the
+/// process when it unwinds.
 const MARKS: usize = 256;
-/// Is set in a mark while code of the program's runs on a thread of ours. Thread pointers are even.
+/// Set in a mark while code of the program runs on a thread of ours. Thread pointers are even.
 const OUTSIDE: usize = 1;
 
 static MARKED: [AtomicUsize; MARKS] = [const { AtomicUsize::new(0) }; MARKS];
 
-/// Marks the calling thread as ours, or as doing our work, while the value lives: a panic meanwhile ends the process.
+/// Marks the calling thread as ours, or as doing our work, while the value lives: a panic then ends the process.
 #[derive(Debug)]
 pub struct Ours {
     mark: Option<&'static AtomicUsize>,
-    /// Whether the thread was unwinding at the start. A destructor that runs while the program's own panic unwinds
-    /// may fault, and that panic is not ours.
+    /// Whether the thread was already unwinding at the start. A destructor that runs while the program's own panic
+    /// unwinds may fault, and that panic is not ours.
     unwinding_before: bool,
 }
 
-/// Takes the mark off a thread of ours while a callback of the program's runs there, for as long as the value lives:
-/// the callback's panics are the program's own.
+/// Removes the mark from a thread of ours while it runs one of the program's callbacks, for as long as the value
+/// lives: the callback's panics belong to the program.
 #[derive(Debug)]
 pub struct Outside(Option<&'static AtomicUsize>);
 
 fn me() -> usize {
-    // SAFETY: the call takes nothing and changes nothing; it reads the thread pointer.
+    // SAFETY: the call has no arguments and changes nothing; it reads the thread pointer.
     unsafe { libc::pthread_self() as usize }
 }
 
 impl Ours {
-    /// Marks the calling thread. It takes no lock and allocates nothing, so signal handlers may call it.
+    /// Marks the calling thread. Takes no lock and allocates nothing, so signal handlers may call it.
     #[must_use]
     pub fn enter() -> Self {
         let me = me();
-        // The pointers of two threads differ by the size of their stacks, and by little else.
+        // The pointers of two threads differ by the size of their stacks, and by little more.
         let first = (me >> 12) ^ (me >> 6);
         let is_free = |mark: &&AtomicUsize| {
             mark.load(SeqCst) == 0 && mark.compare_exchange(0, me, SeqCst, SeqCst).is_ok()
@@ -86,7 +86,7 @@ impl Drop for Ours {
 }
 
 impl Outside {
-    /// Takes the calling thread's mark off, if it has one.
+    /// Removes the calling thread's mark, if it has one.
     #[must_use]
     pub fn enter() -> Self {
         let me = me();
@@ -106,8 +106,8 @@ impl Drop for Outside {
     }
 }
 
-/// Removes the marks of other threads in a new child: those threads do not exist there, and new ones may get their
-/// pointers.
+/// In a new child, removes the marks of other threads: those threads do not exist there, and new ones may get the
+/// same pointers.
 pub(crate) fn forget_others_in_child() {
     let me = me();
     for mark in MARKED
@@ -118,8 +118,8 @@ pub(crate) fn forget_others_in_child() {
     }
 }
 
-/// Ends the process because a panic of ours has begun to unwind. The hook that was told of the panic has written its
-/// message.
+/// Ends the process because one of our panics has started to unwind. The hook that saw the panic has already written
+/// its message.
 #[cold]
 pub fn stop_unwinding() -> ! {
     report::stop(format_args!(
@@ -127,11 +127,10 @@ pub fn stop_unwinding() -> ! {
     ))
 }
 
-/// Makes panics of marked threads end the process, and hands all others on to the hook that is there. One call is
-/// enough.
+/// Makes panics of marked threads end the process, and passes all others on to the existing hook. One call is enough.
 pub fn hook() {
     static HOOKED: ForkOnce = ForkOnce::new(Rank::OncePerProcess);
-    // A thread that is panicking may not change the hook; the next manager does it.
+    // A panicking thread must not change the hook; the next manager does it.
     if std::thread::panicking() {
         return;
     }
@@ -147,16 +146,16 @@ pub fn hook() {
     });
 }
 
-/// Makes every panic end the process: for a library whose copy of the standard library nobody else uses.
+/// Makes every panic end the process: for a library that has a copy of the standard library to itself.
 pub fn hook_all() {
     std::panic::set_hook(Box::new(|info| stop(info)));
 }
 
-/// The function that is called before a panic ends the process, as a pointer to a `fn()`; null when there is none.
+/// The function to call before a panic ends the process, as a pointer to a `fn()`; null if there is none.
 static BEFORE: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Has `tell` called when a panic is about to end the process, before the panic's line is written. `tell` must take
-/// no lock that the panicking thread may hold, and allocate nothing.
+/// Calls `tell` when a panic is about to end the process, before the panic's line is written. `tell` must not
+/// allocate, nor take a lock that the panicking thread may hold.
 pub fn tell_before(tell: fn()) {
     BEFORE.store(tell as *mut (), SeqCst);
 }

@@ -1,14 +1,14 @@
-//! The frame pool: one area for each order, each aligned to 2 MiB, so that a frame's address is arithmetic.
+//! The frame pool: one area for each order, each aligned to 2 MiB, so that a frame's address is plain arithmetic.
 //!
-//! A frame's place is either a *hole* (no pages) or *populated*. The core knows which; this file knows only
-//! addresses. The pool is registered with userfaultfd because the target of `UFFDIO_MOVE` must be. So a hole is given
-//! pages by `UFFDIO_COPY` from zeros, or by moving a huge page in, and never by touching it: a touch would be a fault
-//! of our own making that nobody serves.
+//! A frame's place is either a *hole* (no pages) or *populated*. The core knows which; this file only knows
+//! addresses. The pool is registered with userfaultfd, because the target of a `UFFDIO_MOVE` must be. So a hole gets
+//! its pages by a `UFFDIO_COPY` from zeros, or by moving a huge page in, and never by a touch: that would be a fault
+//! of our own that nobody serves.
 //!
-//! A *block* is 512 places of order 0 that fill an aligned 2 MiB. A block that a leaf was moved to by its table is a
-//! mapping of its own from then on (`uffd/leaf.rs`), and no call of `UFFDIO_MOVE` may cross its border. So runs of
-//! places of order 0 end where their block does, whether a leaf was moved there or not. The process has a limited
-//! number of mappings, hence such blocks are counted.
+//! A *block* is 512 places of order 0 that fill an aligned 2 MiB. A block that received a leaf with its page table is
+//! a separate mapping from then on (`uffd/leaf.rs`), and no `UFFDIO_MOVE` may cross its border. So runs of places of
+//! order 0 end at their block's end, whether or not a leaf was moved there. A process has a limited number of
+//! mappings, so such blocks are counted.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -19,8 +19,8 @@ use crate::error::MmuError;
 use crate::lease::Leases;
 use crate::reservation::{HUGE, Reservation};
 
-/// The most blocks that may become mappings of their own: 32 GiB of places. Each makes two more mappings at most, and
-/// a process may have 65,530 mappings unless its administrator says otherwise.
+/// The maximum number of blocks that may become separate mappings: 32 GiB of places. Each adds at most two mappings,
+/// and a process may have 65,530 of them unless its administrator says otherwise.
 const MOST_SEPARATE: u32 = 16_384;
 
 const _: () = assert!(SINGLE_PLACES_MOST == MOST_SEPARATE * LEAF_PAGES);
@@ -30,14 +30,14 @@ pub(crate) struct Pool {
     offset: [usize; 10],
     frames: [u32; 10],
     leases: Leases,
-    /// One bit for each block: whether it is a mapping of its own.
+    /// One bit for each block: whether it is a separate mapping.
     separate: Box<[AtomicU64]>,
-    /// The number of bits that are set.
+    /// The number of bits set.
     separated: AtomicU32,
 }
 
 impl Pool {
-    /// Reserves the areas, readable and writable, all holes, with spare room behind them for the bell.
+    /// Reserves the areas, readable and writable, all holes, with room after them for the bell.
     pub(crate) fn new(layout: &PoolLayout) -> Result<Self, MmuError> {
         let mut offset = [0; 10];
         let mut len = 0;
@@ -70,12 +70,12 @@ impl Pool {
         &self.memory
     }
 
-    /// The address of a page of the pool that no frame covers: the bell that stops the handler thread.
+    /// Returns the address of a page of the pool that no frame covers: the bell that stops the handler thread.
     pub(crate) fn bell(&self) -> usize {
         self.memory.base() + self.memory.len() - HUGE
     }
 
-    /// The address of the frame's first byte.
+    /// Returns the address of the frame's first byte.
     ///
     /// # Panics
     /// When the pool has no such frame.
@@ -89,7 +89,7 @@ impl Pool {
         self.memory.base() + self.offset[o] + frame.index() as usize * frame.order().bytes()
     }
 
-    /// The addresses and lengths of part number `part`, of `of` equal parts, of the area of each order.
+    /// Returns the address and length of part number `part` of each order's area, divided into `of` equal parts.
     pub(crate) fn parts(&self, part: u8, of: u8) -> impl Iterator<Item = (usize, usize)> + '_ {
         Order::all().map(move |order| {
             let o = usize::from(order.get());
@@ -99,7 +99,7 @@ impl Pool {
         })
     }
 
-    /// Takes the frame for one operation. [`Leases`] says why.
+    /// Takes the frame for one operation. [`Leases`] explains why.
     pub(crate) fn lease(&self, frame: Frame) -> Lease<'_> {
         let addr = self.addr(frame);
         self.leases.take(frame);
@@ -110,8 +110,8 @@ impl Pool {
         }
     }
 
-    /// Takes the block whose first place is `first` for one operation. The answer is `None` where no block begins, or
-    /// when the block would be one mapping too many.
+    /// Takes the block whose first place is `first` for one operation. Returns `None` if no block begins there, or if
+    /// the block would be one mapping too many.
     pub(crate) fn lease_block(&self, first: Frame) -> Option<BlockLease<'_>> {
         let whole = first.order() == Order::ZERO
             && first.index().is_multiple_of(LEAF_PAGES)
@@ -129,7 +129,7 @@ impl Pool {
         })
     }
 
-    /// Whether the block is, or may become, a mapping of its own. If so, it counts as one from now on.
+    /// Whether the block is, or may become, a separate mapping. If so, it counts as one from now on.
     fn may_separate(&self, block: u32) -> bool {
         let (word, bit) = (&self.separate[block as usize / 64], 1 << (block % 64));
         if word.load(Ordering::Relaxed) & bit != 0 {
@@ -143,7 +143,7 @@ impl Pool {
         true
     }
 
-    /// Whether a run of neighbours that begins with `first` may go on with `next` in one call.
+    /// Whether one call may cover both `first`, which begins a run of neighbours, and `next`.
     pub(crate) fn same_mapping(first: Frame, next: Frame) -> bool {
         first.order() > Order::ZERO || first.index() / LEAF_PAGES == next.index() / LEAF_PAGES
     }
@@ -154,7 +154,7 @@ impl Pool {
     }
 }
 
-/// The right to use one frame's place, exclusively, until this value is dropped.
+/// The exclusive right to use one frame's place until this value is dropped.
 pub(crate) struct Lease<'a> {
     pool: &'a Pool,
     frame: Frame,
@@ -175,8 +175,8 @@ impl Lease<'_> {
     /// # Safety
     /// The frame is populated: reading a hole would be a fault that nobody serves.
     pub(crate) unsafe fn bytes(&self) -> &[u8] {
-        // SAFETY: the place lies in the pool's mapping, is populated (caller), and the lease keeps every other
-        // operation off it while the slice lives.
+        // SAFETY: the place lies in the pool's mapping and is populated (the caller guarantees it), and the lease
+        // keeps every other operation away from it while the slice lives.
         unsafe { core::slice::from_raw_parts(self.addr as *const u8, self.len()) }
     }
 
@@ -185,7 +185,7 @@ impl Lease<'_> {
     /// # Safety
     /// The frame is populated.
     pub(crate) unsafe fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the reasons are those of `bytes`, and `&mut self` keeps a second slice from being made.
+        // SAFETY: as for `bytes`; `&mut self` prevents a second slice.
         unsafe { core::slice::from_raw_parts_mut(self.addr as *mut u8, self.len()) }
     }
 }
@@ -196,7 +196,7 @@ impl Drop for Lease<'_> {
     }
 }
 
-/// The right to use all places of a block, exclusively, until this value is dropped.
+/// The exclusive right to use all places of a block until this value is dropped.
 pub(crate) struct BlockLease<'a> {
     pool: &'a Pool,
     first: Frame,
@@ -230,7 +230,7 @@ mod tests {
         }
         assert!(pool.lease_block(first(MOST_SEPARATE)).is_none());
         assert!(pool.lease_block(first(77)).is_some());
-        // The first of these does not begin a whole block, the second is not the start of one.
+        // The first of these starts an incomplete block, the second is not the start of a block.
         for wrong in [first(MOST_SEPARATE + 1), Frame::new(Order::ZERO, 64)] {
             assert!(pool.lease_block(wrong).is_none());
         }

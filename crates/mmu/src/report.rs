@@ -1,16 +1,16 @@
-//! Lines for a person, written where nothing may be allocated: each line is built in a buffer on the stack and goes
-//! to standard error by one `write`.
+//! Messages for a person, written where nothing may be allocated: each line is built in a buffer on the stack and
+//! goes to standard error in one `write`.
 //!
-//! Service threads have a descriptor table of their own (see [`isolate`](crate::isolate_descriptors)), in which there
-//! is no standard error. They borrow the process's for the moment, as the same open file. A file opened anew by its
-//! name would have an offset of its own, and in a plain file the next writer would write over the line.
+//! Service threads have their own descriptor table (see [`isolate`](crate::isolate_descriptors)), which has no
+//! standard error. They borrow the process's for the moment, as the same open file. A file opened anew by its name
+//! would have its own offset, and in a plain file the next writer would overwrite the line.
 //!
-//! *Last words.* The program may have closed its standard error, or its reader may have left it, or may never read.
-//! No copy of the descriptor is kept for good: it would hold a pipe of the program's open for its reader. So the line
-//! that says why the process stops goes to a [keeper](set_keeper) first. Under `run` the keeper is memory that the
-//! supervisor has as well. Standard error gets the line too, if it takes it within half a second.
+//! *Last words.* The program may have closed its standard error, or its reader may be gone, or may never read. We
+//! keep no copy of the descriptor permanently: it would keep one of the program's pipes open for its reader. So the
+//! line that says why the process stops goes to a [keeper](set_keeper) first. Under `run`, the keeper is memory
+//! shared with the supervisor. Standard error also gets the line, if it accepts it within half a second.
 //!
-//! *The end* is SIGABRT, with its default action whatever action the program had set: a handler of the program's may
+//! *The end* is SIGABRT with its default action, whatever action the program had set: a handler of the program may
 //! touch memory that nobody serves any more. The C library's `abort` would call that handler.
 
 use core::fmt::{self, Write};
@@ -46,7 +46,7 @@ impl Line {
         };
         let _ = line.write_str(PREFIX);
         let _ = line.write_fmt(message);
-        // The result is one line, whatever characters the message has.
+        // The result is a single line, whatever characters the message contains.
         for byte in &mut line.bytes[..line.len] {
             if byte.is_ascii_control() {
                 *byte = b' ';
@@ -61,16 +61,16 @@ impl Line {
     }
 }
 
-/// Writes `millpond: ` and the message as one line to standard error. The part that does not fit in 512 bytes is cut
-/// off. Failures to write are ignored.
+/// Writes `millpond: ` and the message as one line to standard error, truncated to 512 bytes. Write errors are
+/// ignored.
 pub fn line(message: fmt::Arguments<'_>) {
     let line = Line::new(message);
     to_stderr(|stderr| rustix::io::write(stderr, line.text()).is_ok());
 }
 
-/// Gives `write` the calling thread's standard error and, if that fails, the process's.
+/// Passes the calling thread's standard error to `write` and, if that fails, the process's.
 fn to_stderr(write: impl Fn(BorrowedFd<'_>) -> bool) {
-    // SAFETY: descriptor 2 is only borrowed for this call; when it is closed the kernel answers EBADF.
+    // SAFETY: descriptor 2 is only borrowed for this call; if it is closed, the kernel returns EBADF.
     let own = unsafe { BorrowedFd::borrow_raw(STDERR) };
     if !write(own)
         && let Ok(process) = pidfd_open(getpid(), PidfdFlags::empty())
@@ -80,19 +80,19 @@ fn to_stderr(write: impl Fn(BorrowedFd<'_>) -> bool) {
     }
 }
 
-/// The keeper of last words, as a pointer to a `fn(&[u8])`; null when there is none.
+/// The keeper of last words, as a pointer to a `fn(&[u8])`; null if there is none.
 static KEEPER: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Sets `keep` as the keeper of last words: it is given the line that says why the process stops, without its prefix
-/// and its line end. It is called on any thread and in signal handlers.
+/// Sets `keep` as the keeper of last words. It receives the line that says why the process stops, without prefix and
+/// newline. It may be called on any thread and in signal handlers.
 pub fn set_keeper(keep: fn(&[u8])) {
     KEEPER.store(keep as *mut (), Ordering::Release);
 }
 
-/// Says what is wrong and stops the process at once. It is for states in which going on would lose data silently, or
+/// Says what is wrong and stops the process at once: for states in which continuing would silently lose data, or
 /// hang.
 pub fn stop(message: fmt::Arguments<'_>) -> ! {
-    // The mask keeps the program's signal handlers and SIGPIPE away until the end.
+    // The mask keeps the program's signal handlers and SIGPIPE out until the end.
     mask(libc::SIG_BLOCK, u64::MAX);
     let line = Line::new(message);
     let keeper = KEEPER.load(Ordering::Acquire);
@@ -107,19 +107,19 @@ pub fn stop(message: fmt::Arguments<'_>) -> ! {
             tv_nsec: 500_000_000,
         };
         let mut asked = [PollFd::new(&stderr, PollFlags::OUT)];
-        // A filter that forbids the question says nothing about the pipe.
+        // A filter that forbids `poll` says nothing about the pipe.
         let ready = poll(&mut asked, Some(&patience)).map_or(true, |ready| ready > 0);
         let is_open = !asked[0].revents().contains(PollFlags::NVAL);
-        // A pipe that is full stays full: the line is not worth the wait, and the process's descriptor of it is as
-        // full.
+        // A pipe that is full stays full: the line is not worth the wait, and the process's own descriptor leads to
+        // the same full pipe.
         is_open && (!ready || rustix::io::write(stderr, line.text()).is_ok())
     });
     abort()
 }
 
-/// Ends the process by SIGABRT, without any code of the program's.
+/// Ends the process by SIGABRT, without running any code of the program.
 pub fn abort() -> ! {
-    // These zeros are a `sigaction` of the kernel's: the default action, no flags, an empty mask.
+    // These zeros are the kernel's `sigaction`: the default action, no flags, an empty mask.
     let default = [0u64; 4];
     // SAFETY: the kernel reads the action, which is as long as its own structure and lives here.
     unsafe {
@@ -132,7 +132,7 @@ pub fn abort() -> ! {
         )
     };
     let (process, thread) = (getpid(), rustix::thread::gettid());
-    // SAFETY: sends a signal to this very thread.
+    // SAFETY: the call sends a signal to this thread.
     unsafe {
         libc::syscall(
             libc::SYS_tgkill,
@@ -143,14 +143,14 @@ pub fn abort() -> ! {
     };
     mask(libc::SIG_UNBLOCK, 1 << (libc::SIGABRT - 1));
     // Where signals cannot be sent (a seccomp filter forbids it), the process exits with the status that a shell
-    // gives for SIGABRT.
+    // reports for SIGABRT.
     loop {
-        // SAFETY: ends the process.
+        // SAFETY: the call ends the process.
         unsafe { libc::syscall(libc::SYS_exit_group, 128 + libc::SIGABRT) };
     }
 }
 
-/// Changes which signals the calling thread takes: bit N - 1 stands for signal N, as in the kernel.
+/// Changes which signals the calling thread blocks: bit N - 1 stands for signal N, as in the kernel.
 fn mask(how: i32, signals: u64) {
     // SAFETY: the kernel reads eight bytes that live here; the mask is the calling thread's own.
     unsafe {

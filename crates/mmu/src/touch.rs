@@ -1,21 +1,21 @@
-//! Touching memory that may be out, closed or gone, without harm.
+//! Safely touching memory that may be out, closed or gone.
 //!
-//! A program names memory to the kernel. It may be closed, or no memory at all: then the kernel answers with an error.
-//! So who brings it in for the kernel may not fail either. [`touch`] reads a byte of each page by instructions that the
-//! signal handlers know: a thread that faults there is served as always where the page is only out, and is sent on
-//! where the page cannot be had ([`give_up`]).
+//! A program passes addresses to the kernel. If the memory there is closed or does not exist, the kernel returns an
+//! error. So bringing that memory in for the kernel must not crash either. [`touch`] reads a byte of each page with
+//! instructions that the signal handlers know: a thread that faults there is served as usual if the page is only out,
+//! and skips to the end if the page is not available ([`give_up`]).
 
 use crate::arch::touch as routines;
 use crate::interrupted::{go_on_at, instruction};
 use millpond_core::PAGE_SIZE;
 
-/// Reads a byte of each page of `start..end`, so that pages which are out come in. The answer is false at the first
-/// page that cannot be read. SIGBUS and SIGSEGV must have handlers that call [`give_up`].
+/// Reads a byte of each page of `start..end`, so that absent pages come in. Returns false at the first page that
+/// cannot be read. SIGBUS and SIGSEGV must have handlers that call [`give_up`].
 #[must_use]
 pub fn touch(start: usize, end: usize) -> bool {
     let mut at = start;
     while at < end {
-        // SAFETY: the routine reads one byte, and answers false where that faults.
+        // SAFETY: the routine reads one byte, and returns false if that faults.
         if !unsafe { routines::read(at) } {
             return false;
         }
@@ -24,24 +24,24 @@ pub fn touch(start: usize, end: usize) -> bool {
     true
 }
 
-/// Copies `into.len()` bytes from `at`. The answer is false when some of them cannot be read; the bytes are of no use
-/// then. The conditions are those of [`touch()`].
+/// Copies `into.len()` bytes from `at`. Returns false if some of them cannot be read; the buffer's contents are
+/// useless then. The conditions are those of [`touch()`].
 #[must_use]
 pub fn read(at: usize, into: &mut [u8]) -> bool {
-    // SAFETY: the routine writes as many bytes as the slice has, and answers false where it cannot read.
+    // SAFETY: the routine writes as many bytes as the slice has, and returns false if it cannot read.
     unsafe { routines::copy(into.as_mut_ptr(), at, into.len()) }
 }
 
-/// Copies `from` to `at`, memory of the program's. The answer is false when some of it cannot be written. The
+/// Copies `from` to `at`, which is the program's memory. Returns false if some of it cannot be written. The
 /// conditions are those of [`touch()`].
 #[must_use]
 pub fn write(at: usize, from: &[u8]) -> bool {
-    // SAFETY: the program has asked for these bytes to be written there; the routine answers false where it cannot.
+    // SAFETY: the program requested that these bytes be written there; the routine returns false if it cannot.
     unsafe { routines::copy(at as *mut u8, from.as_ptr() as usize, from.len()) }
 }
 
-/// Sends a thread that faulted in [`touch()`], [`read`] or [`write()`] to the end that answers false. This function
-/// answers false for a thread that faulted elsewhere.
+/// Makes a thread that faulted in [`touch()`], [`read`] or [`write()`] continue at the end that returns false. This
+/// function itself returns false for a thread that faulted elsewhere.
 pub fn give_up(context: &mut libc::ucontext_t) -> bool {
     let line = routines::line();
     let is_ours = line.instructions.contains(&instruction(context));

@@ -1,8 +1,8 @@
-//! Advice on what helps where userfaultfd is refused.
+//! Advice on what to do where userfaultfd is refused.
 //!
-//! One refusal (EPERM) has several causes, and the command for one is no help with another: nobody can set a sysctl
+//! One error (EPERM) has several causes, and the command for one does not help with another: nobody can set a sysctl
 //! of the host inside a container, and no sysctl changes what a seccomp profile refuses. So the advice depends on
-//! where the process runs. The surroundings are looked at when something was refused, and at no other time.
+//! where the process runs. The environment is only examined after something was refused.
 
 use std::fs;
 use std::path::Path;
@@ -28,15 +28,15 @@ const SECCOMP: &str = "a seccomp profile refuses it to this process: run outside
 const SECCOMP_WITH_DEVICE: &str = "a seccomp profile refuses the system call to this process: grant the device \
                                    instead with `sudo chmod 0666 /dev/userfaultfd`, or allow the call in the profile";
 
-/// The surroundings of this process, as far as they decide what helps.
+/// The environment of this process, as far as it decides what helps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Surroundings {
     /// Whether the process runs in a container.
     container: bool,
-    /// Whether the container is Podman's.
+    /// Whether it is a Podman container.
     podman: bool,
-    /// Whether the process runs in a user namespace of its own, where root has no rights outside: rootless
-    /// containers, Bubblewrap, `unshare -r`.
+    /// Whether the process runs in its own user namespace, where root has no privileges outside: rootless containers,
+    /// Bubblewrap, `unshare -r`.
     namespace: bool,
     /// Whether a seccomp filter refuses the system call.
     seccomp: bool,
@@ -44,7 +44,7 @@ struct Surroundings {
     device: bool,
 }
 
-/// The advice for a refused userfaultfd here.
+/// Returns the advice for a refused userfaultfd here.
 pub(crate) fn of_refused_userfaultfd() -> &'static str {
     Surroundings::look().way_out()
 }
@@ -57,8 +57,8 @@ impl Surroundings {
             container: is_container(&first_process),
             podman: Path::new("/run/.containerenv").exists(),
             namespace: is_namespace(&fs::read_to_string("/proc/self/uid_map").unwrap_or_default()),
-            // Many programs run under filters that let the call pass. For faults in user mode alone the kernel needs
-            // no grant, so a refusal of that comes from the filter.
+            // Many programs run under filters that allow the call. For faults in user mode only, the kernel requires
+            // no privilege, so a refusal of that comes from the filter.
             seccomp: has_filter(&status) && descriptor::open_by(Source::UserModeOnly).is_err(),
             device: Path::new("/dev/userfaultfd").exists(),
         }
@@ -97,11 +97,11 @@ fn names_container(environment: &[u8]) -> bool {
         .any(|one| one.starts_with(b"container=") && one.len() > b"container=".len())
 }
 
-/// Whether this is a user namespace in which not all users of the machine exist under their own numbers.
+/// Whether this is a user namespace in which some of the machine's users do not exist under their own numbers.
 fn is_namespace(uid_map: &str) -> bool {
     let mut words = uid_map.split_whitespace();
     let all = [Some("0"), Some("0"), Some("4294967295"), None];
-    // Without the file nothing is known of namespaces.
+    // Without the file, nothing is known about namespaces.
     !uid_map.is_empty() && all != [words.next(), words.next(), words.next(), words.next()]
 }
 
@@ -116,7 +116,7 @@ fn has_filter(status: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Covers a message that once named a sysctl in a container, where nobody can set it.
+    /// Guards against a message that once named a sysctl in a container, where nobody can set it.
     #[test]
     fn what_helps_depends_on_where_the_process_is() {
         let host = Surroundings::default();

@@ -1,9 +1,9 @@
-//! A signal that is ours and other people's: our handler comes first, and passes on what is not ours.
+//! A signal that we share with others: our handler comes first, and passes on what is not ours.
 //!
-//! A process has one handler for a signal. Rust's standard library looks for stack overflows with SIGSEGV and SIGBUS, a
-//! database maps files that can shrink, a collector protects its pages. So the action that was there before is kept,
-//! and a signal that is not ours gets what it would have got without us: the same handler, under the mask that it asked
-//! for, on the stack that it asked for, or the default action.
+//! A process has only one handler for a signal. Rust's standard library detects stack overflows with SIGSEGV and
+//! SIGBUS, a database maps files that can shrink, a collector protects its pages. So the previous action is kept, and
+//! a signal that is not ours is treated as it would have been without us: it gets the same handler, with the mask and
+//! the stack that it requested, or the default action.
 
 use core::ffi::{c_int, c_void};
 use millpond_sync::{ForkOnce, OnceBox, Rank};
@@ -17,13 +17,14 @@ pub(super) type Action = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void)
 /// A signal that our handler takes first.
 pub(super) struct Chain {
     signal: c_int,
-    /// The highest code by which the kernel says that an instruction faulted, and which comes again with it.
+    /// The highest code with which the kernel says that an instruction faulted; such a signal recurs with the
+    /// instruction.
     faults: c_int,
-    /// The flags of our action, beside `SA_SIGINFO`.
+    /// The flags of our action, in addition to `SA_SIGINFO`.
     flags: c_int,
-    /// The installation, which no handler waits for.
+    /// The installation. No handler waits for it.
     installed: ForkOnce,
-    /// The action before ours.
+    /// The action that was set before ours.
     previous: OnceBox<libc::sigaction>,
 }
 
@@ -38,12 +39,12 @@ impl Chain {
         }
     }
 
-    /// Says that somebody else's handler is, or will be, installed that calls ours.
+    /// Notes that somebody else's handler, which calls ours, is or will be installed.
     pub(super) fn is_served(&self) {
         self.installed.set_done();
     }
 
-    /// Installs the handler, unless the process has it.
+    /// Installs the handler, unless the process already has it.
     pub(super) fn install(&self, handler: Action) -> Result<(), MmuError> {
         self.installed.try_call(|| self.put_first(handler))
     }
@@ -58,8 +59,8 @@ impl Chain {
                     errno: *libc::__errno_location(),
                 });
             }
-            // The previous action is noted before our handler can run. A child that was forked in between finds the
-            // note, and perhaps our own handler.
+            // The previous action is recorded before our handler can run. A child forked in between finds the record,
+            // and perhaps our own handler.
             self.previous.get_or_init(|| Box::new(previous));
             let mut action: libc::sigaction = core::mem::zeroed();
             action.sa_sigaction = handler as *const () as usize;
@@ -74,14 +75,14 @@ impl Chain {
         Ok(())
     }
 
-    /// Gives the signal to the handler that would have had it without us.
+    /// Passes the signal to the handler that would have received it without us.
     pub(super) fn pass_on(&self, info: *mut libc::siginfo_t, context: *mut c_void) {
         let previous = self.previous.get();
         let handler = previous.map_or(libc::SIG_DFL, |action| action.sa_sigaction);
         // SAFETY: the kernel passes a valid siginfo.
         let code = unsafe { (*info).si_code };
-        // Signals with these codes come again when the instruction is run again. The signal for broken memory that no
-        // thread has touched yet is like a sent one, and either can be ignored.
+        // Signals with these codes recur when the instruction is executed again. The signal for broken memory that no
+        // thread has touched yet is like one that a process sent: both can be ignored.
         let comes_again = (1..=self.faults).contains(&code);
         let is_early = self.signal == libc::SIGBUS && code == libc::BUS_MCEERR_AO;
         match (previous, handler) {
@@ -97,15 +98,15 @@ impl Chain {
         }
     }
 
-    /// Takes the default action. A fault comes again when the handler returns; any other signal is sent again.
+    /// Takes the default action. A fault recurs when the handler returns; any other signal is sent again.
     fn default(&self, comes_again: bool) {
-        // SAFETY: `default` is a valid action, made of zeros but for the handler.
+        // SAFETY: `default` is a valid action: zeros, except for the handler.
         unsafe {
             let mut default: libc::sigaction = core::mem::zeroed();
             default.sa_sigaction = libc::SIG_DFL;
             let is_set = libc::sigaction(self.signal, &default, core::ptr::null_mut()) == 0;
             if comes_again && !is_set {
-                // A filter of the program's forbids it, and the fault would come again for ever.
+                // A seccomp filter of the program forbids it, and the fault would recur for ever.
                 libc::syscall(libc::SYS_exit_group, 128 + self.signal);
             }
             if !comes_again {
@@ -114,7 +115,7 @@ impl Chain {
         }
     }
 
-    /// Sets the mask under which an action wants to run, so that a handler which never returns leaves nothing blocked.
+    /// Sets the mask that an action requests, so that a handler that never returns leaves nothing blocked.
     fn set_mask_of(&self, action: &libc::sigaction, context: *mut c_void) {
         // SAFETY: the interrupted mask and the action's own are valid sets.
         unsafe {

@@ -1,39 +1,40 @@
 //! The handler follows the faulter's processor.
 //!
 //! Handing a fault to a thread on the same processor costs one context switch there and one back, about 7 µs for the
-//! whole 4 KiB fault. Handing it to a thread on another, idle processor costs an interrupt to wake that processor from
-//! its idle state, and another one to come back: 48 µs where this was measured. Left alone, the scheduler spreads the
-//! two threads over processors, which is the slow case. So the handler pins itself to where faults come from.
+//! whole 4 KiB fault. Handing it to a thread on another, idle processor costs an interrupt to wake that processor
+//! from its idle state, and another one to come back: we measured 48 µs. Left alone, the scheduler spreads the two
+//! threads over processors, which is the slow case. So the handler pins itself to the processor from which faults
+//! come.
 //!
-//! *Where is that?* Messages carry the faulter's thread id. The only place that tells another thread's processor is
-//! its `stat` file in `/proc`, which takes a microsecond to read; the descriptor is kept open. Eight threads are
-//! remembered. A thread that has the next fault within [`SOON`] did not have to be woken on an idle processor, so its
-//! file is read at every eighth fault only. (Once it was read at every 32nd of all faults. Then a thread that had
-//! been moved took 16 slow faults before the handler came, and redis-server over four times its memory was in that
-//! state half of the time: 41 s of work, and 17 s with a look at each fault.)
+//! *Which processor is that?* Messages carry the faulter's thread id. The only source for another thread's processor
+//! is its `stat` file in `/proc`, which takes a microsecond to read; the descriptor is kept open. We remember eight
+//! threads. A thread that faults again within [`SOON`] did not have to be woken on an idle processor, so its file is
+//! read only at every eighth fault. (It was once read at every 32nd of all faults. Then a thread that had been moved
+//! took 16 slow faults before the handler followed, and redis-server with four times as much data as memory was in
+//! that state half of the time: 41 s of work, as opposed to 17 s with a look at each fault.)
 //!
-//! *When to move.* Moving costs a migration, 38 µs. When threads on two processors fault in turn, following each
+//! *When to move.* Moving costs a migration, 38 µs. When threads on two processors fault alternately, following each
 //! would be worse than staying. So the handler moves at once when one thread faults. When several threads fault, it
-//! moves after several faults in a row from the same other processor.
+//! moves after several consecutive faults from the same other processor.
 //!
 //! *How the faulter stays.* The kernel runs a woken thread on an idle processor if there is one, and the faulter's
-//! own never looks idle, as the handler runs there. Since Linux 6.12 a thread that sleeps after it has had more than
-//! its share of the processor stays in the queue until the others have caught up, and is woken where it is. The
-//! handler works longer than the faulter between two faults, so it is the handler that has had more, unless its time
-//! counts less. So it runs 20 steps of niceness above the program where the kernel lets it (root, `CAP_SYS_NICE`, or
-//! the limit on niceness). Then the faulter stays: a fault of redis-server, with all reclaim in the handler, was 35
-//! to 68 µs and is 11. Where the kernel refuses that, a second thread has to reclaim, which keeps another processor
-//! from looking idle: 25 µs.
+//! own never looks idle, because the handler runs there. Since Linux 6.12, a thread that sleeps after using more than
+//! its share of the processor stays in the queue until the others have caught up, and is woken where it is. Between
+//! two faults the handler works longer than the faulter, so it is the handler that exceeds its share, unless its time
+//! counts less. So it runs with a niceness 20 steps better than the program's where the kernel allows that (root,
+//! `CAP_SYS_NICE`, or the limit on niceness). Then the faulter stays: a fault of redis-server, with all reclaim in
+//! the handler, took 35 to 68 µs and now takes 11. Where the kernel refuses, a second thread has to reclaim, which
+//! keeps another processor from looking idle: 25 µs.
 //!
-//! *Threads of a real-time class* run before any niceness. One that spins until another one has gone on keeps the
-//! handler from a processor until the kernel throttles the class: a loop over absent memory took 28 s so, and 9 to 11
-//! with a handler of that class. The file tells the faulter's real-time priority as well, and the handler takes the
-//! next higher one, where the kernel lets it. It keeps that until it ends.
+//! *Threads of a real-time class* take precedence over any niceness. If one of them spins until another one makes
+//! progress, the handler gets no processor until the kernel throttles the class: a loop over absent memory took 28 s,
+//! and 9 to 11 with a handler of that class. The `stat` file also contains the faulter's real-time priority, and the
+//! handler takes the next higher one where the kernel allows it. It keeps that until it ends.
 //!
-//! *When the guess is wrong* the fault takes the slow hand-off, nothing else. A processor that is taken offline or
-//! out of the process's cpuset is no trap: the kernel itself moves a pinned thread off it, and the faulters, which
-//! decide the next pin, run only where they may. When the kernel refuses a pin, the handler goes back to where it was
-//! allowed to run in the beginning.
+//! *When the guess is wrong*, the fault takes the slow hand-off, nothing else. A processor that goes offline or
+//! leaves the process's cpuset is no trap: the kernel itself moves a pinned thread away, and the faulters, which
+//! decide the next pin, only run where they may. When the kernel refuses a pin, the handler may again run wherever it
+//! was originally allowed.
 
 use core::fmt::Write;
 
@@ -51,17 +52,18 @@ use crate::affinity::Affinity;
 const THREADS: usize = 8;
 /// A thread that faults again within this time most likely runs on the handler's processor.
 pub(super) const SOON: Duration = Duration::from_micros(20);
-/// Faults of one thread that faults again soon, between two looks at its processor.
+/// Number of quickly repeated faults of one thread between two looks at its processor.
 const LOOK_EVERY: u32 = 8;
-/// Faults in a row from another processor before the handler moves there, when several threads fault.
+/// Number of consecutive faults from another processor after which the handler moves there, when several threads
+/// fault.
 const STREAK: u32 = 3;
 /// The highest real-time priority.
 const HIGHEST_CLASS: u32 = 99;
-/// Steps of niceness by which the handler is preferred to the program.
+/// By how many steps the handler's niceness is better than the program's.
 const PREFERRED_BY: i32 = 20;
 
-/// Whether one thread faults, or several. Each change of threads weighs as much as [`CHANGE`](Self::CHANGE) faults of
-/// one thread.
+/// Whether one thread faults, or several. Each change of threads outweighs [`CHANGE`](Self::CHANGE) faults of one
+/// thread.
 #[derive(Default)]
 struct Company {
     last: u32,
@@ -94,7 +96,7 @@ pub(super) struct Follower {
     streak: u32,
     company: Company,
     preferred: bool,
-    /// The real-time priority that the handler has, or was refused; 0 is none.
+    /// The real-time priority that the handler has, or was refused; 0 if none.
     class: u32,
 }
 
@@ -113,7 +115,7 @@ struct Place {
 }
 
 impl Follower {
-    /// A follower for the calling thread, which is preferred from now on.
+    /// Makes a follower for the calling thread, which takes precedence over the program from now on.
     pub(super) fn new() -> Self {
         Self {
             seen: [const { None }; THREADS],
@@ -127,7 +129,7 @@ impl Follower {
         }
     }
 
-    /// How many threads fault, and whether a single one stays on the handler's processor.
+    /// Returns whether several threads fault, and whether a single one stays on the handler's processor.
     pub(super) fn serves(&self) -> Faulters {
         if self.company.several {
             Faulters::Several
@@ -138,8 +140,8 @@ impl Follower {
         }
     }
 
-    /// Notes that a fault of thread `tid` was served, and whether it came `soon` after the one before. The `tid` is 0
-    /// when the kernel did not name the thread.
+    /// Notes that a fault of thread `tid` was served, and whether it came `soon` after the previous one. The `tid` is
+    /// 0 if the kernel did not name the thread.
     pub(super) fn note(&mut self, tid: u32, soon: bool) {
         if tid == 0 {
             return;
@@ -150,7 +152,7 @@ impl Follower {
         };
         if class >= self.class && class > 0 {
             self.class = (class + 1).min(HIGHEST_CLASS);
-            // A refusal leaves things as they are, and is not asked for again.
+            // A refusal changes nothing, and we do not ask again.
             take_class(self.class);
         }
         if self.affinity.pinned() == Some(cpu) {
@@ -177,7 +179,7 @@ impl Follower {
             if !soon || seen.faults % LOOK_EVERY == 0 {
                 match read_place(&seen.stat) {
                     Some(place) => seen.place = place,
-                    // The thread has ended, and its number may come again.
+                    // The thread has ended, and its number may be reused.
                     None => {
                         self.seen[at] = None;
                         return None;
@@ -199,7 +201,7 @@ impl Follower {
     }
 }
 
-/// Prefers the calling thread to the program from now on. The answer is the niceness that it had.
+/// Gives the calling thread precedence over the program from now on. Returns its previous niceness.
 fn prefer() -> Result<i32, Errno> {
     let this = Some(gettid());
     let nice = getpriority_process(this)?;
@@ -207,8 +209,8 @@ fn prefer() -> Result<i32, Errno> {
     Ok(nice)
 }
 
-/// Whether the kernel lets a handler be preferred to the program. This is tried with the calling thread, whose
-/// niceness is restored afterwards.
+/// Whether the kernel allows a handler to take precedence over the program. This tries it with the calling thread,
+/// and then restores that thread's niceness.
 pub(crate) fn may_be_preferred() -> Result<(), Errno> {
     let nice = prefer()?;
     setpriority_process(Some(gettid()), nice)
@@ -232,12 +234,13 @@ fn read_place(stat: &OwnedFd) -> Option<Place> {
     parse_place(&bytes[..len])
 }
 
-/// Gives the calling thread a real-time priority. The answer is whether the kernel lets it have one.
+/// Gives the calling thread a real-time priority. Returns whether the kernel allows it.
 fn take_class(priority: u32) -> bool {
     let wanted = libc::sched_param {
         sched_priority: priority as libc::c_int,
     };
-    // SAFETY: the parameter is read only. The call goes to the kernel directly and leaves `errno` alone on success.
+    // SAFETY: the kernel only reads the parameter. The call goes to the kernel directly and does not change `errno`
+    // on success.
     unsafe {
         libc::syscall(
             libc::SYS_sched_setscheduler,
@@ -248,7 +251,7 @@ fn take_class(priority: u32) -> bool {
     }
 }
 
-/// Reads fields 39 and 40 of a `stat` line. The second field, the name, is in parentheses and may hold any bytes.
+/// Parses fields 39 and 40 of a `stat` line. The second field, the name, is in parentheses and may contain any bytes.
 fn parse_place(line: &[u8]) -> Option<Place> {
     let after_name = line.iter().rposition(|&byte| byte == b')')? + 1;
     let mut fields = line[after_name..]
@@ -343,7 +346,7 @@ mod tests {
         .unwrap();
     }
 
-    /// Where the kernel refuses classes, no faulter has one.
+    /// If the kernel refuses real-time classes, no faulter has one either.
     #[test]
     fn a_handler_is_of_a_higher_class_than_whom_it_serves() {
         let this = || gettid().as_raw_nonzero().get() as u32;
@@ -366,7 +369,7 @@ mod tests {
         let mut company = Company::default();
         (0..1000).for_each(|_| company.note(7));
         assert!(!company.several);
-        // A fault of another thread now and then does not make several.
+        // An occasional fault of another thread does not count as several threads.
         for _ in 0..100 {
             company.note(8);
             (0..100).for_each(|_| company.note(7));

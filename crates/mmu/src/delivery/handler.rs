@@ -1,15 +1,15 @@
 //! Handler delivery: one thread reads faults from the userfaultfd and asks the sink.
 //!
 //! The faulting thread sleeps in the kernel, wherever it was: in its own code, or deep in a system call that reads
-//! its memory. That is why everything works with this delivery. The price is the hand-off, and it depends on
-//! where the handler runs (see [`follow`](super::follow)).
+//! its memory. That is why everything works with this delivery. The price is the hand-off, which depends on where the
+//! handler runs (see [`follow`](super::follow)).
 //!
-//! The loop allocates nothing, takes no lock and touches no managed memory: otherwise it would wait for itself. All
-//! signals are blocked in it, so no handler of the program runs there.
+//! The loop allocates nothing, takes no lock and touches no managed memory: otherwise it would wait for itself. It
+//! blocks all signals, so no handler of the program runs there.
 //!
-//! *Stopping the thread.* The thread sleeps in `read`. A second descriptor and `poll` would wake it, at the price of
-//! one more system call for every fault. Instead the pool has one page that no frame covers, the *bell*. A caller
-//! that stops the thread touches that page; the thread sees a fault there, maps zeros so that the caller goes on, and
+//! *Stopping the thread.* The thread sleeps in `read`. A second descriptor and `poll` could wake it, but would cost
+//! one more system call for every fault. Instead the pool has one page that no frame covers, the *bell*. To stop the
+//! thread, a caller touches that page; the thread sees a fault there, maps zeros so that the caller continues, and
 //! ends.
 
 use core::mem::MaybeUninit;
@@ -32,7 +32,7 @@ use crate::panics::Ours;
 use crate::report;
 use crate::sys::{advise, ioctl, poison};
 
-/// The most messages that one `read` takes.
+/// The maximum number of messages that one `read` takes.
 const BATCH: usize = 32;
 
 pub(super) struct Handler {
@@ -42,8 +42,9 @@ pub(super) struct Handler {
     process: Pid,
 }
 
-/// The facts that the thread needs about the memory that it serves. They are plain values, so that the memory may be
-/// moved meanwhile. They hold until the thread is joined, by `detach` or at the latest by the drop of the memory.
+/// What the thread needs to know about the memory that it serves. These are plain values, so the memory object may be
+/// moved meanwhile. They remain valid until the thread is joined, by `detach` or at the latest when the memory is
+/// dropped.
 #[derive(Clone, Copy)]
 pub(crate) struct Served {
     /// The userfaultfd.
@@ -65,11 +66,11 @@ impl Handler {
         let bell = served.bell;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        // The starting thread goes on when the new one needs nothing of the program's any more, its descriptor table
-        // least of all.
+        // The starting thread continues once the new one no longer needs anything of the program, in particular its
+        // descriptor table.
         let ready = Arc::new(Barrier::new(2));
         let thread_ready = Arc::clone(&ready);
-        // A thread inherits the signal mask of the thread that makes it.
+        // A thread inherits the signal mask of its creator.
         let before = block_signals();
         let thread = OwnThread::start(c"millpond-fault", move || {
             let _ours = Ours::enter();
@@ -90,7 +91,7 @@ impl Handler {
 
     pub(super) fn stop(self) {
         if self.process != getpid() {
-            // In a child that never set its memory up there is no thread, and nobody would answer the bell.
+            // In a child that never set its memory up there is no thread, so nobody would answer the bell.
             return self.forget();
         }
         let bell = self.bell;
@@ -98,7 +99,7 @@ impl Handler {
         // SAFETY: the bell is a readable page of the pool; the touch ends when the handler maps it.
         unsafe { core::ptr::read_volatile(bell as *const u8) };
         self.thread.join();
-        // SAFETY: the bell holds nothing, and must be empty for the next stop.
+        // SAFETY: the bell contains nothing, and must be empty for the next stop.
         unsafe {
             advise::discard(
                 None,
@@ -110,7 +111,7 @@ impl Handler {
         };
     }
 
-    /// Forgets the thread in a new child: it does not exist there, and must be neither joined nor detached.
+    /// In a new child, forgets the thread: it does not exist there, and must be neither joined nor detached.
     pub(super) fn forget(self) {
         core::mem::forget(self.thread);
     }
@@ -139,7 +140,7 @@ fn serve(served: Served, sink: &dyn FaultSink, stopped: &AtomicBool) {
             }
             // SAFETY: the event says which member is valid.
             let fault = unsafe { message.arg.pagefault };
-            // SAFETY: the thread id is the union's only member in use; it is 0 where the kernel does not tell.
+            // SAFETY: the thread id is the union's only used member; it is 0 if the kernel does not report it.
             faulter = unsafe { fault.feat.ptid };
             let addr = fault.address as usize;
             if addr & !(PAGE_SIZE - 1) == served.bell {
@@ -178,8 +179,8 @@ fn resolve(served: Served, sink: &dyn FaultSink, addr: usize) {
     }
 }
 
-/// Marks a page as lost and wakes the threads that wait there. Stops the process when the kernel cannot mark pages: a
-/// thread that waits would hang otherwise, or read zeros.
+/// Marks a page as lost and wakes the threads that wait there. Stops the process if the kernel cannot mark pages:
+/// otherwise a waiting thread would hang, or read zeros.
 fn lose(served: Served, page: usize) {
     if !served.can_poison {
         report::stop(format_args!(

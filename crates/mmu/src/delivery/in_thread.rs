@@ -1,30 +1,29 @@
 //! In-thread delivery: userfaultfd raises SIGBUS, and the handler resolves the fault where it happened.
 //!
-//! No other thread is involved, so no hand-off is paid. The price is that the fault must be a signal: the
+//! No other thread is involved, so there is no hand-off to pay for. The price is that the fault must be a signal: the
 //! kernel's own accesses (system calls on absent memory) fail instead, and a thread that blocks SIGBUS is killed.
 //!
-//! A process has one handler for SIGBUS and may have several arenas, and other code may use SIGBUS too. So the handler
-//! looks the address up in a fixed table, and passes a signal that is not ours on to the handler that was there before
-//! (`chain.rs`). Where there is no userfaultfd, the signal of a missing page is SIGSEGV (`segv.rs`), and the table is
-//! the same.
+//! A process has one handler for SIGBUS and may have several arenas, and other code may also use SIGBUS. So the
+//! handler looks the address up in a fixed table, and passes a signal that is not ours on to the previous handler
+//! (`chain.rs`). Without userfaultfd the signal of a missing page is SIGSEGV (`segv.rs`), and the table is the same.
 //!
-//! *The code.* userfaultfd raises BUS_ADRERR and nothing else. Broken memory (BUS_MCEERR_AR) may lie at one of our
-//! addresses too, but there is nothing to bring in: the page is mapped, so the answer would be to try again, for
-//! ever. So a signal with any other code is passed on, and so is a signal that a process sent, whose code is zero or
-//! below.
+//! *The code.* userfaultfd only raises BUS_ADRERR. Broken memory (BUS_MCEERR_AR) may also lie at one of our
+//! addresses, but there is nothing to bring in: the page is mapped, so the handler would tell the thread to try
+//! again, for ever. So a signal with any other code is passed on, as is a signal that a process sent, whose code is
+//! zero or negative.
 //!
-//! *The table.* Readers are signal handlers: they take no lock and do not allocate. An entry is found by its range,
-//! then *entered* by counting up `running`, then checked again. Removal clears the range and waits until the count is
-//! zero. Both sides write one variable and then read the other's (sequentially consistent), so either the reader sees
-//! the entry gone or the remover sees the reader.
+//! *The table.* Readers are signal handlers: they take no lock and do not allocate. A reader finds an entry by its
+//! range, then *enters* it by incrementing `running`, then checks it again. Removal clears the range and waits until
+//! the count is zero. Each side writes one variable and then reads the other's (sequentially consistent), so either
+//! the reader sees that the entry is gone or the remover sees the reader.
 //!
 //! *The stack.* The handler runs on the faulting thread's own stack (no `SA_ONSTACK`): alternate stacks are commonly
-//! 8 KiB, made for printing a message, and resolving a fault can mean decompressing. The sink sets the need: 42 KiB
-//! were measured, signal frame included, and a test bounds it by 48 (`millpond/tests/small_stack.rs`, on a stack of
-//! 64 KiB with optimisation; more is not promised where a processor's signal frames are larger). All other signals
-//! are blocked meanwhile, so that no handler of the program runs, and faults, inside a resolution.
+//! 8 KiB, made for printing a message, and resolving a fault can mean decompressing. Stack use depends on the sink;
+//! we measured 42 KiB, signal frame included, and a test bounds it by 48 (`millpond/tests/small_stack.rs`, on a stack
+//! of 64 KiB with optimisation; we promise nothing for processors with larger signal frames). All other signals are
+//! blocked meanwhile, so that no handler of the program runs, and faults, inside a resolution.
 //!
-//! `errno` belongs to the interrupted program and is put back as it was.
+//! `errno` belongs to the interrupted program and is restored.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::SeqCst};
@@ -42,19 +41,19 @@ use crate::protection::Protection;
 use crate::report;
 use crate::touch;
 
-/// Arenas with in-thread delivery that one process can have at once.
+/// The maximum number of arenas with in-thread delivery in one process.
 const ARENAS: usize = 64;
 
-/// The memory that faults are delivered for, and who resolves them.
+/// The memory whose faults are delivered, and the sink that resolves them.
 pub(super) struct Target {
     pub(super) base: usize,
     pub(super) sink: Arc<dyn FaultSink>,
-    /// The protections by which the arena is watched, where there is no userfaultfd.
+    /// The protections that watch the arena if there is no userfaultfd.
     pub(super) protection: Option<Arc<Protection>>,
 }
 
 impl Target {
-    /// Has the sink resolve a fault.
+    /// Asks the sink to resolve a fault.
     pub(super) fn fault(&self, addr: usize) -> Resolution {
         self.sink.fault(page_of(addr - self.base))
     }
@@ -82,7 +81,7 @@ static TABLE: [Slot; ARENAS] = [const {
 
 static CHAIN: Chain = Chain::new(libc::SIGBUS, libc::BUS_OBJERR, 0);
 
-/// One arena's line in the table.
+/// One arena's entry in the table.
 pub(super) struct Entry(&'static Slot);
 
 impl Entry {
@@ -100,17 +99,17 @@ impl Entry {
                 .is_ok()
         };
         let Some(slot) = TABLE.iter().find(is_claimed) else {
-            // SAFETY: the pointer was made by `Box::into_raw`, and no one else has it.
+            // SAFETY: the pointer comes from `Box::into_raw`, and nobody else has it.
             drop(unsafe { Box::from_raw(target) });
             return Err(MmuError::TooManyArenas { limit: ARENAS });
         };
         slot.len.store(len, SeqCst);
-        // The base is stored last: a base that is not 0 says that the other values are there.
+        // The base is stored last: a nonzero base says that the other values are valid.
         slot.base.store(base, SeqCst);
         Ok(Self(slot))
     }
 
-    /// Takes the arena out of the table and waits until no thread resolves a fault in it.
+    /// Removes the arena from the table and waits until no thread resolves a fault in it.
     pub(super) fn remove(self) {
         let slot = self.0;
         slot.base.store(0, SeqCst);
@@ -118,20 +117,20 @@ impl Entry {
             std::thread::yield_now();
         }
         let target = slot.target.swap(core::ptr::null_mut(), SeqCst);
-        // SAFETY: the pointer was made by `Box::into_raw` in `add`, and no reader is left: the base was cleared
-        // before the count was seen to be zero.
+        // SAFETY: the pointer comes from `Box::into_raw` in `add`, and no reader is left: the base was cleared before
+        // the count was seen to be zero.
         drop(unsafe { Box::from_raw(target) });
     }
 
-    /// Forgets the entry in a new child, which adds it again if it serves the arena.
+    /// In a new child, forgets the entry. The child adds it again if it serves the arena.
     pub(super) fn forget(self) {
         self.0.forget();
     }
 }
 
 impl Slot {
-    /// Clears the slot in a new child: the threads that were counted do not exist there. The target is not
-    /// dropped, because what it owns is the parent's.
+    /// In a new child, clears the slot: the threads that were counted do not exist there. The target is not dropped,
+    /// because what it owns is the parent's.
     fn forget(&self) {
         self.base.store(0, SeqCst);
         self.running.store(0, SeqCst);
@@ -139,12 +138,12 @@ impl Slot {
     }
 }
 
-/// Empties the table in a new child.
+/// In a new child, empties the table.
 pub(super) fn forget_all() {
     TABLE.iter().for_each(Slot::forget);
 }
 
-/// Calls `work` with the memory whose arena holds the address, and the page. The answer is `None` when no arena does.
+/// Calls `work` with the memory whose arena contains the address, and the page. Returns `None` if no arena does.
 pub(super) fn with_target<R>(addr: usize, work: impl FnOnce(&Target, PageIndex) -> R) -> Option<R> {
     for slot in &TABLE {
         let base = slot.base.load(SeqCst);
@@ -153,7 +152,7 @@ pub(super) fn with_target<R>(addr: usize, work: impl FnOnce(&Target, PageIndex) 
         }
         slot.running.fetch_add(1, SeqCst);
         if slot.base.load(SeqCst) == base {
-            // SAFETY: `running` is counted up and the base was still there afterwards, so `remove` waits for us
+            // SAFETY: `running` was incremented and the base was still there afterwards, so `remove` waits for us
             // before it frees the target.
             let answer = work(unsafe { &*slot.target.load(SeqCst) }, page_of(addr - base));
             slot.running.fetch_sub(1, SeqCst);
@@ -171,17 +170,17 @@ extern "C" fn on_sigbus(_: c_int, info: *mut libc::siginfo_t, context: *mut libc
     }
 }
 
-/// Serves a SIGBUS. The answer is false for a signal that is somebody else's: another handler, or the default action,
-/// should have it. A program that has a handler of its own calls this function first, on a stack with 48 KiB of room
-/// and with all signals blocked, and says so once by [`sigbus_is_served`].
+/// Serves a SIGBUS. Returns false for a signal that is not ours and belongs to another handler or the default action.
+/// A program that has its own handler calls this function first, on a stack with 48 KiB of room and with all signals
+/// blocked, and says so once with [`sigbus_is_served`].
 ///
 /// # Safety
 /// The arguments are those of a handler with `SA_SIGINFO`.
 #[must_use]
 pub unsafe fn serve_sigbus(info: *const libc::siginfo_t, context: *mut libc::c_void) -> bool {
-    // SAFETY: this asks for the C library's errno of this thread, which every thread that can take a signal has.
+    // SAFETY: this gets the C library's errno of this thread, which exists in every thread that can take a signal.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: the pointer is to this thread's errno.
+    // SAFETY: the pointer refers to this thread's errno.
     let saved = unsafe { *errno };
     // SAFETY: the caller passes a valid siginfo, which has bytes for an address with every code.
     let (code, addr) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
@@ -191,12 +190,12 @@ pub unsafe fn serve_sigbus(info: *const libc::siginfo_t, context: *mut libc::c_v
     // SAFETY: the caller passes the interrupted context, which nobody else refers to.
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
     let is_served = skip::skip(context) || resolved(addr, context);
-    // SAFETY: the pointer is to this thread's errno.
+    // SAFETY: the pointer refers to this thread's errno.
     unsafe { *errno = saved };
     is_served
 }
 
-/// Resolves a fault. The answer is false when the thread may not go on.
+/// Resolves a fault. Returns false if the thread must not continue.
 fn resolved(addr: usize, context: &mut libc::ucontext_t) -> bool {
     let resolution = {
         let _ours = Ours::enter();
@@ -220,15 +219,16 @@ fn resolved(addr: usize, context: &mut libc::ucontext_t) -> bool {
     }
 }
 
-/// The threads whose last faults were at foreign mappings, a few bits of each thread's pointer apart: the thread, and
-/// the address of the page with a count in its lowest bits.
+/// The threads whose last faults were at foreign mappings, indexed by a few bits of the thread pointer. Each entry
+/// has the thread, and the page's address with a count in its lowest bits.
 static FOREIGN: [(AtomicUsize, AtomicUsize); 64] =
     [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; 64];
-/// So many signals in a row, at the same page, are another mapping's own: one of a file that ends before it.
+/// After this many consecutive signals at the same page, they belong to another mapping: of a file that ends before
+/// it.
 const IN_A_ROW: usize = 4;
 
-/// Notes a signal at a foreign mapping. The answer is whether it has come [`IN_A_ROW`] times in a row. (A mapping of
-/// ours that was replaced between the touch and the look sends one signal.)
+/// Notes a signal at a foreign mapping. Returns whether it has come [`IN_A_ROW`] times in a row. (If our own mapping
+/// was replaced between the touch and the look, there is only one signal.)
 pub(super) fn comes_again(addr: usize) -> bool {
     // SAFETY: the call reads the thread pointer.
     let me = unsafe { libc::pthread_self() as usize };
@@ -241,12 +241,12 @@ pub(super) fn comes_again(addr: usize) -> bool {
     count >= IN_A_ROW
 }
 
-/// Says that a handler is, or will be, installed that calls [`serve_sigbus`]: ours stays away.
+/// Notes that a handler that calls [`serve_sigbus`] is or will be installed, so that ours is not.
 pub fn sigbus_is_served() {
     CHAIN.is_served();
 }
 
-/// Installs the handler in a new child, which has orphaned memory.
+/// Installs the handler in a new child that has orphaned memory.
 pub(crate) fn handle_orphans() {
     let _ = CHAIN.install(on_sigbus);
 }

@@ -1,4 +1,4 @@
-//! The ways in which a fault reaches the code that resolves it.
+//! How a fault reaches the code that resolves it.
 //!
 //! | | [`InThread`](Delivery::InThread) | [`Handler`](Delivery::Handler) |
 //! | --- | --- | --- |
@@ -7,12 +7,12 @@
 //! | system calls on absent memory | fail with EFAULT | work |
 //! | absent thread stacks, signal frames, futexes | kill or abort the program | work |
 //!
-//! Where userfaultfd is refused there is no handler delivery: faults come by SIGSEGV to the faulting thread, and a 4
-//! KiB fault takes about 11 µs.
+//! Where userfaultfd is refused there is no handler delivery: the faulting thread gets SIGSEGV, and a 4 KiB fault
+//! takes about 11 µs.
 //!
-//! In-thread delivery is for programs that are written for it, handler delivery for those that know nothing of
-//! Millpond. [`Direct`](Delivery::Direct) is in-thread delivery for such programs: somebody else sees to it that the
-//! kernel touches no absent memory (`held.rs`), and a thread reads the events by which the kernel tells of moves.
+//! In-thread delivery is for programs that are written for it, handler delivery for those that know nothing about
+//! Millpond. [`Direct`](Delivery::Direct) is in-thread delivery for such programs: other code ensures that the kernel
+//! touches no absent memory (`held.rs`), and a thread reads the events with which the kernel reports moves.
 
 mod chain;
 mod follow;
@@ -43,29 +43,29 @@ pub enum Delivery {
     /// The faulting thread itself runs it, inside a SIGBUS handler. The program must leave SIGBUS unblocked, and must
     /// not pass absent memory to system calls.
     InThread,
-    /// As [`InThread`](Self::InThread), for a program that knows nothing of Millpond. The process must be prepared: the
-    /// library that `millpond run` preloads does that. No privilege is needed.
+    /// Like [`InThread`](Self::InThread), for a program that knows nothing about Millpond. The process must be
+    /// prepared: the library that `millpond run` preloads does that. No privilege is needed.
     Direct,
     /// One handler thread runs it for the whole arena. Managed memory behaves like memory everywhere.
     Handler,
 }
 
 impl Delivery {
-    /// Whether the faulting thread serves itself, in a signal handler.
+    /// Whether the faulting thread serves its own fault, in a signal handler.
     #[must_use]
     pub fn is_by_signal(self) -> bool {
         matches!(self, Self::InThread | Self::Direct)
     }
 
-    /// Whether the program knows nothing of Millpond: it pins nothing for the kernel, closes descriptors that it did
-    /// not open, and may close any page.
+    /// Whether the program knows nothing about Millpond: it pins nothing for the kernel, closes descriptors that it
+    /// did not open, and may close any page.
     #[must_use]
     pub fn is_for_any_program(self) -> bool {
         matches!(self, Self::Direct | Self::Handler)
     }
 }
 
-/// Why a text is no [`Delivery`].
+/// Why a text is not a [`Delivery`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BadDelivery(String);
 
@@ -81,7 +81,7 @@ impl fmt::Display for BadDelivery {
 
 impl std::error::Error for BadDelivery {}
 
-/// `in-thread` or `handler`. [`Delivery::Direct`] is no choice of a program that knows of Millpond.
+/// Parses `in-thread` or `handler`. A program that knows about Millpond cannot choose [`Delivery::Direct`].
 ///
 /// ```
 /// use millpond_mmu::Delivery;
@@ -114,55 +114,56 @@ impl fmt::Display for Delivery {
 /// The outcome of a fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resolution {
-    /// The page was installed by this call, and the install woke the threads that wait for it.
+    /// This call installed the page, and the install woke the threads that wait for it.
     Installed,
-    /// The page may be there now, or trying again is right: the faulter must be let go.
+    /// The page may be there now, or trying again is right: the faulter must continue.
     Retry,
     /// Nothing of ours is mapped at the address, or was not a moment ago. Trying again is right; but a signal that
-    /// comes again and again is another mapping's.
+    /// recurs again and again belongs to another mapping.
     Foreign,
-    /// Another thread will install the page, or wake its waiters, later. This is for handler delivery only; in-thread
+    /// Another thread will install the page, or wake its waiters, later. Only for handler delivery; in-thread
     /// delivery treats it as [`Retry`](Self::Retry).
     Asleep,
     /// The page's contents are lost, or the address is refused: the program must see an error (SIGBUS).
     Lost,
 }
 
-/// The threads that a handler serves, judged by the last faults.
+/// The threads that a handler serves, judging by the latest faults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Faulters {
     /// Several threads fault.
     Several,
     /// One thread faults, and may be on another processor at its next fault.
     One,
-    /// One thread faults, and shares the handler's processor and will go on to. Work that the handler does there
-    /// interrupts no other thread; work that another thread did elsewhere would interrupt both.
+    /// One thread faults. It shares the handler's processor and will continue to. Work that the handler does there
+    /// interrupts no other thread; the same work in another thread elsewhere would interrupt both.
     OneBeside,
 }
 
-/// A `FaultSink` resolves faults. It is called from several threads at once with in-thread delivery, from one with a
-/// handler.
+/// A `FaultSink` resolves faults. With in-thread delivery several threads call it concurrently, with a handler only
+/// one does.
 ///
-/// The call may come from inside the program's allocator, with any lock of the program held, and in a signal
-/// handler. It must not call the program's allocator, use thread-local storage, touch managed memory, panic, or take
-/// a lock that anyone holds while touching managed memory.
+/// The call may come from inside the program's allocator, with any lock of the program held, and in a signal handler.
+/// It must not call the program's allocator, use thread-local storage, touch managed memory, panic, or take a lock
+/// that anyone holds while touching managed memory.
 pub trait FaultSink: Send + Sync {
-    /// Is called once in a new handler thread, before it reads its first fault.
+    /// Called once in a new handler thread, before it reads its first fault.
     fn handler_started(&self) {}
 
-    /// Says which threads the handler serves from now on. The handler calls this after each fault; before the first
+    /// Tells which threads the handler serves from now on. The handler calls this after each fault; before the first
     /// fault it serves [several](Faulters::Several).
     fn handler_serves(&self, _whom: Faulters) {}
 
-    /// Resolves a fault: a thread touched `page`, which is not mapped, or is write-protected while it is taken out.
+    /// Resolves a fault: a thread touched `page`, which is not mapped, or is write-protected while it is being taken
+    /// out.
     fn fault(&self, page: PageIndex) -> Resolution;
 }
 
-/// What watches an arena, and so says that a thread has touched a page that is not there.
+/// What watches an arena, and so detects that a thread has touched an absent page.
 pub(crate) enum Watch {
     /// A userfaultfd.
     Userfaultfd(Served),
-    /// Protections.
+    /// Page protections.
     Protections(Arc<Protection>),
 }
 
@@ -174,14 +175,14 @@ pub(crate) struct Attached {
 
 enum By {
     InThread(in_thread::Entry),
-    /// The thread that reads events is missing in a new child, until [`Common::read_events_in_child`] makes it.
+    /// In a new child the thread that reads events is missing until [`Common::read_events_in_child`] creates it.
     Direct(in_thread::Entry, Option<Handler>),
     Handler(Handler),
 }
 
-/// Ends, in a new child, all delivery to sinks of its parent's: the child's addresses may lie where an arena was that
-/// it did not inherit. A touch of memory that it did not inherit ends it with a line. May be called by a handler of
-/// `pthread_atfork`: it stores a few words and makes system calls. A caller that also serves the child
+/// In a new child, ends all delivery to its parent's sinks: the child's addresses may lie in an arena that it did not
+/// inherit. If the child touches memory that it did not inherit, it prints a message and ends. A handler of
+/// `pthread_atfork` may call this: it stores a few words and makes system calls. A caller that also serves the child
 /// ([`RealMemory::after_fork_in_child`](crate::RealMemory::after_fork_in_child)) attaches again after this.
 pub fn forget_deliveries_in_child() {
     in_thread::forget_all();
@@ -213,7 +214,8 @@ impl Common {
             Some(By::InThread(entry)) => entry.remove(),
             Some(By::Direct(entry, reader)) => {
                 entry.remove();
-                // Nothing wakes the thread that waits for events of a space, which lasts as long as the process.
+                // Nothing wakes the thread that waits for an address space's events, so it lives as long as the
+                // process.
                 if let Some(reader) = reader {
                     reader.forget();
                 }
@@ -266,7 +268,7 @@ impl Common {
         Ok(())
     }
 
-    /// Begins to serve, without the thread that only reads events.
+    /// Starts serving, without the thread that only reads events.
     fn begin(&self, watch: &Watch, sink: &Arc<dyn FaultSink>) -> Result<By, MmuError> {
         let add = |protection| {
             let target = in_thread::Target {
@@ -277,7 +279,7 @@ impl Common {
             in_thread::Entry::add(target, self.arena.len())
         };
         Ok(match watch {
-            // There are no events of moves to read without userfaultfd.
+            // Without userfaultfd there are no move events to read.
             Watch::Protections(protection) => By::InThread(add(Some(Arc::clone(protection)))?),
             Watch::Userfaultfd(served) => match self.delivery {
                 Delivery::InThread => By::InThread(add(None)?),

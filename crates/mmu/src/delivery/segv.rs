@@ -1,10 +1,10 @@
 //! SIGSEGV: the fault of a page that is closed because its bytes are not there (`protection`).
 //!
-//! The handler is like that of SIGBUS (`in_thread.rs`) but for three things. It begins on the thread's alternate stack,
-//! if there is one, so that a stack overflow is still told of as it would be without us; what is ours goes on on the
-//! thread's own stack. The fault may be the program's own: a page that it closed, or made read-only. And a page whose
-//! contents are lost must be SIGBUS for the program all the same, which is then sent to the thread as the kernel would
-//! send it.
+//! The handler is like that of SIGBUS (`in_thread.rs`), with three differences. It starts on the thread's alternate
+//! stack, if there is one, so that a stack overflow is still reported as it would be without us; our own work
+//! continues on the thread's own stack. The fault may be the program's own: a page that it closed, or made read-only.
+//! And a page whose contents are lost must still be SIGBUS for the program, so the handler sends that signal to the
+//! thread as the kernel would.
 
 use core::ffi::{c_int, c_void};
 
@@ -21,21 +21,21 @@ use crate::protection::Touch;
 use crate::sys::gate;
 use crate::touch;
 
-/// The code of a touch of memory that is mapped, and whose protection does not allow the touch.
+/// The code for touching memory that is mapped, but whose protection does not allow it.
 const SEGV_ACCERR: c_int = 2;
-/// The code of a touch of memory that is not mapped, or is marked (`protection/guards.rs`).
+/// The code for touching memory that is not mapped, or is marked (`protection/guards.rs`).
 const SEGV_MAPERR: c_int = 1;
-/// The highest of the kernel's codes: a touch that no code names (SI_KERNEL).
+/// The highest of the kernel's codes, for a touch that has no code of its own (SI_KERNEL).
 const SI_KERNEL: c_int = 0x80;
 
 static CHAIN: Chain = Chain::new(libc::SIGSEGV, SI_KERNEL, libc::SA_ONSTACK);
 
-/// Installs the handler, once in the lifetime of the process.
+/// Installs the handler, once per process.
 pub(super) fn install_handler() -> Result<(), MmuError> {
     CHAIN.install(on_sigsegv)
 }
 
-/// Says that a handler is, or will be, installed that calls [`serve_sigsegv`]: ours stays away.
+/// Notes that a handler that calls [`serve_sigsegv`] is or will be installed, so that ours is not.
 pub fn sigsegv_is_served() {
     CHAIN.is_served();
 }
@@ -47,10 +47,10 @@ extern "C" fn on_sigsegv(_: c_int, info: *mut libc::siginfo_t, context: *mut c_v
     }
 }
 
-/// Serves a SIGSEGV. The answer is false for a signal that is somebody else's: another handler, or the default action,
-/// should have it. A program that has a handler of its own calls this function first, with all signals blocked, and
-/// says so once by [`sigsegv_is_served`]. The handler may be on an alternate stack; the interrupted stack must have
-/// room for 48 KiB.
+/// Serves a SIGSEGV. Returns false for a signal that is not ours and belongs to another handler or the default
+/// action. A program that has its own handler calls this function first, with all signals blocked, and says so once
+/// with [`sigsegv_is_served`]. The handler may run on an alternate stack; the interrupted stack must have room for 48
+/// KiB.
 ///
 /// # Safety
 /// The arguments are those of a handler with `SA_SIGINFO`.
@@ -61,9 +61,9 @@ pub unsafe fn serve_sigsegv(info: *const libc::siginfo_t, context: *mut c_void) 
     if code != SEGV_ACCERR && code != SEGV_MAPERR {
         return false;
     }
-    // SAFETY: this asks for the C library's errno of this thread, which every thread that can take a signal has.
+    // SAFETY: this gets the C library's errno of this thread, which exists in every thread that can take a signal.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: the pointer is to this thread's errno.
+    // SAFETY: the pointer refers to this thread's errno.
     let saved = unsafe { *errno };
     let is_served = with_target(addr, |target, page| {
         let protection = target.protection.as_ref()?;
@@ -84,12 +84,12 @@ pub unsafe fn serve_sigsegv(info: *const libc::siginfo_t, context: *mut c_void) 
                 },
         )
     });
-    // SAFETY: the pointer is to this thread's errno.
+    // SAFETY: the pointer refers to this thread's errno.
     unsafe { *errno = saved };
     is_served.flatten().unwrap_or(false)
 }
 
-/// Has the sink bring a page in.
+/// Asks the sink to bring a page in.
 fn resolved(target: &Target, addr: usize, context: *mut c_void) -> bool {
     let resolution = {
         let _ours = Ours::enter();
@@ -104,8 +104,8 @@ fn resolved(target: &Target, addr: usize, context: *mut c_void) -> bool {
     }
 }
 
-/// Sends SIGBUS for the address to this thread, which gets it when the handler returns, at the instruction that
-/// faulted. The handler of SIGBUS finds that the page is lost. As with a fault, no mask keeps the signal back.
+/// Sends SIGBUS for the address to this thread, which gets it when the handler returns, at the faulting instruction.
+/// The SIGBUS handler finds that the page is lost. As with a fault, no mask holds the signal back.
 fn raise_sigbus(addr: usize, context: &mut libc::ucontext_t) -> bool {
     const NR: usize = linux_raw_sys::general::__NR_rt_tgsigqueueinfo as usize;
     // SAFETY: zeros are a valid siginfo; the address is written where the kernel writes that of a fault.

@@ -1,36 +1,36 @@
 //! Huge pages made ahead of need.
 //!
-//! When a stream of touches gets 2 MiB of new memory, three quarters of the cost are the kernel's clearing. Nothing
-//! of that depends on where the page will be, so another thread can do it on another processor while the program uses
-//! the page before. The page is left in its slot, *ready*, and the fault that needs it has only to move it.
+//! When a stream of touches gets 2 MiB of new memory, three quarters of the cost is the kernel's clearing. None of
+//! that depends on where the page will end up, so another thread can do it on another processor while the program
+//! uses the previous page. The page stays in its slot, *ready*, and the fault that needs it only has to move it.
 //!
-//! *How many.* No page is made ready until the third request of a period says that there is a stream. From then on
-//! each request that finds no page ready doubles the number that is wanted, up to [`MOST`]. More would only be
-//! waiting: a program that writes to its memory takes longer for 2 MiB than the kernel does to clear them, and one
-//! that does not write would empty any number. A period without requests ends the stream.
+//! *How many.* No page is made ready until the third request of a period shows that there is a stream. From then on,
+//! each request that finds no page ready doubles the wanted number, up to [`MOST`]. More would just sit there: a
+//! program that writes to its memory takes longer for 2 MiB than the kernel takes to clear them, and one that does
+//! not write would use up any number. A period without requests ends the stream.
 //!
-//! Ready pages are memory that nobody uses yet. A caller that keeps a budget counts them ([`Staging::ready`]) and
-//! asks for them only where there is room.
+//! Ready pages are memory that nobody uses yet. A caller with a budget counts them ([`Staging::ready`]) and asks for
+//! them only where there is room.
 
 use super::{SLOTS, Slot, Staging};
 use crate::reservation::HUGE;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// The most pages that are ready at once.
+/// The maximum number of ready pages.
 const MOST: u32 = 4;
-/// The number of the request in a period that makes a stream.
+/// The number of requests in a period that make a stream.
 const STREAM: u32 = 3;
 
-/// The pages that are ready, and how many are wanted.
+/// The ready pages, and how many are wanted.
 pub(super) struct Ahead {
-    /// One bit for each slot with a page that is ready; such a slot is taken.
+    /// One bit for each slot with a ready page; such a slot is taken.
     ready: AtomicU32,
     /// Microseconds that the page in each slot took.
     took: [AtomicU32; SLOTS as usize],
-    /// Requests of this period.
+    /// Number of requests in this period.
     asked: AtomicU32,
-    /// Pages that should be ready.
+    /// Number of pages that should be ready.
     wanted: AtomicU32,
 }
 
@@ -44,7 +44,7 @@ impl Ahead {
         }
     }
 
-    /// Takes a page that is ready. The answer is its slot.
+    /// Takes a ready page. Returns its slot.
     fn take(&self) -> Option<u32> {
         let without_first = |ready: u32| (ready != 0).then(|| ready & (ready - 1));
         let before = self
@@ -55,7 +55,7 @@ impl Ahead {
 }
 
 impl Staging {
-    /// Gives a request a page that is ready, if there is one.
+    /// Returns a ready page for a request, if there is one.
     pub(super) fn ready_page(&self) -> Option<Slot<'_>> {
         let ahead = &self.ahead;
         let asked = ahead.asked.fetch_add(1, Ordering::Relaxed) + 1;
@@ -74,19 +74,19 @@ impl Staging {
         })
     }
 
-    /// Number of pages that are ready.
+    /// Returns the number of ready pages.
     pub(crate) fn ready(&self) -> u32 {
         self.ahead.ready.load(Ordering::Relaxed).count_ones()
     }
 
-    /// Whether more pages should be ready than are, and may be asked for. The answer is no while requests are
-    /// refused: otherwise each fault would wake a thread that can do nothing.
+    /// Whether more pages should be made ready now. Returns false while requests are refused: otherwise each fault
+    /// would wake a thread that can do nothing.
     pub(crate) fn wants_ready(&self) -> bool {
         self.ready() < self.ahead.wanted.load(Ordering::Relaxed)
             && self.resting.load(Ordering::Relaxed) == 0
     }
 
-    /// Makes one more page ready. The answer is false when none is wanted, or none can be had now.
+    /// Makes one more page ready. Returns false if none is wanted, or none is available now.
     pub(crate) fn make_ready(&self) -> bool {
         if !self.wants_ready() {
             return false;
@@ -101,14 +101,14 @@ impl Staging {
         true
     }
 
-    /// Gives back all pages that are ready.
+    /// Frees all ready pages.
     pub(crate) fn drop_ready(&self) {
         while let Some(index) = self.ahead.take() {
             self.renew(index);
         }
     }
 
-    /// Ends a period. A period without a request ends the stream, and the ready pages go back.
+    /// Ends a period. A period without a request ends the stream, and the ready pages are freed.
     pub(crate) fn end_period(&self) {
         if self.ahead.asked.swap(0, Ordering::Relaxed) == 0 {
             self.ahead.wanted.store(0, Ordering::Relaxed);
@@ -116,7 +116,7 @@ impl Staging {
         }
     }
 
-    /// Maps a slot anew and gives it back. A slot that cannot be mapped anew stays taken for good.
+    /// Maps a slot anew and returns it. A slot that cannot be mapped anew stays taken for good.
     pub(super) fn renew(&self, index: u32) {
         if self.memory.renew_huge(self.addr_of(index), HUGE).is_ok() {
             self.give_back(index);
@@ -175,9 +175,9 @@ mod tests {
         all.into_iter().for_each(Slot::gone);
     }
 
-    /// Covers a stream that had filled a gigabyte: it wanted four pages, the last of them had been slow, and so no
-    /// page could be made for the rest of the period. Each fault woke the background thread to find that out, at half
-    /// of the cost of a snapshot's pages.
+    /// Guards against a bug with a stream that had filled a gigabyte: it wanted four pages, and the last of them had
+    /// been slow, so no page could be made for the rest of the period. Each fault woke the background thread just to
+    /// find that out, at half the cost of a snapshot's pages.
     #[test]
     fn nothing_is_wanted_while_requests_are_refused() {
         let Some(staging) = staging() else { return };
@@ -191,8 +191,7 @@ mod tests {
         assert!(staging.make_ready());
     }
 
-    /// Covers that a ready page, which the kernel made and nobody has used, holds zeros, also after it was given back
-    /// once.
+    /// A ready page, which the kernel made and nobody has used, contains zeros, even after it was once given back.
     #[test]
     fn what_is_ready_is_zeros() {
         let Some(staging) = staging() else { return };

@@ -1,32 +1,33 @@
-//! The place where new huge pages are made: a few slots of 2 MiB of ordinary memory that nobody else knows of.
+//! Where new huge pages are made: a few slots of 2 MiB of ordinary memory that no other code knows about.
 //!
 //! The kernel gives a huge page to a fault in an empty, aligned range that may have one. Neither the arena nor the
 //! pool can have such faults, because userfaultfd stops them. So the page is made here, by a fault of our own, and
 //! moved to its destination; moving an entry of 2 MiB costs as much as moving one of 4 KiB.
 //!
-//! A slot is one caller's for the time of one move: a bit is taken, and no caller waits. A caller that finds no slot
-//! free does without a huge page. An idle slot is empty and has no page table, else the next fault there would get a
-//! small page. The move of a whole huge page leaves the slot so. After anything else the slot is mapped anew, which
-//! frees the table on every kernel (`MADV_DONTNEED` does so from Linux 6.14 on and only on some machines).
+//! A caller owns a slot for the time of one move. It takes the slot by setting a bit, and never waits: a caller that
+//! finds no free slot does without a huge page. An idle slot is empty and has no page table, or the next fault there
+//! would get a small page. Moving out a whole huge page leaves the slot in that state. After anything else the slot
+//! is mapped anew, which frees the table on every kernel (`MADV_DONTNEED` only does so from Linux 6.14 on, and only
+//! on some machines).
 //!
-//! Like arena and pool, slots are inherited by children of an announced fork only. A child that shared a slot's page
+//! Like arena and pool, slots are inherited only by children of an announced fork. A child that shared a slot's page
 //! would keep that page from being moved, and any thread can fork at any moment.
 //!
 //! *When the kernel has no huge pages to give.* Huge pages can be forbidden for the machine or the process, and
-//! memory can be fragmented. Nothing is asked beforehand: the settings are many and do not tell about fragmentation.
-//! A failed attempt costs some 10 µs, beside 370 for the copy that takes its place, but where the kernel is allowed
-//! to compact memory for a fault (`defrag`), it can cost milliseconds. So after each failure in a row twice as many
+//! memory can be fragmented. We do not check beforehand: there are many settings, and they say nothing about
+//! fragmentation. A failed attempt costs some 10 µs, next to 370 for the copy that replaces it, but if the kernel may
+//! compact memory for a fault (`defrag`), it can cost milliseconds. So after each consecutive failure twice as many
 //! requests are refused at once, up to 255, and one success ends that.
 //!
-//! *When huge pages are dear.* In a virtual machine the kernel's free memory may be memory that the host has taken
-//! back. Then clearing a huge page of it takes 4 ms, where it usually takes 0.1, because the host finds it page by
-//! page. Small pages come from memory that was freed a moment ago and cost 0.4 ms for as much. A page that took
-//! longer than that is used, and counts as several failures in a row, as the next would be as slow: a stream of 512
-//! MiB asks five times, where it would ask 256 times. But one slow page among many quick ones is no such sign, and
-//! resting for it would cost more than it did. So there is an account of the time that huge pages have saved, and a
-//! slow page that it covers has no consequences.
+//! *When huge pages are expensive.* In a virtual machine the kernel's free memory may be memory that the host has
+//! reclaimed. Then clearing a huge page takes 4 ms instead of the usual 0.1, because the host supplies it page by
+//! page. Small pages come from memory that was freed a moment ago and cost 0.4 ms for the same amount. A page that
+//! took longer than that is used, and counts as several consecutive failures, because the next would be just as slow:
+//! a stream of 512 MiB then asks five times instead of 256. But one slow page among many quick ones is no such sign,
+//! and refusing requests for it would cost more than the page did. So we keep an account of the time that huge pages
+//! have saved, and a slow page that it covers has no consequences.
 //!
-//! A stream finds its pages made already where another processor has had the time (see [`ahead`]).
+//! A stream finds its pages already made if another processor had the time (see [`ahead`]).
 
 mod ahead;
 
@@ -46,27 +47,27 @@ use crate::reservation::{HUGE, Reservation};
 use crate::sys::pagemap;
 use ahead::Ahead;
 
-/// Number of slots, and so of callers that can have one at once. Each is used for the time of a fault; more slots
-/// than processors would not help.
+/// Number of slots, and so of callers that can have one at the same time. Each is used for the time of a fault; more
+/// slots than processors would not help.
 const SLOTS: u32 = 16;
-/// The most failures in a row that are counted: the longest rest is 2 to this power, less one.
+/// The maximum number of consecutive failures counted: the longest rest is 2 to this power, minus one.
 const STRIKES: u32 = 8;
-/// The least number of failures that a slow page counts for.
+/// The minimum number of failures that a slow page counts as.
 const SLOW_STRIKES: u32 = 4;
-/// The most that the account of saved time holds: quick pages of long ago say little about the next.
+/// The maximum of the account of saved time: quick pages of long ago say little about the next one.
 const SAVED_MOST: Duration = Duration::from_millis(8);
 
 pub(crate) struct Staging {
     memory: Reservation,
-    /// One bit for each slot that is taken.
+    /// One bit for each taken slot.
     taken: AtomicU32,
-    /// Number of failures in a row.
+    /// Number of consecutive failures.
     strikes: AtomicU32,
-    /// Number of requests that are still to be refused.
+    /// Number of requests still to be refused.
     resting: AtomicU32,
-    /// A page that takes longer than this is slow: it is twice the time of small pages.
+    /// A page that takes longer than this is slow: twice the time of small pages.
     within: Duration,
-    /// Whether the last page took long by the wall's clock. If so, the next is timed by its processor time, too.
+    /// Whether the last page took long in wall-clock time. If so, the next is also timed in processor time.
     suspect: AtomicBool,
     /// Nanoseconds that huge pages have saved.
     saved: AtomicI64,
@@ -74,8 +75,8 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
-    /// Reserves the slots. A page that takes longer than `within` is slow. The answer is `None` when the kernel knows
-    /// no huge pages, or would split each that arrives, because a fault leaves an empty page table at its leaf.
+    /// Reserves the slots. A page that takes longer than `within` is slow. Returns `None` if the kernel has no huge
+    /// pages, or would split each one that arrives, because a fault leaves an empty page table at its leaf.
     pub(crate) fn new(within: Duration, pagemap: BorrowedFd<'_>) -> Result<Option<Self>, MmuError> {
         if offer(Advice::LinuxPopulateRead, pagemap) == Ok(Offer::Once) {
             return Ok(None);
@@ -98,9 +99,9 @@ impl Staging {
         &self.memory
     }
 
-    /// A slot with a new page of zeros at its start: the whole slot is one page when the kernel had a huge page,
-    /// which the caller finds out. The answer is `None` when all slots are taken, during the rest after failures, and
-    /// when there is no memory.
+    /// Returns a slot with a new page of zeros at its start. If the kernel had a huge page, the whole slot is one
+    /// page; the caller finds that out. Returns `None` if all slots are taken, during the rest after failures, or if
+    /// there is no memory.
     pub(crate) fn page(&self) -> Option<Slot<'_>> {
         if let Some(ready) = self.ready_page() {
             return Some(ready);
@@ -157,7 +158,7 @@ impl Staging {
         })
     }
 
-    /// Enters in the account that a page took so long. The answer is whether the account covers that.
+    /// Enters into the account that a page took this long. Returns whether the account covers that.
     fn afford(&self, took: Duration) -> bool {
         let nanos = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
         let more = nanos(self.within / 2).saturating_sub(nanos(took));
@@ -169,7 +170,7 @@ impl Staging {
         before.is_ok_and(|saved| sum(saved) >= 0)
     }
 
-    /// Counts one more failure in a row, or `strikes` failures if that is more.
+    /// Counts one more consecutive failure, or `strikes` failures if that is more.
     fn strike(&self, strikes: u32) {
         let strikes = (self.strikes.load(Ordering::Relaxed) + 1).clamp(strikes, STRIKES);
         self.strikes.store(strikes, Ordering::Relaxed);
@@ -181,8 +182,8 @@ impl Staging {
     }
 }
 
-/// One slot, owned until its page has [`gone`](Self::gone). Dropping the slot before that says that it was not of
-/// use: its contents are lost, and the next requests are refused.
+/// One slot, owned until its page is [`gone`](Self::gone). Dropping the slot before that means that it was useless:
+/// its contents are lost, and the next requests are refused.
 pub(crate) struct Slot<'a> {
     staging: &'a Staging,
     index: u32,
@@ -220,8 +221,8 @@ impl Drop for Slot<'_> {
     }
 }
 
-/// The processor time that this thread has used: on a busy machine the time that passes says little about a page.
-/// Asking costs a system call, so a page is timed by the wall's clock first, and processor time is asked for after a
+/// Returns the processor time that this thread has used: on a busy machine, elapsed time says little about a page.
+/// Asking costs a system call, so a page is first timed by the wall clock, and processor time is only used after a
 /// page that was slow by that clock.
 #[must_use]
 pub fn processor_time() -> Duration {
@@ -234,24 +235,24 @@ pub fn processor_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// How the kernel answers requests for huge pages.
+/// How the kernel responds to requests for huge pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Offer {
-    /// The kernel gives none, now or ever.
+    /// The kernel never gives any.
     Nothing,
-    /// Huge pages are given where there was nothing before, and only there.
+    /// The kernel only gives huge pages where there was nothing before.
     Once,
-    /// Huge pages are given in place of small pages too, when these were dropped: the kernel frees empty page tables.
+    /// The kernel also gives huge pages in place of small pages that were dropped: it frees empty page tables.
     Always,
 }
 
-/// Asks for two huge pages in a mapping made for the purpose, by populating it for reads or for writes. A read gets
-/// the kernel's one huge page of zeros, by the same rules as a page of its own; nothing of 2 MiB has to be found and
-/// cleared, and a process that starts has better to do. But it says nothing about whether there are such pages free.
+/// Requests two huge pages in a mapping made for the purpose, by populating it for reads or for writes. A read gets
+/// the kernel's single huge page of zeros, under the same rules as a page of its own. No 2 MiB have to be found and
+/// cleared, and a starting process has better things to do. But a read does not show whether such pages are free.
 pub(crate) fn offer(by: Advice, pagemap: BorrowedFd<'_>) -> Result<Offer, Errno> {
     let memory = Reservation::new("huge page to try", HUGE).map_err(|_| Errno::NOMEM)?;
     let (start, end) = (memory.base(), memory.base() + HUGE);
-    // SAFETY: the mapping is this function's own, and its contents are of no interest.
+    // SAFETY: the mapping belongs to this function, and its contents do not matter.
     let advise = |len, advice| unsafe { madvise(start as *mut c_void, len, advice) };
     let touch = || -> Result<bool, Errno> {
         advise(PAGE_SIZE, by)?;
@@ -279,8 +280,8 @@ mod tests {
 
     const WITHIN: Duration = Duration::from_micros(800);
 
-    /// Slots where a page that takes longer than `within` is slow, or `None` where there are no huge pages to test
-    /// with.
+    /// Makes slots where a page that takes longer than `within` is slow. Returns `None` if there are no huge pages to
+    /// test with.
     pub(super) fn staging(within: Duration) -> Option<Staging> {
         let pagemap = pagemap::open().unwrap();
         let staging = Staging::new(within, pagemap.as_fd()).unwrap();
@@ -335,8 +336,8 @@ mod tests {
         assert!(staging.page().is_some());
     }
 
-    /// Covers a gigabyte of first touches in which one page in a hundred was slow, and made the kernel give small
-    /// pages for fifteen others.
+    /// Guards against a gigabyte of first touches in which one page in a hundred was slow, and made the kernel give
+    /// small pages for fifteen others.
     #[test]
     fn a_slow_page_among_quick_ones_has_no_consequences() {
         let Some(staging) = staging(WITHIN) else {
@@ -351,8 +352,8 @@ mod tests {
         for _ in 0..1000 {
             page(WITHIN / 4).unwrap();
         }
-        // The account holds 8 ms, ten times as long as a page may take: each slow page takes one and a half times
-        // that from it.
+        // The account holds 8 ms, ten times as long as a page may take; each slow page uses one and a half times
+        // that.
         for n in 0..5 {
             assert!(page(2 * WITHIN).is_some(), "slow page {n}");
         }
@@ -372,7 +373,8 @@ mod tests {
             }
         }
         let slot = staging.page().unwrap();
-        // SAFETY: the slot is mapped and this test's own. It was mapped anew, so nothing is left of earlier pages.
+        // SAFETY: the slot is mapped and belongs to this test. It was mapped anew, so nothing is left of earlier
+        // pages.
         unsafe { assert_eq!((slot.addr() as *const u8).read(), 0) };
         slot.gone();
         staging.page().unwrap().gone();

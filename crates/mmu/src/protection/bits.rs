@@ -1,21 +1,21 @@
-//! A bit for each page of the arena, in memory that is taken when it is written.
+//! One bit for each page of the arena, in memory that is only taken when it is written.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::zeroed::zeroed;
 
-/// Bits that one thread at a time changes, under a lock, and others may look at meanwhile.
+/// Bits that only one thread changes at a time, under a lock. Other threads may read them meanwhile.
 pub(super) struct Bits {
     words: Box<[AtomicU64]>,
     len: usize,
 }
 
 impl Bits {
-    /// Bits that are all clear.
+    /// Makes bits that are all clear.
     pub(super) fn new(len: usize) -> Self {
         Self {
-            // SAFETY: atomic numbers are numbers, and an arena has at least one leaf.
+            // SAFETY: zeros are valid atomic integers, and an arena has at least one leaf.
             words: unsafe { zeroed(len.div_ceil(64)) },
             len,
         }
@@ -34,7 +34,7 @@ impl Bits {
             let word = &self.words[at / 64];
             let old = word.load(Ordering::Relaxed);
             let new = if on { old | mask } else { old & !mask };
-            // A word that stays as it is is not written: it may be one that never took memory.
+            // An unchanged word is not written: it may be one that never took memory.
             if new != old {
                 word.store(new, Ordering::Release);
             }
@@ -42,7 +42,7 @@ impl Bits {
         }
     }
 
-    /// The first place of the range where the bit is `on`, or its end.
+    /// Returns the first place of the range where the bit is `on`, or the range's end.
     pub(super) fn next(&self, range: Range<usize>, on: bool) -> usize {
         let mut at = range.start;
         while at < range.end {
@@ -62,7 +62,7 @@ impl Bits {
         self.next(range, false) == end
     }
 
-    /// The place behind the last set bit of the range, or its start.
+    /// Returns the place after the last set bit of the range, or the range's start.
     pub(super) fn end_of_last(&self, range: Range<usize>) -> usize {
         let mut end = range.end;
         while end > range.start {
@@ -77,7 +77,7 @@ impl Bits {
         range.start
     }
 
-    /// The runs of set bits in the range.
+    /// Returns the runs of set bits in the range.
     pub(super) fn runs(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> + '_ {
         let mut at = range.start;
         core::iter::from_fn(move || {
@@ -87,7 +87,7 @@ impl Bits {
         })
     }
 
-    /// The number of runs that begin in the range, or at its end.
+    /// Returns the number of runs that begin in the range, or at its end.
     pub(super) fn starts(&self, range: Range<usize>) -> usize {
         let end = (range.end + 1).min(self.len);
         let mut before = range.start > 0 && self.has(range.start - 1);
@@ -103,7 +103,7 @@ impl Bits {
     }
 }
 
-/// The lowest `n` bits, of which there are 1 to 64.
+/// Returns a mask of the lowest `n` bits. `n` is 1 to 64.
 fn ones(n: usize) -> u64 {
     u64::MAX >> (64 - n)
 }

@@ -1,4 +1,4 @@
-//! Opening and closing pages, and keeping the number of mappings down.
+//! Opens and closes pages, and limits the number of mappings.
 
 use core::ffi::c_void;
 use core::ops::Range;
@@ -17,14 +17,15 @@ use crate::report;
 use crate::sys::advise::{self, Span};
 use crate::sys::mm::mprotect;
 
-/// Leaves with a single run that are passed over in search of one with several, which are worth more.
+/// The number of leaves with a single run that are skipped in search of one with several, which gains more.
 const SINGLE: usize = 64;
 
 impl Protection {
-    /// Opens the pages of the range that are there, each as it is wished for.
+    /// Opens the pages of the range that are there, each with the protection that the program wants.
     ///
     /// # Errors
-    /// The kernel's answer: something is not mapped there, or is not the arena's. Some pages may be open then.
+    /// The kernel's error: something is not mapped there, or does not belong to the arena. Some pages may be open by
+    /// then.
     pub(super) fn show(&self, locked: &Locked<'_>, range: Range<usize>) -> Result<(), Errno> {
         for there in self.there.runs(range.clone()) {
             for (run, wish) in self.wishes.runs(there) {
@@ -42,17 +43,17 @@ impl Protection {
         Ok(())
     }
 
-    /// Closes the pages of the range that are open. Those that are there are parked then.
+    /// Closes the open pages of the range. Those that are there become parked.
     ///
     /// # Errors
-    /// The kernel's answer, as for [`show`](Self::show). Some pages may be closed then.
+    /// The kernel's error, as for [`show`](Self::show). Some pages may be closed by then.
     pub(super) fn shut(&self, locked: &Locked<'_>, range: Range<usize>) -> Result<(), Errno> {
         let first = self.open.next(range.clone(), true);
         let open = first..self.open.end_of_last(first..range.end);
         if open.is_empty() {
             return Ok(());
         }
-        // What lies between open pages of the arena is closed anyway, and one call does for all of it.
+        // Whatever lies between open pages of the arena is already closed, and one call covers all of it.
         if !self.wishes.has_foreign(open.clone()) {
             self.protect_pages(locked, open.clone(), 0)?;
             self.set_open(open, false);
@@ -65,17 +66,17 @@ impl Protection {
         Ok(())
     }
 
-    /// Closes a run that could not be opened as a whole: somebody has unmapped a part of it past us.
+    /// Closes a run that could not be opened as a whole because somebody unmapped a part of it without telling us.
     fn close_what_is_mapped(&self, run: Range<usize>) {
         self.set_open(run.clone(), false);
         for page in run {
             let at = self.addr(page) as *mut c_void;
-            // SAFETY: the page is a part of the arena, and closed for everybody as far as the table knows.
+            // SAFETY: the page belongs to the arena, and is closed for everybody as far as the table knows.
             let _ = unsafe { mprotect(at, PAGE_SIZE, MprotectFlags::empty()) };
         }
     }
 
-    /// [`shut`](Self::shut) where the pages must not stay open.
+    /// Like [`shut`](Self::shut), for pages that must not stay open.
     pub(super) fn shut_surely(&self, locked: &Locked<'_>, range: Range<usize>) {
         if let Err(errno) = self.shut(locked, range.clone()) {
             report::stop(format_args!(
@@ -86,17 +87,17 @@ impl Protection {
         }
     }
 
-    /// Notes that pages are open, or closed.
+    /// Records that pages are open, or closed.
     pub(super) fn set_open(&self, range: Range<usize>, on: bool) {
         let before = self.open.starts(range.clone());
         self.open.fill(range.clone(), on);
         let now = self.open.starts(range);
-        // The number may pass through values below 0 in between, but only by sums that wrap.
+        // The count may temporarily fall below 0, but only in sums that wrap.
         self.runs
             .fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
     }
 
-    /// Changes the kernel's protection of a range. When there are too many mappings, others are parked for it.
+    /// Changes the kernel's protection of a range. If there are too many mappings, parks others to make room.
     fn protect_pages(
         &self,
         _locked: &Locked<'_>,
@@ -106,8 +107,8 @@ impl Protection {
         let (at, len) = (self.addr(range.start), range.len() << PAGE_SHIFT);
         let flags = MprotectFlags::from_bits_retain(u32::from(prot));
         loop {
-            // SAFETY: the range is a part of the arena, whose protection says whether bytes are there. References into
-            // it are the program's, and a thread that uses one waits at a closed page until it is open again.
+            // SAFETY: the range is a part of the arena, whose protection says whether the bytes are there. References
+            // into it are the program's, and a thread that uses one waits at a closed page until it is open again.
             match unsafe { mprotect(at as *mut c_void, len, flags) } {
                 Err(Errno::NOMEM) if self.park_one(&range) => {}
                 answer => return answer,
@@ -115,12 +116,13 @@ impl Protection {
         }
     }
 
-    /// Parks one leaf that has no page of `spared`: the next one that has several runs, or the next one that has any,
-    /// if so many with a single run come first that there may be no other. The answer is false when there is none.
+    /// Parks one leaf that contains no page of `spared`: the next one with several runs or, once so many leaves with
+    /// a single run have been seen that there may be no such leaf, the next one with any. Returns false if there is
+    /// none.
     fn park_one(&self, spared: &Range<usize>) -> bool {
         let leaves = self.pages.div_ceil(LEAF);
         let hand = self.hand.load(Ordering::Relaxed);
-        // Threads that take pages out may wait for this lock, so this thread does not wait for them.
+        // Threads that take pages out may be waiting for this lock, so this thread does not wait for them.
         let Some(taking) = Taking::try_begin() else {
             return false;
         };
@@ -155,8 +157,8 @@ impl Protection {
     /// Closes these runs of a leaf, unless the kernel refuses.
     fn park(&self, leaf: usize, pages: Range<usize>) -> bool {
         let (at, len) = (self.addr(pages.start), pages.len() << PAGE_SHIFT);
-        // SAFETY: these are runs of open pages of the arena and what is closed between them. No mapping is cut in two,
-        // so that this works where there are too many of them. A thread that touches them opens them again.
+        // SAFETY: these are runs of open pages of the arena, and the closed pages between them. No mapping is cut in
+        // two, so this works even when there are too many. A thread that touches the pages opens them again.
         if unsafe { mprotect(at as *mut c_void, len, MprotectFlags::empty()) }.is_err() {
             return false;
         }
@@ -166,7 +168,7 @@ impl Protection {
         true
     }
 
-    /// The part of a leaf from its first run of open pages that begins there to its last one that ends there.
+    /// Returns the part of a leaf from its first run of open pages that begins there to its last one that ends there.
     fn inner_runs(&self, leaf: Range<usize>) -> Range<usize> {
         let goes_on =
             |at: usize| at > 0 && at < self.pages && self.open.has(at - 1) && self.open.has(at);
@@ -177,7 +179,7 @@ impl Protection {
         let first = self.open.next(first..leaf.end, true);
         let mut end = self.open.end_of_last(first..leaf.end);
         while end == leaf.end && first < end && goes_on(end) {
-            // The last run leaves the leaf: the part ends before it.
+            // The last run extends beyond the leaf, so the part ends before it.
             let mut start = end;
             while start > first && self.open.has(start - 1) {
                 start -= 1;
@@ -187,19 +189,19 @@ impl Protection {
         first..end.max(first)
     }
 
-    /// Drops the pages of a range that is closed.
+    /// Drops the pages of a closed range.
     pub(super) fn discard(&self, range: Range<usize>) {
         let span = Span {
             start: self.addr(range.start),
             len: range.len() << PAGE_SHIFT,
         };
         if span.len > 0 {
-            // SAFETY: the caller holds the folios in flight, and their contents are not wanted any more.
+            // SAFETY: the caller holds the folios in flight, and their contents are no longer wanted.
             unsafe { advise::discard(None, &[span]) };
         }
     }
 
-    /// Whether the program may use a page in one of these ways.
+    /// Returns how the program may use a page.
     pub(super) fn wish(&self, page: usize) -> Wish {
         self.wishes.of(page)
     }
@@ -208,17 +210,17 @@ impl Protection {
         self.runs() > self.most_runs.load(Ordering::Relaxed)
     }
 
-    /// Whether there are so many runs of open pages that pages which go should rather end some.
+    /// Whether there are so many runs of open pages that pages should rather leave in a way that ends runs.
     pub(super) fn has_many_runs(&self) -> bool {
         self.runs() > self.most_runs.load(Ordering::Relaxed) / 2
     }
 
-    /// The number of runs of open pages.
+    /// Returns the number of runs of open pages.
     pub(crate) fn runs(&self) -> usize {
         self.runs.load(Ordering::Relaxed)
     }
 
-    /// Has the arena get by with so few runs.
+    /// Test hook: lowers the limit on runs of open pages.
     pub(crate) fn limit_runs(&self, runs: usize) {
         self.most_runs.store(runs, Ordering::Relaxed);
     }

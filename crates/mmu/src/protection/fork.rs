@@ -1,5 +1,5 @@
-//! Forking memory that is watched by protections: the child inherits the protections, and they are right. It needs only
-//! a way to its own closed pages.
+//! Forking memory that is watched through protections: the child inherits the protections, and they are correct. It
+//! only needs access to its own closed pages.
 
 use millpond_core::PageRange;
 

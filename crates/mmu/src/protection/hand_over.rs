@@ -1,4 +1,4 @@
-//! Handing a range's pages over by the tables that map them, where all of them are closed before.
+//! Hands a range's pages over by moving the page tables that map them. All the pages are closed first.
 
 use rustix::io::Errno;
 
@@ -23,7 +23,7 @@ impl ProtectedMemory {
         let (_, len) = self.common.span(from.widened(lead, trail))?;
         let (_, other) = self.common.span(to.widened(lead, trail))?;
         assert_eq!(len, other, "{from} and {to} differ in length");
-        // SAFETY: the caller guarantees more than is asked for.
+        // SAFETY: the caller guarantees more than is required.
         unsafe { self.move_closed(from, to) }
     }
 
@@ -48,8 +48,8 @@ impl ProtectedMemory {
         Ok(())
     }
 
-    /// Moves the pages of closed ranges. As all of them are closed, threads may touch both ranges meanwhile: they wait
-    /// for the lock, or in the sink.
+    /// Moves the pages of closed ranges. Because all of them are closed, threads may touch both ranges meanwhile:
+    /// they wait for the lock, or in the sink.
     ///
     /// # Safety
     /// The conditions are those of [`Memory::hand_over_watched`].

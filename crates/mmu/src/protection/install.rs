@@ -1,5 +1,5 @@
-//! Mapping contents, or zeros, in memory that is watched by protections: pages are written while they are closed, and
-//! opened then. Contents are always copied; a frame stays populated.
+//! Maps contents, or zeros, in memory that is watched through protections: pages are written while they are closed,
+//! and then opened. Contents are always copied; a frame stays populated.
 
 use core::ffi::c_void;
 
@@ -15,12 +15,12 @@ use crate::sys::advise::Span;
 use crate::sys::mm::madvise;
 
 impl Install for ProtectedMemory {
-    /// A hole reads as zeros without that, and a page that it lacks comes with the first write. One call for all of
-    /// them takes a third of the time.
+    /// Not needed for correctness: a hole reads as zeros anyway, and a missing page comes with the first write. But
+    /// one call for all pages takes a third of the time.
     fn populate(&self, at: usize, len: usize) {
         if len > PAGE_SIZE {
-            // SAFETY: the advice does what a write of the same bytes would do. Where the kernel does not know it, the
-            // pages come one by one.
+            // SAFETY: the advice has the effect of writing the same bytes. If the kernel does not know it, the pages
+            // come one by one.
             let _ = unsafe { madvise(at as *mut c_void, len, Advice::LinuxPopulateWrite) };
         }
     }
@@ -64,8 +64,8 @@ impl ProtectedMemory {
         done.then_some(Placed::Copied).ok_or(refusal(len))
     }
 
-    /// Implements [`Mmu::install_zero_all`](millpond_core::Mmu::install_zero_all). Folios without frames that are
-    /// neighbours come together, up to 2 MiB, or one by one where that fails.
+    /// Implements [`Mmu::install_zero_all`](millpond_core::Mmu::install_zero_all). Neighbouring folios without frames
+    /// are installed together, up to 2 MiB, or one by one if that fails.
     pub(super) fn install_zero_all(
         &self,
         work: &[(PageRange, Option<Frame>)],
@@ -88,7 +88,7 @@ impl ProtectedMemory {
         }
     }
 
-    /// The number and the bytes of the folios from the start that come together.
+    /// Returns the number and the bytes of the folios, from the start, that are installed together.
     fn zero_run(&self, work: &[(PageRange, Option<Frame>)]) -> (usize, usize) {
         let from = self.common.at(work[0].0.start);
         let mut bytes = 0;
@@ -124,7 +124,7 @@ impl ProtectedMemory {
         done.then_some(Placed::Copied).ok_or(refusal(len))
     }
 
-    /// Copies pages of the arena that may be closed, by way of a frame or a buffer.
+    /// Copies pages of the arena that may be closed, through a frame or a buffer.
     fn copy_pages(&self, dst: usize, src: usize, len: usize, frame: Option<Frame>) -> bool {
         let lease = frame.map(|frame| self.common.pool.lease(frame));
         let bounce = match &lease {
@@ -146,7 +146,7 @@ impl ProtectedMemory {
                 len: PAGE_SIZE,
             },
         };
-        // SAFETY: the buffer is a leased frame, taken, or this function's own.
+        // SAFETY: the buffer is a leased frame, a taken buffer, or this function's own.
         unsafe { self.protection.copy(dst, src, len, buffer) }
     }
 }

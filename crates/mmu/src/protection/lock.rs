@@ -1,10 +1,10 @@
 //! The lock over the table of protections and the calls that change them.
 //!
-//! It is a word that a thread sleeps at, and not one of the standard library's locks, for two reasons. A fork must be
-//! able to hold it across the call and to find it free in the child, whose other threads do not exist. And a signal
+//! It is a word that a thread sleeps on instead of one of the standard library's locks, for two reasons. A fork must
+//! be able to hold it across the call and find it free in the child, where other threads do not exist. And a signal
 //! handler of the program must not run while it is held: the handler could touch a closed page, whose fault needs the
-//! lock. So signals are blocked first, by the bare system call: a library that the program preloads may have replaced
-//! the C library's function.
+//! lock. So signals are blocked first, with the bare system call, because a library that the program preloads may
+//! have replaced the C library's function.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -14,18 +14,18 @@ use crate::sys::gate;
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
-/// Held, and some thread may sleep.
+/// Held, and some thread may be sleeping.
 const AWAITED: u32 = 2;
-/// Looks at a held lock before a thread sleeps. A change of protection takes 1 to 3 µs.
+/// The number of looks at a held lock before a thread sleeps. A change of protection takes 1 to 3 µs.
 const SPINS: u32 = 100;
 
 pub(super) struct Lock {
     word: AtomicU32,
-    /// The signals that were blocked before, while a fork holds the lock.
+    /// The signals that were blocked before the fork that holds the lock.
     mask: AtomicU64,
 }
 
-/// The lock is held, and signals are blocked, while the value lives.
+/// The lock is held, and signals are blocked, while this value lives.
 pub(super) struct Locked<'a> {
     lock: &'a Lock,
     mask: u64,
@@ -77,7 +77,7 @@ impl Lock {
 }
 
 impl Locked<'_> {
-    /// Keeps the lock, and signals blocked, across a fork: until [`Lock::release`].
+    /// Keeps the lock held, and signals blocked, across a fork, until [`Lock::release`].
     pub(super) fn keep(self) {
         self.lock.mask.store(self.mask, Ordering::Relaxed);
         core::mem::forget(self);
@@ -91,7 +91,7 @@ impl Drop for Locked<'_> {
     }
 }
 
-/// Sets the signals that are blocked, and answers those that were.
+/// Sets the blocked signals, and returns the previous ones.
 fn set_mask(mask: u64) -> u64 {
     const NR: usize = linux_raw_sys::general::__NR_rt_sigprocmask as usize;
     const SETMASK: usize = linux_raw_sys::general::SIG_SETMASK as usize;

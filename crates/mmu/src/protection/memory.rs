@@ -1,7 +1,7 @@
-//! [`ProtectedMemory`]: an arena that is watched by protections, and its pool. What the core and the driver ask of it;
-//! operations of more than a few lines are in files of their own.
+//! [`ProtectedMemory`]: an arena that is watched through protections, and its pool, as the core and the driver see
+//! them. Operations of more than a few lines have files of their own.
 //!
-//! The pool is ordinary memory: a hole is given pages by the first write to it.
+//! The pool is ordinary memory: the first write to a hole gives it pages.
 
 use std::sync::Arc;
 
@@ -20,17 +20,19 @@ use crate::reservation::HUGE;
 use crate::sys::advise::Span;
 use crate::way_out;
 
-/// Memory that is watched by protections, because there is no userfaultfd. The crate's documentation has an overview.
+/// Memory that is watched through protections, because there is no userfaultfd. The crate's documentation has an
+/// overview.
 pub struct ProtectedMemory {
     pub(super) common: Common,
     pub(super) protection: Arc<Protection>,
 }
 
 impl ProtectedMemory {
-    /// Reserves the arena and the frame pool, where userfaultfd was `refused`.
+    /// Reserves the arena and the frame pool after userfaultfd was `refused`.
     ///
     /// # Errors
-    /// What was refused, where the configuration needs userfaultfd, or closed memory cannot be written; or there is no
+    /// The `refused` error if the configuration needs userfaultfd or closed memory cannot be written; or the error of
+    /// a failed reservation.
     /// address space.
     pub(crate) fn new(config: &MemoryConfig, refused: MmuError) -> Result<Self, MmuError> {
         let arena = Common::reserve_arena(config)?;
@@ -148,7 +150,7 @@ impl Mmu for ProtectedMemory {
         self.capture_all(work, results);
     }
 
-    /// Frames are ordinary memory: no page-table entry changes places with one of theirs.
+    /// Frames are ordinary memory: no page-table entries can be exchanged with theirs.
     fn take_out_leaf(
         &self,
         _at: PageRange,
@@ -158,7 +160,7 @@ impl Mmu for ProtectedMemory {
         Err(TakeOutError::Immovable)
     }
 
-    /// The pages may be closed all the same, so they are written by way of `/proc/self/mem`.
+    /// The pages may still be closed, so they are written through `/proc/self/mem`.
     fn zero_in_place(&self, at: PageRange) {
         let zeros = Span {
             start: self.common.zeros.of(HUGE),
@@ -177,7 +179,7 @@ impl Mmu for ProtectedMemory {
                 start: seen.as_mut_ptr() as usize,
                 len: size_of_val(seen),
             };
-            // SAFETY: the buffer is this function's, which does not look at it meanwhile.
+            // SAFETY: the buffer belongs to this function, which does not look at it meanwhile.
             let is_copied = unsafe { self.protection.read(at, &[span]) == span.len };
             let words = if is_copied {
                 seen.as_ptr()
@@ -203,10 +205,10 @@ impl Mmu for ProtectedMemory {
         self.common.discard_frames(frames);
     }
 
-    /// Threads that wait do so in the sink.
+    /// Waiting threads wait in the sink.
     fn wake(&self, _at: PageRange) {}
 
-    /// Each touch comes to the sink, which answers that the page is lost.
+    /// Each touch reaches the sink, which reports that the page is lost.
     fn poison(&self, _at: PageRange) {}
 }
 
@@ -258,7 +260,7 @@ impl Memory for ProtectedMemory {
     }
 
     unsafe fn zero_if_mapped(&self, at: PageRange) -> bool {
-        // SAFETY: the caller promises what the called function demands.
+        // SAFETY: the caller guarantees what the called function requires.
         unsafe { self.common.zero_if_mapped(at) }
     }
 
@@ -276,7 +278,7 @@ impl Memory for ProtectedMemory {
         to: PageRange,
         beside: (PageCount, PageCount),
     ) -> Result<(), MmuError> {
-        // SAFETY: the caller promises what the called function demands.
+        // SAFETY: the caller guarantees what the called function requires.
         unsafe { self.hand_over(from, to, beside) }
     }
 
@@ -286,7 +288,7 @@ impl Memory for ProtectedMemory {
         to: PageRange,
         keep: bool,
     ) -> Result<(), MmuError> {
-        // SAFETY: the caller promises what the called function demands.
+        // SAFETY: the caller guarantees what the called function requires.
         unsafe { self.hand_over_watched(from, to, keep) }
     }
 

@@ -1,7 +1,7 @@
-//! What the core asks of pages, where they are watched by protections.
+//! The core's operations on pages that are watched through protections.
 //!
-//! The caller holds the folios in flight, so nobody else works on the same pages. Threads of the program may touch them
-//! at any time, and find them closed.
+//! The caller holds the folios in flight, so nobody else works on the same pages. Threads of the program may touch
+//! them at any time, and find them closed.
 
 use core::ffi::c_void;
 use core::ops::Range;
@@ -19,8 +19,8 @@ use crate::sys::mm::madvise;
 use crate::sys::{own_memory, remap};
 
 impl Protection {
-    /// Puts `len` bytes from `from` on into absent pages at `at`, and opens these. The answer is false when that cannot
-    /// be done; the pages are absent then.
+    /// Writes `len` bytes from `from` into absent pages at `at`, and opens them. Returns false on failure; then the
+    /// pages are absent.
     ///
     /// # Safety
     /// `from` is readable, and not a part of the arena.
@@ -42,7 +42,7 @@ impl Protection {
         self.come(pages)
     }
 
-    /// Lets absent pages be zeros, and opens them. The answer is that of [`install`](Self::install).
+    /// Turns absent pages into zeros, and opens them. Returns the same as [`install`](Self::install).
     pub(crate) fn install_zeros(&self, at: usize, len: usize) -> bool {
         let pages = self.span(at, len);
         // SAFETY: there is no source.
@@ -56,22 +56,22 @@ impl Protection {
         for (run, wish) in self.wishes.runs(pages) {
             if wish.has(Wish::WRITE) {
                 let (at, len) = (self.addr(run.start) as *mut c_void, run.len() * PAGE_SIZE);
-                // The kernel gives all of the pages by one call, where each touch would be a call of its own. It may
-                // refuse: then it gives them at the touch.
-                // SAFETY: the advice does what a write of the same bytes would do.
+                // The kernel supplies all of the pages in one call, where each touch would be a call of its own. It
+                // may refuse: then it supplies them at the touch.
+                // SAFETY: the advice has the effect of writing the same bytes.
                 let _ = unsafe { madvise(at, len, Advice::LinuxPopulateWrite) };
             }
         }
         true
     }
 
-    /// Closes those of these absent pages that are marked, and takes the marks off, unless the kernel refuses.
+    /// Closes the marked ones among these absent pages, and removes their marks, unless the kernel refuses.
     fn are_unmarked(&self, pages: Range<usize>) -> bool {
         let has_marks = self.marked.next(pages.clone(), true) < pages.end;
         !has_marks || self.unmark(&self.lock.lock(), pages).is_ok()
     }
 
-    /// Opens pages that have their bytes now.
+    /// Opens pages that now have their bytes.
     fn come(&self, pages: Range<usize>) -> bool {
         let locked = self.lock.lock();
         self.there.fill(pages.clone(), true);
@@ -79,7 +79,7 @@ impl Protection {
             Ok(()) => return true,
             Err(errno) => errno,
         };
-        // Where all is mapped, trying again would be for ever: all of the arena is parked by now.
+        // If everything is mapped, retrying would go on for ever: all of the arena is parked by now.
         let (at, len) = (self.addr(pages.start), pages.len() * PAGE_SIZE);
         if refused == Errno::NOMEM && remap::is_mapped_unlocked(at, len) {
             report::stop(format_args!(
@@ -94,8 +94,8 @@ impl Protection {
         false
     }
 
-    /// Copies `len` bytes of absent or present pages at `from`, whatever their protection, to absent pages at `at`, by
-    /// way of `buffer`. The answer is that of [`install`](Self::install).
+    /// Copies `len` bytes of absent or present pages at `from`, whatever their protection, to absent pages at `at`,
+    /// through `buffer`. Returns the same as [`install`](Self::install).
     ///
     /// # Safety
     /// The buffer is writable memory that no reference covers, and not a part of the arena.
@@ -123,8 +123,7 @@ impl Protection {
         self.come(pages)
     }
 
-    /// Closes pages that are to be captured: from now on no thread writes to them. The answer is false when they stay
-    /// as they are.
+    /// Closes pages to be captured: from now on no thread writes to them. Returns false if they stay as they are.
     pub(crate) fn begin_capture(&self, at: usize, len: usize) -> bool {
         let pages = self.span(at, len);
         let locked = self.lock.lock();
@@ -137,7 +136,7 @@ impl Protection {
         closed
     }
 
-    /// Reads closed pages into frames, which lie one after the other in `into`. The answer is the number of bytes.
+    /// Reads closed pages into frames, which follow each other in `into`. Returns the number of bytes.
     ///
     /// # Safety
     /// The frames are leased.
@@ -160,7 +159,7 @@ impl Protection {
         let _ = self.show(&locked, pages);
     }
 
-    /// Closes ranges of any length that are to be dropped.
+    /// Closes ranges of any length that are about to be dropped.
     pub(crate) fn leave(&self, spans: impl Iterator<Item = Span>) {
         let locked = self.lock.lock();
         for span in spans {
@@ -170,11 +169,11 @@ impl Protection {
         }
     }
 
-    /// Writes zeros over pages that are there, whatever their protection.
+    /// Writes zeros over present pages, whatever their protection.
     pub(crate) fn zero(&self, at: usize, len: usize, zeros: Span) {
         for offset in (0..len).step_by(zeros.len) {
             let part = zeros.len.min(len - offset);
-            // SAFETY: the caller of the core's contract guarantees that nobody uses the pages meanwhile.
+            // SAFETY: under the core's contract the caller guarantees that nobody uses the pages meanwhile.
             unsafe { own_memory::write(self.mem(), zeros.start, part, at + offset) };
         }
     }

@@ -1,4 +1,4 @@
-//! Ranges of any length: what the program may do with them, pins, moves, and a fork.
+//! Operations on ranges of any length: the program's protections, pins, moves, and forks.
 
 use core::sync::atomic::Ordering;
 
@@ -11,10 +11,10 @@ use super::{Protection, numbers};
 use crate::sys::own_memory;
 
 impl Protection {
-    /// Notes what the program may do with a range from now on, and gives the pages that are there that protection.
+    /// Records what the program may do with a range from now on, and gives its present pages that protection.
     ///
     /// # Errors
-    /// The kernel refuses. Some pages may have the new protection then, and others are closed until they are touched.
+    /// The kernel refuses. Then some pages may have the new protection, and others are closed until they are touched.
     pub(crate) fn wish_for(&self, range: PageRange, wish: Wish) -> Result<(), Errno> {
         let pages = numbers(range);
         let locked = self.lock.lock();
@@ -25,8 +25,8 @@ impl Protection {
         }
         self.unmark(&locked, pages.clone())?;
         self.wishes.set(pages.clone(), wish);
-        // A page that has another protection than is wished for is not open as the table means it. Pages are given the
-        // new one without being closed before, which would let each come back by a fault.
+        // A page whose protection differs from the requested one does not count as open in the table. Pages get the
+        // new protection without being closed first, because otherwise each would come back by a fault.
         self.set_open(pages.clone(), false);
         let shown = self.show(&locked, pages.clone());
         if shown.is_err() {
@@ -38,18 +38,18 @@ impl Protection {
         shown
     }
 
-    /// Gives the range up: somebody else's mapping lies there, or soon will. Pages that are there can still be dropped.
+    /// Gives the range up: somebody else's mapping lies there, or soon will. Present pages can still be dropped.
     pub(crate) fn cede(&self, range: PageRange) {
         let pages = numbers(range);
         let locked = self.lock.lock();
         self.shut_surely(&locked, pages.clone());
-        // The kernel refuses where the other mapping lies already, and no marks are left there.
+        // The kernel refuses where the other mapping already lies, and no marks are left there.
         let _ = self.unmark_closed(&locked, pages.clone());
         self.marked.fill(pages.clone(), false);
         self.wishes.set(pages, Wish::FOREIGN);
     }
 
-    /// Maps a range anew by `map`, which leaves it closed and empty.
+    /// Maps a range anew with `map`, which leaves it closed and empty.
     ///
     /// # Errors
     /// The error of `map`.
@@ -68,7 +68,7 @@ impl Protection {
         Ok(())
     }
 
-    /// Keeps pages that are there open until [`unpin`](Self::unpin).
+    /// Keeps present pages open until [`unpin`](Self::unpin).
     pub(crate) fn pin(&self, range: PageRange) {
         let pages = numbers(range);
         let locked = self.lock.lock();
@@ -77,7 +77,7 @@ impl Protection {
                 self.pinned[page / LEAF].fetch_add(1, Ordering::Relaxed);
             }
         }
-        // Pages that cannot be opened now are opened at a touch.
+        // Pages that cannot be opened now are opened when they are touched.
         let _ = self.show(&locked, pages);
     }
 
@@ -92,11 +92,12 @@ impl Protection {
         }
     }
 
-    /// Moves pages by `tables`, which moves the kernel's tables of two closed ranges. The pages are parked at their new
-    /// place, and what the program may do with them moves along. `from` keeps its protection too, and is empty.
+    /// Moves pages with `tables`, which moves the kernel's page tables from one closed range to another. The pages
+    /// are parked at their new place, and the program's protections move along. `from` also keeps its protection, and
+    /// is empty.
     ///
     /// # Errors
-    /// The error of `tables`, which has changed nothing then, or EFAULT where a foreign mapping lies.
+    /// The error of `tables`, in which case nothing has changed, or EFAULT where a foreign mapping lies.
     pub(crate) fn hand_over(
         &self,
         from: PageRange,
@@ -126,8 +127,8 @@ impl Protection {
         Ok(())
     }
 
-    /// Keeps everybody from changing anything until the fork is over. The pages of `usable` that are there are open
-    /// until then: a touch of a parked page would wait for the lock.
+    /// Prevents all changes until the fork is over. The present pages of `usable` are open until then, because a
+    /// touch of a parked page would wait for the lock.
     pub(crate) fn before_fork(&self, usable: &[PageRange]) {
         let locked = self.lock.lock();
         for &range in usable {
@@ -140,13 +141,13 @@ impl Protection {
         self.lock.release();
     }
 
-    /// Makes a new child work on its own memory. The protections are right as they are.
+    /// Makes a new child work on its own memory. The protections are already correct.
     ///
     /// # Errors
     /// The child cannot open its memory.
     pub(crate) fn after_fork_in_child(&self) -> Result<(), Errno> {
         let mem = own_memory::open();
-        // Without a descriptor of its own the child would write to its parent.
+        // Without its own descriptor the child would write to its parent.
         self.mem
             .replace(mem.as_ref().ok().and_then(|mem| mem.try_clone().ok()));
         self.alone.after_fork_in_child();

@@ -1,7 +1,7 @@
-//! Capturing pages of memory that is watched by protections: they are closed, read into frames, and dropped.
+//! Captures pages of memory that is watched through protections: they are closed, read into frames, and dropped.
 //!
-//! Folios that are neighbours in the arena go together by these three calls, wherever their frames lie. Where pages can
-//! be marked one call does ([`guards`](super::guards)).
+//! Neighbouring folios of the arena go together with these three calls, wherever their frames lie. If pages can be
+//! marked, a single call is enough ([`guards`](super::guards)).
 
 use millpond_core::{Frame, PageRange, TakeOutError};
 
@@ -11,7 +11,7 @@ use crate::held::Taking;
 use crate::reservation::HUGE;
 use crate::sys::advise::Span;
 
-/// The most folios that are captured together, whose frames are noted on the stack.
+/// The maximum number of folios captured together. Their frames are recorded on the stack.
 const TOGETHER: usize = 32;
 
 impl Capture for ProtectedMemory {
@@ -29,7 +29,7 @@ impl Capture for ProtectedMemory {
         }
     }
 
-    /// Folios that are neighbours in the arena, up to 2 MiB.
+    /// Counts folios that are neighbours in the arena, up to 2 MiB.
     fn run_length(&self, work: &[(PageRange, Frame)], taking: &Taking) -> usize {
         let first = self.common.at(work[0].0.start);
         let mut next = first;
@@ -57,7 +57,7 @@ impl Capture for ProtectedMemory {
 }
 
 impl ProtectedMemory {
-    /// Captures neighbouring folios. The answer is false when that failed: all folios are as they were.
+    /// Captures neighbouring folios. Returns false on failure, with all folios unchanged.
     fn capture_together(&self, run: &[(PageRange, Frame)]) -> bool {
         let pool = &self.common.pool;
         let leases: [_; TOGETHER] =
@@ -74,8 +74,8 @@ impl ProtectedMemory {
         unsafe { self.capture_into(src, len, into) }
     }
 
-    /// Captures `len` bytes at `src` into frames, which lie one after the other in `into`. When that fails nothing has
-    /// changed, and the frames are holes.
+    /// Captures `len` bytes at `src` into frames, which follow each other in `into`. On failure nothing has changed,
+    /// and the frames are holes.
     ///
     /// # Safety
     /// The frames are leased, and have room for `len` bytes.
@@ -84,9 +84,9 @@ impl ProtectedMemory {
         if unsafe { self.protection.mark_out(src, len, into) } {
             return true;
         }
-        // Phase 1: from here on a thread that touches the pages waits.
+        // Phase 1: from now on a thread that touches the pages waits.
         let is_closed = self.protection.begin_capture(src, len);
-        // Phase 2: the pages are read.
+        // Phase 2: read the pages.
         // SAFETY: the caller guarantees the frames.
         if !is_closed || unsafe { self.protection.read(src, into) } < len {
             if is_closed {
@@ -96,7 +96,7 @@ impl ProtectedMemory {
                 .for_each(|span| self.common.drop_pages(span.start, span.len));
             return false;
         }
-        // Phase 3: the pages are dropped.
+        // Phase 3: drop the pages.
         self.protection.end_capture(src, len);
         true
     }

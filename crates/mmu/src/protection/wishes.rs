@@ -1,8 +1,8 @@
 //! What the program may do with each page: the protection that a page gets when it is there.
 //!
-//! The kernel's own protection of a page says whether its bytes are there, so what the program asked for is kept here.
-//! Most leaves are alike from end to end, and take a byte; others have a byte for each page, in memory that is taken
-//! when it is written.
+//! The kernel's own protection of a page says whether its bytes are there, so the protection that the program asked
+//! for is kept here. Most leaves are uniform, and take one byte; the others have one byte for each page, in memory
+//! that is only taken when it is written.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -14,26 +14,26 @@ pub(super) const LEAF: usize = millpond_core::LEAF_PAGES as usize;
 /// The byte of a leaf whose pages differ.
 const MIXED: u8 = u8::MAX;
 
-/// What the program may do with a page: the bits are those of `mprotect`.
+/// What the program may do with a page, as the bits of `mprotect`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Wish(u8);
 
 impl Wish {
-    /// The page is closed, as at the beginning.
+    /// The page is closed, as it is initially.
     pub(crate) const NONE: Self = Self(0);
     pub(crate) const READ: u8 = libc::PROT_READ as u8;
     pub(crate) const WRITE: u8 = libc::PROT_WRITE as u8;
     pub(crate) const EXEC: u8 = libc::PROT_EXEC as u8;
     pub(crate) const READ_WRITE: Self = Self(Self::READ | Self::WRITE);
-    /// A mapping of somebody else's lies here, or soon may.
+    /// Somebody else's mapping lies here, or soon may.
     pub(crate) const FOREIGN: Self = Self(1 << 7);
 
-    /// The wish of these bits of `mprotect`.
+    /// Converts bits of `mprotect` to a wish.
     pub(crate) fn of(prot: i32) -> Self {
         Self(prot as u8 & (Self::READ | Self::WRITE | Self::EXEC))
     }
 
-    /// The bits of `mprotect`: none for a page that is closed or foreign.
+    /// Returns the bits of `mprotect`: none for a page that is closed or foreign.
     pub(crate) fn prot(self) -> u8 {
         self.0 & (Self::READ | Self::WRITE | Self::EXEC)
     }
@@ -43,17 +43,18 @@ impl Wish {
     }
 }
 
-/// The wishes for all pages of an arena. One thread at a time changes them, under a lock; others may look meanwhile.
+/// The wishes for all pages of an arena. Only one thread changes them at a time, under a lock; others may read
+/// meanwhile.
 pub(super) struct Wishes {
     leaves: Box<[AtomicU8]>,
     pages: Box<[AtomicU8]>,
 }
 
 impl Wishes {
-    /// All of `pages` pages are closed.
+    /// Makes the wishes for `pages` pages, all of them closed.
     pub(super) fn new(pages: usize) -> Self {
         let leaves = pages.div_ceil(LEAF);
-        // SAFETY: atomic numbers are numbers, and an arena has at least one leaf.
+        // SAFETY: zeros are valid atomic integers, and an arena has at least one leaf.
         unsafe {
             Self {
                 leaves: zeroed(leaves),
@@ -105,7 +106,7 @@ impl Wishes {
         state.store(wish, Ordering::Release);
     }
 
-    /// The end of the run of pages, from the start of the range on, that have the same wish.
+    /// Returns the end of the run of pages, from the range's start, that have the same wish.
     pub(super) fn alike(&self, range: Range<usize>) -> usize {
         let wish = self.of(range.start);
         let mut at = range.start;
@@ -126,7 +127,7 @@ impl Wishes {
         range.end
     }
 
-    /// The runs of pages with the same wish.
+    /// Returns the runs of pages with the same wish.
     pub(super) fn runs(
         &self,
         range: Range<usize>,

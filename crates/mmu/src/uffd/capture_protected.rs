@@ -1,24 +1,24 @@
-//! Capturing pages that the program may not write, or may not even read.
+//! Captures pages that the program may not write, or may not even read.
 //!
-//! A collector makes its pages read-only to learn of writes; other programs close memory that they keep.
-//! `UFFDIO_MOVE` takes nothing out of a mapping that is not writable, so such pages would fill the budget for good.
-//! Opening the mapping for the time of a move would let through a write that must be SIGSEGV, and would undo a change
-//! that another thread makes to the protection meanwhile. So the protection stays, and the page is copied:
+//! A collector makes its pages read-only to detect writes; other programs close memory that they keep. `UFFDIO_MOVE`
+//! takes nothing out of a mapping that is not writable, so such pages would fill the budget for good. Opening the
+//! mapping for the time of a move would let through a write that must be SIGSEGV, and would undo a concurrent change
+//! of the protection by another thread. So the protection stays, and the page is copied:
 //!
-//! 1. The range is registered for write protection too, and its pages are marked. Until now no thread could write,
-//!    and from here on the mark outlives `mprotect`, also an `mprotect` that was made past us: a thread whose mapping
-//!    is opened faults at the mark when it writes, and waits for the completion. A write before the mark is in the
-//!    copy.
+//! 1. The range is also registered for write protection, and its pages are marked. Until now no thread could write,
+//!    and from now on the mark survives `mprotect`, even one that was made without telling us: a thread whose mapping
+//!    is opened faults at the mark when it writes, and waits until the capture is complete. A write before the mark
+//!    is in the copy.
 //! 2. The bytes are read through `/proc/self/mem`, which can read memory that the program itself may not.
-//! 3. The page is dropped, the mark with it, and the range is registered as before: a mapping that was cut out for
-//!    this joins its neighbours again.
+//! 3. The page is dropped, and the mark with it, and the range is registered as before: a mapping that was split off
+//!    for this rejoins its neighbours.
 //!
-//! *Failures.* Memory that is locked, a folio across a border, a kernel without write protection or one that forbids
-//! reading in that way (`proc_mem.force_override`) are all [`TakeOutError::Immovable`]. A lock that comes between the
-//! steps makes the drop fail; the pages that had gone by then are put back from the copy.
+//! *Failures.* Locked memory, a folio across a border, a kernel without write protection or one that forbids reading
+//! in this way (`proc_mem.force_override`) all yield [`TakeOutError::Immovable`]. A lock that comes between the steps
+//! makes the drop fail; the pages that were gone by then are put back from the copy.
 //!
-//! *What it does not see*: a device, or the kernel for another thread, that still writes into a page which the
-//! program has made read-only since. A reference for reading does no harm: it keeps the old page and its bytes.
+//! *What it does not detect*: a device, or the kernel on behalf of another thread, that still writes into a page that
+//! the program has since made read-only. A reference for reading does no harm: it keeps the old page and its bytes.
 
 use core::ffi::c_void;
 
@@ -35,8 +35,7 @@ use crate::sys::mm::madvise;
 use crate::sys::{ioctl, remap};
 
 impl UffdMemory {
-    /// Captures `len` bytes at `src`, of which nothing can be moved, into the leased hole `dst`. Either all are
-    /// captured or none.
+    /// Captures `len` immovable bytes at `src` into the leased hole `dst`. Either all are captured or none.
     pub(super) fn capture_protected(
         &self,
         src: usize,
@@ -47,7 +46,7 @@ impl UffdMemory {
         if !may || !self.is_one_mapping(src, len) {
             return Err(TakeOutError::Immovable);
         }
-        // Phase 1: from here on a thread that writes waits, even if the protection changes.
+        // Phase 1: from now on a thread that writes waits, even if the protection changes.
         if ioctl::register(self.fd(), src, len, true).is_err() {
             return Err(TakeOutError::Immovable);
         }
@@ -58,15 +57,15 @@ impl UffdMemory {
         if captured.is_err() {
             let _ = ioctl::write_protect(self.fd(), src, len, false);
         }
-        // The registration joins the mapping with its neighbours. If it fails nothing is lost: the range is watched
-        // all the same.
+        // The registration joins the mapping with its neighbours. If it fails nothing is lost: the range is still
+        // watched.
         let _ = ioctl::register(self.fd(), src, len, false);
         captured
     }
 
     fn copy_and_drop(&self, src: usize, dst: usize, len: usize) -> Result<(), TakeOutError> {
-        // Phase 2: the pages are copied. An absent page reads as zeros, and must not be read: that would be a fault
-        // of this very thread.
+        // Phase 2: copy the pages. An absent page becomes zeros, and must not be read: that would be a fault of this
+        // very thread.
         self.populate(dst, len);
         for offset in (0..len).step_by(PAGE_SIZE) {
             if self.common.is_there(src + offset) && !self.read_closed(src + offset, dst + offset) {
@@ -74,7 +73,7 @@ impl UffdMemory {
                 return Err(TakeOutError::Immovable);
             }
         }
-        // Phase 3: the pages are dropped.
+        // Phase 3: drop the pages.
         // SAFETY: the folio is in flight, its bytes are in the frame, and no thread has been able to write since.
         if unsafe { madvise(src as *mut c_void, len, Advice::LinuxDontNeed) }.is_ok() {
             return Ok(());
@@ -89,18 +88,18 @@ impl UffdMemory {
         Err(TakeOutError::Immovable)
     }
 
-    /// Reads one page that is there into a populated page of a frame.
+    /// Reads one present page into a populated page of a frame.
     fn read_closed(&self, from: usize, to: usize) -> bool {
         let Some(mem) = self.mem.get() else {
             return false;
         };
-        // SAFETY: the page is a part of a leased, populated frame, which no one else sees.
+        // SAFETY: the page is a part of a leased, populated frame, which nobody else sees.
         let page = unsafe { core::slice::from_raw_parts_mut(to as *mut u8, PAGE_SIZE) };
         pread(mem, page, from as u64) == Ok(PAGE_SIZE)
     }
 
-    /// Whether the range is a part of one mapping. The question needs a mapped page behind the range, which there may
-    /// not be behind the arena's last page. So a range that ends there counts as one mapping only if it is a single
+    /// Whether the range is a part of one mapping. The check needs a mapped page after the range, and there may be
+    /// none after the arena's last page. So a range that ends there counts as one mapping only if it is a single
     /// page; longer ones are refused, and come page by page.
     fn is_one_mapping(&self, src: usize, len: usize) -> bool {
         let ends_arena = src + len == self.common.arena.base() + self.common.arena.len();

@@ -1,9 +1,9 @@
-//! Mapping a copy of pages that stay where they are. A snapshot and its source share such pages; the copy is for the
+//! Maps a copy of pages that stay where they are. A snapshot and its source share such pages; the copy is for the
 //! side that touches them.
 //!
-//! `UFFDIO_COPY` reads the bytes where they are, mapped or in a frame, and maps new pages with them. Where a recycled
-//! frame is at hand and moving it in is cheaper, the bytes are copied into that frame first. As with every install, a
-//! racing thread sees a page whole or faults.
+//! `UFFDIO_COPY` reads the bytes in place, mapped or in a frame, and maps new pages with them. If a recycled frame is
+//! available and moving it in is cheaper, the bytes are first copied into that frame. As with every install, a racing
+//! thread sees the whole page or faults.
 
 use millpond_core::{CopyFrom, Frame, InstallError, PAGE_SIZE, PageRange, Placed};
 
@@ -35,10 +35,10 @@ impl UffdMemory {
             let choice = self.choose(frame.order());
             if choice.method == Method::Move {
                 let mut lease = self.common.pool.lease(frame);
-                // SAFETY: the caller guarantees that the frame is populated, and it is leased to nobody else.
+                // SAFETY: the caller guarantees that the frame is populated, and nobody else has leased it.
                 let bytes = unsafe { lease.bytes_mut() };
-                // SAFETY: the caller holds the source in flight: `len` bytes are mapped there, and no one writes to
-                // them. A lent frame is leased above, and is not the one that is filled.
+                // SAFETY: the caller holds the source in flight: `len` bytes are mapped there, and nobody writes to
+                // them. A lent frame is leased above, and differs from the one that is filled.
                 unsafe {
                     core::ptr::copy_nonoverlapping(
                         core::ptr::with_exposed_provenance(src),

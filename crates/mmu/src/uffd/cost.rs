@@ -1,43 +1,43 @@
-//! The choice between moving and copying a frame, by costs that are measured as it goes.
+//! Chooses between moving and copying a frame, based on costs measured at run time.
 //!
 //! A frame can be mapped by moving its pages or by copying its bytes. Moving a page clears a page-table entry that
-//! another processor may have cached, so the kernel interrupts every processor that runs the process: about 10 µs
-//! when there is one, nothing when there is none. Copying never does that, but costs 0.2 µs a KiB:
+//! another processor may have cached, so the kernel interrupts every processor that runs the process: about 10 µs if
+//! there is one, nothing if there is none. Copying never does that, but costs 0.2 µs per KiB:
 //!
-//! | µs, alone/beside a running thread | 4 KiB | 16 KiB | 64 KiB | 2 MiB |
+//! | µs, alone/with another thread running | 4 KiB | 16 KiB | 64 KiB | 2 MiB |
 //! | --- | --- | --- | --- | --- |
 //! | move | 0.8/10 | 1.1/10.3 | 2.5/12 | 39/50 |
 //! | copy | 0.9/0.9 | 2.6/2.7 | 12.5/12.5 | 371/389 |
 //!
-//! So the break-even is between 4 and 64 KiB and depends on whether other threads run just now and on the machine. No
-//! fixed table would hold everywhere; a moving average for each order does. Every eighth decision is timed, and every
-//! sixty-fourth takes the method that looks worse, so that a change is noticed. When that method costs several times
-//! as much, it is tried as many times more rarely, down to every 1,024th decision: a trial is a fault that takes
-//! longer, and one in sixty-four of these would be all of the slowest hundredth. A copy leaves a populated frame
-//! behind, which must be given back one day: that price, measured where frames are freed, is added to it.
+//! So the break-even is between 4 and 64 KiB and depends on the machine and on whether other threads are running. No
+//! fixed table would be right everywhere; a moving average for each order is. Every eighth decision is timed, and
+//! every sixty-fourth takes the method that looks worse, to detect changes. If that method costs several times as
+//! much, it is tried as many times less often, down to every 1,024th decision: a trial is a slower fault, and one in
+//! sixty-four of these would make up all of the slowest hundredth. A copy leaves a populated frame behind, which must
+//! be given back some day: its cost, measured where frames are freed, is added to the copy's.
 //!
 //! Folios of 2 MiB are not measured and always moved. A huge page moves in 1 µs and 512 small pages in 47. No
-//! shootdown makes a copy of 370 µs the better way; trying one each sixty-fourth time would cost more than all the
-//! moves between, and would break a huge page into small ones. Only a move that has to split a huge page takes as
-//! long as a copy (410 µs). What can be done against that is done before (`huge.rs`), and an average of both kinds
-//! would describe neither.
+//! shootdown is expensive enough to make a copy of 370 µs the better way; trying one each sixty-fourth time would
+//! cost more than all the moves in between, and would break a huge page into small ones. Only a move that has to
+//! split a huge page takes as long as a copy (410 µs). We do what we can to prevent that beforehand (`huge.rs`), and
+//! an average of both kinds would describe neither.
 //!
-//! When the guess is wrong the loss is a few microseconds a fault until the next sixty-four decisions are over, and
-//! never correctness. A sample taken while the thread was preempted would poison the average, so a sample counts at
-//! most four times the present average.
+//! When the guess is wrong, the loss is a few microseconds per fault until the next sixty-four decisions are over,
+//! and never correctness. A sample taken while the thread was preempted would distort the average, so a sample counts
+//! as at most four times the present average.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use millpond_core::Order;
 
-/// Number of decisions of which one is timed.
+/// One in this many decisions is timed.
 const TIMED: u32 = 8;
-/// Number of decisions of which one tries the other method, when that costs no more.
+/// One in this many decisions tries the other method, if that does not cost more.
 const EXPLORED: u32 = 64;
-/// The most by which the number above is multiplied when the other method costs more.
+/// The maximum factor for `EXPLORED` when the other method costs more.
 const RARER: u32 = 16;
-/// The divisor of an average: the past weighs 7/8, a sample 1/8.
+/// The divisor of an average: the past counts 7/8, a sample 1/8.
 const PAST: u32 = 8;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,7 +53,7 @@ pub(super) struct Choice {
     pub(super) timed: bool,
 }
 
-/// Averages in nanoseconds, 0 while unknown. Racing updates may lose a sample, which does not matter.
+/// Averages in nanoseconds, 0 while unknown. Concurrent updates may lose a sample, which does not matter.
 pub(super) struct Costs {
     orders: [PerOrder; 10],
     free_page: AtomicU32,
@@ -130,7 +130,7 @@ impl Costs {
         update(average, nanos(since));
     }
 
-    /// Notes that giving back `pages` pages of frames took from `since` until now.
+    /// Notes that freeing `pages` pages of frames took from `since` until now.
     pub(super) fn freed(&self, pages: u32, since: Instant) {
         if let Some(each) = nanos(since).checked_div(pages) {
             update(&self.free_page, each);

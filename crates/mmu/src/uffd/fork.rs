@@ -1,18 +1,18 @@
 //! Forking: the child gets the memory as it was, and serves its own faults from then on.
 //!
 //! A userfaultfd belongs to the memory of the process that made it. A child inherits the descriptor, and using it
-//! would change the *parent's* memory. It does not inherit the registration: its missing pages would silently read as
-//! zeros. A fork therefore has three parts:
+//! would change the *parent's* memory. The child does not inherit the registration, so its missing pages would
+//! silently read as zeros. A fork therefore has three parts:
 //!
-//! 1. Before the fork the caller quiets everything and lets arena, pool, the buffers for loads and the huge pages'
-//!    slots be inherited. (Otherwise they are not: a child made behind our back dies at its first touch, where it
-//!    would read wrong data.)
-//! 2. The parent forbids the inheritance again.
-//! 3. The child makes a descriptor, a page map and a process handle of its own, closes the inherited ones, starts its
-//!    own delivery, and registers arena and pool.
+//! 1. Before the fork the caller stops all activity and makes the arena, the pool, the buffers for loads and the
+//!    slots for huge pages inheritable. (Otherwise they are not: a child made without telling us dies at its first
+//!    touch instead of reading wrong data.)
+//! 2. The parent makes them non-inheritable again.
+//! 3. The child makes its own descriptor, page map and process handle, closes the inherited ones, starts its own
+//!    delivery, and registers arena and pool.
 //!
-//! Parent and child share pages until one of them writes, and a shared page cannot be moved. Then installing copies
-//! the page, and taking out makes it the process's own first.
+//! Parent and child share pages until one of them writes, and a shared page cannot be moved. Then an install copies
+//! the page, and a take-out first makes it the process's own.
 
 use rustix::io::Errno;
 
@@ -27,7 +27,7 @@ use crate::sys::ioctl;
 impl UffdMemory {
     /// Implements [`RealMemory::before_fork_using`](crate::RealMemory::before_fork_using).
     pub(crate) fn before_fork(&self) {
-        // A ready page that a child shares could not be moved to its destination.
+        // A ready page shared with a child could not be moved to its destination.
         self.drop_huge_ready();
         // A leaf may have brought along the program's advice to wipe it in children.
         self.common.pool.memory().keep_on_fork();
@@ -48,9 +48,9 @@ impl UffdMemory {
         self.uffd.replace(Some(uffd));
         self.mem.replace(open_mem());
         common.open_again_in_child()?;
-        // A thread that serves comes first. If memory were registered before, and the C library touched an absent
-        // page of it while it makes that thread, the child would wait for ever, without a word. In this order the C
-        // library reads zeros, which the caller finds in the page tables and reports.
+        // A serving thread comes first. If memory were registered earlier, and the C library touched an absent page
+        // of it while creating that thread, the child would silently wait for ever. In this order the C library reads
+        // zeros, which the caller finds in the page tables and reports.
         common.attach_again_in_child(&self.watch())?;
         self.register_pool()?;
         for ours in common.pages().without(foreign) {
@@ -60,8 +60,8 @@ impl UffdMemory {
         Ok(())
     }
 
-    /// Registers a range. Where there are mappings in it that cannot be registered (files that the caller does not
-    /// know of), the rest around them is registered, which halving finds.
+    /// Registers a range. If it contains mappings that cannot be registered (files that the caller does not know
+    /// about), this registers the rest around them, which it finds by halving.
     fn register_pieces(&self, start: usize, len: usize) -> Result<(), MmuError> {
         match ioctl::register(self.fd(), start, len, !self.can_move) {
             Ok(()) => Ok(()),

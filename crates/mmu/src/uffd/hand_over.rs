@@ -1,26 +1,25 @@
-//! Handing a range's pages over to another range by the tables that map them.
+//! Hands a range's pages over to another range by moving the page tables that map them.
 //!
-//! `mremap` moves 2 MiB by moving one pointer, where source and destination lie alike in their 2 MiB. It does not do
-//! so where userfaultfd is registered without its remap event, and that event waits for another thread each time. So
-//! the source is taken out of userfaultfd while it moves: 1 GiB takes 0.3 ms, where entry by entry it takes 3.4. A
-//! page that was touched there meanwhile would come from the kernel as zeros; the caller sees to it that none is.
+//! `mremap` moves 2 MiB by moving one pointer, if source and destination have the same offset within their 2 MiB. It
+//! does not do so where userfaultfd is registered without its remap event, and that event waits for another thread
+//! each time. So the source is taken out of userfaultfd while it moves: 1 GiB takes 0.3 ms, and 3.4 if moved entry by
+//! entry. A page touched there meanwhile would come from the kernel as zeros; the caller ensures that none is.
 //!
 //! *While threads touch the source* that method is unsafe, and threads of a preloaded program may do so. An absent
-//! page would become a page of zeros, which moves along and hides the contents that the store holds. These are the
-//! ways to prevent it, for 1 GiB of resident 4 KiB pages:
+//! page would become a page of zeros, which moves along and hides the contents that the store has. There are three
+//! ways to prevent that, for 1 GiB of resident 4 KiB pages:
 //!
 //! | way | ms |
 //! | --- | --- |
-//! | the source without access meanwhile (`mprotect` visits every entry, twice) | 70 to 80 |
-//! | registered all the time, without the remap event | 4 |
-//! | registered all the time, with the remap event | 0.3, and 0.01 to 0.04 where both lie alike in their gigabyte |
+//! | the source is inaccessible meanwhile (`mprotect` visits every entry, twice) | 70 to 80 |
+//! | always registered, without the remap event | 4 |
+//! | always registered, with the remap event | 0.3, and 0.01 to 0.04 if both have the same offset within their gigabyte |
 //!
-//! The last way is taken ([`Memory::hand_over_watched`]): handler delivery has a thread that reads the events, and one
-//! hand-off to it is the cost. A touch comes before the move and finds the page, or is reported as a fault at the
-//! source. The thread that reads must not wait for the thread that moves.
+//! We take the last way ([`Memory::hand_over_watched`]): handler delivery has a thread that reads the events, so the
+//! cost is one hand-off to it. A touch either comes before the move and finds the page, or is reported as a fault at
+//! the source. The thread that reads must not wait for the thread that moves.
 //!
-//! `MREMAP_DONTUNMAP` leaves the source mapped and empty (Linux 5.7), so that no other mapping can be given its
-//! addresses.
+//! `MREMAP_DONTUNMAP` leaves the source mapped and empty (Linux 5.7), so that no other mapping can get its addresses.
 
 use millpond_core::{PageCount, PageRange};
 use rustix::io::Errno;
@@ -33,21 +32,21 @@ use crate::memory::Memory;
 use crate::sys::{ioctl, remap};
 
 impl UffdMemory {
-    /// Implements [`RealMemory::hands_over_by_tables`](crate::RealMemory::hands_over_by_tables). Where pages are taken
-    /// out by copying, unregistering the range would visit each page of it, as it is watched for writes.
+    /// Implements [`RealMemory::hands_over_by_tables`](crate::RealMemory::hands_over_by_tables). If pages are taken
+    /// out by copying, the range is watched for writes, so unregistering it would visit each of its pages.
     pub(crate) fn hands_over_by_tables(&self) -> bool {
         self.can_move && arch::MOVES_TABLES
     }
 
-    /// Implements [`Memory::hand_over`]. `lead` pages before `from` and `trail` pages behind it go along and come back.
-    /// For a range of a gigabyte that lies across two, this takes a few calls of microseconds; a pointer for each 2 MiB
-    /// would take 0.3 ms.
+    /// Implements [`Memory::hand_over`]. `lead` pages before `from` and `trail` pages after it go along and come
+    /// back. For a range of a gigabyte that straddles two, this takes a few calls of microseconds; one pointer for
+    /// each 2 MiB would take 0.3 ms.
     ///
     /// # Safety
     /// The conditions are those of [`Memory::hand_over`]. No leaf of any of these ranges is taken out meanwhile.
     ///
     /// # Errors
-    /// [`MmuError::OutsideArena`] or [`MmuError::HandOver`]. All pages are where they were then.
+    /// [`MmuError::OutsideArena`] or [`MmuError::HandOver`]. In either case all pages are where they were.
     pub(super) unsafe fn hand_over(
         &self,
         from: PageRange,
@@ -70,10 +69,10 @@ impl UffdMemory {
                 if part == 0 {
                     continue;
                 }
-                // SAFETY: the ranges and the guarantee are those of the move before, and these pages were moved the
-                // other way then.
+                // SAFETY: the ranges and the guarantee are those of the previous move, which moved these pages the
+                // other way.
                 if let Err(errno) = unsafe { remap::move_tables(dst + at, src + at, part) } {
-                    // The pages that have come back already are in their place.
+                    // The pages that have already come back are in their place.
                     self.common
                         .hand_back(src + back, dst + back, &[len - back], len - back);
                     return Err(errno);
@@ -91,14 +90,14 @@ impl UffdMemory {
         Ok(())
     }
 
-    /// Implements [`RealMemory::can_hand_over_watched`](crate::RealMemory::can_hand_over_watched): this needs a thread
-    /// that reads events, and Linux 4.11 or later.
+    /// Implements [`RealMemory::can_hand_over_watched`](crate::RealMemory::can_hand_over_watched), which needs a
+    /// thread that reads events, and Linux 4.11 or later.
     pub(crate) fn can_hand_over_watched(&self) -> bool {
         self.features.remap
     }
 
     /// Implements [`Memory::hand_over_watched`]. Protections move along. Afterwards `from` is empty, with its
-    /// protection if `keep` is set and without access if not.
+    /// protection if `keep` is set and inaccessible if not.
     ///
     /// The thread that reads faults must not wait for the caller.
     ///
@@ -106,8 +105,8 @@ impl UffdMemory {
     /// The conditions are those of [`Memory::hand_over_watched`].
     ///
     /// # Errors
-    /// [`MmuError::OutsideArena`] or [`MmuError::HandOver`] (also when `from` consists of too many mappings). All
-    /// pages are where they were then.
+    /// [`MmuError::OutsideArena`] or [`MmuError::HandOver`] (also if `from` consists of too many mappings). In either
+    /// case all pages are where they were.
     pub(super) unsafe fn hand_over_watched(
         &self,
         from: PageRange,

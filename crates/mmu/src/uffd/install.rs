@@ -1,23 +1,23 @@
-//! Mapping a frame, or zeros, where the program faulted.
+//! Maps a frame, or zeros, where the program faulted.
 //!
 //! The page was not there, so it is in flight and no other thread maps it. Threads of the program wait for it, or
-//! will. Both ways of mapping are atomic for each page: a racing thread sees the page whole or faults. Threads that
-//! wait are woken by the ioctl itself.
+//! will. Both ways of mapping are atomic for each page: a racing thread sees the whole page or faults. The ioctl
+//! itself wakes the waiting threads.
 //!
-//! These are the possible failures, and what is done about them:
+//! These are the possible failures, and how they are handled:
 //!
 //! - *The pages are shared after a fork* (EBUSY), or the mapping is not writable (EINVAL): the pages cannot be moved,
-//!   and are copied.
-//! - *The range crosses mappings* (ENOENT, EINVAL of the copy): contents are copied page by page. Zeros are not put
-//!   where no thread asked for them: the answer is [`Split`](InstallError::Split), and they are asked for again page
+//!   so they are copied.
+//! - *The range crosses mappings* (ENOENT, or EINVAL of the copy): contents are copied page by page. Zeros are not
+//!   put where no thread asked for them: the result is [`Split`](InstallError::Split), and the caller asks again page
 //!   by page.
-//! - *The range is not ours any more* (the same errors, for single pages): the answer is [`Gone`](InstallError::Gone)
-//!   or `Split`. The kernel looks at the range before it maps anything. Only when the mapping changes during the call
-//!   can a part be mapped, and that part may have been written to by then. It is taken back, never dropped.
-//! - *A page is there already* (EEXIST). No live thread can have mapped it. It happens in a forked child, when a page
+//! - *The range is not ours any more* (the same errors, for single pages): the result is [`Gone`](InstallError::Gone)
+//!   or `Split`. The kernel checks the range before it maps anything. A part can only be mapped if the mapping
+//!   changes during the call, and that part may have been written to by then. It is taken back, never dropped.
+//! - *A page is already there* (EEXIST). No live thread can have mapped it. It happens in a forked child, if a page
 //!   was touched after the fork and before the child registered its memory: the kernel gave it a zero page and the
-//!   child went on from there. The bytes that the child wrote then are newer than those in the frame. The page stays,
-//!   the rest is mapped around it, and one line says so.
+//!   child continued from there. The bytes that the child wrote then are newer than those in the frame. The page
+//!   stays, the rest is mapped around it, and one line reports it.
 
 use core::sync::atomic::Ordering;
 use std::time::Instant;
@@ -34,10 +34,10 @@ use crate::pool::Lease;
 use crate::report;
 use crate::reservation::HUGE;
 
-/// What becomes of a folio that lies across the border of two mappings, if it has to be copied.
+/// What to do with a folio that lies across the border of two mappings, if it has to be copied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum AtBorder {
-    /// It is taken back, and the answer is [`Split`](InstallError::Split).
+    /// It is taken back, and the result is [`Split`](InstallError::Split).
     Split,
     /// It is copied page by page.
     Cross,
@@ -57,12 +57,11 @@ impl UffdMemory {
             let mut lease = self.common.pool.lease(frame);
             // SAFETY: the caller guarantees that the frame is populated.
             unsafe { lease.bytes_mut() }.fill(0);
-            // Frames of zeros are never copied page by page. A caller that gets the answer Split for zeros forgets
-            // the frame, and the program may have written to the pages before a border by the time that the border is
-            // met.
+            // Frames of zeros are never copied page by page. A caller that gets Split for zeros forgets the frame,
+            // and the program may have written to the pages before a border by the time that the border is reached.
             return self.install_by(choice, &lease, frame, at, AtBorder::Split);
         }
-        // For a copy the zeros at hand do as well as a zeroed frame, so the frame is left as it is.
+        // For a copy, the ready-made zeros are as good as a zeroed frame, so the frame is left unchanged.
         let timed = choice.filter(|(_, choice)| choice.timed);
         let since = timed.map(|_| Instant::now());
         let (start, len) = (self.common.at(at.start), at.len.bytes() as usize);
@@ -79,14 +78,14 @@ impl UffdMemory {
         Ok(Placed::Copied)
     }
 
-    /// Drops new zeros of which the first `mapped` bytes were mapped before the mapping changed. They hold zeros, or
-    /// bytes that the program wrote since then to a page that it was unmapping at the same time.
+    /// Drops new zeros whose first `mapped` bytes were mapped before the mapping changed. They contain zeros, or
+    /// bytes that the program has since written to a page that it was unmapping at the same time.
     pub(super) fn give_up_zeros(&self, at: PageRange, mapped: usize) -> InstallError {
         self.common.drop_pages(self.common.at(at.start), mapped);
         refusal(at.len.bytes() as usize)
     }
 
-    /// The way of mapping as many pages as a folio of `order` has.
+    /// Chooses how to map as many pages as a folio of `order` has.
     pub(super) fn choose(&self, order: Order) -> Choice {
         if self.can_move {
             self.costs.choose(order)
@@ -98,7 +97,7 @@ impl UffdMemory {
         }
     }
 
-    /// Installs a frame by the chosen method.
+    /// Installs a frame with the chosen method.
     pub(super) fn install_by(
         &self,
         choice: Choice,
@@ -111,7 +110,7 @@ impl UffdMemory {
         let src = lease.addr();
         let since = choice.timed.then(Instant::now);
 
-        // Phase 1: as many pages as possible are moved.
+        // Phase 1: move as many pages as possible.
         if len == HUGE {
             self.make_room(dst, HUGE);
         }
@@ -133,7 +132,7 @@ impl UffdMemory {
         Ok(placed)
     }
 
-    /// Completes the install of a frame of which `done` bytes are mapped; `moved` of them were moved.
+    /// Completes the install of a frame after `done` bytes are mapped; `moved` of them were moved.
     pub(super) fn complete(
         &self,
         lease: &Lease<'_>,
@@ -142,7 +141,7 @@ impl UffdMemory {
         border: AtBorder,
     ) -> Result<Placed, InstallError> {
         let (src, len) = (lease.addr(), lease.len());
-        // Phase 2: the rest is copied. If that fails, all of it is taken back.
+        // Phase 2: copy the rest. If that fails, take back all of it.
         if done < len {
             let (to, from, rest) = (dst + done, src + done, len - done);
             let copied = match border {
@@ -156,7 +155,7 @@ impl UffdMemory {
                 return Err(refusal(len));
             }
         }
-        // Phase 3: the frame becomes a hole or stays populated, never half of each.
+        // Phase 3: the frame becomes a hole or stays populated, never half and half.
         if moved == 0 {
             return Ok(Placed::Copied);
         }
@@ -164,7 +163,7 @@ impl UffdMemory {
         Ok(Placed::Moved)
     }
 
-    /// Says, once, that a page was mapped past us.
+    /// Reports, once, that a page was mapped without telling us.
     pub(super) fn say_surprise(&self, addr: usize) {
         if !self.surprised.swap(true, Ordering::Relaxed) {
             report::line(format_args!(
@@ -176,7 +175,7 @@ impl UffdMemory {
 }
 
 impl Install for UffdMemory {
-    /// A huge page where that is possible, and else pages that are copied from zeros.
+    /// Uses a huge page where possible, otherwise pages copied from zeros.
     fn populate(&self, at: usize, len: usize) {
         let huge = match len {
             HUGE => self.place_zeros_in_frame(at),

@@ -1,17 +1,17 @@
-//! Mapping the zeros of several folios by one call.
+//! Maps the zeros of several folios in one call.
 //!
-//! A stream of touches is answered by a window of folios. Where they are neighbours in the arena, and their frames in
-//! the pool, the fixed cost of a call is paid once: the entry into the kernel, and the interruption of other
+//! A stream of touches is answered with a window of folios. If they are neighbours in the arena, and their frames in
+//! the pool, the fixed cost of a call is paid only once: the entry into the kernel, and the interrupt of other
 //! processors. New pages need no frames, so any neighbours will do. At most 2 MiB go together; a folio of that size
 //! is a call of its own (`huge.rs`).
 //!
-//! Small folios that fill a leaf together get a huge page as a folio of 2 MiB does: 0.2 µs a page, where small pages
-//! take 0.8. It stays a huge page as long as the folios come and go together, which the core sees to
-//! (`core/src/tables/places.rs`). When one of them leaves, or comes back, alone, the kernel makes 512 small pages of
-//! it, for 300 µs: with that the leaf has cost as much as small pages would have cost at once. When one is dropped
-//! alone, its memory comes free when the kernel is short of memory.
+//! Small folios that together fill a leaf get a huge page, like a folio of 2 MiB: 0.2 µs a page, whereas small pages
+//! take 0.8. It stays a huge page as long as the folios come and go together, which the core ensures
+//! (`core/src/tables/places.rs`). When one of them leaves, or comes back, alone, the kernel splits it into 512 small
+//! pages, which takes 300 µs: then the leaf has cost as much as small pages would have cost from the start. When one
+//! is dropped alone, its memory becomes free when the kernel is short of memory.
 //!
-//! A call that stops half-way is finished folio by folio, by the rules of `install.rs`.
+//! A call that stops halfway is finished folio by folio, by the rules of `install.rs`.
 
 use millpond_core::{Frame, InstallError, Order, PAGE_SIZE, PageRange, Placed};
 
@@ -23,7 +23,7 @@ use super::transfer::Existing;
 use crate::pool::Pool;
 use crate::reservation::HUGE;
 
-/// Whether the range is one that a huge page can have.
+/// Whether a huge page can map the range.
 pub(super) fn is_leaf(start: usize, len: usize) -> bool {
     len == HUGE && start.is_multiple_of(HUGE)
 }
@@ -48,7 +48,7 @@ impl UffdMemory {
         }
     }
 
-    /// The number of folios from the start that are neighbouring leaves of new zeros.
+    /// Counts the folios, from the start, that are neighbouring leaves of new zeros.
     fn leaves(&self, work: &[(PageRange, Option<Frame>)]) -> usize {
         let from = self.common.at(work[0].0.start);
         let next = |&(n, (at, frame)): &(usize, &(PageRange, Option<Frame>))| {
@@ -79,7 +79,7 @@ impl UffdMemory {
         }
     }
 
-    /// The number of folios from the start that are neighbours, up to 2 MiB and within a block of the pool.
+    /// Counts the folios, from the start, that are neighbours, up to 2 MiB and within a block of the pool.
     fn zero_run(&self, work: &[(PageRange, Option<Frame>)]) -> usize {
         let (at, first) = work[0];
         let end = |at: PageRange| self.common.at(at.start) + at.len.bytes() as usize;
@@ -141,7 +141,7 @@ impl UffdMemory {
                 }
                 None if done == len => Ok(Placed::Copied),
                 _ => {
-                    // The program is unmapping memory here at this moment.
+                    // The program is unmapping memory here right now.
                     self.common.drop_pages(start, done);
                     self.install_zero(at, frame)
                 }
@@ -149,8 +149,7 @@ impl UffdMemory {
         }
     }
 
-    /// Moves the zeroed frames of a run. The answer is how many bytes were moved: none where copying is the better
-    /// way.
+    /// Moves the zeroed frames of a run. Returns how many bytes were moved: none if copying is cheaper.
     fn move_zeros(
         &self,
         run: &[(PageRange, Option<Frame>)],

@@ -1,4 +1,4 @@
-//! What the core and the driver ask of memory that a userfaultfd watches. Operations of more than a few lines are in
+//! Memory that a userfaultfd watches, as the core and the driver see it. Operations of more than a few lines have
 //! files of their own.
 
 use std::time::Instant;
@@ -96,7 +96,7 @@ impl Mmu for UffdMemory {
     fn free_frames(&self, frames: &[Frame]) {
         let since = Instant::now();
         let pages = self.common.discard_frames(frames);
-        // A huge page is freed in 8 µs, which says nothing about the price of small ones.
+        // A huge page is freed in 8 µs, which says nothing about the cost of small ones.
         if frames.iter().all(|frame| frame.order() < Order::MAX) {
             self.costs.freed(pages, since);
         }
@@ -104,15 +104,16 @@ impl Mmu for UffdMemory {
 
     fn wake(&self, at: PageRange) {
         if !at.is_empty() {
-            // Waking a range that is no longer registered fails, and no thread can wait there.
+            // Waking a range that is no longer registered fails, but no thread can be waiting there.
             let start = self.common.at(at.start);
             let _ = ioctl::wake(self.fd(), start, at.len.bytes() as usize);
         }
     }
 
-    /// Marks pages whose contents are lost, so that a touch is a SIGBUS and not silent zeros. With in-thread delivery
-    /// nothing is marked: each touch comes to the sink, which answers that the page is lost, and the signal goes on to
-    /// the program. With a handler thread the kernel must raise the signal, by a mark in the page table (Linux 6.6).
+    /// Marks pages whose contents are lost, so that a touch raises SIGBUS instead of silently reading zeros. With
+    /// in-thread delivery nothing is marked: each touch reaches the sink, which reports that the page is lost, and
+    /// the signal is passed on to the program. With a handler thread the kernel must raise the signal, through a mark
+    /// in the page table (Linux 6.6).
     fn poison(&self, at: PageRange) {
         if self.features.poison && !at.is_empty() {
             poison::mark(
@@ -153,9 +154,9 @@ impl Memory for UffdMemory {
         self.register_arena(start, len)
     }
 
-    /// Since Linux 6.17 the kernel locks just the one mapping when pages are dropped, but all of the address space
-    /// where userfaultfd is registered. So the range is unregistered: absent pages are not reported, and would read as
-    /// zeros. Where pages are taken out by copying, which they must be registered for, nothing happens.
+    /// Since Linux 6.17 the kernel locks only the one mapping when pages are dropped, but the whole address space
+    /// where userfaultfd is registered. So the range is unregistered: absent pages are not reported, and would read
+    /// as zeros. If pages are taken out by copying, which requires the registration, nothing happens.
     fn unwatch(&self, range: PageRange) -> Result<(), MmuError> {
         let (start, len) = self.common.span(range)?;
         if !self.can_move {
@@ -178,7 +179,7 @@ impl Memory for UffdMemory {
     }
 
     unsafe fn zero_if_mapped(&self, at: PageRange) -> bool {
-        // SAFETY: the caller promises what the called function demands.
+        // SAFETY: the caller guarantees what the called function requires.
         unsafe { self.common.zero_if_mapped(at) }
     }
 
@@ -188,7 +189,7 @@ impl Memory for UffdMemory {
         to: PageRange,
         beside: (PageCount, PageCount),
     ) -> Result<(), MmuError> {
-        // SAFETY: the caller promises what the called function demands.
+        // SAFETY: the caller guarantees what the called function requires.
         unsafe { self.hand_over(from, to, beside) }
     }
 
@@ -198,7 +199,7 @@ impl Memory for UffdMemory {
         to: PageRange,
         keep: bool,
     ) -> Result<(), MmuError> {
-        // SAFETY: the caller promises what the called function demands.
+        // SAFETY: the caller guarantees what the called function requires.
         unsafe { self.hand_over_watched(from, to, keep) }
     }
 

@@ -1,8 +1,8 @@
-//! [`UffdMemory`]: memory that a userfaultfd watches. A touch of a page that is missing stops the thread until somebody
+//! [`UffdMemory`]: memory that a userfaultfd watches. A thread that touches a missing page stops until somebody
 //! installs the page. Arena and pool are both registered: pages travel between them.
 //!
-//! Where userfaultfd is refused, memory is watched by protections instead ([`protection`](crate::protection)), with
-//! in-thread delivery only.
+//! Where userfaultfd is refused, memory is watched through protections instead ([`protection`](crate::protection)),
+//! with in-thread delivery only.
 
 mod capture_protected;
 mod copy;
@@ -46,13 +46,13 @@ pub(crate) use open::Offer;
 pub struct UffdMemory {
     common: Common,
     parts: Parts,
-    /// The place where huge pages are made; `None` without `UFFDIO_MOVE`, which they need.
+    /// Where huge pages are made; `None` without `UFFDIO_MOVE`, which they need.
     staging: Option<Staging>,
     uffd: FdCell,
     /// `/proc/self/mem`, for pages that the program may not read.
     mem: FdCell,
-    /// `/dev/userfaultfd`, kept for children that may not open it any more. A child that is served by SIGBUS needs no
-    /// rights.
+    /// `/dev/userfaultfd`, kept for children that may no longer open it. A child that is served by SIGBUS needs no
+    /// privileges.
     device: FdCell,
     can_move: bool,
     features: Features,
@@ -61,10 +61,10 @@ pub struct UffdMemory {
 }
 
 impl UffdMemory {
-    /// Reserves the arena and the frame pool and registers both, where the kernel makes this offer.
+    /// Reserves the arena and the frame pool and registers both, if the kernel makes this offer.
     ///
     /// # Errors
-    /// What was refused, or the feature that is missing.
+    /// The refusal, or the missing feature.
     pub(crate) fn new(config: &MemoryConfig, offer: Offer) -> Result<Self, MmuError> {
         let has_move = offer.features? & u64::from(UFFD_FEATURE_MOVE) != 0;
         if config.take_out == TakeOutMethod::Move && !has_move {
@@ -77,7 +77,7 @@ impl UffdMemory {
         let (uffd, features) =
             open_uffd(config.delivery, offer.device.get(), can_move, config.mask)?;
         let common = Common::new(config, Common::reserve_arena(config)?)?;
-        // Slots for huge pages are 32 MiB that may be written, whether they are used or not.
+        // Slots for huge pages are 32 MiB of writable memory, whether they are used or not.
         let staging = match can_move && !is_counted_strictly() {
             true => Staging::new(config.huge_within, common.pagemap())?,
             false => None,
@@ -101,8 +101,8 @@ impl UffdMemory {
 
     /// What watches this memory.
     pub(crate) fn watch(&self) -> Watch {
-        // SAFETY: the descriptor stays open until the handler is joined: the drop detaches first. It is exchanged
-        // only in a new child, where the parent's handler does not run.
+        // SAFETY: the descriptor stays open until the handler is joined, because the drop detaches first. It is only
+        // replaced in a new child, where the parent's handler does not run.
         let fd = unsafe { BorrowedFd::borrow_raw(self.fd().as_raw_fd()) };
         Watch::Userfaultfd(Served {
             fd,
@@ -128,7 +128,7 @@ impl UffdMemory {
         self.can_move
     }
 
-    /// The descriptors that operations on this memory need.
+    /// Returns the descriptors that operations on this memory need.
     pub(crate) fn descriptors(&self) -> Vec<i32> {
         let cells = [&self.uffd, &self.mem, &self.device];
         let open = cells.into_iter().filter_map(FdCell::get);
@@ -137,20 +137,20 @@ impl UffdMemory {
             .collect()
     }
 
-    /// Registers the frame pool with the present descriptor.
+    /// Registers the frame pool with the current descriptor.
     fn register_pool(&self) -> Result<(), MmuError> {
         let pool = self.common.pool.memory();
         self.register_in_pool(pool.base(), pool.len())
     }
 
-    /// Registers a part of the pool. It is registered for write protection, too, which no one uses there: it
-    /// distinguishes the mappings of the pool from a leaf that comes by its table, and so keeps the kernel from
+    /// Registers a part of the pool. It is also registered for write protection, which nobody uses there: that
+    /// distinguishes the mappings of the pool from a leaf that comes with its table, and so keeps the kernel from
     /// merging neighbours (`leaf.rs`).
     fn register_in_pool(&self, start: usize, len: usize) -> Result<(), MmuError> {
         self.register(start, len, self.features.protect)
     }
 
-    /// Registers a part of the arena, which must be all ours.
+    /// Registers a part of the arena, all of which must be ours.
     fn register_arena(&self, start: usize, len: usize) -> Result<(), MmuError> {
         self.register(start, len, !self.can_move)
     }

@@ -4,7 +4,7 @@ use super::{Offer, UffdMemory};
 use crate::{Delivery, Memory, MemoryConfig, TakeOutMethod};
 use millpond_core::{LEAF_PAGES, PageCount, PageIndex, PageRange, PoolLayout};
 
-/// One open leaf, and three blocks; `None`, with a line that says why, when this kernel cannot move pages.
+/// Makes memory with one open leaf and three blocks. If this kernel cannot move pages, prints why and returns `None`.
 pub(super) fn one_leaf(delivery: Delivery) -> Option<UffdMemory> {
     let leaf = PageRange::new(PageIndex(0), PageCount(LEAF_PAGES));
     let mut frames = [4; 10];

@@ -1,5 +1,5 @@
-//! The descriptors that a [`UffdMemory`](super::UffdMemory) works through: the userfaultfd with the features that its
-//! delivery needs, and the process's memory. A child of a fork opens its own.
+//! The descriptors that a [`UffdMemory`](super::UffdMemory) works with: the userfaultfd with the features that its
+//! delivery needs, and the process's memory. A forked child opens its own.
 
 use linux_raw_sys::general::{
     UFFD_FEATURE_EVENT_REMAP, UFFD_FEATURE_EXACT_ADDRESS, UFFD_FEATURE_MOVE,
@@ -18,14 +18,14 @@ use crate::way_out;
 
 /// The userfaultfd that the kernel offers this process.
 pub(crate) struct Offer {
-    /// `/dev/userfaultfd`, if that was opened.
+    /// `/dev/userfaultfd`, if it was opened.
     pub(super) device: FdCell,
-    /// The features, or what was refused.
+    /// The features, or the refusal.
     pub(crate) features: Result<u64, MmuError>,
 }
 
 impl Offer {
-    /// Asks the kernel what a memory of this configuration can have.
+    /// Asks the kernel what a memory of this configuration can get.
     pub(crate) fn to(config: &MemoryConfig) -> Self {
         let device = FdCell::new(match config.delivery {
             Delivery::Handler => descriptor::open_device().ok(),
@@ -33,7 +33,7 @@ impl Offer {
         });
         let features = || supported_features(config.delivery, device.get(), config.mask);
         let mut offered = features();
-        // A filter may refuse the call, which every user may make, where the device is open to this one.
+        // A filter may refuse the call that every user may otherwise make, while this user may open the device.
         if config.delivery == Delivery::Direct
             && !config.mask.uffd
             && matches!(offered, Err(MmuError::NoUserfaultfd { .. }))
@@ -49,7 +49,8 @@ impl Offer {
     }
 }
 
-/// The features of the kernel's userfaultfd, asked on a separate descriptor: a descriptor can be asked only once.
+/// Returns the features of the kernel's userfaultfd. This asks with a separate descriptor, because each can only be
+/// asked once.
 fn supported_features(
     delivery: Delivery,
     device: Option<BorrowedFd<'_>>,
@@ -75,14 +76,14 @@ fn supported_features(
     Ok(masked.fold(has, |has, &(_, flag)| has & !u64::from(flag)))
 }
 
-/// The features of a descriptor that not every kernel has.
+/// Those features of a descriptor that not every kernel has.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Features {
     /// Whether mappings can be registered for write protection.
     pub(super) protect: bool,
     /// Whether lost pages can be marked.
     pub(super) poison: bool,
-    /// Whether registration goes along when a mapping is moved, and the thread that reads faults is told.
+    /// Whether the registration follows a mapping that is moved, and the thread that reads faults is told.
     pub(super) remap: bool,
 }
 
@@ -123,7 +124,7 @@ pub(super) fn open_uffd(
                 "SIGBUS delivery",
                 "use Linux 4.14 or later",
             )?;
-            // With this delivery nothing reads the thread ids in messages.
+            // With this delivery nobody reads the thread ids in messages.
             wanted &= !bit(UFFD_FEATURE_THREAD_ID);
             if delivery == Delivery::Direct {
                 wanted |= need(
@@ -149,15 +150,15 @@ pub(super) fn open_uffd(
     Ok((fd, features))
 }
 
-/// Opens a userfaultfd, by `device` if there is no other way. The device was opened when this process, or the one
-/// that it comes from, could open it, and still makes descriptors after the rights to that were given up.
+/// Opens a userfaultfd, with `device` if there is no other way. The device was opened when this process, or its
+/// ancestor, could open it, and still makes descriptors after the privileges for that were dropped.
 fn open_descriptor(
     delivery: Delivery,
     device: Option<BorrowedFd<'_>>,
 ) -> Result<OwnedFd, MmuError> {
     let is_direct = delivery == Delivery::Direct;
     let opened = match is_direct {
-        // Every user may have this one, so that there is one way that is tested.
+        // Every user may have this one, so only one way needs testing.
         true => descriptor::open_by(descriptor::Source::UserModeOnly),
         false => descriptor::open(delivery == Delivery::Handler).map(|(fd, _)| fd),
     };
@@ -168,7 +169,7 @@ fn open_descriptor(
         })
         .map_err(|errno| MmuError::NoUserfaultfd {
             errno,
-            // Where the table of descriptors is full, the problem is not a lack of rights.
+            // If the table of descriptors is full, the problem is not a lack of privileges.
             way_out: match errno {
                 Errno::MFILE | Errno::NFILE => "raise `ulimit -n`",
                 _ => way_out::of_refused_userfaultfd(),
@@ -176,7 +177,7 @@ fn open_descriptor(
         })
 }
 
-/// Opens this process's memory, to read where the program may not. Without it such memory stays where it is.
+/// Opens this process's memory, to read where the program may not. Without it, such memory stays where it is.
 pub(super) fn open_mem() -> Option<OwnedFd> {
     use rustix::fs::{CWD, Mode, OFlags, openat};
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;

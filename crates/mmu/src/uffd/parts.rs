@@ -1,21 +1,20 @@
-//! The arena in parts, so that a leaf that leaves by its page table holds up few faults.
+//! The arena in parts, so that a leaf that leaves with its page table holds up few faults.
 //!
-//! The kernel locks mappings one by one. A fault needs the lock of its own mapping only, and so does the call that
-//! maps the page; only where a thread changes that mapping, both sleep until the whole address space is free.
-//! `mremap` of a leaf (`leaf.rs`) changes the mapping that the leaf is in, and without further measures that is the
-//! whole region. This was measured with random reads of 4 KiB beside a thread that reclaims, where a leaf leaves
-//! after 205 faults. In 110,000 faults the faulting thread slept 690 times and the other 800 times, for 20 µs and
-//! more. With parts of 16 MiB in a region of 512 they sleep 290 times together, and the 99th percentile was 37 µs and
-//! is 25.
+//! The kernel locks mappings one by one. A fault only needs the lock of its own mapping, and so does the call that
+//! maps the page; but while a thread changes that mapping, both sleep until the whole address space is free. `mremap`
+//! of a leaf (`leaf.rs`) changes the mapping that contains the leaf, and without further measures that is the whole
+//! region. We measured random reads of 4 KiB next to a thread that reclaims, where a leaf leaves after 205 faults. In
+//! 110,000 faults the faulting thread slept 690 times and the other 800 times, for 20 µs and more. With parts of 16
+//! MiB in a region of 512 they sleep 290 times together, and the 99th percentile fell from 37 µs to 25.
 //!
 //! *The difference between a part and its neighbours* is advice that has no effect where there is no file: every
-//! other part is said to be read at random. The advice is given when the first leaf leaves a part or its neighbour,
-//! so memory whose leaves do not leave by their tables stays one mapping. A process may have 65,530 mappings, hence
-//! parts are counted ([`MOST`]).
+//! other part is advised to expect random reads. The advice is given when the first leaf leaves a part or its
+//! neighbour, so memory whose leaves do not leave with their tables stays one mapping. A process may have 65,530
+//! mappings, so parts are counted ([`MOST`]).
 //!
-//! *A range that is handed over by tables* (`hand_over.rs`) goes as one mapping, by one call. So it is joined before:
-//! the advice is taken back, and the kernel merges mappings that are alike. The caller guarantees that no thread
-//! parts anything off while pages are handed over.
+//! *A range that is handed over by its tables* (`hand_over.rs`) goes as one mapping, in one call. So its parts are
+//! joined first: the advice is withdrawn, and the kernel merges mappings that are alike. The caller guarantees that
+//! no thread splits parts off while pages are handed over.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -24,12 +23,12 @@ use rustix::mm::Advice;
 use crate::reservation::{HUGE, Reservation};
 use crate::sys::mm::madvise;
 
-/// Bytes of a part: eight leaves.
+/// Bytes in a part: eight leaves.
 const PART: usize = 8 * HUGE;
-/// The most parts that are marked: all of 128 GiB. Each makes two more mappings.
+/// The maximum number of marked parts, enough for 128 GiB. Each adds two mappings.
 const MOST: u32 = 4096;
 
-/// The parts of an arena that are marked.
+/// The marked parts of an arena.
 pub(super) struct Parts {
     /// One bit for each part; only odd ones are marked.
     marked: Box<[AtomicU64]>,
@@ -45,7 +44,7 @@ impl Parts {
         }
     }
 
-    /// Makes the part of `addr` a mapping of its own, or several, from now on, unless there are too many already.
+    /// Splits the part of `addr` off into a mapping of its own, or several, unless there are already too many.
     pub(super) fn part_off(&self, arena: &Reservation, addr: usize) {
         let part = (addr - arena.base()) / PART;
         for odd in [part.saturating_sub(1) | 1, part | 1] {
@@ -78,8 +77,8 @@ impl Parts {
     }
 }
 
-/// Gives advice for one part. Its failure is ignored: a part that cannot be told apart makes faults wait, and handing
-/// over a part that cannot be joined is an error, as for any range of several mappings.
+/// Gives advice for one part. Failure is ignored: a part that is not split off makes faults wait, and handing over a
+/// part that cannot be joined is an error, as for any range of several mappings.
 fn advise(arena: &Reservation, part: usize, advice: Advice) {
     let start = part * PART;
     if let Some(len) = arena.len().checked_sub(start).filter(|&len| len > 0) {

@@ -1,24 +1,24 @@
-//! Capturing pages: out of the program's sight, into the frame pool, losing no write.
+//! Captures pages: takes them out of the program's sight, into the frame pool, losing no write.
 //!
-//! *By move* (Linux 6.8): the kernel takes the page-table entry away and puts the page into the pool. A thread that
-//! writes to the page has either written before that, or faults. That is the whole protocol; the rest of this file is
-//! about refusals:
+//! *By move* (Linux 6.8): the kernel removes the page-table entry and puts the page into the pool. A thread that
+//! writes to the page has either written before that, or faults. That is the whole protocol; the rest of this file
+//! handles refusals:
 //!
-//! - EBUSY: a forked child shares the page, or a device holds it. Writing to the page breaks the sharing, so the
-//!   kernel is asked to act as if the page were written (`MADV_POPULATE_WRITE`). A page that is still busy then is
-//!   pinned, and is put back: [`TakeOutError::Busy`].
+//! - EBUSY: a forked child shares the page, or a device holds it. Writing to the page ends the sharing, so we ask the
+//!   kernel to act as if the page were written (`MADV_POPULATE_WRITE`). A page that is still busy then is pinned, and
+//!   is put back: [`TakeOutError::Busy`].
 //! - EINVAL: the range is not writable, locked, or crosses mappings. Memory that is merely not writable is copied
 //!   (`capture_protected.rs`); the rest is [`TakeOutError::Immovable`].
-//! - ENOENT: a page of the source is missing. The core never asks for such a folio, but the program can unmap memory
+//! - ENOENT: a page of the source is missing. The core never takes out such a folio, but the program can unmap memory
 //!   at any time. A missing page is captured as zeros, which is how it would read.
 //!
 //! *By copy* (older kernels): protect the range, copy it to the pool, drop it. A write in between faults and waits
-//! for the completion. The copy is done by the kernel (`UFFDIO_COPY` reads the arena and makes the frame's pages in
-//! one step), so memory that the program made unreadable leads to an error and not to a crash.
+//! until the capture is complete. The kernel does the copying (`UFFDIO_COPY` reads the arena and makes the frame's
+//! pages in one step), so memory that the program made unreadable leads to an error, not to a crash.
 //!
-//! Several folios that lie next to each other both in the arena and in the pool go in one call with one TLB shootdown,
-//! up to 2 MiB and within a block of the pool (`pool.rs`). A call that fails is finished folio by folio. A folio of 2
-//! MiB is a call of its own, so that a huge page is moved whole (`huge.rs`).
+//! Several folios that are neighbours both in the arena and in the pool go in one call with one TLB shootdown, up to
+//! 2 MiB and within a block of the pool (`pool.rs`). A call that fails is finished folio by folio. A folio of 2 MiB
+//! is a call of its own, so that a huge page is moved whole (`huge.rs`).
 
 use core::ffi::c_void;
 
@@ -50,7 +50,7 @@ impl Capture for UffdMemory {
         }
     }
 
-    /// Folios that are neighbours in the arena and in the pool, up to 2 MiB. Without moves they go one by one.
+    /// Counts folios that are neighbours in the arena and in the pool, up to 2 MiB. Without moves they go one by one.
     fn run_length(&self, work: &[(PageRange, Frame)], taking: &Taking) -> usize {
         if !self.can_move {
             return 1;
@@ -81,8 +81,8 @@ impl Capture for UffdMemory {
         );
         let mut moved = 0;
         if run.len() > 1 {
-            // Leases for the whole run would need a list. Taking and giving back each one still finds a mistake of
-            // the caller's.
+            // Leases for the whole run would need a list. Taking and returning each one still detects a mistake of
+            // the caller.
             for &(_, frame) in run {
                 drop(self.common.pool.lease(frame));
             }
@@ -108,7 +108,7 @@ impl Capture for UffdMemory {
 }
 
 impl UffdMemory {
-    /// Captures by move the part of the range that is left: `done` bytes from the start have been moved before.
+    /// Captures the rest of the range by moving it: `done` bytes from the start have already been moved.
     fn capture_by_move(
         &self,
         src: usize,
@@ -131,7 +131,7 @@ impl UffdMemory {
                     self.unshare(src + done, src + len);
                 }
                 Some(Errno::NOENT) => {
-                    // This page is a hole, so it becomes zeros, and the pages behind it are moved as before.
+                    // This page is a hole, so it becomes zeros, and the pages after it are moved as before.
                     if self.common.is_there(src + done) {
                         continue;
                     }
@@ -153,11 +153,11 @@ impl UffdMemory {
         }
     }
 
-    /// Gives the process pages of its own where it shares them with a forked child. Only pages that are there are
-    /// touched: a touch of an absent page would be a fault that waits for this very thread.
+    /// Gives the process its own pages where it shares them with a forked child. Only present pages are touched:
+    /// touching an absent page would be a fault that waits for this very thread.
     fn unshare(&self, start: usize, end: usize) {
         let _ = pagemap::runs(self.common.pagemap(), start, end, &mut |from, to| {
-            // SAFETY: the advice does what a write of the same bytes would do; contents stay. On a range that is not
+            // SAFETY: the advice has the effect of writing the same bytes; contents stay. On a range that is not
             // writable it fails and changes nothing.
             let _ = unsafe { madvise(from as *mut c_void, to - from, Advice::LinuxPopulateWrite) };
         });
@@ -167,8 +167,8 @@ impl UffdMemory {
     pub(super) fn put_back(&self, src: usize, dst: usize, done: usize) {
         let mut back = self.move_some(src, dst, done, 0).0;
         while back < done {
-            // The page was shared by a fork in between, or is gone with its mapping. A copy serves the first case; in
-            // the second the page is dropped.
+            // The page was shared by a fork in between, or is gone with its mapping. A copy works in the first case;
+            // in the second, the page is dropped.
             let copied = self.copy(src + back, dst + back, done - back, Existing::Stops);
             back = copied.map_or_else(|stopped| back + stopped.done + PAGE_SIZE, |()| done);
         }
@@ -176,12 +176,12 @@ impl UffdMemory {
     }
 
     fn capture_by_copy(&self, src: usize, dst: usize, len: usize) -> Result<(), TakeOutError> {
-        // Phase 1: from here on a writer faults and waits.
+        // Phase 1: from now on a writer faults and waits.
         if ioctl::write_protect(self.fd(), src, len, true).is_err() {
             return Err(TakeOutError::Immovable);
         }
-        // Phase 2: the pages that are there are copied. A hole becomes zeros, and must not be read: that would be a
-        // fault of this very thread.
+        // Phase 2: copy the present pages. A hole becomes zeros, and must not be read: that would be a fault of this
+        // very thread.
         let mut done = 0;
         while done < len {
             let there = self.common.is_there(src + done);
@@ -202,7 +202,7 @@ impl UffdMemory {
             }
             done = end;
         }
-        // Phase 3: the range is dropped, and its protection with it.
+        // Phase 3: drop the range, and its protection with it.
         self.common.drop_pages(src, len);
         Ok(())
     }

@@ -1,11 +1,12 @@
-//! Getting pages from one place to another, and believing only the page tables about how far it went.
+//! Transfers pages from one place to another, and trusts only the page tables about how far it got.
 //!
-//! `UFFDIO_MOVE` of several pages can stop part way. It then says EAGAIN and how many bytes it did, and the next call
-//! at that offset says why. But the call can also fail *after* moving a page: it moves, finds that the processor set
-//! an accessed or dirty bit meanwhile, and answers EEXIST or "0 bytes". A caller that believed that would drop the
-//! only copy of a page. So after every error the page tables are asked: a page that is in the destination and not in
-//! the source has been moved, whatever the call said. Nor does such a call wake the threads that wait for the page, so
-//! they are woken by another one. (Without that a thread slept for ever at a page that was there.)
+//! A `UFFDIO_MOVE` of several pages can stop part of the way. It then returns EAGAIN and how many bytes it moved, and
+//! the next call at that offset says why. But the call can also fail *after* moving a page: it moves, finds that the
+//! processor set an accessed or dirty bit meanwhile, and returns EEXIST or "0 bytes". A caller that believed that
+//! would drop the only copy of a page. So after every error we check the page tables: a page that is in the
+//! destination and not in the source has been moved, whatever the call said. Such a call does not wake the threads
+//! that wait for the page either, so we wake them with another one. (Without that, a thread slept for ever at a page
+//! that was there.)
 //!
 //! `UFFDIO_COPY` counts correctly and needs no such care.
 
@@ -17,7 +18,7 @@ use super::UffdMemory;
 use crate::report;
 use crate::sys::ioctl;
 
-/// What a copy makes of a page that is there already.
+/// How a copy handles a page that is already there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Existing {
     /// The page stays, and the rest is mapped around it.
@@ -26,18 +27,18 @@ pub(super) enum Existing {
     Stops,
 }
 
-/// A copy that stopped part way.
+/// A copy that stopped part of the way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Stopped {
-    /// The number of bytes from the start that are mapped.
+    /// The number of bytes, from the start, that are mapped.
     pub(super) done: usize,
     /// The kernel's reason.
     pub(super) errno: Errno,
 }
 
 impl UffdMemory {
-    /// Moves pages until all are moved or the kernel has a reason not to. The answer is how many bytes were moved
-    /// from the start of the range, and the reason when that is not all.
+    /// Moves pages until all are moved or the kernel has a reason not to. Returns how many bytes were moved from the
+    /// start of the range, and the reason if that is not all.
     pub(super) fn move_some(
         &self,
         dst: usize,
@@ -47,8 +48,9 @@ impl UffdMemory {
     ) -> (usize, Option<Errno>) {
         let mut done = 0;
         while done < len {
-            // SAFETY: one of the two ranges is a leased frame, the other is arena memory, which Rust sees only
-            // through raw pointers or through references that a fault may stop but that never see bytes change.
+            // SAFETY: one of the two ranges is a leased frame, the other is arena memory, which Rust only sees
+            // through raw pointers, or through references whose use a fault may delay but that never see bytes
+            // change.
             let (moved, error) =
                 unsafe { ioctl::move_pages(self.fd(), dst + done, src + done, len - done, mode) };
             done += moved;
@@ -58,7 +60,7 @@ impl UffdMemory {
             }
             let silently = self.moved_silently(dst + done, src + done, len - done);
             if silently > 0 && mode & ioctl::DONT_WAKE == 0 {
-                // The kernel wakes the threads that wait for what it says that it has moved, and no others.
+                // The kernel only wakes the threads that wait for what it says it moved.
                 let _ = ioctl::wake(self.fd(), dst + done, silently);
             }
             done += silently;
@@ -72,8 +74,8 @@ impl UffdMemory {
         (done, None)
     }
 
-    /// Copies pages until all are copied or the kernel has a reason not to. Where existing pages stay, a source that is
-    /// not readable stops the process: its contents are wanted, and nobody else has them.
+    /// Copies pages until all are copied or the kernel has a reason not to. If existing pages stay, an unreadable
+    /// source stops the process: its contents are needed, and nobody else has them.
     pub(super) fn copy(
         &self,
         dst: usize,
@@ -84,9 +86,9 @@ impl UffdMemory {
         let mut done = 0;
         let mut patience = 1000;
         while done < len {
-            // SAFETY: the source is a leased frame, a buffer, the zeros or arena memory; where it is not readable the
-            // call fails. The destination is a leased hole or arena memory, which Rust sees only through raw pointers
-            // or through references that a fault may stop but that never see bytes change.
+            // SAFETY: the source is a leased frame, a buffer, the zeros or arena memory; if it is not readable the
+            // call fails. The destination is a leased hole or arena memory, which Rust only sees through raw
+            // pointers, or through references whose use a fault may delay but that never see bytes change.
             let (copied, error) =
                 unsafe { ioctl::copy(self.fd(), dst + done, src + done, len - done) };
             done += copied;
@@ -117,7 +119,7 @@ impl UffdMemory {
         Ok(())
     }
 
-    /// How many bytes at the start of the range are in the destination and no longer in the source.
+    /// Returns how many bytes at the start of the range are in the destination and no longer in the source.
     fn moved_silently(&self, dst: usize, src: usize, len: usize) -> usize {
         let mut moved = 0;
         while moved < len && self.common.is_there(dst + moved) && !self.common.is_there(src + moved)
@@ -142,8 +144,8 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    /// A thread slept for ever at a page that was there: the kernel had moved the page, answered that it had moved
-    /// nothing, because a bit of its entry had changed meanwhile, and woken nobody.
+    /// Guards against a thread that slept for ever at a page that was there: the kernel had moved the page, reported
+    /// that it had moved nothing, because a bit of the entry had changed meanwhile, and woken nobody.
     #[test]
     fn whoever_waits_for_a_page_that_was_moved_without_a_word_is_woken() {
         const PAGES: usize = 16;
@@ -151,7 +153,7 @@ mod tests {
         let Some(uffd) = one_leaf(Delivery::Handler) else {
             return;
         };
-        // It is never dropped: should this test fail, the thread would touch memory that is gone.
+        // Never dropped: if this test failed, the thread would touch memory that is gone.
         let uffd = std::mem::ManuallyDrop::new(uffd);
         let frame = Frame::new(Order::new(4).unwrap(), 0);
         let fill = &mut |bytes: &mut [u8]| {
@@ -161,9 +163,9 @@ mod tests {
         uffd.fill(frame, true, fill).unwrap();
         let to = uffd.common.at(PageIndex(0));
         let (say, said) = mpsc::channel();
-        // Nothing answers this fault but what follows, as no handler is attached.
+        // No handler is attached, so only the code below resolves this fault.
         std::thread::spawn(move || {
-            // SAFETY: the page is the arena's, which lives until the thread has said this.
+            // SAFETY: the page belongs to the arena, which lives until the thread has sent this.
             say.send(unsafe { core::ptr::read_volatile((to + 3 * PAGE_SIZE) as *const u8) })
         });
         assert!(said.recv_timeout(Duration::from_millis(100)).is_err());
@@ -173,7 +175,7 @@ mod tests {
             unsafe { ioctl::move_pages(uffd.fd(), to, lease.addr(), LEN, ioctl::DONT_WAKE) };
         assert_eq!(moved, (LEN, None));
         assert!(said.recv_timeout(Duration::from_millis(100)).is_err());
-        // Now the kernel answers that there is nothing to move.
+        // Now the kernel reports that there is nothing to move.
         assert_eq!(uffd.move_some(to, lease.addr(), LEN, 0), (LEN, None));
         assert_eq!(said.recv_timeout(Duration::from_secs(20)), Ok(77));
         // A take-out wakes nobody: its folio is in flight until the core says so.

@@ -1,17 +1,17 @@
-//! Whether a page holds nothing but zeros, looked at word by word.
+//! Checks, word by word, whether a page contains only zeros.
 
 use millpond_core::PAGE_SIZE;
 
 /// The bytes of each page that a glance sees: those that programs write first, and one cache line.
 const GLANCE: usize = 64;
 
-/// The number of words of each page that are looked at.
+/// Returns how many words of each page to look at.
 pub(crate) fn words_seen(glance: bool) -> usize {
     let seen = if glance { GLANCE } else { PAGE_SIZE };
     seen / size_of::<u64>()
 }
 
-/// Whether `words` words from `at` are zero, each of them read once: the program may write there meanwhile.
+/// Whether `words` words from `at` are zero. Each is read once, because the program may write there meanwhile.
 ///
 /// # Safety
 /// The words are mapped and aligned; `words` is a multiple of 8.

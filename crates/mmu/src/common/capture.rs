@@ -1,7 +1,7 @@
-//! Capturing pages: the steps that are the same whatever watches the memory, around those that are not
+//! Captures pages. The steps that do not depend on what watches the memory surround those that do
 //! ([`Install`](super::Install) is the other half).
 //!
-//! A folio of which the kernel is using a page for a system call is held (`held.rs`), and stays:
+//! If the kernel is using a page of a folio for a system call, the folio is held (`held.rs`), and stays:
 //! [`TakeOutError::Busy`].
 
 use millpond_core::{Frame, PageRange, TakeOutError};
@@ -11,16 +11,16 @@ use crate::held::Taking;
 
 /// The way out.
 pub(crate) trait Capture {
-    /// What the memory has in common with the other kind.
+    /// Returns what both kinds of memory have in common.
     fn common(&self) -> &Common;
 
     /// Captures `len` bytes at `src` into the leased hole `dst`. Either all of them are captured or none.
     fn capture(&self, src: usize, dst: usize, len: usize) -> Result<(), TakeOutError>;
 
-    /// How many folios from the start, which is not held, can be captured together. None of them is held.
+    /// Returns how many folios can be captured together from the start, which is not held. None of them is held.
     fn run_length(&self, work: &[(PageRange, Frame)], taking: &Taking) -> usize;
 
-    /// Captures folios together, or one by one where that fails.
+    /// Captures folios together, or one by one if that fails.
     fn capture_run(&self, run: &[(PageRange, Frame)], results: &mut [Result<(), TakeOutError>]);
 
     /// Implements [`Mmu::take_out`](millpond_core::Mmu::take_out).

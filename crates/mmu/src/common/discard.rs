@@ -1,7 +1,7 @@
-//! Dropping pages of the arena, and giving frames back.
+//! Drops pages of the arena, and frees frames.
 //!
-//! Ranges and frames are dropped in vectors: one system call and one TLB shootdown for up to 64 of them, neighbours
-//! merged first. Dropping removes poison too.
+//! Ranges and frames are dropped in vectors: one system call and one TLB shootdown for up to 64 of them, after
+//! neighbours are merged. Dropping also removes poison.
 
 use millpond_core::{Frame, PageRange};
 
@@ -9,11 +9,11 @@ use super::Common;
 use crate::pool::Lease;
 use crate::sys::advise::{self, Span};
 
-/// The most spans in one vector, which is on the stack of the thread that reclaims.
+/// The maximum number of spans in one vector, which is on the stack of the thread that reclaims.
 const BATCH: usize = 64;
 
 impl Common {
-    /// The addresses of ranges that are not empty.
+    /// Returns the addresses of all nonempty ranges.
     pub(crate) fn spans<'a>(
         &'a self,
         ranges: &'a [PageRange],
@@ -28,7 +28,7 @@ impl Common {
         })
     }
 
-    /// Drops the pages of frames, which become holes. The answer is the number of pages.
+    /// Drops the pages of frames, which become holes. Returns the number of pages.
     pub(crate) fn discard_frames(&self, frames: &[Frame]) -> u32 {
         let mut pages = 0;
         for batch in frames.chunks(BATCH) {
@@ -55,15 +55,14 @@ impl Common {
                 continue;
             }
             if count == BATCH {
-                // SAFETY: the callers hold the folios and frames in flight, and their contents are not wanted any
-                // more.
+                // SAFETY: the callers hold the folios and frames in flight, and their contents are no longer wanted.
                 unsafe { advise::discard(self.pidfd.get(), &batch) };
                 count = 0;
             }
             batch[count] = span;
             count += 1;
         }
-        // SAFETY: the callers hold the folios and frames in flight, and their contents are not wanted any more.
+        // SAFETY: the callers hold the folios and frames in flight, and their contents are no longer wanted.
         unsafe { advise::discard(self.pidfd.get(), &batch[..count]) };
     }
 

@@ -1,4 +1,4 @@
-//! Moving the tables of a range of several mappings, for [`Memory::hand_over`](crate::Memory::hand_over).
+//! Moves the tables of a range of several mappings, for [`Memory::hand_over`](crate::Memory::hand_over).
 
 use millpond_core::PAGE_SIZE;
 use rustix::io::Errno;
@@ -8,8 +8,8 @@ use crate::error::MmuError;
 use crate::report;
 use crate::sys::remap;
 
-/// The most mappings that are moved one by one. An area gets one more each time that it is moved and then grows where
-/// it is; a copy makes it one mapping again.
+/// The maximum number of mappings that are moved one by one. An area gets one more each time it is moved and then
+/// grows in place; a copy makes it one mapping again.
 const MAX_MAPPINGS: usize = 64;
 
 impl Common {
@@ -20,7 +20,7 @@ impl Common {
     /// [`Memory::hand_over_watched`](crate::Memory::hand_over_watched) hold.
     ///
     /// # Errors
-    /// The kernel's answer. All pages are where they were then.
+    /// The kernel's error. Then all pages are where they were.
     pub(crate) unsafe fn move_mappings(
         &self,
         src: usize,
@@ -39,7 +39,7 @@ impl Common {
         Ok(())
     }
 
-    /// The lengths of the mappings that a part of the arena consists of, up to the first 0. The answer is `None` when
+    /// Returns the lengths of the mappings that make up a part of the arena, up to the first 0. Returns `None` if
     /// there are too many.
     pub(crate) fn mappings(&self, start: usize, len: usize) -> Option<[usize; MAX_MAPPINGS]> {
         let mut lengths = [0; MAX_MAPPINGS];
@@ -47,7 +47,7 @@ impl Common {
         let arena_end = self.arena.base() + self.arena.len();
         let mut at = start;
         while at < start + len {
-            // No memory of ours is behind the arena's last page, so that page is looked at by itself.
+            // None of our memory follows the arena's last page, so that page is examined by itself.
             let left =
                 (start + len - at).min(arena_end - PAGE_SIZE - at.min(arena_end - PAGE_SIZE));
             let piece = if left == 0 {
@@ -79,8 +79,8 @@ impl Common {
     }
 }
 
-/// Stops the process if a range could not be registered: addresses that nobody watches read as zeros, and that
-/// must not be found out later.
+/// Stops the process if a range could not be registered: unwatched addresses read as zeros, and that must not be
+/// found out later.
 pub(crate) fn watched(result: Result<(), MmuError>) {
     result.unwrap_or_else(|error| {
         report::stop(format_args!(

@@ -1,8 +1,8 @@
-//! Filling frames and mapping contents: the steps that are the same whatever watches the memory, around those that are
-//! not.
+//! Fills frames and maps contents. The steps that do not depend on what watches the memory surround those that do.
 //!
-//! [`Install`] asks each kind of memory for the second sort, and has the first as its own methods. All of it is
-//! compiled for each kind: an operation finds out where it begins which kind it is ([`RealMemory`](crate::RealMemory)).
+//! [`Install`] requires the latter of each kind of memory, and has the former as its own methods. All of it is
+//! compiled for each kind: an operation determines the kind once, where it begins
+//! ([`RealMemory`](crate::RealMemory)).
 
 use millpond_core::{
     FillOrInstallError, FilledAndInstalled, Frame, InstallError, LoadError, PAGE_SIZE, PageRange,
@@ -19,8 +19,8 @@ pub(crate) trait Install: Capture {
     fn populate(&self, at: usize, len: usize);
 
     /// Maps new pages with the bytes of a buffer, or of a leased and populated frame, where nothing is mapped. These
-    /// are contents that exist: they are mapped whatever the program has made of its protection meanwhile, page by page
-    /// if need be. The error is the number of bytes from the start that are mapped.
+    /// contents exist, so they are mapped whatever the program has done to the protection meanwhile, page by page if
+    /// necessary. The error is the number of bytes, from the start, that are mapped.
     fn copy_in(&self, dst: usize, src: usize, len: usize) -> Result<(), usize>;
 
     /// Maps the pages of a leased and populated frame, or copies of them.
@@ -79,7 +79,7 @@ pub(crate) trait Install: Capture {
     }
 
     /// Maps new pages with the buffer's bytes at `at`. On an error nothing is mapped, and the hole has become a
-    /// populated frame with these bytes, or with what the program has made of them since.
+    /// populated frame with these bytes, or with what the program has since made of them.
     fn install_buffer(
         &self,
         hole: &mut Lease<'_>,
@@ -97,8 +97,8 @@ pub(crate) trait Install: Capture {
         Err(FillOrInstallError::Install(refusal(len)))
     }
 
-    /// Undoes a partial mapping: `moved` bytes were moved, `copied` more were copied. Afterwards nothing of it is
-    /// mapped and the frame is populated with the bytes that the program last saw.
+    /// Undoes a partial mapping: `moved` bytes were moved, and `copied` more were copied. Afterwards none of it is
+    /// mapped, and the frame is populated with the bytes that the program last saw.
     fn take_back(&self, dst: usize, src: usize, moved: usize, copied: usize) {
         for offset in (0..moved + copied).step_by(PAGE_SIZE) {
             let (dst, src) = (dst + offset, src + offset);
@@ -106,15 +106,14 @@ pub(crate) trait Install: Capture {
                 self.common().drop_pages(src, PAGE_SIZE);
             }
             if self.capture(dst, src, PAGE_SIZE).is_err() {
-                // The address is now mapped by something else: the bytes that the program had there went with their
-                // mapping.
+                // The address is now mapped by something else: the program's bytes there went with their mapping.
                 self.populate(src, PAGE_SIZE);
             }
         }
     }
 }
 
-/// The refusal of an install of `len` bytes where something else is mapped.
+/// Returns the refusal for an install of `len` bytes where something else is mapped.
 pub(crate) fn refusal(len: usize) -> InstallError {
     if len > PAGE_SIZE {
         InstallError::Split

@@ -1,8 +1,8 @@
-//! What real memory has in common, whatever watches it: the arena, the frame pool, the tables of both, and the
-//! descriptors by which they are looked at.
+//! What all real memory has in common, whatever watches it: the arena, the frame pool, the tables of both, and the
+//! descriptors for examining them.
 //!
-//! [`Install`] and [`Capture`] say what is left for each kind of memory to do, and have the steps that both take around
-//! that.
+//! [`Install`] and [`Capture`] declare what is left for each kind of memory to do, and contain the common steps
+//! around that.
 
 mod blank;
 mod capture;
@@ -52,22 +52,22 @@ pub(crate) struct Common {
     pub(crate) bounce: Bounce,
     pagemap: FdCell,
     pidfd: FdCell,
-    /// A note of where the arena is, dropped with it: a child should not touch that place.
+    /// Records where the arena is, and is dropped with it: a child should not touch that place.
     #[expect(dead_code, reason = "it is there to be dropped")]
     known: Known,
     pub(crate) delivery: Delivery,
     pub(crate) mask: Mask,
-    /// The delivery of faults, while there is one.
+    /// The delivery of faults, while attached.
     pub(crate) attached: Ranked<Option<Attached>>,
 }
 
 impl Common {
-    /// Reserves the arena of this configuration: empty, and without access.
+    /// Reserves the arena of this configuration: empty and inaccessible.
     pub(crate) fn reserve_arena(config: &MemoryConfig) -> Result<Reservation, MmuError> {
         Reservation::at_one_of("arena", config.arena.bytes() as usize, config.bases)
     }
 
-    /// Reserves all else around the arena. Nothing is watched yet.
+    /// Reserves everything else around the arena. Nothing is watched yet.
     pub(crate) fn new(config: &MemoryConfig, arena: Reservation) -> Result<Self, MmuError> {
         let pagemap = open_pagemap()?;
         let common = Self {
@@ -87,13 +87,13 @@ impl Common {
         Ok(common)
     }
 
-    /// The page that holds the address, or `None` for an address outside the arena.
+    /// Returns the page that contains the address, or `None` for an address outside the arena.
     pub(crate) fn page_of(&self, addr: usize) -> Option<PageIndex> {
         let offset = addr.checked_sub(self.arena.base())?;
         (offset < self.arena.len()).then_some(PageIndex((offset >> PAGE_SHIFT) as u32))
     }
 
-    /// The address of a page.
+    /// Returns the address of a page.
     ///
     /// # Panics
     /// When the page is outside the arena (its end is allowed).
@@ -107,13 +107,13 @@ impl Common {
         self.arena.base() + offset
     }
 
-    /// All pages of the arena.
+    /// Returns all pages of the arena.
     pub(crate) fn pages(&self) -> PageRange {
         let pages = PageCount((self.arena.len() >> PAGE_SHIFT) as u32);
         PageRange::new(PageIndex(0), pages)
     }
 
-    /// Address and length of a range.
+    /// Returns the address and length of a range.
     ///
     /// # Errors
     /// [`MmuError::OutsideArena`].
@@ -125,7 +125,7 @@ impl Common {
         }
     }
 
-    /// Address and length of a folio's range, which must have the frame's order.
+    /// Returns the address and length of a folio's range, which must have the frame's order.
     pub(crate) fn folio(&self, at: PageRange, frame: Frame) -> (usize, usize) {
         assert_eq!(
             at.len,
@@ -142,21 +142,21 @@ impl Common {
         see(unsafe { lease.bytes() });
     }
 
-    /// Notes whether the program may use the pages of a range that is open, after it has changed their protection.
+    /// Records whether the program may use the pages of an open range, after it has changed their protection.
     pub(crate) fn note_access(&self, range: PageRange, usable: bool) -> Result<(), MmuError> {
         self.span(range)?;
         self.reach.set(range, usable);
         Ok(())
     }
 
-    /// Notes that a range was opened or closed.
+    /// Records that a range was opened or closed.
     pub(crate) fn note_open(&self, range: PageRange, is_open: bool) {
         let (start, len) = (self.at(range.start), range.len.bytes() as usize);
         self.choose_dump(start, len, is_open);
         self.reach.set(range, is_open);
     }
 
-    /// Lets arena, pool, buffers and the huge pages' slots be inherited by children, or not.
+    /// Sets whether children inherit arena, pool, buffers and the slots for huge pages.
     pub(crate) fn inherit(&self, inherit: bool, staging: Option<&Staging>) {
         let ours = [&self.arena, self.pool.memory(), self.bounce.memory()];
         for memory in ours.into_iter().chain(staging.map(Staging::memory)) {
@@ -172,7 +172,7 @@ impl Common {
         }
     }
 
-    /// Forgets, in a new child, what its parent's threads had in hand.
+    /// In a new child, forgets what its parent's threads were doing.
     pub(crate) fn forget_others_in_child(&self) {
         crate::held::forget_others_in_child();
         self.pool.forget_leases();
@@ -186,7 +186,7 @@ impl Common {
         Ok(())
     }
 
-    /// The descriptors that looking at this memory needs.
+    /// Returns the descriptors needed to examine this memory.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = i32> {
         let cells = [&self.pagemap, &self.pidfd];
         let open = cells.into_iter().filter_map(FdCell::get);

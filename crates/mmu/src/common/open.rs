@@ -1,5 +1,5 @@
-//! The descriptors by which memory is looked at and dropped: the page map, and the process's own descriptor for
-//! vectored advice. A child of a fork opens its own.
+//! The descriptors for examining and dropping memory: the page map, and the process's own descriptor for vectored
+//! advice. A forked child opens its own.
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -16,8 +16,8 @@ pub(super) fn open_pagemap() -> Result<OwnedFd, MmuError> {
     })
 }
 
-/// Whether the process is dumpable. After a change of user, or by its own wish, it is not, and its files in `/proc`
-/// are root's.
+/// Whether the process is dumpable. After a change of user, or by its own choice, it is not, and its files in `/proc`
+/// belong to root.
 fn is_dumpable() -> bool {
     use rustix::process::{DumpableBehavior, dumpable_behavior};
     dumpable_behavior().is_ok_and(|state| state == DumpableBehavior::Dumpable)
@@ -36,7 +36,7 @@ fn pagemap_way_out(errno: Errno, is_dumpable: bool) -> &'static str {
     }
 }
 
-/// A descriptor of this process for vectored advice, if the kernel takes it.
+/// Returns a descriptor of this process for vectored advice, if the kernel accepts it.
 pub(super) fn open_pidfd(mask: Mask) -> Option<OwnedFd> {
     use rustix::process::{PidfdFlags, getpid, pidfd_open};
     let fd = pidfd_open(getpid(), PidfdFlags::empty()).ok()?;

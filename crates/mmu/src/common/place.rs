@@ -7,11 +7,11 @@ use crate::error::MmuError;
 use crate::sys::mempolicy;
 
 impl Common {
-    /// Implements [`Memory::place`](crate::Memory::place). The node is a number of
+    /// Implements [`Memory::place`](crate::Memory::place). The node is a number from
     /// [`online_nodes`](crate::online_nodes).
     ///
     /// # Errors
-    /// The kernel does not know the node, knows of no nodes at all, or does not allow this (as seccomp profiles of
+    /// The kernel does not know the node, has no nodes at all, or does not allow this (as seccomp profiles of
     /// containers may).
     pub(crate) fn place(&self, range: PageRange, node: u32) -> Result<(), MmuError> {
         let (start, len) = (self.at(range.start), range.len.bytes() as usize);

@@ -1,4 +1,4 @@
-//! Looking at the page tables: which pages are mapped, and as huge pages.
+//! Examines the page tables: which pages are mapped, and which as huge pages.
 
 use millpond_core::{PAGE_SHIFT, PageCount, PageIndex, PageRange};
 use rustix::fd::BorrowedFd;
@@ -9,19 +9,19 @@ use crate::report;
 use crate::reservation::HUGE;
 use crate::sys::pagemap;
 
-/// A way to find which pages of `start..end` are there, run by run.
+/// A function that finds the present pages of `start..end`, run by run.
 type Runs = fn(BorrowedFd<'_>, usize, usize, &mut dyn FnMut(usize, usize)) -> Result<(), Errno>;
 
 impl Common {
     /// Calls `visit` for each run of pages in the range that are mapped now (or that the kernel has swapped out),
-    /// lowest first. Neighbouring runs may come as several.
+    /// lowest first. One run may come as several neighbours.
     pub(crate) fn present_pages(&self, range: PageRange, visit: &mut dyn FnMut(PageRange)) {
         self.look_for_pages(range, pagemap::runs, visit);
     }
 
-    /// [`present_pages`](Self::present_pages) for a long range of which the program uses little. Where the kernel has
-    /// no `PAGEMAP_SCAN` (Linux 6.7) it looks only at leaves of which the program may use something: no thread can have
-    /// touched another.
+    /// [`present_pages`](Self::present_pages) for a long range that the program uses sparsely. If the kernel has no
+    /// `PAGEMAP_SCAN` (Linux 6.7), this looks only at leaves where the program may use something: no thread can have
+    /// touched the others.
     pub(crate) fn present_pages_of_sparse(
         &self,
         range: PageRange,
@@ -60,14 +60,14 @@ impl Common {
         })
     }
 
-    /// How many pages of the range are now mapped as parts of huge pages. The answer is 0 where the kernel does not
-    /// tell (before Linux 6.7).
+    /// Returns how many pages of the range are now mapped as parts of huge pages: 0 if the kernel does not tell
+    /// (before Linux 6.7).
     pub(crate) fn huge_pages(&self, range: PageRange) -> PageCount {
         let bytes = pagemap::huge_bytes(self.pagemap(), self.at(range.start), self.at(range.end()));
         PageCount((bytes.unwrap_or(0) >> PAGE_SHIFT) as u32)
     }
 
-    /// Whether `bytes` are one huge page. The answer is false where the kernel does not tell (before Linux 6.7).
+    /// Whether `bytes` are one huge page. Returns false if the kernel does not tell (before Linux 6.7).
     pub(crate) fn is_huge_page(&self, bytes: &[u8]) -> bool {
         let start = bytes.as_ptr().addr();
         bytes.len() == HUGE

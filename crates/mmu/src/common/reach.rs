@@ -1,15 +1,16 @@
-//! The pages that the program may use: they decide how far the window of a fault may reach.
+//! The pages that the program may use, which decide how far the window of a fault may reach.
 //!
-//! A fault brings in the pages around its own. Where these are closed (given back, or without access just now), they
-//! take memory that the program has no use for, and `UFFDIO_COPY` does not ask for rights. Of a heap in which every
-//! other 16 KiB were closed, a third to a half of the pages in memory after a pass in order were closed ones.
+//! A fault brings in the pages around its own. If these are closed (given back, or currently inaccessible), they take
+//! memory that is useless to the program, and `UFFDIO_COPY` ignores permissions. In a heap where every other 16 KiB
+//! were closed, a third to a half of the pages in memory after a sequential pass were closed ones.
 //!
-//! The kernel is not asked, as that would be a call for each fault. The table here is told what was opened, closed
-//! and protected through us. A change that a program makes past us shows as more or less than it may use, which moves
-//! the end of a window and nothing else. So no thread waits for another here: a fault reads the present state.
+//! The kernel is not asked, because that would take a call for each fault. The table here records what was opened,
+//! closed and protected through us. A change that a program makes without telling us shows as more or less than it
+//! may use, which only moves the end of a window. So no thread waits for another here: a fault reads the current
+//! state.
 //!
-//! Most leaves are open or closed as a whole, and take a byte. Others have a bit for each page, in memory that is
-//! taken when it is written: a cache line for each such leaf.
+//! Most leaves are open or closed as a whole, and take one byte. The others have one bit for each page, in memory
+//! that is only taken when it is written: a cache line for each such leaf.
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -19,15 +20,15 @@ use crate::zeroed::zeroed;
 
 /// Number of words with the bits of a leaf.
 const WORDS: usize = LEAF_PAGES as usize / 64;
-/// The most leaves beyond its own that a window may reach, while they are open as a whole. A stream takes no more at
-/// a time.
+/// The maximum number of leaves beyond its own that a window may reach, as long as they are entirely open. A stream
+/// takes no more at a time.
 const BEYOND: u32 = 3;
 
-/// The byte of a leaf of which nothing may be used, as at the beginning.
+/// The byte of a leaf with no usable page, the initial state.
 const CLOSED: u8 = 0;
-/// The byte of a leaf of which all may be used.
+/// The byte of a leaf whose pages are all usable.
 const OPEN: u8 = 1;
-/// The byte of a leaf whose bits say which pages may be used.
+/// The byte of a leaf whose bits say which pages are usable.
 const MIXED: u8 = 2;
 
 /// The pages of an arena that the program may use.
@@ -39,7 +40,7 @@ pub(crate) struct Reach {
 impl Reach {
     pub(super) fn new(arena: PageCount) -> Self {
         let leaves = arena.0.div_ceil(LEAF_PAGES) as usize;
-        // SAFETY: atomic numbers are numbers, and an arena has at least one leaf.
+        // SAFETY: zeros are valid atomic integers, and an arena has at least one leaf.
         unsafe {
             Self {
                 leaves: zeroed(leaves),
@@ -48,8 +49,8 @@ impl Reach {
         }
     }
 
-    /// Notes whether pages may be used from now on. Calls for the same leaf come one after the other, or a note of
-    /// one call on the other's pages may be lost.
+    /// Records whether pages are usable from now on. Calls for the same leaf must not overlap, or what one call
+    /// records about the other's pages may be lost.
     pub(crate) fn set(&self, range: PageRange, usable: bool) {
         let whole = if usable { OPEN } else { CLOSED };
         for start in range.leaf_starts() {
@@ -62,7 +63,7 @@ impl Reach {
         }
     }
 
-    /// Notes whether a part of a leaf may be used.
+    /// Records whether a part of a leaf is usable.
     fn set_some(&self, leaf: PageRange, part: PageRange, usable: bool) {
         let (state, words) = (self.leaf(leaf.start), self.words(leaf.start));
         let before = state.load(Ordering::Relaxed);
@@ -87,7 +88,7 @@ impl Reach {
         state.store(now, Ordering::Release);
     }
 
-    /// Copies the state of `from` to `to`, which lies alike in its leaves.
+    /// Copies the state of `from` to `to`, which has the same offset within its leaves.
     pub(crate) fn carry(&self, from: PageRange, to: PageRange) {
         let mut at = from.start;
         while at < from.end() {
@@ -105,7 +106,7 @@ impl Reach {
         }
     }
 
-    /// The usable pages around one page, as far as a window can reach.
+    /// Returns the usable pages around one page, as far as a window can reach.
     pub(crate) fn around(&self, page: PageIndex) -> PageRange {
         let start = PageRange::block(page, Order::MAX).start;
         match self.leaf(page).load(Ordering::Acquire) {
@@ -122,13 +123,13 @@ impl Reach {
         }
     }
 
-    /// The run of usable pages around number `at` of a leaf, which is taken for usable itself.
+    /// Returns the run of usable pages around number `at` of a leaf, which itself counts as usable.
     fn run_around(&self, leaf: PageIndex, at: u32) -> PageRange {
         let words = self.words(leaf);
         let open = |n: usize| words[n].load(Ordering::Relaxed);
         let number = (at / 64) as usize;
         let bit = at % 64;
-        // Upwards, the bits from the page on are shifted down to the lowest place, with closed ones behind them.
+        // Upwards, the bits from the page on are shifted down to the lowest place, followed by closed ones.
         let mut above = ((open(number) | 1 << bit) >> bit).trailing_ones();
         let mut next = number + 1;
         while (at + above).is_multiple_of(64) && next < WORDS {
@@ -150,7 +151,7 @@ impl Reach {
         PageRange::new(leaf.plus(at - below), PageCount(below + above))
     }
 
-    /// The runs of leaves in `range` of which something may be used, each as far as it lies in the range.
+    /// Returns the runs of leaves in `range` that contain usable pages, each clipped to the range.
     pub(crate) fn open_leaves(&self, range: PageRange) -> impl Iterator<Item = PageRange> {
         let is_open = |start: &PageIndex| self.leaf(*start).load(Ordering::Acquire) != CLOSED;
         let mut starts = range.leaf_starts();
@@ -183,7 +184,7 @@ impl Reach {
     }
 }
 
-/// The bits of word `number` that lie below bit `end` of its leaf.
+/// Returns a mask of the bits of word `number` that lie below bit `end` of its leaf.
 fn below(end: u32, number: usize) -> u64 {
     match end.saturating_sub(number as u32 * 64) {
         some @ 0..64 => (1 << some) - 1,
@@ -203,7 +204,7 @@ mod tests {
         PageRange::new(PageIndex(start), PageCount(len))
     }
 
-    /// The answer that an array with a word for each page gives.
+    /// Returns what an array with a word for each page would return.
     fn expected(open: &[bool], page: u32) -> PageRange {
         let leaf = page - page % LEAF_PAGES;
         let whole = |leaf: u32| {
@@ -231,7 +232,7 @@ mod tests {
             for (start, len, what) in steps {
                 let len = len.min(PAGES - start);
                 if what == 4 {
-                    // This is a move between places that lie alike: one leaf on.
+                    // A move between places with the same offset: one leaf further.
                     let len = len.min((PAGES - start).saturating_sub(LEAF_PAGES)).min(LEAF_PAGES);
                     if len > 0 {
                         let (from, to) = (start as usize, (start + LEAF_PAGES) as usize);
@@ -246,7 +247,7 @@ mod tests {
             for page in pages {
                 prop_assert_eq!(reach.around(PageIndex(page)), expected(&open, page));
             }
-            // Runs of leaves are apart, and have every page that may be used, and no leaf without one.
+            // Runs of leaves are separate, contain every usable page, and no leaf without one.
             let all = run(3, PAGES - 3);
             let mut seen = vec![false; PAGES as usize];
             let mut last = PageIndex(0);

@@ -1,9 +1,8 @@
-//! The zeros that fresh pages are copied from.
+//! The zeros that new pages are copied from.
 //!
-//! They are 2 MiB of addresses, of which the kernel's zero page is mapped at as many as copies have asked for yet. A
-//! source that is not mapped is mapped by the copy itself, page by page and in a second attempt for each; mapping them
-//! beforehand is much cheaper. But mapping all 512 takes 30 µs, and a process that ends soon never asks for more than
-//! a few.
+//! They are 2 MiB of addresses. The kernel's zero page is mapped at as many of them as copies have needed so far. The
+//! copy itself would map an unmapped source, page by page and in a second attempt for each; mapping beforehand is
+//! much cheaper. But mapping all 512 takes 30 µs, and a process that ends soon never needs more than a few.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -14,14 +13,14 @@ use crate::error::MmuError;
 use crate::reservation::HUGE;
 use crate::small_pages::decline_huge_pages;
 
-/// Bytes that are mapped from the start.
+/// Bytes that are mapped at the beginning.
 const FIRST: usize = 64 << 10;
 
-/// Two MiB that read as zeros, from which fresh pages are copied. The kernel's own zero page would do for a reader,
+/// 2 MiB that read as zeros, from which new pages are copied. The kernel's own zero page would suffice for a reader,
 /// but a page that is mapped from it is not accounted anywhere and has to be replaced at the first write.
 pub(crate) struct Zeros {
     addr: usize,
-    /// Bytes from the start that are mapped: none of them is ever unmapped.
+    /// Bytes from the start that are mapped. None of them is ever unmapped.
     mapped: AtomicUsize,
 }
 
@@ -51,7 +50,7 @@ impl Zeros {
         Ok(zeros)
     }
 
-    /// The address of `len` zeros to copy from: at most 2 MiB.
+    /// Returns the address of `len` zeros to copy from: at most 2 MiB.
     pub(crate) fn of(&self, len: usize) -> usize {
         debug_assert!(len <= HUGE, "{len} zeros are asked for");
         if len > self.mapped.load(Relaxed) {
@@ -60,9 +59,9 @@ impl Zeros {
         self.addr
     }
 
-    /// Maps the first `len` bytes. Where the kernel does not know the advice, the copies map them.
+    /// Maps the first `len` bytes. If the kernel does not know the advice, the copies map them.
     fn map(&self, len: usize) {
-        // SAFETY: the advice maps the pages that a read would map, of a mapping of this value's own.
+        // SAFETY: the advice maps the pages that a read would map, in a mapping that this value owns.
         let _ = unsafe { madvise(self.addr as *mut c_void, len, Advice::LinuxPopulateRead) };
         self.mapped.fetch_max(len, Relaxed);
     }

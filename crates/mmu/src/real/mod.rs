@@ -1,17 +1,17 @@
-//! [`RealMemory`]: memory that is watched by a userfaultfd, or by protections. The choice is made once, when memory is
-//! made. Each operation asks once, where it begins; what it does is compiled for each kind.
+//! [`RealMemory`]: memory that is watched by a userfaultfd, or through protections. The choice is made once, when the
+//! memory is created. Each operation checks it once, where it begins; the rest is compiled for each kind.
 //!
-//! The state of folios in the core, not locks here, decides which operations may run beside each other:
+//! The state of folios in the core, not locks here, decides which operations may run concurrently:
 //!
 //! | | same folio or frame | other folios |
 //! | --- | --- | --- |
 //! | install, copy, take_out, take_out_leaf (all of leaf and block), fill, read_frame, free_frames | never (in flight; frames are leased, a mistake panics) | freely |
-//! | zero_in_place, is_blank | never beside an operation that maps or unmaps | freely |
-//! | zap, poison | never beside install or take_out | freely |
+//! | zero_in_place, is_blank | never concurrent with an operation that maps or unmaps | freely |
+//! | zap, poison | never concurrent with install or take_out | freely |
 //! | the program's reads, writes, system calls | any time: they see the old page, the new page, or fault | freely |
-//! | open, close, renew | never beside an operation on the same pages | freely |
+//! | open, close, renew | never concurrent with an operation on the same pages | freely |
 //! | hand_over | nothing else runs, and the program does not touch the source | nothing else runs |
-//! | hand_over_watched | nothing else runs but the program and the thread that reads faults | nothing else runs but these |
+//! | hand_over_watched | only the program and the thread that reads faults run | only these run |
 //! | before_fork … after_fork | nothing else runs: the caller is quiet | nothing else runs |
 
 mod operations;
@@ -37,11 +37,11 @@ use crate::uffd::{Offer, UffdMemory};
 pub enum RealMemory {
     /// A userfaultfd watches the arena.
     Uffd(UffdMemory),
-    /// Protections watch it, because userfaultfd is refused.
+    /// Page protections watch it, because userfaultfd is refused.
     Protected(ProtectedMemory),
 }
 
-/// Has the memory that there is do something.
+/// Evaluates an expression for either kind of memory.
 macro_rules! each_kind {
     ($memory:expr, $kind:ident => $work:expr) => {
         match $memory {
@@ -53,7 +53,7 @@ macro_rules! each_kind {
 use each_kind;
 
 impl RealMemory {
-    /// Reserves the arena and the frame pool, and begins to watch them. Afterwards no page of either is mapped, no
+    /// Reserves the arena and the frame pool, and starts watching them. Afterwards no page of either is mapped, no
     /// region is open and nothing is delivered yet.
     ///
     /// # Errors
@@ -72,13 +72,13 @@ impl RealMemory {
         }
     }
 
-    /// The arena's first byte, aligned to 2 MiB.
+    /// Returns the address of the arena's first byte, which is aligned to 2 MiB.
     #[must_use]
     pub fn base(&self) -> *mut u8 {
         core::ptr::with_exposed_provenance_mut(self.common().arena.base())
     }
 
-    /// The arena's length in bytes.
+    /// Returns the arena's length in bytes.
     #[must_use]
     #[expect(
         clippy::len_without_is_empty,
@@ -88,13 +88,13 @@ impl RealMemory {
         self.common().arena.len()
     }
 
-    /// The page that holds the address, or `None` for an address outside the arena.
+    /// Returns the page that contains the address, or `None` for an address outside the arena.
     #[must_use]
     pub fn page_of(&self, addr: usize) -> Option<PageIndex> {
         self.common().page_of(addr)
     }
 
-    /// The address of the page's first byte.
+    /// Returns the address of the page's first byte.
     ///
     /// # Panics
     /// When the page is outside the arena (its end is allowed).
@@ -103,7 +103,7 @@ impl RealMemory {
         core::ptr::with_exposed_provenance_mut(self.common().at(page))
     }
 
-    /// Notes whether the program may use the pages of a range that is open, after it has changed their protection.
+    /// Records whether the program may use the pages of an open range, after it has changed their protection.
     ///
     /// # Errors
     /// [`MmuError::OutsideArena`].
@@ -111,15 +111,15 @@ impl RealMemory {
         self.common().note_access(range, usable)
     }
 
-    /// [`present_pages`](crate::Memory::present_pages) for a long range of which the program uses little. Where the
-    /// kernel has no `PAGEMAP_SCAN` (Linux 6.7) it looks only at leaves of which the program may use something: no
-    /// thread can have touched another.
+    /// [`present_pages`](crate::Memory::present_pages) for a long range that the program uses sparsely. If the kernel
+    /// has no `PAGEMAP_SCAN` (Linux 6.7), this looks only at leaves where the program may use something: no thread
+    /// can have touched the others.
     pub fn present_pages_of_sparse(&self, range: PageRange, visit: &mut dyn FnMut(PageRange)) {
         each_kind!(self, kind => kind.present_pages_of_sparse(range, visit));
     }
 
-    /// How many pages of the range are now mapped as parts of huge pages. The answer is 0 where the kernel does not
-    /// tell (before Linux 6.7).
+    /// Returns how many pages of the range are now mapped as parts of huge pages: 0 if the kernel does not tell
+    /// (before Linux 6.7).
     #[must_use]
     pub fn huge_pages(&self, range: PageRange) -> PageCount {
         self.common().huge_pages(range)
@@ -131,15 +131,15 @@ impl RealMemory {
         matches!(self, Self::Uffd(kind) if kind.takes_out_by_move())
     }
 
-    /// Whether [`hand_over`](crate::Memory::hand_over) moves a pointer for each 2 MiB. The kernel does so on x86-64 and
-    /// AArch64.
+    /// Whether [`hand_over`](crate::Memory::hand_over) moves one pointer for each 2 MiB. The kernel does so on x86-64
+    /// and AArch64.
     #[must_use]
     pub fn hands_over_by_tables(&self) -> bool {
         matches!(self, Self::Uffd(kind) if kind.hands_over_by_tables())
     }
 
     /// Whether [`hand_over_watched`](crate::Memory::hand_over_watched) works here: it needs a thread that reads the
-    /// kernel's events, or memory that is watched by protections.
+    /// kernel's events, or memory that is watched through protections.
     #[must_use]
     pub fn can_hand_over_watched(&self) -> bool {
         match self {
@@ -148,26 +148,26 @@ impl RealMemory {
         }
     }
 
-    /// The descriptors that operations on this memory need, for threads with a descriptor table of their own.
+    /// Returns the descriptors that operations on this memory need, for threads with their own descriptor table.
     #[must_use]
     pub fn descriptors(&self) -> Vec<i32> {
         each_kind!(self, kind => kind.descriptors())
     }
 
-    /// Takes new pages of a node's part of the frame pool from that node. The part is number `part` of `of` equal
-    /// parts of each order.
+    /// Takes new pages of a node's part of the frame pool from that node. Each order is divided into `of` equal
+    /// parts, and `part` is the number of this one.
     ///
     /// # Errors
-    /// The reasons are those of [`place`](crate::Memory::place).
+    /// As for [`place`](crate::Memory::place).
     pub fn place_pool(&self, part: u8, of: u8, node: u32) -> Result<(), MmuError> {
         self.common().place_pool(part, of, node)
     }
 
-    /// Copies `len` bytes from `from` to `to`, of which one or both lie in the arena. The answer is false when a page
-    /// is missing, or when that cannot be found out here; a part may be copied then.
+    /// Copies `len` bytes from `from` to `to`. One or both lie in the arena. Returns false if a page is missing, or
+    /// if this processor or delivery cannot tell; a part may be copied by then.
     ///
     /// # Safety
-    /// The conditions are those of [`std::ptr::copy_nonoverlapping`], but that memory of the arena may be absent.
+    /// The conditions are those of [`std::ptr::copy_nonoverlapping`], except that memory of the arena may be absent.
     #[must_use]
     pub unsafe fn copy_nofault(&self, from: *const u8, to: *mut u8, len: usize) -> bool {
         // SAFETY: the caller guarantees it.
@@ -179,25 +179,24 @@ impl RealMemory {
     /// With handler delivery this starts a thread, which must be able to allocate from a heap that is not managed.
     ///
     /// # Errors
-    /// [`MmuError::AlreadyAttached`], or the error that keeps the delivery from starting.
+    /// [`MmuError::AlreadyAttached`], or the error that prevents the delivery from starting.
     pub fn attach(&self, sink: Arc<dyn FaultSink>) -> Result<(), MmuError> {
         each_kind!(self, kind => kind.common().attach(&kind.watch(), sink))
     }
 
     /// Stops the delivery and waits until no fault is being resolved. Threads that fault afterwards wait (handler) or
-    /// get SIGBUS (in-thread). Nothing happens when nothing is attached. A sink must not call this.
+    /// get SIGBUS (in-thread). Does nothing if nothing is attached. A sink must not call this.
     pub fn detach(&self) {
         self.common().detach();
     }
 
-    /// Makes the next fork inherit arena and pool. The caller keeps every other operation away until the fork is
-    /// over.
+    /// Makes the next fork inherit arena and pool. The caller prevents all other operations until the fork is over.
     pub fn before_fork(&self) {
         self.before_fork_using(&[]);
     }
 
-    /// [`before_fork`](Self::before_fork) for a caller that touches these ranges before the fork is over, where they
-    /// are in memory.
+    /// [`before_fork`](Self::before_fork) for a caller that touches these ranges, where they are in memory, before
+    /// the fork is over.
     pub fn before_fork_using(&self, ranges: &[PageRange]) {
         match self {
             Self::Uffd(kind) => kind.before_fork(),
@@ -205,21 +204,20 @@ impl RealMemory {
         }
     }
 
-    /// Ends the inheritance: later children, those made behind the caller's back, do not inherit arena and pool.
+    /// Ends the inheritance: later children, which the caller does not announce, do not inherit arena and pool.
     pub fn after_fork_in_parent(&self) {
         each_kind!(self, kind => kind.after_fork_in_parent());
     }
 
-    /// Gives a new child, in its only thread, a watch and delivery of its own. It must be called before any touch of
-    /// managed memory in the child. Where it is served directly, [`read_events_in_child`](Self::read_events_in_child)
-    /// comes next.
+    /// Gives a new child, in its only thread, its own watch and delivery. Call it before any touch of managed memory
+    /// in the child. With direct delivery, call [`read_events_in_child`](Self::read_events_in_child) next.
     ///
-    /// `foreign` (in order and apart) are the ranges that the program has put other mappings over. The kernel would
-    /// take private and anonymous mappings among these for ours.
+    /// `foreign` (sorted and disjoint) are the ranges that the program has covered with other mappings. The kernel
+    /// would mistake private anonymous mappings among these for ours.
     ///
     /// # Errors
-    /// The errors are those of [`new`](Self::new) and [`attach`](Self::attach). The child cannot use managed memory
-    /// then and should exit.
+    /// As for [`new`](Self::new) and [`attach`](Self::attach). Then the child cannot use managed memory and should
+    /// exit.
     pub fn after_fork_in_child(&self, foreign: &[PageRange]) -> Result<(), MmuError> {
         match self {
             Self::Uffd(kind) => kind.after_fork_in_child(foreign),
@@ -227,46 +225,48 @@ impl RealMemory {
         }
     }
 
-    /// Starts the thread that reads events in a child that is served directly, once faults are served there: for the
-    /// new thread the C library may call an allocator of the program's own, which touches managed memory. The caller
-    /// holds no lock that a fault takes. Nothing happens with other deliveries.
+    /// Starts the thread that reads events in a child with direct delivery, once faults are served there: for the new
+    /// thread the C library may call the program's own allocator, which touches managed memory. The caller holds no
+    /// lock that a fault takes. Does nothing with other deliveries.
     ///
     /// # Errors
-    /// There is no thread.
+    /// The thread could not be started.
     pub fn read_events_in_child(&self) -> Result<(), MmuError> {
         each_kind!(self, kind => kind.common().read_events_in_child(&kind.watch()))
     }
 
-    /// Whether memory is watched by protections, because there is no userfaultfd.
+    /// Whether memory is watched through protections, because there is no userfaultfd.
     #[must_use]
     pub fn is_watched_by_protections(&self) -> bool {
         self.protected().is_some()
     }
 
-    /// Gives the program this protection (the bits of `mprotect`) for a range that is open: pages get it when they come
-    /// in, and those that are there at once. The answer is `None` where the kernel keeps the protection, and the
-    /// program calls `mprotect` itself.
+    /// Gives an open range this protection (the bits of `mprotect`) on the program's behalf: present pages get it at
+    /// once, others when they come in. Returns `None` if the kernel keeps the protection, and the program calls
+    /// `mprotect` itself.
     pub fn protect_pages(&self, range: PageRange, prot: i32) -> Option<Result<(), MmuError>> {
         Some(self.protected()?.protect_pages(range, prot))
     }
 
-    /// Gives a range up to a mapping of somebody else's, which is there or soon will be: no page comes in there any
-    /// more, and no protection is changed. [`renew`](crate::Memory::renew) makes the range part of the arena again.
+    /// Gives a range up to somebody else's mapping, which is there or soon will be: pages no longer come in there,
+    /// and protections are not changed. [`renew`](crate::Memory::renew) makes the range part of the arena again.
     ///
-    /// This is for memory that is watched by protections. Elsewhere [`unwatch`](crate::Memory::unwatch) does as much.
+    /// This is for memory that is watched through protections. For other memory, [`unwatch`](crate::Memory::unwatch)
+    /// serves the same purpose.
     pub fn cede(&self, range: PageRange) {
         if let Some(memory) = self.protected() {
             memory.protection().cede(range);
         }
     }
 
-    /// The number of runs of pages that the kernel has to keep apart, where memory is watched by protections.
+    /// Returns the number of runs of pages that the kernel has to keep apart, if memory is watched through
+    /// protections.
     #[must_use]
     pub fn open_runs(&self) -> Option<usize> {
         Some(self.protected()?.protection().runs())
     }
 
-    /// Has memory that is watched by protections get by with so few runs, for a test.
+    /// Test hook: lowers the limit on mapping runs of memory that is watched through protections.
     #[doc(hidden)]
     pub fn limit_runs(&self, runs: usize) {
         if let Some(memory) = self.protected() {

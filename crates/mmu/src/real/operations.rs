@@ -1,4 +1,4 @@
-//! The operations of [`RealMemory`], handed to the kind that it is.
+//! The operations of [`RealMemory`], forwarded to the kind that it is.
 
 use millpond_core::{
     CopyFrom, FilledAndInstalled, Frame, InstallError, LeafPages, LoadError, Mmu, PageCount,
@@ -138,7 +138,7 @@ impl Memory for RealMemory {
     }
 
     unsafe fn zero_if_mapped(&self, at: PageRange) -> bool {
-        // SAFETY: the caller promises what the called function demands.
+        // SAFETY: the caller guarantees what the called function requires.
         unsafe { each_kind!(self, kind => Memory::zero_if_mapped(kind, at)) }
     }
 
@@ -156,7 +156,7 @@ impl Memory for RealMemory {
         to: PageRange,
         beside: (PageCount, PageCount),
     ) -> Result<(), MmuError> {
-        // SAFETY: the caller promises what the called function demands.
+        // SAFETY: the caller guarantees what the called function requires.
         unsafe { each_kind!(self, kind => Memory::hand_over(kind, from, to, beside)) }
     }
 
@@ -166,7 +166,7 @@ impl Memory for RealMemory {
         to: PageRange,
         keep: bool,
     ) -> Result<(), MmuError> {
-        // SAFETY: the caller promises what the called function demands.
+        // SAFETY: the caller guarantees what the called function requires.
         unsafe { each_kind!(self, kind => Memory::hand_over_watched(kind, from, to, keep)) }
     }
 

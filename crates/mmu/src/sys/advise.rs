@@ -1,8 +1,8 @@
-//! Dropping many ranges by one call: `process_madvise` on the own process.
+//! Drops many ranges with one call: `process_madvise` on the process itself.
 //!
-//! A range dropped by itself costs a TLB shootdown when another thread of the process runs: ten times the rest of the
-//! call for a single page. `process_madvise` takes up to 1,024 ranges and flushes once. The standard library has no
-//! name for the call and the C library's wrapper sets `errno`, so the instruction is written out for the machines
+//! Dropping a single range costs a TLB shootdown if another thread of the process is running: ten times the rest of
+//! the call for a single page. `process_madvise` takes up to 1,024 ranges and flushes once. The standard library does
+//! not provide the call and the C library's wrapper sets `errno`, so the instruction is written out for the machines
 //! that can be tested; others drop the ranges one by one.
 
 use core::ffi::c_void;
@@ -25,7 +25,7 @@ pub(crate) struct Span {
     pub(crate) len: usize,
 }
 
-/// Drops the pages of all spans. Spans that are no longer mapped are passed over.
+/// Drops the pages of all spans. Spans that are no longer mapped are skipped.
 ///
 /// # Safety
 /// No Rust reference covers the spans, and their contents may be lost.
@@ -42,7 +42,7 @@ pub(crate) unsafe fn discard(pidfd: Option<BorrowedFd<'_>>, mut spans: &[Span]) 
                 bytes -= span.len;
                 spans = &spans[1..];
             }
-            // A span that stopped the call part way is dropped again by itself: pages that are gone stay gone.
+            // A span that stopped the call part of the way is dropped again by itself: pages that are gone stay gone.
             let Some(rest) = spans.first() else { return };
             // SAFETY: the caller guarantees it.
             unsafe { discard_one(*rest) };
@@ -54,27 +54,27 @@ pub(crate) unsafe fn discard(pidfd: Option<BorrowedFd<'_>>, mut spans: &[Span]) 
     }
 }
 
-/// Whether the kernel lets a process advise itself by vectors (Linux 6.13).
+/// Whether the kernel lets a process advise itself with vectors (Linux 6.13).
 pub(crate) fn has_vectors(pidfd: BorrowedFd<'_>) -> bool {
     on_trial(4, |start| {
         let spans = [0, 2].map(|page| Span {
             start: start + page * PAGE_SIZE,
             len: PAGE_SIZE,
         });
-        // SAFETY: the mapping is the trial's, and holds nothing.
+        // SAFETY: the mapping belongs to the trial, and is empty.
         unsafe { process_discard(pidfd, &spans) == Ok(2 * PAGE_SIZE) }
     })
 }
 
-/// Whether the kernel marks pages ([`guard`], Linux 6.13).
+/// Whether the kernel can mark pages ([`guard`], Linux 6.13).
 pub(crate) fn has_guards() -> bool {
     on_trial(1, |start| {
-        // SAFETY: the mapping is the trial's, and holds nothing.
+        // SAFETY: the mapping belongs to the trial, and is empty.
         unsafe { guard(start, PAGE_SIZE).and_then(|()| unguard(start, PAGE_SIZE)) }.is_ok()
     })
 }
 
-/// Tries something with a mapping of so many pages, which is there for that alone.
+/// Tries something with a mapping of `pages` pages, which is made only for that.
 fn on_trial(pages: usize, works: impl FnOnce(usize) -> bool) -> bool {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
     let (len, prot) = (pages * PAGE_SIZE, ProtFlags::READ | ProtFlags::WRITE);
@@ -88,10 +88,10 @@ fn on_trial(pages: usize, works: impl FnOnce(usize) -> bool) -> bool {
     })
 }
 
-/// Drops pages and marks them: a touch is SIGSEGV from then on (Linux 6.13).
+/// Drops pages and marks them: a touch raises SIGSEGV from then on (Linux 6.13).
 ///
 /// # Errors
-/// The kernel's answer: it does not know the advice, the memory is locked or not private, or not mapped.
+/// The kernel's error: it does not know the advice, or the memory is locked, not private, or not mapped.
 ///
 /// # Safety
 /// The conditions are those of [`discard`].
@@ -100,10 +100,10 @@ pub(crate) unsafe fn guard(start: usize, len: usize) -> Result<(), Errno> {
     unsafe { madvise_by_number(start as *mut c_void, len, nr::MADV_GUARD_INSTALL) }
 }
 
-/// Takes the marks of [`guard`] off. Pages that are there stay as they are.
+/// Removes the marks of [`guard`]. Present pages stay as they are.
 ///
 /// # Errors
-/// The kernel's answer, as for [`guard`].
+/// The kernel's error, as for [`guard`].
 ///
 /// # Safety
 /// Nobody relies on the marks.
@@ -118,7 +118,7 @@ unsafe fn discard_one(span: Span) {
     // SAFETY: the caller guarantees it.
     let done = unsafe { madvise(span.start as *mut c_void, span.len, Advice::LinuxDontNeed) };
     if done == Err(Errno::INVAL) {
-        // Memory that the program locked is dropped only on explicit demand.
+        // Memory that the program locked is only dropped on explicit demand.
         // SAFETY: the caller guarantees it.
         let _ = unsafe {
             madvise(

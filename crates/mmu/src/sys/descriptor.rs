@@ -1,4 +1,4 @@
-//! The ways to get a userfaultfd: by system call, by device, or for faults in user mode alone.
+//! The ways to get a userfaultfd: by system call, by device, or only for faults in user mode.
 
 use core::ffi::c_void;
 
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl, opcode};
 use rustix::mm::UserfaultfdFlags;
 
-/// The way in which a descriptor was made, best first.
+/// How a descriptor was made, best first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Source {
     /// The plain system call.
@@ -20,7 +20,7 @@ pub(crate) enum Source {
     UserModeOnly,
 }
 
-/// Opens a descriptor by the named way.
+/// Opens a descriptor in the given way.
 pub(crate) fn open_by(source: Source) -> Result<OwnedFd, Errno> {
     let plain = UserfaultfdFlags::CLOEXEC;
     match source {
@@ -41,8 +41,8 @@ pub(crate) fn open_device() -> Result<OwnedFd, Errno> {
     openat(CWD, c"/dev/userfaultfd", flags, Mode::empty())
 }
 
-/// Makes a descriptor for the calling process, whichever process opened the device: for all faults, or for those in
-/// user mode only.
+/// Makes a descriptor for the calling process, whichever process opened the device: for all faults, or only for those
+/// in user mode.
 pub(crate) fn by_device(device: BorrowedFd<'_>, user_mode_only: bool) -> Result<OwnedFd, Errno> {
     let mode = if user_mode_only {
         UFFD_USER_MODE_ONLY
@@ -54,7 +54,7 @@ pub(crate) fn by_device(device: BorrowedFd<'_>, user_mode_only: bool) -> Result<
     unsafe { ioctl(device, New(flags as usize)) }
 }
 
-/// Opens a descriptor by the best way that works. If `whole` is set, faults inside system calls must be served too.
+/// Opens a descriptor in the best way that works. If `whole` is set, faults inside system calls must also be served.
 pub(crate) fn open(whole: bool) -> Result<(OwnedFd, Source), Errno> {
     let first = match open_by(Source::Syscall) {
         Ok(fd) => return Ok((fd, Source::Syscall)),
@@ -69,7 +69,7 @@ pub(crate) fn open(whole: bool) -> Result<(OwnedFd, Source), Errno> {
     Err(first)
 }
 
-/// Opens a descriptor for faults in user mode alone: by system call, or by the device where a filter refuses the call.
+/// Opens a descriptor for faults in user mode only: by system call, or by the device if a filter refuses the call.
 pub(crate) fn open_for_user_mode() -> Result<OwnedFd, Errno> {
     open_by(Source::UserModeOnly)
         .or_else(|errno| open_device().map_or(Err(errno), |device| by_device(device.as_fd(), true)))

@@ -1,25 +1,25 @@
-//! The gate: the one instruction by which system calls are made.
+//! The gate: the single instruction that makes our system calls.
 //!
-//! A process whose calls are filtered by their addresses (`millpond-guard`) still changes its own arena: it protects,
-//! drops and moves pages there. The filter lets everything pass that comes from one instruction. That instruction is
-//! the gate. Without a filter there is no gate, and a call is made where it is needed.
+//! A process whose calls are filtered by address (`millpond-guard`) still changes its own arena: it protects, drops
+//! and moves pages there. There is one instruction from which the filter allows every system call: the gate. Without
+//! a filter there is no gate, and each call is made in place.
 
 use crate::arch;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use rustix::io::Errno;
 
-/// The address of the gate's code: a system call's instruction and a return. It is 0 where there is none.
+/// The address of the gate's code: a system call instruction and a return. 0 if there is no gate.
 static GATE: AtomicUsize = AtomicUsize::new(0);
 
-/// Makes all system calls of this crate about memory at `gate` from now on.
+/// Makes all of this crate's memory system calls through `gate` from now on.
 ///
 /// # Safety
-/// At `gate` lie a system call's instruction and a return, as long as the process.
+/// At `gate` there are a system call instruction and a return, as long as the process lives.
 pub unsafe fn set(gate: usize) {
     GATE.store(gate, Relaxed);
 }
 
-/// The answer of a call as the kernel gives it: the value, or the error.
+/// Converts a call's raw result into the value, or the error.
 ///
 /// # Errors
 /// The kernel's error.
@@ -32,14 +32,14 @@ pub fn check(answer: isize) -> Result<usize, Errno> {
     }
 }
 
-/// Makes system call `number`, at the gate if there is one. The answer is the kernel's: an error is a number from
-/// -4095 to -1.
+/// Makes system call `number`, through the gate if there is one. Returns the kernel's raw result: an error is a
+/// number from -4095 to -1.
 ///
 /// # Safety
 /// The conditions are those of the system call.
 #[inline]
 pub unsafe fn syscall(number: usize, args: [usize; 6]) -> isize {
-    // SAFETY: the caller guarantees it, and who has set the gate that the code is there.
+    // SAFETY: the caller guarantees it; whoever set the gate guarantees that the code is there.
     unsafe {
         match GATE.load(Relaxed) {
             0 => arch::call(number, args),
@@ -48,7 +48,7 @@ pub unsafe fn syscall(number: usize, args: [usize; 6]) -> isize {
     }
 }
 
-/// Makes system call `number` by an instruction of its own, which a filter looks at.
+/// Makes system call `number` with an instruction of its own, which a filter examines.
 ///
 /// # Safety
 /// The conditions are those of the system call.

@@ -1,7 +1,8 @@
 //! userfaultfd's ioctls, each as one function.
 //!
-//! The kernel never answers those that serve faults with `EPERM`, `EACCES` or `ENOSYS`. A filter of the program's does,
-//! and would go on to: who asks again asks for ever. So the process stops with a line that says what is forbidden.
+//! For those that serve faults, the kernel never returns `EPERM`, `EACCES` or `ENOSYS`. A filter of the program does,
+//! and would continue to: the caller would retry for ever. So the process stops with a line that says what is
+//! forbidden.
 
 use linux_raw_sys::general::{
     UFFD_API, UFFDIO_REGISTER_MODE_MISSING, UFFDIO_REGISTER_MODE_WP, uffdio_api, uffdio_copy,
@@ -23,17 +24,17 @@ const POISON: Opcode = opcode::read_write::<uffdio_poison>(0xAA, 8);
 const _: () =
     assert!(WAKE == linux_raw_sys::ioctl::UFFDIO_WAKE && COPY == linux_raw_sys::ioctl::UFFDIO_COPY);
 
-/// The mode of a move that wakes no thread: for a move into the pool, where no thread waits.
+/// The mode of a move that wakes no thread, for a move into the pool, where no thread waits.
 pub(crate) const DONT_WAKE: u64 = 1;
 
-/// Agrees on `features`. The answer is the features that the kernel has.
+/// Negotiates `features`. Returns the features that the kernel has.
 pub(crate) fn api(fd: BorrowedFd<'_>, features: u64) -> Result<u64, Errno> {
     let mut arg = uffdio_api {
         api: u64::from(UFFD_API),
         features,
         ioctls: 0,
     };
-    // SAFETY: the opcode and the structure belong together; the kernel writes only into it.
+    // SAFETY: the opcode matches the structure; the kernel writes only into it.
     unsafe { ioctl(fd, Updater::<API, _>::new(&mut arg)) }?;
     Ok(arg.features)
 }
@@ -56,27 +57,25 @@ pub(crate) fn register(
         mode: u64::from(mode),
         ioctls: 0,
     };
-    // SAFETY: the opcode and the structure belong together. Registering changes what a fault does, not contents.
+    // SAFETY: the opcode matches the structure. Registering changes what a fault does, not contents.
     unsafe { ioctl(fd, Updater::<REGISTER, _>::new(&mut arg)) }
 }
 
-/// Takes a range out of the descriptor's hands: a touch of an absent page there gets a page from the kernel from now
-/// on.
+/// Unregisters a range: from now on, a thread that touches an absent page there gets a page from the kernel.
 pub(crate) fn unregister(fd: BorrowedFd<'_>, start: usize, len: usize) -> Result<(), Errno> {
     let mut arg = range(start, len);
-    // SAFETY: the opcode and the structure belong together. Registering changes what a fault does, not contents.
+    // SAFETY: the opcode matches the structure. Registering changes what a fault does, not contents.
     unsafe { ioctl(fd, Updater::<UNREGISTER, _>::new(&mut arg)) }
 }
 
-/// Lets the threads that wait in the range try again.
+/// Makes the threads that wait in the range try again.
 pub(crate) fn wake(fd: BorrowedFd<'_>, start: usize, len: usize) -> Result<(), Errno> {
     let mut arg = range(start, len);
-    // SAFETY: the opcode and the structure belong together; nothing is written.
+    // SAFETY: the opcode matches the structure; nothing is written.
     allowed(unsafe { ioctl(fd, Updater::<WAKE, _>::new(&mut arg)) })
 }
 
-/// Copies into pages that are not there. The answer is how many bytes were copied, and the error that stopped the
-/// call.
+/// Copies into absent pages. Returns how many bytes were copied, and the error that stopped the call.
 ///
 /// # Safety
 /// No Rust reference covers the destination, and `src` is readable for `len` bytes or not mapped at all.
@@ -93,14 +92,14 @@ pub(crate) unsafe fn copy(
         mode: 0,
         copy: 0,
     };
-    // SAFETY: the opcode and the structure belong together; the caller knows what the call does to memory.
+    // SAFETY: the opcode matches the structure; the caller knows what the call does to memory.
     match allowed(unsafe { ioctl(fd, Updater::<COPY, _>::new(&mut arg)) }) {
         Ok(()) => (len, None),
         Err(errno) => (usize::try_from(arg.copy).unwrap_or(0), Some(errno)),
     }
 }
 
-/// Moves pages to where none are. The answer is how many bytes the kernel says it moved, and the error that stopped
+/// Moves pages to where there are none. Returns how many bytes the kernel says it moved, and the error that stopped
 /// it.
 ///
 /// # Safety
@@ -119,14 +118,14 @@ pub(crate) unsafe fn move_pages(
         mode,
         move_: 0,
     };
-    // SAFETY: the opcode and the structure belong together; the caller knows what the call does to memory.
+    // SAFETY: the opcode matches the structure; the caller knows what the call does to memory.
     match allowed(unsafe { ioctl(fd, Updater::<MOVE, _>::new(&mut arg)) }) {
         Ok(()) => (len, None),
         Err(errno) => (usize::try_from(arg.move_).unwrap_or(0), Some(errno)),
     }
 }
 
-/// Write-protects the pages of a range, or lets writes through again and wakes the threads that wait.
+/// Write-protects the pages of a range, or allows writes again and wakes the waiting threads.
 pub(crate) fn write_protect(
     fd: BorrowedFd<'_>,
     start: usize,
@@ -137,26 +136,26 @@ pub(crate) fn write_protect(
         range: range(start, len),
         mode: u64::from(on),
     };
-    // SAFETY: the opcode and the structure belong together. A protected page makes writers wait; contents stay.
+    // SAFETY: the opcode matches the structure. A protected page makes writers wait; contents stay.
     allowed(unsafe { ioctl(fd, Updater::<WRITEPROTECT, _>::new(&mut arg)) })
 }
 
-/// Makes pages that are not there raise SIGBUS when touched. The answer is how many bytes were marked, and the error
-/// that stopped the call.
+/// Makes absent pages raise SIGBUS when touched. Returns how many bytes were marked, and the error that stopped the
+/// call.
 pub(crate) fn poison(fd: BorrowedFd<'_>, start: usize, len: usize) -> (usize, Option<Errno>) {
     let mut arg = uffdio_poison {
         range: range(start, len),
         mode: 0,
         updated: 0,
     };
-    // SAFETY: the opcode and the structure belong together. Only pages that hold nothing are marked.
+    // SAFETY: the opcode matches the structure. Only empty pages are marked.
     match allowed(unsafe { ioctl(fd, Updater::<POISON, _>::new(&mut arg)) }) {
         Ok(()) => (len, None),
         Err(errno) => (usize::try_from(arg.updated).unwrap_or(0), Some(errno)),
     }
 }
 
-/// The kernel's answer, if it is one: what a filter answers stops the process.
+/// Returns the kernel's result. If the result comes from a filter instead, stops the process.
 fn allowed(answer: Result<(), Errno>) -> Result<(), Errno> {
     match answer {
         Err(errno @ (Errno::PERM | Errno::ACCESS | Errno::NOSYS)) => {

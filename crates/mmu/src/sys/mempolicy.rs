@@ -1,4 +1,4 @@
-//! Memory nodes (NUMA): which nodes exist, and from which one new pages of a range come.
+//! Memory nodes (NUMA): which nodes exist, and from which one the new pages of a range come.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use super::gate;
 /// The number of nodes that can be named: the bits of one word of the kernel's mask.
 const MOST: u32 = u64::BITS;
 
-/// `MPOL_PREFERRED`: pages come from this node, and from others when it has none.
+/// `MPOL_PREFERRED`: pages come from this node, and from others if it has none.
 const PREFERRED: usize = 1;
 
-/// The nodes that have memory and are online, by the kernel's numbers; `[0]` where the kernel does not tell.
+/// Returns the numbers of the nodes that have memory and are online; `[0]` if the kernel does not tell.
 #[must_use]
 pub fn online_nodes() -> Vec<u32> {
     let read = |name| {
@@ -27,7 +27,7 @@ pub fn online_nodes() -> Vec<u32> {
     if nodes.is_empty() { vec![0] } else { nodes }
 }
 
-/// Reads a list as the kernel writes it: `0`, `0-3`, `0-1,4,6-7`. The answer is `None` for anything else.
+/// Parses a list as the kernel writes it: `0`, `0-3`, `0-1,4,6-7`. Returns `None` for anything else.
 fn parse_list(text: &str) -> Option<Vec<u32>> {
     let mut nodes = Vec::new();
     for part in text.trim().split(',') {
@@ -42,14 +42,14 @@ fn parse_list(text: &str) -> Option<Vec<u32>> {
 }
 
 /// Takes new pages of these addresses from `node` from now on, as long as the node has any. The addresses are whole
-/// pages; pages that are there do not move.
+/// pages; pages that are already there do not move.
 pub(crate) fn prefer(start: usize, len: usize, node: u32) -> Result<(), Errno> {
     let mask: u64 = 1_u64.checked_shl(node).ok_or(Errno::INVAL)?;
     const NR: usize = linux_raw_sys::general::__NR_mbind as usize;
     let bits = MOST as usize + 1;
     let mask = &raw const mask as usize;
-    // SAFETY: the call changes where the kernel takes new pages from and nothing in memory; the mask outlives it. The
-    // kernel subtracts one from the number of bits.
+    // SAFETY: the call only changes where the kernel takes new pages from; the mask outlives it. The kernel subtracts
+    // one from the number of bits.
     gate::check(unsafe { gate::syscall(NR, [start, len, PREFERRED, mask, bits, 0]) }).map(drop)
 }
 

@@ -1,4 +1,4 @@
-//! The calls that change mappings of the arena. They are those of `rustix::mm`, made at the [gate](super::gate).
+//! The calls that change mappings of the arena, like those of `rustix::mm`, but made through the [gate](super::gate).
 
 use core::ffi::c_void;
 
@@ -22,7 +22,7 @@ pub(crate) unsafe fn madvise(at: *mut c_void, len: usize, advice: Advice) -> Res
     unsafe { madvise_by_number(at, len, advice as u32) }
 }
 
-/// [`madvise`] with advice that rustix has no name for.
+/// [`madvise`] for advice that rustix does not name.
 ///
 /// # Safety
 /// The conditions are those of the advice.

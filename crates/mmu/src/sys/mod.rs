@@ -1,7 +1,7 @@
 //! The kernel's interface, and nothing else: ioctls, the page map, vectored advice.
 //!
-//! All calls go straight to the kernel, so `errno` of the interrupted program stays as it is, and each returns
-//! the error as a value.
+//! All calls go straight to the kernel, so the interrupted program's `errno` is not changed, and each returns its
+//! error as a value.
 
 pub(crate) mod advise;
 pub(crate) mod descriptor;
@@ -21,8 +21,8 @@ use rustix::io::Errno;
 
 use crate::report;
 
-/// Stops the process, as a filter of the program's answers `call` in the kernel's place: what is out could never come
-/// in again.
+/// Stops the process because a filter of the program answers `call` in the kernel's place: absent memory could never
+/// come in again.
 pub(crate) fn stop_as_forbidden(call: &str, errno: Errno) -> ! {
     report::stop(format_args!(
         "a filter of system calls (seccomp) forbids {call}, by which memory comes in and goes out ({errno}): stopped; \
@@ -30,7 +30,7 @@ pub(crate) fn stop_as_forbidden(call: &str, errno: Errno) -> ! {
     ))
 }
 
-/// A descriptor that can be exchanged through `&self`: a forked child needs its own in place of each.
+/// A descriptor that can be replaced through `&self`: a forked child needs its own in place of each.
 pub(crate) struct FdCell(AtomicI32);
 
 impl FdCell {
@@ -38,15 +38,15 @@ impl FdCell {
         Self(AtomicI32::new(fd.map_or(-1, into_high)))
     }
 
-    /// The descriptor, if there is one.
+    /// Returns the descriptor, if there is one.
     pub(crate) fn get(&self) -> Option<BorrowedFd<'_>> {
         let fd = self.0.load(Ordering::Acquire);
-        // SAFETY: a value of 0 or more is a descriptor that this cell owns; it is closed only by `replace`, which
-        // runs in the one thread of a new child, and by drop.
+        // SAFETY: a value of 0 or more is a descriptor that this cell owns; it is only closed by `replace`, which
+        // runs in the only thread of a new child, and by drop.
         (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
-    /// Closes the present descriptor and puts `fd` in its place. No other thread may use the cell meanwhile.
+    /// Closes the current descriptor and puts `fd` in its place. No other thread may use the cell meanwhile.
     pub(crate) fn replace(&self, fd: Option<OwnedFd>) {
         let old = self.0.swap(fd.map_or(-1, into_high), Ordering::AcqRel);
         close(old);
@@ -61,13 +61,13 @@ impl Drop for FdCell {
 
 fn close(fd: RawFd) {
     if fd >= 0 {
-        // SAFETY: the descriptor came out of a cell that owned it and no longer names it.
+        // SAFETY: the descriptor came out of a cell that owned it and no longer refers to it.
         drop(unsafe { OwnedFd::from_raw_fd(fd) });
     }
 }
 
 /// Moves a descriptor up and out of the way: programs that close "all" low descriptors, or expect the next one to be
-/// 3, are common. The descriptor stays where it is when the limit does not allow more.
+/// 3, are common. The descriptor stays where it is if the limit does not allow more.
 fn into_high(fd: OwnedFd) -> RawFd {
     match rustix::io::fcntl_dupfd_cloexec(&fd, 512) {
         Ok(high) => high.into_raw_fd(),

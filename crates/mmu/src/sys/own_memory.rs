@@ -1,9 +1,11 @@
-//! This process's memory by `/proc/self/mem`: a way to bytes that does not ask what the program may do with them.
+//! This process's memory through `/proc/self/mem`, which ignores what the program may do with it.
 //!
 //! The kernel reads and writes private memory there whatever its protection (FOLL_FORCE). An administrator can forbid
-//! that (`proc_mem.force_override` on the kernel's command line, Linux 6.12), so it is tried before it is relied upon.
+//! that (`proc_mem.force_override` on the kernel's command line, Linux 6.12), so it is tried before it is relied
+//! upon.
 //!
-//! The calls are made at the [gate](super::gate): a filter of calls would take their offsets for pointers.
+//! The calls are made through the [gate](super::gate), because a filter of calls would mistake their offsets for
+//! pointers.
 
 use core::ffi::c_void;
 
@@ -19,13 +21,13 @@ use super::advise::Span;
 use super::mm::{mmap_anonymous, mprotect, munmap};
 use super::{gate, pagemap};
 
-/// Opens this process's memory for reading and writing. A descriptor speaks of the process that opened it.
+/// Opens this process's memory for reading and writing. A descriptor refers to the process that opened it.
 pub(crate) fn open() -> Result<OwnedFd, Errno> {
     pagemap::open_own(c"/proc/self/mem", OFlags::RDWR)
 }
 
-/// Reads from `at` on into the buffers, one after the other, up to the end or to a byte that cannot be read. The answer
-/// is the number of bytes.
+/// Reads from `at` into the buffers, one after the other, up to the end or to a byte that cannot be read. Returns the
+/// number of bytes.
 ///
 /// # Safety
 /// The buffers are writable memory that no reference covers.
@@ -53,8 +55,8 @@ pub(crate) unsafe fn read(mem: BorrowedFd<'_>, into: &[Span], at: usize) -> usiz
     done
 }
 
-/// Writes `len` bytes from `from` on to `at`, up to the end or to a byte that cannot be written. The answer is the
-/// number of bytes. Where a filter forbids the call the process is stopped: what is out could never come in again.
+/// Writes `len` bytes from `from` to `at`, up to the end or to a byte that cannot be written. Returns the number of
+/// bytes. If a filter forbids the call, the process stops: absent memory could never come in again.
 ///
 /// # Safety
 /// No reference covers the destination, or what it refers to may change.
@@ -67,7 +69,7 @@ pub(crate) unsafe fn write(mem: BorrowedFd<'_>, from: usize, len: usize, at: usi
 /// [`write`], for memory that nobody needs yet.
 ///
 /// # Errors
-/// A filter's answer, which is never the kernel's.
+/// A filter's error, which never comes from the kernel.
 unsafe fn try_write(
     mem: BorrowedFd<'_>,
     from: usize,
@@ -95,10 +97,10 @@ unsafe fn try_write(
     Ok(done)
 }
 
-/// The most buffers of one call.
+/// The maximum number of buffers in one call.
 const MOST: usize = 64;
 
-/// Opens this process's memory, if closed pages can be written by it.
+/// Opens this process's memory, if closed pages can be written through it.
 pub(crate) fn open_if_it_overrides() -> Result<OwnedFd, Errno> {
     let mem = open()?;
     // SAFETY: this makes a new mapping of our own.
@@ -116,10 +118,10 @@ pub(crate) fn open_if_it_overrides() -> Result<OwnedFd, Errno> {
     tried.map(|()| mem)
 }
 
-/// Writes to a closed page, opens it, and looks.
+/// Writes to a closed page, opens it, and checks the result.
 fn overrides(mem: BorrowedFd<'_>, page: *mut c_void) -> Result<(), Errno> {
     let byte = 0x5Au8;
-    // SAFETY: the page is our own, and a byte is read from a byte.
+    // SAFETY: the page is our own, and the source is one byte long.
     if unsafe { try_write(mem, (&raw const byte) as usize, 1, page as usize) }? != 1 {
         return Err(Errno::IO);
     }
@@ -163,15 +165,15 @@ mod tests {
                 len: 9,
             },
         ];
-        // SAFETY: the mapping is this test's own, and the buffers are not looked at meanwhile.
+        // SAFETY: the mapping belongs to this test, and the buffers are not looked at meanwhile.
         unsafe {
             assert_eq!(write(mem.as_fd(), text.as_ptr() as usize, 15, there), 15);
             assert_eq!(read(mem.as_fd(), &spans, there), 15);
         }
         assert_eq!([&one[..], &two[..]].concat(), text);
-        // What is not mapped can be neither read nor written. (Addresses that this test has unmapped may be another
-        // thread's by now; those below the first page are nobody's.)
-        // SAFETY: the mapping is this test's own, and nothing is mapped at the other address.
+        // Unmapped memory can be neither read nor written. (Addresses that this test has unmapped may belong to
+        // another thread by now; those below the first page belong to nobody.)
+        // SAFETY: the mapping belongs to this test, and nothing is mapped at the other address.
         unsafe {
             munmap(at as *mut c_void, 2 * PAGE_SIZE).unwrap();
             let nowhere = 16;

@@ -1,8 +1,8 @@
-//! The page tables' own answer to which pages are there, by `/proc/self/pagemap`.
+//! The page tables' own record of which pages are there, read through `/proc/self/pagemap`.
 //!
 //! After a failed `UFFDIO_MOVE` the error does not say which pages were moved: the call can move a page, then find
-//! that its dirty bit changed meanwhile, and answer EEXIST. The page tables decide, so they are asked. A page that
-//! the kernel itself has swapped out counts as there.
+//! that its dirty bit changed meanwhile, and return EEXIST. The page tables decide, so they are consulted. A page
+//! that the kernel itself has swapped out counts as there.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -24,17 +24,17 @@ const SCAN_THERE: u64 = (1 << 3) | (1 << 4);
 /// `PAGE_IS_HUGE` of `PAGEMAP_SCAN`: the page is mapped by one entry for 2 MiB.
 const SCAN_HUGE: u64 = 1 << 6;
 
-/// Opens this process's page map. A descriptor always speaks of the process that opened it, so a child needs its own.
+/// Opens this process's page map. A descriptor always refers to the process that opened it, so a child needs its own.
 ///
-/// After a change of user the files of a process in `/proc` are root's, as its memory may hold data that the new user
-/// should not see, and a child inherits that. A process may always say that the files are its user's again
-/// (`PR_SET_DUMPABLE`), so this call says that while it opens the file. Afterwards the setting is "nobody" (0), also
-/// where the kernel had "root only" (2), which nobody can set.
+/// After a change of user, a process's files in `/proc` belong to root, because its memory may contain data that the
+/// new user should not see, and a child inherits that. A process may always give the files back to its user
+/// (`PR_SET_DUMPABLE`), so this function does that while it opens the file. Afterwards the setting is "nobody" (0),
+/// even if it was "root only" (2), which a process cannot set.
 pub(crate) fn open() -> Result<OwnedFd, Errno> {
     open_own(c"/proc/self/pagemap", OFlags::RDONLY)
 }
 
-/// Opens one of this process's files in `/proc`, as [`open`] says.
+/// Opens one of this process's files in `/proc`, in the way that [`open`] explains.
 pub(crate) fn open_own(path: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {
     let again = || openat(CWD, path, flags | OFlags::CLOEXEC, Mode::empty());
     match again() {
@@ -52,22 +52,22 @@ fn set_dumpable(behavior: DumpableBehavior) -> Result<(), Errno> {
     rustix::process::set_dumpable_behavior(behavior)
 }
 
-/// Whether the process is to do without `PAGEMAP_SCAN`.
+/// Whether the process must do without `PAGEMAP_SCAN`.
 static NO_SCAN: AtomicBool = AtomicBool::new(false);
 
-/// Has the process do without `PAGEMAP_SCAN`, as on a kernel before Linux 6.7.
+/// Makes the process do without `PAGEMAP_SCAN`, as on a kernel before Linux 6.7.
 pub(crate) fn do_without_scan() {
     NO_SCAN.store(true, Ordering::Relaxed);
 }
 
-/// Whether the page at `addr` is there. The answer is `None` when the page map cannot be read.
+/// Whether the page at `addr` is there. Returns `None` if the page map cannot be read.
 pub(crate) fn is_there(pagemap: BorrowedFd<'_>, addr: usize) -> Option<bool> {
     let mut entry = [0u8; 8];
     let read = pread(pagemap, &mut entry, (addr / PAGE_SIZE * 8) as u64).ok()?;
     (read == 8).then(|| u64::from_ne_bytes(entry) & PRESENT_OR_SWAPPED != 0)
 }
 
-/// Calls `visit(start, end)` for each run of pages in `start..end` that are there, lowest first.
+/// Calls `visit(start, end)` for each run of present pages in `start..end`, lowest first.
 pub(crate) fn runs(
     pagemap: BorrowedFd<'_>,
     start: usize,
@@ -84,10 +84,10 @@ pub(crate) fn runs(
     }
 }
 
-/// [`runs`] without `PAGEMAP_SCAN`, for a long range of which little is there: entries are read only where `mincore`
-/// has found something in memory. An entry takes eight bytes also where there are no page tables, and reading those of
-/// a terabyte takes seconds; `mincore` answers for 16 MiB in a microsecond. (Where all pages of 16 MiB are swapped out
-/// by the kernel, they are passed over.)
+/// [`runs`] without `PAGEMAP_SCAN`, for a long range that is mostly empty: entries are only read where `mincore` has
+/// found something in memory. An entry takes eight bytes even where there are no page tables, and reading those of a
+/// terabyte takes seconds; `mincore` covers 16 MiB in a microsecond. (If the kernel has swapped out all pages of 16
+/// MiB, they are skipped.)
 pub(crate) fn runs_of_sparse(
     pagemap: BorrowedFd<'_>,
     start: usize,
@@ -99,7 +99,7 @@ pub(crate) fn runs_of_sparse(
     for from in (start..end).step_by(PAGES * PAGE_SIZE) {
         let to = end.min(from + PAGES * PAGE_SIZE);
         let seen = &mut seen[..(to - from) / PAGE_SIZE];
-        // A range with holes is not answered for.
+        // `mincore` fails for a range with holes.
         let is_empty = resident(from, seen).is_ok() && seen.iter().all(|page| page & 1 == 0);
         if !is_empty {
             read_entries(pagemap, from, to, visit)?;
@@ -108,8 +108,8 @@ pub(crate) fn runs_of_sparse(
     Ok(())
 }
 
-/// Sets bit 0 of each byte whose page from `start` on is in memory, and not swapped out. For a leaf that takes 2 µs
-/// however its pages lie, where [`runs`] takes 5 for 256 single ones.
+/// Sets bit 0 of each byte whose page, counting from `start`, is in memory and not swapped out. For a leaf that takes
+/// 2 µs wherever its pages lie, whereas [`runs`] takes 5 for 256 single ones.
 pub(crate) fn resident(start: usize, pages: &mut [u8]) -> Result<(), Errno> {
     const NR: usize = linux_raw_sys::general::__NR_mincore as usize;
     let (len, seen) = (pages.len() * PAGE_SIZE, pages.as_mut_ptr() as usize);
@@ -117,7 +117,7 @@ pub(crate) fn resident(start: usize, pages: &mut [u8]) -> Result<(), Errno> {
     gate::check(unsafe { gate::syscall(NR, [start, len, seen, 0, 0, 0]) }).map(drop)
 }
 
-/// The number of bytes in `start..end` that are mapped by huge pages. Only `PAGEMAP_SCAN` tells.
+/// Returns the number of bytes in `start..end` that are mapped by huge pages. Only `PAGEMAP_SCAN` can tell.
 pub(crate) fn huge_bytes(
     pagemap: BorrowedFd<'_>,
     start: usize,
@@ -166,8 +166,8 @@ fn scan(
             category_anyof_mask: categories,
             return_mask: categories,
         };
-        // SAFETY: `vec` and `vec_len` name the array above, which outlives the call; apart from it the kernel writes
-        // to the argument alone.
+        // SAFETY: `vec` and `vec_len` describe the array above, which outlives the call; apart from it the kernel
+        // only writes to the argument.
         let (found, walk_end) = unsafe { ioctl(pagemap, Scan(arg)) }?;
         for region in &regions[..found] {
             visit(region.start as usize, region.end as usize);
@@ -214,10 +214,10 @@ fn read_entries(
     Ok(())
 }
 
-/// `PAGEMAP_SCAN`: it answers how many regions it filled in and where it stopped.
+/// `PAGEMAP_SCAN`: it returns how many regions it filled in and where it stopped.
 struct Scan(pm_scan_arg);
 
-// SAFETY: the opcode takes a pointer to a `pm_scan_arg`, which `as_ptr` gives.
+// SAFETY: the opcode takes a pointer to a `pm_scan_arg`, which `as_ptr` returns.
 unsafe impl Ioctl for Scan {
     type Output = (usize, usize);
     const IS_MUTATING: bool = true;
@@ -234,7 +234,7 @@ unsafe impl Ioctl for Scan {
         out: IoctlOutput,
         arg: *mut core::ffi::c_void,
     ) -> rustix::io::Result<Self::Output> {
-        // SAFETY: `arg` is the pointer that `as_ptr` gave, still alive, and written by the kernel.
+        // SAFETY: `arg` is the pointer that `as_ptr` returned, still alive, and written by the kernel.
         let walk_end = unsafe { (*arg.cast::<pm_scan_arg>()).walk_end };
         Ok((out as usize, walk_end as usize))
     }

@@ -1,4 +1,4 @@
-//! Marking pages so that a touch is a SIGBUS.
+//! Marks pages so that a touch raises SIGBUS.
 
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
@@ -7,7 +7,7 @@ use millpond_core::PAGE_SIZE;
 
 use super::ioctl;
 
-/// Marks every page of `start..end` that holds nothing, and wakes the threads that wait there.
+/// Marks every empty page of `start..end`, and wakes the threads that wait there.
 pub(crate) fn mark(fd: BorrowedFd<'_>, mut start: usize, end: usize) {
     while start < end {
         let (marked, error) = ioctl::poison(fd, start, end - start);
@@ -18,7 +18,7 @@ pub(crate) fn mark(fd: BorrowedFd<'_>, mut start: usize, end: usize) {
             Some(Errno::AGAIN) => rustix::thread::sched_yield(),
             // The page is there, or was marked before.
             Some(Errno::EXIST) => start += PAGE_SIZE,
-            // The page is not part of the arena any more, and no thread faults there.
+            // The page is no longer part of the arena, and no thread faults there.
             Some(_) => return,
         }
     }

@@ -9,10 +9,11 @@ use millpond_core::PAGE_SIZE;
 
 use super::mm::{mremap, mremap_fixed, msync};
 
-/// Moves the page tables of `len` bytes at `src` to `dst`, whose mapping is replaced. `src` stays mapped, and is empty.
+/// Moves the page tables of `len` bytes at `src` to `dst`, whose mapping is replaced. `src` stays mapped, and is
+/// empty.
 ///
 /// # Safety
-/// No Rust reference covers either range, and `dst` is in nobody's use.
+/// No Rust reference covers either range, and nobody uses `dst`.
 pub(crate) unsafe fn move_tables(src: usize, dst: usize, len: usize) -> Result<(), Errno> {
     let flags = MremapFlags::MAYMOVE | MremapFlags::DONTUNMAP;
     // SAFETY: the caller guarantees it; the kernel moves mappings and touches no contents.
@@ -37,15 +38,15 @@ fn invalidate(at: usize, len: usize) -> Result<(), Errno> {
     unsafe { msync(at as *mut c_void, len, MsyncFlags::INVALIDATE) }
 }
 
-/// The number of bytes from `at` on, of `len`, that are in one mapping of the kernel's; at least a page. Something
-/// must be mapped behind the `len` bytes.
+/// Returns how many of the `len` bytes from `at` lie in one mapping of the kernel; at least a page. Something must be
+/// mapped after the `len` bytes.
 ///
 /// Only one mapping at a time can be moved where userfaultfd is registered, and there is no cheap way to ask where
 /// one ends. But a range that is asked to grow where something is in its way refuses with `ENOMEM` if it is one
 /// mapping, and with `EFAULT` if it is several.
 pub(crate) fn one_mapping(at: usize, len: usize) -> usize {
     let is_one = |len| {
-        // SAFETY: nothing grows, as the next page is in use.
+        // SAFETY: nothing grows, because the next page is in use.
         let grown = unsafe {
             mremap(
                 at as *mut c_void,
@@ -59,7 +60,7 @@ pub(crate) fn one_mapping(at: usize, len: usize) -> usize {
     if is_one(len) {
         return len;
     }
-    // One page is in one mapping, all of them are not.
+    // One page is in one mapping, but not all of them are.
     let (mut one, mut several) = (PAGE_SIZE, len);
     while several - one > PAGE_SIZE {
         let middle = one + (several - one) / PAGE_SIZE / 2 * PAGE_SIZE;

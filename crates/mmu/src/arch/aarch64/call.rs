@@ -1,14 +1,14 @@
-//! System calls: the number in x8, the arguments in x0 to x5, the answer in x0.
+//! System calls: the number in x8, the arguments in x0 to x5, the result in x0.
 
 use core::arch::asm;
 
-/// Makes system call `number` by an instruction of its own.
+/// Makes system call `number` with an instruction of its own.
 ///
 /// # Safety
 /// The conditions are those of the system call.
 pub(crate) unsafe fn call(number: usize, args: [usize; 6]) -> isize {
     let answer: isize;
-    // SAFETY: the kernel keeps all registers but x0; the caller guarantees what the call does to memory.
+    // SAFETY: the kernel preserves all registers but x0; the caller guarantees what the call does to memory.
     unsafe {
         asm!(
             "svc 0",
@@ -25,7 +25,7 @@ pub(crate) unsafe fn call(number: usize, args: [usize; 6]) -> isize {
     answer
 }
 
-/// Makes system call `number`. No filter is installed on this processor, and so no gate is opened.
+/// Makes system call `number`. There is no filter on this processor, and so no gate.
 ///
 /// # Safety
 /// The conditions are those of the system call.

@@ -1,11 +1,11 @@
-//! The frame of a signal. Behind the registers lie records, each with a mark and a length. One of them holds the
-//! exception syndrome ([`syndrome`]).
+//! The frame of a signal. The registers are followed by records, each with a mark and a length. One of them contains
+//! the exception syndrome ([`syndrome`]).
 
 use crate::arch::syndrome;
 use crate::interrupted::Access;
 use libc::ucontext_t;
 
-/// The bytes of the records behind the registers (`__reserved` of `struct sigcontext`).
+/// The number of bytes for records after the registers (`__reserved` of `struct sigcontext`).
 const RECORDS: usize = 4096;
 
 pub(crate) fn stack_pointer(context: &ucontext_t) -> usize {
@@ -21,7 +21,7 @@ pub(crate) fn go_on_at(context: &mut ucontext_t, instruction: usize) {
 }
 
 pub(crate) fn access(context: &ucontext_t) -> Option<Access> {
-    // The records begin at the first multiple of 16 bytes behind the last register, and are the structure's last
+    // The records begin at the first multiple of 16 bytes after the last register, and are the structure's last
     // bytes.
     let start =
         (&raw const context.uc_mcontext).addr() + size_of_val(&context.uc_mcontext) - RECORDS;

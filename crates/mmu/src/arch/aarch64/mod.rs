@@ -8,9 +8,9 @@ pub(crate) use call::{call, call_at};
 
 use super::Line;
 
-/// A frame says it in a record that emulators leave out.
+/// A frame has that information in a record that emulators omit.
 pub(crate) const TELLS_ACCESSES: bool = false;
-/// Zeroing and copying without asking the core is a matter of speed, and is not written for this processor.
+/// Zeroing and copying without asking the core only saves time, and is not written for this processor.
 pub(crate) const SKIPS_FAULTS: bool = false;
 pub(crate) const MOVES_TABLES: bool = true;
 
@@ -26,14 +26,14 @@ pub(crate) unsafe fn copy_nofault(_from: *const u8, _to: *mut u8, _len: usize) -
     false
 }
 
-/// There are no such routines.
+/// Returns nothing: there are no such routines.
 pub(crate) fn lines() -> [Line; 0] {
     []
 }
 
 /// # Safety
-/// `at` is aligned to a page, `len` a multiple of pages, the range is mapped writable, and no reference to it is in
-/// use.
+/// `at` is page-aligned, `len` is a multiple of the page size, the range is mapped writable, and no reference to it
+/// is in use.
 pub(crate) unsafe fn zero(at: *mut u8, len: usize) {
     // SAFETY: the caller guarantees it.
     unsafe { core::ptr::write_bytes(at, 0, len) }

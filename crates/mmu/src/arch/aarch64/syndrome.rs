@@ -1,14 +1,14 @@
-//! The record of the exception syndrome register (`ESR_EL1`) in a signal's frame: its class says whether an instruction
-//! was fetched, and one bit whether memory was written.
+//! The record of the exception syndrome register (`ESR_EL1`) in a signal's frame: its class says whether an
+//! instruction was fetched, and one bit whether memory was written.
 
 use crate::interrupted::Access;
 
 /// `ESR_MAGIC`.
 const MARK: u32 = 0x4553_5201;
-/// A record's mark and its length in bytes, both of them counted.
+/// The size of a record's mark and length in bytes. The length includes it.
 const HEAD: usize = 8;
 
-/// The exception syndrome among the records of a frame.
+/// Finds the exception syndrome among the records of a frame.
 pub(crate) fn find(records: &[u8]) -> Option<u64> {
     let word = |at: usize| -> Option<u32> {
         let bytes = records.get(at..at.checked_add(4)?)?;
@@ -29,11 +29,11 @@ pub(crate) fn find(records: &[u8]) -> Option<u64> {
     }
 }
 
-/// What the thread was about to do.
+/// Returns what the thread was about to do.
 pub(crate) fn access(syndrome: u64) -> Access {
     /// An instruction could not be fetched at the program's level.
     const FETCH: u64 = 0x20;
-    /// The bit that says that memory was written, unless it is maintenance of a cache that counts as a write.
+    /// The bit for a write to memory, or for cache maintenance, which counts as a write.
     const WRITE: u64 = 1 << 6;
     const MAINTENANCE: u64 = 1 << 8;
     match syndrome >> 26 & 0x3f {
@@ -66,7 +66,7 @@ mod tests {
         assert_eq!(find(&without), None);
     }
 
-    /// A frame is only believed as far as it goes.
+    /// A frame is only trusted up to its end.
     #[test]
     fn records_that_end_early_or_are_empty_name_no_syndrome() {
         let whole = record(0x4553_5201, &[7; 8]);

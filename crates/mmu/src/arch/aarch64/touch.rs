@@ -1,5 +1,5 @@
-//! The two routines of [`crate::touch`]. Both answer true at their end. A thread that faults between the first
-//! instruction and `millpond_touch_fault` is sent to `millpond_touch_skip`, which answers false.
+//! The two routines of [`crate::touch`]. Both return true at their end. A thread that faults between the first
+//! instruction and `millpond_touch_fault` continues at `millpond_touch_skip`, which returns false.
 
 use crate::arch::Line;
 
@@ -43,7 +43,7 @@ unsafe extern "C" {
 /// # Safety
 /// The handlers of SIGBUS and SIGSEGV call `give_up`.
 pub(crate) unsafe fn read(at: usize) -> bool {
-    // SAFETY: the code above reads one byte and changes only registers that a C function may change.
+    // SAFETY: the code above reads one byte and only changes registers that a C function may change.
     unsafe { millpond_touch(at) }
 }
 
@@ -51,11 +51,11 @@ pub(crate) unsafe fn read(at: usize) -> bool {
 /// `to` has room for `len` bytes, or is memory that the program wants written. The handlers of SIGBUS and SIGSEGV
 /// call `give_up`.
 pub(crate) unsafe fn copy(to: *mut u8, from: usize, len: usize) -> bool {
-    // SAFETY: the code above copies `len` bytes and changes only registers that a C function may change.
+    // SAFETY: the code above copies `len` bytes and only changes registers that a C function may change.
     unsafe { millpond_touch_copy(to, from, len) }
 }
 
-/// The instructions that may fault, and where a thread that faults there goes on.
+/// The instructions that may fault, and where a thread that faults there continues.
 pub(crate) fn line() -> Line {
     Line {
         instructions: millpond_touch as *const () as usize

@@ -1,15 +1,16 @@
-//! System calls: the number in rax, the arguments in rdi, rsi, rdx, r10, r8 and r9, the answer in rax.
+//! System calls: the number in rax, the arguments in rdi, rsi, rdx, r10, r8 and r9, the result in rax.
 
 use core::arch::asm;
 
-/// Makes system call `number` by an instruction of its own.
+/// Makes system call `number` with an instruction of its own.
 ///
 /// # Safety
 /// The conditions are those of the system call.
 #[inline]
 pub(crate) unsafe fn call(number: usize, args: [usize; 6]) -> isize {
     let answer: isize;
-    // SAFETY: the kernel keeps all registers but rax, rcx and r11; the caller guarantees what the call does to memory.
+    // SAFETY: the kernel preserves all registers but rax, rcx and r11; the caller guarantees what the call does to
+    // memory.
     unsafe {
         asm!(
             "syscall",
@@ -28,14 +29,14 @@ pub(crate) unsafe fn call(number: usize, args: [usize; 6]) -> isize {
     answer
 }
 
-/// Makes system call `number` by the code at `gate`: `syscall` and a return.
+/// Makes system call `number` through the code at `gate`: `syscall` and a return.
 ///
 /// # Safety
 /// That code is there. The other conditions are those of the system call.
 #[inline]
 pub(crate) unsafe fn call_at(gate: usize, number: usize, args: [usize; 6]) -> isize {
     let answer: isize;
-    // SAFETY: the kernel keeps all registers but rax, rcx and r11, and the gate changes no others; the caller
+    // SAFETY: the kernel preserves all registers but rax, rcx and r11, and the gate changes no others; the caller
     // guarantees what the call does to memory.
     unsafe {
         asm!(

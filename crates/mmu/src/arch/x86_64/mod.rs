@@ -8,7 +8,7 @@ pub(crate) mod touch;
 pub(crate) use call::{call, call_at};
 pub(crate) use routines::{copy_nofault, lines, zero, zero_if_mapped};
 
-/// The frame of a fault has the processor's error code.
+/// The frame of a fault contains the processor's error code.
 pub(crate) const TELLS_ACCESSES: bool = true;
 pub(crate) const SKIPS_FAULTS: bool = true;
 pub(crate) const MOVES_TABLES: bool = true;

@@ -1,7 +1,7 @@
-//! Zeroing and copying memory of the arena, of which pages may be missing.
+//! Zeroes and copies memory of the arena where pages may be missing.
 //!
-//! A thread that faults between a routine's first load or store and its `_fault` goes on at its `_skip`
-//! ([`lines`]), and the routine answers false.
+//! A thread that faults between a routine's first load or store and its `_fault` continues at its `_skip`
+//! ([`lines`]), and the routine returns false.
 
 use crate::arch::Line;
 
@@ -14,7 +14,7 @@ core::arch::global_asm!(
     "millpond_zero:",
     "    pxor %xmm0, %xmm0",
     "    addq %rdi, %rsi",
-    // From here to `millpond_zero_fault` a thread that faults goes on at `millpond_zero_skip`. The stores go past
+    // From here to `millpond_zero_fault` a thread that faults continues at `millpond_zero_skip`. The stores bypass
     // the caches, as in [`zero`].
     "2:  movntdq %xmm0, (%rdi)",
     "    movntdq %xmm0, 16(%rdi)",
@@ -44,7 +44,7 @@ core::arch::global_asm!(
     ".balign 64",
     "millpond_peek:",
     "    movq %rdx, %rcx",
-    // A thread that faults here goes on at `millpond_peek_skip`.
+    // A thread that faults here continues at `millpond_peek_skip`.
     "millpond_peek_copy:",
     "    rep movsb",
     "millpond_peek_fault:",
@@ -72,18 +72,18 @@ unsafe extern "C" {
 /// The conditions are those of `Common::zero_if_mapped`. Also, `at` is aligned to a page,
 /// and `len` is a multiple of pages and not 0.
 pub(crate) unsafe fn zero_if_mapped(at: *mut u8, len: usize) -> bool {
-    // SAFETY: the code above stores to `len` bytes from `at` and touches only registers that a C function may change.
+    // SAFETY: the code above stores to `len` bytes from `at` and only changes registers that a C function may change.
     unsafe { millpond_zero(at, len) }
 }
 
 /// # Safety
 /// The conditions are those of `Common::copy_nofault`.
 pub(crate) unsafe fn copy_nofault(from: *const u8, to: *mut u8, len: usize) -> bool {
-    // SAFETY: the code above copies `len` bytes and touches only registers that a C function may change.
+    // SAFETY: the code above copies `len` bytes and only changes registers that a C function may change.
     unsafe { millpond_peek(to, from, len) }
 }
 
-/// The instructions of the two routines that may fault.
+/// Returns the instructions of the two routines that may fault.
 pub(crate) fn lines() -> [Line; 2] {
     let line = |first: *const (), fault: *const (), skip: *const ()| Line {
         instructions: first as usize..fault as usize,
@@ -104,8 +104,8 @@ pub(crate) fn lines() -> [Line; 2] {
 }
 
 /// # Safety
-/// `at` is aligned to a page, `len` a multiple of pages, the range is mapped writable, and no reference to it is in
-/// use.
+/// `at` is page-aligned, `len` is a multiple of the page size, the range is mapped writable, and no reference to it
+/// is in use.
 pub(crate) unsafe fn zero(at: *mut u8, len: usize) {
     use core::arch::x86_64::{__m128i, _mm_setzero_si128, _mm_sfence, _mm_stream_si128};
     // SAFETY: the stores stay within the range, which is aligned; the fence orders them before the store that tells

@@ -1,10 +1,10 @@
-//! Measures what folios of 2 MiB cost: the first touch of 1 GiB by them, beside the kernel's own first touch with
-//! huge and with small pages, and their way out and back. The measurements take turns, so that all meet the same
-//! machine. The output is the least and the middle of the rounds, in microseconds for 2 MiB. Run it by
-//! `cargo run --release -p millpond-mmu --example huge [ROUNDS]`.
+//! Measures what folios of 2 MiB cost: the first touch of 1 GiB in such folios, compared with the kernel's own first
+//! touch with huge and with small pages, and their way out and back. The measurements take turns, so that all run
+//! under the same conditions. The output is the minimum and the median of the rounds, in microseconds for 2 MiB. Run
+//! it with `cargo run --release -p millpond-mmu --example huge [ROUNDS]`.
 //!
-//! On a virtual machine the host takes memory that the guest does not use, and finding it again costs ten times as
-//! much as the costs that are measured here. So before each first touch the same memory is touched and given back.
+//! On a virtual machine the host takes memory that the guest does not use, and getting it back costs ten times as
+//! much as what is measured here. So before each first touch the same memory is touched and freed.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -98,8 +98,8 @@ fn main() {
     );
 }
 
-/// Runs each of `work` in turn, `rounds` times, and prints the least and the middle of their answers. With `warm`
-/// each runs after 1 GiB was touched and given back, so that all get the same pages.
+/// Runs each of `work` in turn, `rounds` times, and prints the minimum and the median of the results. If `warm` is
+/// set, each runs after 1 GiB was touched and freed, so that all get the same pages.
 fn in_turns(rounds: usize, warm: bool, work: &mut [(&str, &mut dyn FnMut() -> f64)]) {
     let mut times = vec![Vec::new(); work.len()];
     for _ in 0..rounds {
@@ -142,7 +142,7 @@ fn touch(tiny: &Arc<Tiny>) -> f64 {
 
 fn kernel_touch(advice: i32) -> f64 {
     let len = (LEAVES + 1) * HUGE;
-    // SAFETY: everything here is done to a mapping of this function's own.
+    // SAFETY: everything here is done to a mapping that this function owns.
     unsafe {
         let raw = libc::mmap(
             std::ptr::null_mut(),
@@ -164,7 +164,7 @@ fn kernel_touch(advice: i32) -> f64 {
 fn touch_pages(base: *mut u8) -> f64 {
     let since = Instant::now();
     for offset in (0..LEAVES * HUGE).step_by(PAGE_SIZE) {
-        // SAFETY: the callers give 1 GiB that no one else uses.
+        // SAFETY: the callers pass 1 GiB that nobody else uses.
         unsafe { base.add(offset).write_volatile(1) };
     }
     black_box(base);

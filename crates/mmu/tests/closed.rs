@@ -1,5 +1,6 @@
-//! Memory without userfaultfd: memory watched by protections behaves like memory watched by userfaultfd, and the
-//! program's own protections stay in force. (All other tests run on such memory with `MILLPOND_MASK=uffd`.)
+//! Memory without userfaultfd: memory that is watched through protections behaves like memory that userfaultfd
+//! watches, and the program's own protections stay in force. (All other tests run on such memory with
+//! `MILLPOND_MASK=uffd`.)
 
 mod common;
 
@@ -10,8 +11,8 @@ use common::{Random, Tiny, config, in_child, protect, stress_time};
 use millpond_core::{LEAF_PAGES, Mmu, PAGE_SIZE, PageCount, PageIndex, PageRange};
 use millpond_mmu::{Delivery, Mask, Memory, MemoryConfig, TakeOutMethod, capabilities};
 
-/// The configuration of `leaves` leaves without userfaultfd. The answer is `None`, with a line that says why, where
-/// closed memory cannot be written.
+/// Returns the configuration of `leaves` leaves without userfaultfd. If closed memory cannot be written, prints why
+/// and returns `None`.
 fn closed(leaves: u32) -> Option<MemoryConfig> {
     let name = millpond_mmu::capabilities::PROTECTIONS;
     let found = capabilities()
@@ -45,8 +46,8 @@ fn most_mappings() -> usize {
     text.trim().parse().unwrap()
 }
 
-/// Every other page of a gigabyte is a run of its own: twice as many as the kernel allows mappings. Nothing fails, what
-/// was written is read, and pages that are there come back without the sink.
+/// Every other page of a gigabyte is a run of its own: twice as many as the kernel allows mappings. Nothing fails,
+/// reads return what was written, and present pages come back without the sink.
 #[test]
 fn every_other_page_of_a_gigabyte() {
     let Some(config) = closed(512) else { return };
@@ -274,8 +275,8 @@ fn a_stack_overflow_is_told_of() {
     }
 }
 
-/// If userfaultfd is refused in all its forms, as by the profile of a container, or to a user who may not open the
-/// device, memory is automatically watched by protections.
+/// If userfaultfd is refused in all its forms, as by the profile of a container, or for a user who may not open the
+/// device, memory is automatically watched through protections.
 #[test]
 fn a_process_that_is_refused_userfaultfd_does_without() {
     if closed(1).is_none() {
@@ -304,7 +305,7 @@ fn a_process_that_is_refused_userfaultfd_does_without() {
     }
 }
 
-/// Becomes a user without rights, and has the kernel answer EPERM to the system call.
+/// Becomes a user without privileges, and makes the kernel return EPERM from the system call.
 fn refuse_userfaultfd() {
     let step = |code: u32, k: u32, yes: u8, no: u8| libc::sock_filter {
         code: code as u16,
@@ -332,13 +333,13 @@ fn refuse_userfaultfd() {
         len: steps.len() as u16,
         filter: steps.as_mut_ptr(),
     };
-    // SAFETY: the calls take rights from this process, and the program outlives the last.
+    // SAFETY: the calls remove privileges from this process, and the filter program outlives the last one.
     unsafe {
-        // A process that may not change its user has no rights to the device either.
+        // A process that may not change its user has no access to the device either.
         libc::setresuid(65534, 65534, 65534);
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         let mode = libc::SECCOMP_SET_MODE_FILTER;
-        // Threads of the test's harness get the filter too.
+        // The test harness's threads also get the filter.
         let flags = libc::SECCOMP_FILTER_FLAG_TSYNC;
         assert_eq!(libc::syscall(libc::SYS_seccomp, mode, flags, &program), 0);
     }
@@ -370,10 +371,10 @@ fn a_few_mappings_are_enough() {
     }
 }
 
-/// Makes mappings until the limit is reached, and gives `spare` of them back.
+/// Makes mappings until the limit is reached, and releases `spare` of them.
 fn use_up_mappings(spare: usize) {
     let len = (most_mappings() + 2) * PAGE_SIZE;
-    // SAFETY: everything is done to a mapping of this function's own.
+    // SAFETY: everything is done to a mapping that this function owns.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let at = libc::mmap(std::ptr::null_mut(), len, libc::PROT_NONE, flags, -1, 0);
@@ -400,7 +401,7 @@ fn deep(n: u64) -> u64 {
     }
 }
 
-/// Pages that are pinned are not parked: the kernel must find them open.
+/// Pinned pages are not parked: the kernel must find them open.
 #[test]
 fn what_is_pinned_stays_open_for_the_kernel() {
     let Some(config) = closed(4) else { return };

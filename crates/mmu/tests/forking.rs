@@ -31,7 +31,7 @@ fn parent_and_child_go_on_apart_from_the_same_memory() {
                 }
                 tiny.counter(folio, 0).fetch_add(1000, Relaxed);
             }
-            // A folio that was never touched reads as zeros, by way of the child's own delivery.
+            // A folio that was never touched reads as zeros, through the child's own delivery.
             if tiny.counter(20, 0).load(Relaxed) != 0 || tiny.faults.load(Relaxed) != 8 + 4 + 1 {
                 return 20;
             }
@@ -54,7 +54,7 @@ fn parent_and_child_go_on_apart_from_the_same_memory() {
             status, 0,
             "{delivery:?} {method:?}: wait status {status:#x}"
         );
-        // Pages that were shared with the child are busy to MOVE: taking out makes them our own.
+        // For MOVE, pages that were shared with the child are busy: taking out makes them our own.
         for folio in 0..8 {
             if folio >= 4 {
                 assert!(tiny.evict(folio), "{delivery:?} {method:?} folio {folio}");
@@ -75,11 +75,11 @@ fn pages_are_taken_out_while_a_child_still_shares_them() {
         // SAFETY: the array has room for both ends.
         assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
         tiny.mmu.before_fork();
-        // SAFETY: the child only reads a pipe and leaves by `_exit`.
+        // SAFETY: the child only reads a pipe and ends with `_exit`.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
             let mut byte = 0u8;
-            // SAFETY: one byte is read into one byte; the page is mapped, and the child's copy of it is its own.
+            // SAFETY: one byte is read into one byte; the page is mapped, and the child's copy belongs to it.
             unsafe {
                 libc::read(pipe[0], (&raw mut byte).cast(), 1);
                 libc::_exit(i32::from(tiny.counter(0, 0).load(Relaxed) != 5));
@@ -136,7 +136,7 @@ fn lost_pages_raise_sigbus_until_they_are_dropped() {
                 child,
             )
         };
-        // The page is first found lost at the touch, then marked as lost before it.
+        // The page is first found to be lost at the touch, then marked as lost before it.
         for marked in [false, true] {
             if marked {
                 millpond_core::Mmu::poison(&*tiny.mmu, range);
@@ -159,7 +159,7 @@ fn a_foreign_bus_error_reaches_the_handler_that_was_there() {
     let tiny = Tiny::new(Delivery::InThread, TakeOutMethod::Auto, 1, 0);
     tiny.counter(0, 0).store(1, Relaxed);
     let child = || {
-        // SAFETY: a mapped file without bytes behind it raises SIGBUS when touched, which is the purpose.
+        // SAFETY: touching a mapped file without bytes raises SIGBUS, which is the purpose.
         unsafe {
             let fd = libc::memfd_create(c"empty".as_ptr(), 0);
             let at = libc::mmap(
@@ -179,10 +179,10 @@ fn a_foreign_bus_error_reaches_the_handler_that_was_there() {
         libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGBUS,
         "{status:#x}"
     );
-    // A signal that a process sent is no fault. The standard library's handler answers the first by going back to the
-    // default, so the second ends the process, as it would without us.
+    // A signal that a process sent is not a fault. The standard library's handler responds to the first by restoring
+    // the default, so the second ends the process, as it would without us.
     let sent = || {
-        // SAFETY: the calls send signals to this very thread.
+        // SAFETY: the calls send signals to this thread.
         unsafe {
             libc::raise(libc::SIGBUS);
             libc::raise(libc::SIGBUS)

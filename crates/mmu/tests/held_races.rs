@@ -1,5 +1,5 @@
-//! Races of system calls on held memory against take-outs, with user-mode faults only: the kernel itself cannot bring a
-//! page in, so a call gets EFAULT if a hold fails. No call may get it, and no byte may be lost.
+//! Races of system calls on held memory against take-outs, with user-mode faults only: the kernel itself cannot bring
+//! a page in, so a call gets EFAULT if a hold fails. No call may get it, and no byte may be lost.
 
 mod common;
 
@@ -25,7 +25,7 @@ fn held(start: usize, len: usize, call: impl FnOnce() -> isize) {
     assert_eq!(moved, len as isize, "{errno}");
 }
 
-/// The two ends of a socket that keeps datagrams.
+/// Returns the two ends of a datagram socket.
 fn datagrams() -> [i32; 2] {
     let mut ends = [0; 2];
     // SAFETY: the kernel writes two descriptors.
@@ -79,7 +79,7 @@ fn call(tiny: &Tiny, caller: usize, stop: &AtomicBool) -> u64 {
     rounds
 }
 
-/// A descriptor of a file without a name.
+/// Returns a descriptor of an unnamed file.
 fn tempfile() -> i32 {
     // SAFETY: the name is a C string.
     let file = unsafe { libc::memfd_create(c"held".as_ptr(), 0) };

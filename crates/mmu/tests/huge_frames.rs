@@ -80,7 +80,7 @@ fn used_frames_and_loaded_ones_are_mapped_as_huge_pages() {
     assert!(all_zero(&mmu, leaf(2)));
 }
 
-/// Checks a stream whose next leaves come with one fault. One of them has held small pages before, and one in the
+/// Checks a stream whose next leaves come with one fault. One of them once contained small pages, and one in the
 /// middle is served from elsewhere.
 #[test]
 fn neighbouring_leaves_become_huge_pages_by_one_call() {
@@ -199,7 +199,7 @@ fn neighbours_of_other_orders_do_not_break_a_huge_page() {
 fn a_leaf_that_held_small_folios_gets_a_huge_page() {
     let Some(mmu) = memory(1) else { return };
     for round in 0..6 {
-        // Small folios come and go; the leaf is left empty, with its table.
+        // Small folios come and go; the leaf remains empty, with its table.
         for n in 0..32 {
             mmu.install_zero(part(leaf(0), 4, n), None).unwrap();
         }
@@ -219,7 +219,7 @@ fn a_leaf_that_held_small_folios_gets_a_huge_page() {
             mmu.free_frames(&frames);
         }
         assert_eq!(present(&mmu, leaf(0)), 0);
-        // Then one folio comes for all of the leaf, in each of the three ways.
+        // Then one folio comes for the whole leaf, in each of the three ways.
         match round / 2 {
             0 => assert!(mmu.install_zero(leaf(0), None).is_ok()),
             1 => {
@@ -251,7 +251,7 @@ fn a_leaf_that_held_small_folios_gets_a_huge_page() {
 #[test]
 fn a_frame_that_held_small_pages_takes_a_huge_page() {
     let Some(mmu) = memory(1) else { return };
-    // The 512 single pages go out as one folio: the frame's place has a table now.
+    // The 512 single pages go out as one folio: now the frame's place has a table.
     for page in leaf(0).pages() {
         mmu.install_zero(PageRange::new(page, PageCount(1)), None)
             .unwrap();
@@ -308,7 +308,8 @@ fn is_alone() -> bool {
     std::env::var_os(ALONE).is_some()
 }
 
-/// Runs one test of this file in a process of its own, without huge pages from the start when `forbidden`.
+/// Runs one test of this file in a process of its own. If `forbidden` is set, that process has no huge pages from the
+/// start.
 fn alone(test: &str, forbidden: bool) {
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     command
@@ -368,7 +369,7 @@ fn without_huge_pages_small_ones_serve_and_huge_ones_come_back() {
         mmu.zap(&[leaf(0), leaf(1)]);
     }
     forbid_huge_pages(false);
-    // The rest after the last failure is at most 255 folios long.
+    // The rest after the last failure lasts at most 255 folios.
     let huge_again = (0..=255).any(|_| {
         mmu.install_zero(leaf(0), None).unwrap();
         let huge = mmu.huge_pages(leaf(0)).0 == 512;

@@ -12,8 +12,8 @@ use millpond_core::{
     InstallError, LEAF_PAGES, Mmu, PAGE_SIZE, PageCount, PageIndex, PageRange, Placed, TakeOutError,
 };
 
-/// Lets tests that fork run one after the other. A child that another test forks while memory here may be inherited
-/// shares that memory, too, and its end comes at no known moment.
+/// Makes tests that fork run one after the other. A child that another test forks while memory here is inheritable
+/// also shares that memory, and ends at an unpredictable moment.
 fn one_at_a_time() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(|failed| failed.into_inner())
@@ -94,7 +94,7 @@ fn a_discard_inside_a_huge_page_takes_its_bytes_and_no_others() {
             install(&mmu, huge_frame(0), leaf(0));
             assert!(all_zero(&mmu, gone));
         } else {
-            // This is how the core acts: the folio was split, and pages that are left go out in folios of their own.
+            // This is what the core does: the folio was split, and the remaining pages go out in folios of their own.
             for n in 0..32 {
                 if n != 100 / 16 {
                     mmu.take_out(part(leaf(0), 4, n), frame(4, n)).unwrap();
@@ -136,7 +136,7 @@ fn a_huge_page_under_two_protections_is_immovable_and_keeps_its_contents() {
             Err(TakeOutError::Immovable)
         );
         assert_eq!(present(&mmu, leaf(0)), 512);
-        // Pages of their own beside the closed ones can go.
+        // Pages of their own next to the closed ones can go.
         let beside = part(leaf(0), 4, 7);
         mmu.take_out(beside, frame(4, 0)).unwrap();
         install(&mmu, frame(4, 0), beside);
@@ -145,7 +145,7 @@ fn a_huge_page_under_two_protections_is_immovable_and_keeps_its_contents() {
     }
     mmu.take_out(leaf(0), huge_frame(0)).unwrap();
 
-    // A frame comes back under a protection that was changed in the meantime, in part and as a whole.
+    // A frame comes back under a protection that was meanwhile changed, in part and as a whole.
     protect(64, 64, libc::PROT_READ);
     install(&mmu, huge_frame(0), leaf(0));
     assert!(reads(&mmu, leaf(0), 11));
@@ -228,7 +228,7 @@ fn parent_and_child_share_huge_pages_and_go_on_apart() {
         }
         write(&mmu, leaf(0), 77);
         write(&mmu, leaf(1), 78);
-        // New huge pages are the child's own.
+        // New huge pages belong to the child alone.
         if mmu.install_zero(leaf(2), None).is_err() || !all_zero(&mmu, leaf(2)) {
             return 5;
         }
@@ -239,13 +239,13 @@ fn parent_and_child_share_huge_pages_and_go_on_apart() {
     };
     let status = in_child(|| mmu.before_fork(), || mmu.after_fork_in_parent(), child);
     assert_eq!(status, 0, "wait status {status:#x}");
-    // The child is gone: pages that were shared are made the parent's own without copying, and stay whole.
+    // The child is gone: shared pages become the parent's own without copying, and stay whole.
     assert!(reads(&mmu, leaf(0), 0));
     mmu.take_out(leaf(0), huge_frame(0)).unwrap();
     assert_eq!(mmu.install(huge_frame(0), leaf(0)), Ok(Placed::Moved));
     assert_huge(&mmu, leaf(0));
     assert!(reads(&mmu, leaf(0), 0));
-    // A frame that was shared is copied, into a huge page.
+    // A shared frame is copied, into a huge page.
     install(&mmu, huge_frame(1), leaf(1));
     assert_huge(&mmu, leaf(1));
     assert!(reads(&mmu, leaf(1), 1 << 32));
@@ -265,11 +265,11 @@ fn huge_pages_are_used_while_a_child_shares_them() {
     // SAFETY: the array has room for both ends.
     assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
     mmu.before_fork();
-    // SAFETY: the child reads a pipe and mapped memory, and leaves by `_exit`.
+    // SAFETY: the child reads a pipe and mapped memory, and ends with `_exit`.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         let mut byte = 0u8;
-        // SAFETY: one byte is read into one byte. With the other end closed here, the child also ends when the parent
+        // SAFETY: one byte is read into one byte. The other end is closed here, so the child also ends if the parent
         // fails and ends.
         unsafe {
             libc::close(pipe[1]);
@@ -309,7 +309,7 @@ fn huge_pages_are_used_while_a_child_shares_them() {
 }
 
 /// Checks a child that touched memory before it was registered: the kernel gave it pages there. The bytes that it
-/// wrote stay, and around them come the contents at the fork.
+/// wrote stay, and the contents at the time of the fork come in around them.
 #[test]
 fn what_a_child_wrote_too_early_is_not_dropped_to_make_room() {
     let _one = one_at_a_time();
@@ -359,7 +359,7 @@ fn what_a_child_wrote_too_early_is_not_dropped_to_make_room() {
 }
 
 /// Covers a folio whose bytes, on their way in, were shared with a child that another test forked at that moment: the
-/// kernel refused to move the page, and the folio became small pages. This was seen in one run of 75 of these tests,
+/// kernel refused to move the page, and the folio became small pages. This happened in one of 75 runs of these tests,
 /// which start processes.
 #[test]
 fn a_fork_by_somebody_else_does_not_hinder_new_huge_pages() {

@@ -20,7 +20,7 @@ const READ: usize = 1;
 const WRITE: usize = 2;
 const RUN: usize = 3;
 
-/// Notes what the frame says. The page is opened, so that the instruction is done when it is repeated.
+/// Records what the frame says. The page is opened, so that the instruction succeeds when it is repeated.
 extern "C" fn on_sigsegv(_: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes a siginfo and the interrupted context, to which nobody else refers.
     let (address, context) = unsafe {
@@ -41,7 +41,7 @@ extern "C" fn on_sigsegv(_: c_int, info: *mut libc::siginfo_t, context: *mut c_v
         return;
     }
     let page = (address & !(PAGE - 1)) as *mut c_void;
-    // SAFETY: each test closes pages of its own alone.
+    // SAFETY: each test only closes its own pages.
     let opened = unsafe {
         libc::mprotect(
             page,
@@ -50,16 +50,16 @@ extern "C" fn on_sigsegv(_: c_int, info: *mut libc::siginfo_t, context: *mut c_v
         )
     };
     if opened != 0 {
-        // SAFETY: this ends the process at once.
+        // SAFETY: the call ends the process at once.
         unsafe { libc::abort() };
     }
 }
 
-/// A closed page, and the faults that are noted are its own for so long.
+/// Returns a closed page. While the guard lives, recorded faults belong to the caller.
 fn closed() -> (*mut u8, MutexGuard<'static, ()>) {
     static ALONE: Mutex<()> = Mutex::new(());
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    // SAFETY: the handler is made for the signal, and the mapping is a new one.
+    // SAFETY: the handler suits the signal, and the mapping is a new one.
     let page = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_sigsegv as *const () as usize;
@@ -77,12 +77,12 @@ fn closed() -> (*mut u8, MutexGuard<'static, ()>) {
 }
 
 fn close(page: *mut u8) {
-    // SAFETY: the page is this test's.
+    // SAFETY: the page belongs to this test.
     let closed = unsafe { libc::mprotect(page.cast(), PAGE, libc::PROT_NONE) };
     assert_eq!(closed, 0);
 }
 
-/// Checks what the frame said of the access. Only an emulator of another architecture may leave it out.
+/// Checks what the frame said about the access. Only an emulator of another architecture may omit it.
 fn expect_access(expected: usize) {
     match ACCESS.load(SeqCst) {
         UNSAID if cfg!(not(target_arch = "x86_64")) => {
@@ -92,7 +92,7 @@ fn expect_access(expected: usize) {
     }
 }
 
-/// Whether the noted stack pointer is on the stack that `local` lies on, below or near it.
+/// Whether the recorded stack pointer is on the stack that contains `local`, below or near it.
 fn is_on_this_stack(local: &u8) -> bool {
     let here = std::ptr::from_ref(local).addr();
     STACK.load(SeqCst).abs_diff(here) < 64 << 10
@@ -123,7 +123,7 @@ fn an_instruction_that_is_fetched_is_told_from_a_read() {
     const RETURN: &[u8] = &[0xc0, 0x03, 0x5f, 0xd6];
     let (page, _alone) = closed();
     let open = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: the page is this test's, and holds a function that only returns. The handler opens it.
+    // SAFETY: the page belongs to this test, and contains a function that only returns. The handler opens it.
     unsafe {
         assert_eq!(libc::mprotect(page.cast(), PAGE, open), 0);
         page.copy_from(RETURN.as_ptr(), RETURN.len());
@@ -143,7 +143,7 @@ fn a_touch_that_faults_is_given_up() {
     assert!(!read(page.addr(), &mut into));
     assert_eq!(FAULTS.load(SeqCst), 2);
     let open = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: the page is this test's.
+    // SAFETY: the page belongs to this test.
     unsafe {
         assert_eq!(libc::mprotect(page.cast(), PAGE, open), 0);
         page.copy_from(b"12345678".as_ptr(), 8);

@@ -1,5 +1,5 @@
-//! Tests of leaves that are taken out by their page tables: either the leaf's contents are in the block, page by page,
-//! or everything is where it was.
+//! Tests of leaves that are taken out by their page tables: either the leaf's contents are in the block, page by
+//! page, or everything is where it was.
 
 mod common;
 
@@ -20,7 +20,7 @@ fn page(leaf: u32, place: u32) -> PageRange {
     PageRange::new(PageIndex(leaf * LEAF_PAGES + place), PageCount(1))
 }
 
-/// The place in a block that a page of a leaf goes to.
+/// Returns the place in a block where a page of a leaf goes.
 fn seat(block: u32, place: u32) -> Frame {
     frame(0, block * LEAF_PAGES + place)
 }
@@ -64,8 +64,7 @@ fn map(mmu: &RealMemory, leaf: u32, pages: &LeafPages, seed: u8) {
     }
 }
 
-/// Asserts that all is where it was: the pages are at the leaf, and the places of the block are holes that can be
-/// used.
+/// Asserts that everything is where it was: the pages are at the leaf, and the places of the block are usable holes.
 #[track_caller]
 fn assert_untouched(mmu: &RealMemory, n: u32, block: u32, pages: &LeafPages, seed: u8) {
     assert_eq!(present(mmu, leaf(n)), pages.len());
@@ -128,7 +127,7 @@ fn pages_that_the_program_dropped_are_zeros() {
     let dropped = [0, 300, 303, 510];
     for place in dropped {
         let at = mmu.addr_of(page(0, place).start).cast();
-        // SAFETY: no one else uses the page.
+        // SAFETY: nobody else uses the page.
         let done = unsafe { libc::madvise(at, PAGE_SIZE, libc::MADV_DONTNEED) };
         assert_eq!(done, 0);
     }
@@ -171,12 +170,12 @@ const WRITABLE: Change = Change::Protect(libc::PROT_READ | libc::PROT_WRITE);
 
 fn change(mmu: &RealMemory, first: u32, pages: usize, how: Change) {
     let (at, len) = (mmu.addr_of(PageIndex(first)).cast(), pages * PAGE_SIZE);
-    // SAFETY: the range is a part of the test's own arena, and pages of it are written only while that is allowed.
+    // SAFETY: the range is a part of the test's own arena, and its pages are only written while that is allowed.
     let done = unsafe {
         match how {
             Change::Protect(prot) => libc::mprotect(at, len, prot),
             Change::Unlock => libc::munlock(at, len),
-            // Locking wants all pages there, which they are not; the lock stays all the same.
+            // Locking requires that all pages are there, which they are not; the lock stays anyway.
             Change::Lock => {
                 libc::mlock(at, len);
                 0
@@ -191,7 +190,7 @@ fn a_leaf_that_the_program_changed_stays_whole() {
     let Some(mmu) = open_leaves(4) else { return };
     let pages = named((0..512).step_by(5).chain([511]));
     map(&mmu, 1, &pages, 3);
-    // One block is a mapping of its own from the start.
+    // One block is a separate mapping from the start.
     mmu.take_out_leaf(leaf(3), seat(2, 0), &LeafPages::default())
         .unwrap();
     let parts = [
@@ -229,7 +228,7 @@ fn a_leaf_with_a_hole_or_a_foreign_part_stays_whole() {
     let pages = named(1..400);
     map(&mmu, 1, &pages, 3);
     let first: *mut libc::c_void = mmu.addr_of(page(1, 0).start).cast();
-    // SAFETY: the page is the test's own, and holds nothing.
+    // SAFETY: the page belongs to the test, and is empty.
     assert_eq!(unsafe { libc::munmap(first, PAGE_SIZE) }, 0);
     let refused = || {
         assert_eq!(
@@ -253,7 +252,8 @@ fn a_leaf_with_a_hole_or_a_foreign_part_stays_whole() {
     assert_eq!(unsafe { first.cast::<u8>().read() }, 9);
 }
 
-/// Checks that a huge page goes as the one entry that it is, and is small pages when its places are used singly.
+/// Checks that a huge page goes as the single entry that it is, and becomes small pages when its places are used one
+/// by one.
 #[test]
 fn a_leaf_that_is_one_huge_page_goes_too() {
     let Some(mmu) = common::huge::memory(1) else {
@@ -295,7 +295,7 @@ fn a_program_that_locks_everything_keeps_its_pages() {
     assert_eq!(status, 0);
 }
 
-/// Checks a program that has less address space than is in use: it could not map again the range that the kernel
+/// Checks a program whose limit on address space is below its use: it could not remap the range that the kernel
 /// unmaps on the way.
 #[test]
 fn a_program_that_limits_its_memory_keeps_its_pages() {
@@ -314,7 +314,7 @@ fn a_program_that_limits_its_memory_keeps_its_pages() {
                     rlim_cur: 1 << 20,
                     rlim_max: libc::RLIM_INFINITY,
                 };
-                // SAFETY: mappings that exist stay.
+                // SAFETY: existing mappings stay.
                 unsafe { libc::setrlimit(resource, &limit) };
                 let answer = mmu.take_out_leaf(leaf(0), seat(1, 0), &pages);
                 let single = mmu.take_out(page(0, 0), seat(1, 0));
@@ -382,7 +382,7 @@ fn what_cannot_be_a_block_is_refused() {
     }
 }
 
-/// Checks neighbouring places whose blocks are two mappings: they take and give pages by the run.
+/// Checks neighbouring places whose blocks are two mappings: they take and give pages in runs.
 #[test]
 fn runs_across_two_blocks_go_as_any_others() {
     let Some(mmu) = open_leaves(4) else { return };
@@ -408,7 +408,7 @@ fn runs_across_two_blocks_go_as_any_others() {
             assert_filled(&mmu, at, seed);
         }
         mmu.take_out_all(&work[..20], &mut results[..20]);
-        // Used frames are zeroed and mapped by the run.
+        // Used frames are zeroed and mapped in runs.
         let zeros: Vec<_> = work.iter().map(|&(at, frame)| (at, Some(frame))).collect();
         let mut placed = vec![Err(InstallError::Gone); work.len()];
         mmu.install_zero_all(&zeros, &mut placed);
@@ -447,8 +447,8 @@ fn a_neighbour_does_not_take_a_block_out_of_userfaultfd() {
     }
 }
 
-/// Takes out the mapped pages of a leaf of [`Tiny`]'s, whose folios are pages and have the block's places. Pages that
-/// are out are brought in first. Returns how many went.
+/// Takes out the mapped pages of a leaf of [`Tiny`], whose folios are single pages with places in the block. First
+/// brings absent pages in. Returns how many went.
 fn evict_leaf(tiny: &Tiny, n: u32) -> u32 {
     let folios = (n * LEAF_PAGES) as usize..((n + 1) * LEAF_PAGES) as usize;
     let mut pages = LeafPages::default();
@@ -593,7 +593,7 @@ fn what_a_program_wants_wiped_in_children_does_not_wipe_frames() {
         tiny.counter(folio, 0).store(7, Relaxed);
     }
     let at = tiny.mmu.base().cast();
-    // SAFETY: the advice changes what a child finds.
+    // SAFETY: the advice only changes what a child finds.
     assert_eq!(unsafe { libc::madvise(at, HUGE, libc::MADV_WIPEONFORK) }, 0);
     assert_eq!(evict_leaf(&tiny, 0), 512);
     let child = || {
@@ -610,7 +610,7 @@ fn what_a_program_wants_wiped_in_children_does_not_wipe_frames() {
     tiny.end();
 }
 
-/// Changes protections and locks while the leaf goes and comes: in whatever order, nothing may be lost.
+/// Changes protections and locks while the leaf goes and comes: nothing may be lost, in whatever order.
 #[test]
 fn protections_change_while_a_leaf_goes() {
     let Some(mmu) = open_leaves(3) else { return };
@@ -645,7 +645,7 @@ fn protections_change_while_a_leaf_goes() {
                 install(&mmu, seat(block, place), page(1, place));
                 assert_filled(&mmu, page(1, place), 7);
             }
-            // The places are fit for use, whatever the leaf was when it went.
+            // The places are usable, whatever the leaf was when it went.
             mmu.fill(seat(block, 1), true, &mut |bytes| {
                 bytes.fill(1);
                 Ok(())

@@ -17,7 +17,7 @@ use millpond_sync::OwnThread;
 const MARKS: &str = millpond_mmu::capabilities::MARKS;
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
-/// Runs `work` with a manager over one leaf, in a child of one thread. Answers 0, or what `work` answers.
+/// Runs `work` with a manager over one leaf, in a single-threaded child. Expects `work` to return 0.
 fn in_one_thread(order: u8, work: fn(&Arc<Tiny>) -> i32) {
     if !capabilities().has(MARKS) {
         return eprintln!("skipped: no {MARKS}");
@@ -49,7 +49,7 @@ fn fill(tiny: &Tiny) {
     }
 }
 
-/// Whether each folio holds what [`fill`] wrote.
+/// Whether each folio contains what [`fill`] wrote.
 fn is_filled(tiny: &Tiny) -> bool {
     (0..tiny.folios()).all(|folio| tiny.counter(folio, 1).load(Relaxed) == folio as u64 + 1)
 }
@@ -58,7 +58,7 @@ fn runs(tiny: &Tiny) -> usize {
     tiny.mmu.open_runs().unwrap_or(usize::MAX)
 }
 
-/// Pages that go and come leave their mapping whole: with closed pages each of these would be a run of its own.
+/// Pages that go and come leave their mapping whole: closed pages would each be a run of their own.
 #[test]
 fn pages_of_a_single_thread_are_marked() {
     for order in [0, 2] {
@@ -91,11 +91,11 @@ fn pages_of_a_single_thread_are_marked() {
     }
 }
 
-/// Threads of ours do not count, and a thread of the program's does, as does a process that shares the memory.
+/// Our own threads do not count, but a thread of the program does, as does a process that shares the memory.
 #[test]
 fn only_the_programs_threads_count() {
     fn is_marked(tiny: &Tiny, folio: usize) -> bool {
-        // After several threads were seen the kernel is not asked for a while.
+        // After several threads were seen, the kernel is not asked for a while.
         for _ in 0..300 {
             tiny.counter(folio, 1).store(1, Relaxed);
             tiny.evict(folio);
@@ -185,7 +185,7 @@ fn the_kernel_finds_nothing_in_a_marked_page() {
         fill(tiny);
         tiny.evict(5);
         let at = tiny.mmu.addr_of(PageIndex(5));
-        // SAFETY: the pipe's ends are this function's; the page is the arena's.
+        // SAFETY: the pipe's ends belong to this function; the page belongs to the arena.
         unsafe {
             let mut ends = [0; 2];
             if libc::pipe(ends.as_mut_ptr()) != 0 {
@@ -205,7 +205,7 @@ fn the_kernel_finds_nothing_in_a_marked_page() {
     });
 }
 
-/// A child of a fork has its parent's pages, marked or not, and each goes on by itself.
+/// A forked child has its parent's pages, marked or not, and each goes on independently.
 #[test]
 fn a_child_has_the_marked_pages() {
     in_one_thread(0, |tiny| {
@@ -220,7 +220,7 @@ fn a_child_has_the_marked_pages() {
             std::thread::yield_now();
         }
         tiny.mmu.before_fork();
-        // SAFETY: the child leaves by `_exit`.
+        // SAFETY: the child ends with `_exit`.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
             let mut wrong = i32::from(tiny.mmu.after_fork_in_child(&[]).is_err());
@@ -251,7 +251,7 @@ fn what_is_not_mapped_is_the_programs() {
     in_one_thread(0, |tiny| {
         fill(tiny);
         tiny.evict(5);
-        // SAFETY: the child is forked from a process of one thread, unmaps what is its own, and dies.
+        // SAFETY: the child is forked from a single-threaded process, unmaps its own memory, and dies.
         unsafe {
             let pid = libc::fork();
             if pid == 0 {
@@ -274,7 +274,7 @@ fn marked_pages_are_those_of_an_array() {
         for seed in 1..60 {
             let wrong = against_an_array(tiny, seed);
             if wrong != 0 {
-                // The harness keeps what a child prints.
+                // The test harness captures what a child prints.
                 let text = format!("seed {seed}: step {wrong}\n");
                 // SAFETY: the kernel reads the text.
                 unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
@@ -290,7 +290,7 @@ fn against_an_array(tiny: &Arc<Tiny>, seed: u64) -> i32 {
     let mut random = Random(0xDEAD_BEEF * seed);
     let mut model = Model::new(tiny);
     let mut beside: Option<(std::sync::mpsc::Sender<()>, std::thread::JoinHandle<()>)> = None;
-    // Once a second thread was seen the kernel is not asked again for a few hundred steps.
+    // Once a second thread was seen, the kernel is not asked again for a few hundred steps.
     for step in 1..2000 {
         let page = random.below(model.values.len());
         let len = 1 + random.below(8.min(model.values.len() - page));
@@ -370,7 +370,7 @@ impl<'a> Model<'a> {
         let half = self.values.len() / 2;
         let to = (page + half) % self.values.len();
         let len = len.min(self.values.len() - page.max(to));
-        // Each folio has a frame, and what is in one does not move with the folio's addresses.
+        // Each folio has a frame, whose contents do not move with the folio's addresses.
         let is_out = |&page: &usize| self.tiny.states.lock().unwrap()[page] == State::Out;
         let out: Vec<_> = (page..page + len).filter(is_out).collect();
         for page in out {

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 const WAY: &str = "MILLPOND_TEST_PANIC";
 
-/// Runs this test program as a child, which panics in the way that is named.
+/// Runs this test program as a child, which panics in the named way.
 fn child(way: &str) -> (ExitStatus, String) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "panics_as_it_is_told", "--nocapture"])
@@ -68,7 +68,7 @@ struct Broken {
 impl FaultSink for Broken {
     fn handler_started(&self) {
         if self.private_descriptors {
-            // These are all descriptors that the arena works with, but not standard error.
+            // All descriptors that the arena works with, but not standard error.
             isolate_descriptors(&mut (3..2048).collect::<Vec<i32>>());
         }
     }
@@ -80,7 +80,7 @@ impl FaultSink for Broken {
 }
 
 /// Raises a fault whose handling panics. The program holds the lock of standard error, which the standard library's
-/// hook waits for.
+/// hook would wait for.
 fn fault(delivery: Delivery) {
     let mmu = RealMemory::new(config(delivery, TakeOutMethod::Copy, 1)).unwrap();
     mmu.open(PageRange::new(PageIndex(0), PageCount(512)))

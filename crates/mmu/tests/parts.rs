@@ -1,5 +1,5 @@
-//! Tests of the arena's parts: taking out leaves by their tables splits it into mappings, and it is one mapping again
-//! where pages are handed over.
+//! Tests of the arena's parts: taking out leaves by their tables splits it into mappings, and handing pages over
+//! makes it one mapping again.
 
 mod common;
 
@@ -8,7 +8,7 @@ use common::open_leaves;
 use millpond_core::{Frame, LEAF_PAGES, LeafPages, Mmu, PageCount, PageIndex, PageRange};
 use millpond_mmu::{Memory, RealMemory};
 
-/// Number of leaves of a part.
+/// Number of leaves in a part.
 const PART: u32 = 8;
 
 fn leaves_of(first: u32, count: u32) -> PageRange {
@@ -33,7 +33,7 @@ fn read(mmu: &RealMemory, number: u32) -> u32 {
     unsafe { mmu.addr_of(PageIndex(number)).cast::<u32>().read() }
 }
 
-/// The number of mappings that begin in a range of the arena.
+/// Counts the mappings that begin in a range of the arena.
 fn mappings(mmu: &RealMemory, range: PageRange) -> usize {
     let start = mmu.addr_of(range.start) as usize;
     let end = start + range.len.bytes() as usize;
@@ -75,7 +75,7 @@ fn a_leaf_that_leaves_parts_its_surroundings_off_and_no_more() {
     fill(&mmu, [0, 3 * PART + 1, 3 * PART + 2, 6 * PART].into_iter());
     assert_eq!(mappings(&mmu, all), 1);
     goes_out_and_comes_back(&mmu, 0);
-    // The second part is separate from the first and from the third, which goes on to the end.
+    // The second part is separate from the first and from the third, which extends to the end.
     assert_eq!(mappings(&mmu, all), 3);
     goes_out_and_comes_back(&mmu, 3 * PART + 1);
     assert_eq!(mappings(&mmu, all), 5);
@@ -118,8 +118,8 @@ fn what_was_in_parts_is_handed_over_as_one_and_back_again() {
     }
 }
 
-/// Checks neighbours of both sides of a border. They go by one call where they lie in one mapping. Here that is
-/// refused, and they go one by one.
+/// Checks neighbours on both sides of a border. Within one mapping they go in one call. Here that is refused, and
+/// they go one by one.
 #[test]
 fn a_run_across_the_border_of_a_part_loses_nothing() {
     let Some(mmu) = open_leaves(2 * PART) else {

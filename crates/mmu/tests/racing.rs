@@ -12,7 +12,7 @@ use millpond_mmu::{Delivery, FaultSink, RealMemory, Resolution, TakeOutMethod};
 
 const WRITERS: usize = 4;
 
-/// Runs writers that add to counters at random, and evictors that take folios out at random, singly and by runs.
+/// Runs writers that add to counters at random, and evictors that take folios out at random, one by one and in runs.
 fn race(delivery: Delivery, method: TakeOutMethod, order: u8) {
     let tiny = Tiny::new(delivery, method, 4, order);
     let folios = tiny.folios().min(512);
@@ -96,7 +96,7 @@ fn no_increment_is_lost_at_2_mib() {
     each_kind(|delivery, method| race(delivery, method, 9));
 }
 
-/// A sink that lets a thread that faults try again until the page is there.
+/// A sink that lets a faulting thread retry until the page is there.
 struct Patience;
 
 impl FaultSink for Patience {
@@ -106,8 +106,8 @@ impl FaultSink for Patience {
     }
 }
 
-/// Takes one leaf out whole, then in parts, and folds it up again, under writers and under a reader by system call.
-/// The reader holds pages for moments in which the kernel cannot split the huge page that they are part of.
+/// Takes one leaf out whole, then in parts, and reassembles it, while writers and a reader that uses system calls
+/// run. The reader briefly holds pages, and meanwhile the kernel cannot split the huge page that contains them.
 #[test]
 fn no_increment_is_lost_while_huge_pages_are_broken_up_and_made_again() {
     let Some(mmu) = memory(1) else {
@@ -180,8 +180,7 @@ fn no_increment_is_lost_while_huge_pages_are_broken_up_and_made_again() {
     mmu.detach();
 }
 
-/// Takes the leaf out in 32 parts and puts it back: as one new huge page when all could go. The answer is how many
-/// could not.
+/// Takes the leaf out in 32 parts and puts it back: as one new huge page if all could go. Returns how many could not.
 fn break_up_and_fold(mmu: &RealMemory) -> u32 {
     let parts = |n| (part(leaf(0), 4, n), frame(4, n));
     let mut out = [false; 32];

@@ -1,4 +1,4 @@
-//! Tests of the contract of `Mmu`, one operation after the other, on real memory.
+//! Tests of the contract of `Mmu` on real memory, one operation after the other.
 
 mod common;
 
@@ -70,9 +70,9 @@ fn neighbours_go_out_in_one_call() {
     });
 }
 
-/// Checks the folios of a window: with frames that hold something, with new pages, and with both in turns. Where the
-/// program unmaps a page in the middle, the folio that had it is refused, and those before and behind it are mapped
-/// and keep the bytes that were written to them since.
+/// Checks the folios of a window: with frames that have contents, with new pages, and with both alternately. If the
+/// program unmaps a page in the middle, the folio that contained it is refused. The folios before and after it are
+/// mapped, and keep the bytes that have since been written to them.
 #[test]
 fn neighbours_are_zeroed_together() {
     each_kind(|delivery, method| {
@@ -89,7 +89,7 @@ fn neighbours_are_zeroed_together() {
             };
             let with =
                 |folio: usize, frame: bool| (tiny.range(folio), frame.then(|| tiny.frame(folio)));
-            // Folios 0 to 3 come from frames, 4 to 7 from new pages, 8 to 11 from both in turns.
+            // Folios 0 to 3 come from frames, 4 to 7 from new pages, 8 to 11 from both alternately.
             let work: Vec<_> = (0..12)
                 .map(|n| with(n, n < 4 || n >= 8 && n % 2 == 0))
                 .collect();
@@ -104,7 +104,7 @@ fn neighbours_are_zeroed_together() {
             }
 
             let hole = tiny.mmu.addr_of(tiny.range(18).start);
-            // SAFETY: this is a page of the arena that holds nothing and that no thread touches.
+            // SAFETY: this is an empty page of the arena that no thread touches.
             assert_eq!(unsafe { libc::munmap(hole.cast(), 4096) }, 0);
             let work: Vec<_> = (16..20).map(|n| with(n, false)).collect();
             let results = install(&work);
@@ -124,7 +124,7 @@ fn a_frame_is_filled_installed_and_read() {
         mmu.open(at).unwrap();
         let frame = Frame::new(Order::new(4).unwrap(), 3);
         for round in 0..4 {
-            // The pool's place is a hole at first and again whenever it was moved from or freed.
+            // The pool's place is a hole at first, and again whenever it was moved from or freed.
             mmu.fill(frame, true, &mut |bytes| {
                 assert!(bytes.iter().all(|&byte| byte == 0));
                 bytes.fill(round + 1);
@@ -147,7 +147,7 @@ fn a_frame_is_filled_installed_and_read() {
         mmu.fill(frame, true, &mut |_| Err(LoadError::Corrupt))
             .unwrap_err();
         assert!(mmu.install_zero(at, Some(frame)).is_ok());
-        // SAFETY: the page was just mapped, and no one else uses it.
+        // SAFETY: the page was just mapped, and nobody else uses it.
         assert_eq!(unsafe { mmu.addr_of(PageIndex(16)).read() }, 0);
     });
 }
@@ -214,10 +214,10 @@ fn contents_cross_protections_and_an_unmapped_page_takes_the_folio_back() {
     assert_eq!(present(&mmu, at), 4);
     mmu.zap(&[at]);
 
-    // SAFETY: the page is in the arena and no one uses it; the hole is filled again by `renew`.
+    // SAFETY: the page is in the arena and nobody uses it; `renew` fills the hole again.
     assert_eq!(unsafe { libc::munmap(second, 4096) }, 0);
     assert_eq!(mmu.install_zero(hole, None), Err(InstallError::Gone));
-    // Two pages can be mapped before the third is found gone: they are taken back, contents and all.
+    // Two pages can be mapped before the third is found missing: they are taken back, including their contents.
     assert_eq!(mmu.install(frame, at), Err(InstallError::Split));
     assert_eq!(present(&mmu, at), 0);
     mmu.read_frame(frame, &mut |bytes| {
@@ -323,8 +323,8 @@ fn a_hole_in_a_folio_is_taken_out_as_zeros() {
     });
 }
 
-/// Checks pages that are spliced into a pipe, which holds a reference to each until it is read: the kernel's way of
-/// "in use for I/O". Only a real pin makes MOVE refuse; a plain reference moves with the page.
+/// Checks pages that are spliced into a pipe, which refers to each until it is read: the kernel's form of "in use for
+/// I/O". Only a real pin makes MOVE refuse; a plain reference moves with the page.
 #[test]
 fn pages_that_a_pipe_holds_move_or_are_busy_but_never_change() {
     if !usable(Delivery::Handler, TakeOutMethod::Auto) {
@@ -470,8 +470,8 @@ fn capabilities_say_what_is_missing_and_what_it_costs() {
     );
 }
 
-/// Checks contents that are brought into a hole of the pool, through a buffer or the frame. Either way the program sees
-/// them whole, and the answer says what happened to the frame.
+/// Checks contents that are brought into a hole of the pool, through a buffer or the frame. Either way the program
+/// sees them whole, and the result says what happened to the frame.
 #[test]
 fn what_is_brought_in_is_mapped_and_its_frame_is_as_was_said() {
     each_kind(|delivery, method| {
@@ -538,7 +538,7 @@ fn what_cannot_be_brought_in_whole_waits_in_its_frame() {
         mmu.free_frames(&[frame]);
     }
     mmu.zap(&[at]);
-    // SAFETY: the page is in the arena and no one uses it; the hole is filled again by `renew`.
+    // SAFETY: the page is in the arena and nobody uses it; `renew` fills the hole again.
     assert_eq!(unsafe { libc::munmap(second, 4096) }, 0);
     let brought = mmu.fill_and_install(frame, true, at, nines);
     let split = Err(FillOrInstallError::Install(InstallError::Split));

@@ -1,5 +1,5 @@
-//! Tests of zeroing pages in place, and of checking whether they are zeros. Lazy free of exclusively used memory rests
-//! on both.
+//! Tests of zeroing pages in place, and of checking whether they are zeros. Lazy free of exclusively used memory
+//! depends on both.
 
 mod common;
 
@@ -14,7 +14,7 @@ fn bytes(tiny: &Tiny, range: PageRange) -> &'static mut [u8] {
     unsafe { std::slice::from_raw_parts_mut(at, range.len.bytes() as usize) }
 }
 
-/// The pages of the first `folios` folios, all mapped and filled.
+/// Maps and fills the pages of the first `folios` folios, and returns them.
 fn filled(tiny: &Tiny, folios: usize) -> PageRange {
     let last = tiny.range(folios - 1).end();
     let range = PageRange::new(PageIndex(0), PageCount(last.0));
@@ -66,7 +66,7 @@ fn cleared_pages_are_written_without_a_fault() {
             assert!(!tiny.mmu.is_blank(all, false));
             (faults() - before.0, tiny.faults.load(Relaxed) - before.1)
         };
-        // Another test that forks at this moment makes this thread's stack pages shared ones, which costs a fault
+        // Another test that forks at this moment makes this thread's stack pages shared, which costs a fault for
         // each.
         let least = (0..8).map(|_| round()).min();
         assert_eq!(least, Some((0, 0)), "{delivery:?} {method:?}");
@@ -88,14 +88,14 @@ fn a_look_finds_a_single_byte_wherever_it_is_and_a_glance_the_first_ones_of_each
         for place in places.chain((0..200).map(|_| random.below(len))) {
             bytes(&tiny, at)[place] = 1 << (place % 8);
             assert!(!tiny.mmu.is_blank(at, false), "byte {place}");
-            // A glance may miss bytes further in, and must not miss those that programs write first.
+            // A glance may miss bytes further in, but not those that programs write first.
             if place % PAGE_SIZE < 16 {
                 assert!(!tiny.mmu.is_blank(at, true), "byte {place}");
             }
             bytes(&tiny, at)[place] = 0;
             assert!(tiny.mmu.is_blank(at, false), "byte {place}");
         }
-        // This is a page alone, between others that are not blank.
+        // This page is alone among others that are not blank.
         bytes(&tiny, at).fill(1);
         let page = PageRange::new(at.start.plus(7), PageCount(1));
         tiny.mmu.zero_in_place(page);
@@ -104,8 +104,8 @@ fn a_look_finds_a_single_byte_wherever_it_is_and_a_glance_the_first_ones_of_each
     });
 }
 
-/// Checks zeroing without a prior check: if everything is mapped, all is zeroed; if a page is missing, the answer is
-/// no, and no fault is reported.
+/// Checks zeroing without a prior check: if everything is mapped, all of it is zeroed; if a page is missing, the
+/// result is false, and no fault is reported.
 #[test]
 fn zeroing_what_may_be_missing_faults_not_once() {
     each_kind(|delivery, method| {
@@ -142,7 +142,7 @@ fn zeroing_what_may_be_missing_faults_not_once() {
     });
 }
 
-/// Checks a program that writes while a thread looks: the answer is that of before or after the write, and the
+/// Checks a program that writes while a thread looks: the result matches the state before or after the write, and the
 /// written bytes stay.
 #[test]
 fn looking_beside_a_writer_disturbs_nobody() {
@@ -193,12 +193,12 @@ fn zeroing_leaves_a_childs_pages_alone() {
             || {
                 tiny.mmu.after_fork_in_parent();
                 tiny.mmu.zero_in_place(all);
-                // SAFETY: these descriptors are the test's own.
+                // SAFETY: the test owns these descriptors.
                 unsafe { libc::close(say_so) };
             },
             || {
                 // The child waits until the parent has closed the other end, and so has zeroed its pages.
-                // SAFETY: these descriptors are the test's own; there is room for one byte.
+                // SAFETY: the test owns these descriptors; there is room for one byte.
                 let end = unsafe {
                     libc::close(say_so);
                     libc::read(zeroed, [0u8].as_mut_ptr().cast(), 1)
@@ -207,7 +207,7 @@ fn zeroing_leaves_a_childs_pages_alone() {
                 i32::from(end != 0 || !kept)
             },
         );
-        // SAFETY: this descriptor is the test's own.
+        // SAFETY: the test owns this descriptor.
         unsafe { libc::close(zeroed) };
         assert_eq!(status, 0, "{delivery:?} {method:?}");
         assert!(tiny.mmu.is_blank(all, false));

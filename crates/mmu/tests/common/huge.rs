@@ -1,4 +1,4 @@
-//! Helpers for leaves as huge pages, for their parts, and for the kernel's own statements about them.
+//! Helpers for leaves as huge pages, for their parts, and for what the kernel itself says about them.
 
 use std::io::Read;
 
@@ -11,8 +11,7 @@ use super::config;
 
 const HUGE: usize = 2 << 20;
 
-/// Memory of `leaves` open leaves, without delivery. The answer is `None`, with a line that says why, when there are
-/// no huge pages.
+/// Makes memory of `leaves` open leaves, without delivery. If there are no huge pages, prints why and returns `None`.
 pub fn memory(leaves: u32) -> Option<RealMemory> {
     for needed in [
         "userfaultfd for faults in user mode",
@@ -43,7 +42,7 @@ pub fn huge_frame(n: u32) -> Frame {
     Frame::new(Order::MAX, n)
 }
 
-/// The `n`th folio of an order in a leaf.
+/// Returns the `n`th folio of an order in a leaf.
 pub fn part(of: PageRange, order: u8, n: u32) -> PageRange {
     let pages = PageCount(1 << order);
     PageRange::new(PageIndex(of.start.0 + n * pages.0), pages)
@@ -53,7 +52,7 @@ pub fn frame(order: u8, n: u32) -> Frame {
     Frame::new(Order::new(order).unwrap(), n)
 }
 
-/// Writes a word to each page: a value of its own, at a place of its own.
+/// Writes a word to each page: each with its own value, at its own place.
 pub fn write(mmu: &RealMemory, range: PageRange, seed: u64) {
     for page in range.pages() {
         // SAFETY: the page is mapped, and only this thread uses it.
@@ -68,7 +67,7 @@ pub fn reads(mmu: &RealMemory, range: PageRange, seed: u64) -> bool {
     })
 }
 
-/// Installs a frame, and makes it a hole again where its bytes were copied.
+/// Installs a frame, and makes it a hole again if its bytes were copied.
 pub fn install(mmu: &RealMemory, frame: Frame, at: PageRange) {
     if mmu.install(frame, at).unwrap() == Placed::Copied {
         mmu.free_frames(&[frame]);
@@ -90,7 +89,7 @@ pub fn present(mmu: &RealMemory, range: PageRange) -> u32 {
     pages
 }
 
-/// Asserts that the leaf is one huge page. If it is not, the kernel is asked in another way whether it still has any.
+/// Asserts that the leaf is one huge page. If it is not, asks the kernel in another way whether it still has any.
 #[track_caller]
 pub fn assert_huge(mmu: &RealMemory, at: PageRange) {
     let pages = mmu.huge_pages(at).0;
@@ -106,7 +105,7 @@ pub fn assert_huge(mmu: &RealMemory, at: PageRange) {
 
 /// Whether a fresh mapping gets a huge page.
 pub fn kernel_has_huge_pages() -> bool {
-    // SAFETY: everything here is done to a mapping of this function's own.
+    // SAFETY: everything here is done to a mapping that this function owns.
     unsafe {
         let raw = libc::mmap(
             std::ptr::null_mut(),
@@ -125,7 +124,7 @@ pub fn kernel_has_huge_pages() -> bool {
     }
 }
 
-/// The KiB of huge pages that the kernel counts in the mapping that begins at, or holds, the address.
+/// Returns the KiB of huge pages that the kernel counts in the mapping that begins at, or contains, the address.
 fn anon_huge_kib(at: usize) -> usize {
     let mut text = String::new();
     std::fs::File::open("/proc/self/smaps")

@@ -1,4 +1,4 @@
-//! A hand-written manager, as small as possible: one folio has one frame and one state.
+//! A hand-written manager, as small as possible: each folio has one frame and one state.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -52,8 +52,7 @@ pub fn config(delivery: Delivery, take_out: TakeOutMethod, leaves: u32) -> Memor
     }
 }
 
-/// Memory of open leaves, without delivery. The answer is `None`, with a line that says why, when this kernel cannot
-/// move pages.
+/// Makes memory of open leaves, without delivery. If this kernel cannot move pages, prints why and returns `None`.
 pub fn open_leaves(leaves: u32) -> Option<RealMemory> {
     if !usable(Delivery::InThread, TakeOutMethod::Move) {
         return None;
@@ -101,7 +100,7 @@ impl Tiny {
         Frame::new(self.order, folio as u32)
     }
 
-    /// The `n`th counter of a folio.
+    /// Returns the `n`th counter of a folio.
     pub fn counter(&self, folio: usize, n: usize) -> &AtomicU64 {
         let at = self
             .mmu
@@ -112,8 +111,8 @@ impl Tiny {
         unsafe { AtomicU64::from_ptr(at.cast()) }
     }
 
-    /// Waits until nothing is under way for the folio. A fault ends for the program a moment before the handler has
-    /// noted that it did.
+    /// Waits until no operation on the folio is in progress. The program sees a fault end slightly before the handler
+    /// has recorded it.
     pub fn settle(&self, folio: usize) {
         while self.states.lock().unwrap()[folio] == State::InFlight {
             std::thread::yield_now();
@@ -226,7 +225,7 @@ pub fn each_kind(mut run: impl FnMut(Delivery, TakeOutMethod)) {
     }
 }
 
-/// Whether this kernel can do it. A line says so when it cannot.
+/// Whether this kernel supports the delivery and the method. Prints the reason if not.
 pub fn usable(delivery: Delivery, method: TakeOutMethod) -> bool {
     match RealMemory::new(config(delivery, method, 1)) {
         Ok(_) => true,
@@ -237,20 +236,21 @@ pub fn usable(delivery: Delivery, method: TakeOutMethod) -> bool {
     }
 }
 
-/// Changes the protection of pages as the program does: by a system call, or through the memory that keeps protections.
+/// Changes the protection of pages as the program does: by a system call, or through the memory that keeps
+/// protections.
 pub fn protect(mmu: &RealMemory, range: PageRange, protection: i32) {
     match mmu.protect_pages(range, protection) {
         Some(changed) => changed.unwrap(),
         None => {
             let at = mmu.addr_of(range.start).cast();
-            // SAFETY: the pages are in the arena, and the caller's alone.
+            // SAFETY: the pages are in the arena, and only the caller uses them.
             let changed = unsafe { libc::mprotect(at, range.len.bytes() as usize, protection) };
             assert_eq!(changed, 0);
         }
     }
 }
 
-/// The time that each stress test runs.
+/// Returns how long each stress test runs.
 pub fn stress_time() -> std::time::Duration {
     let seconds = std::env::var("MILLPOND_STRESS_SECS")
         .ok()
@@ -259,10 +259,11 @@ pub fn stress_time() -> std::time::Duration {
     std::time::Duration::from_secs_f64(seconds)
 }
 
-/// Runs `work` in a forked child and answers its wait status. `work` must not assert: it answers an exit status.
+/// Runs `work` in a forked child and returns the child's wait status. `work` must not assert: it returns an exit
+/// status.
 pub fn in_child(before: impl FnOnce(), after: impl FnOnce(), work: impl FnOnce() -> i32) -> i32 {
     before();
-    // SAFETY: the child runs `work` and leaves by `_exit`, without returning into the test harness.
+    // SAFETY: the child runs `work` and ends with `_exit`, without returning into the test harness.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0);
     if pid == 0 {

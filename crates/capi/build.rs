@@ -2,8 +2,8 @@
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    // Programs that are linked against the library look for it by the major version of its interface.
+    // Programs linked against the library look for it by the major version of its interface.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libmillpond.so.0");
-    // The library's handlers of SIGBUS and of fork, and its threads, cannot be taken back by a `dlclose`.
+    // A `dlclose` cannot undo the library's handlers of SIGBUS and of fork, or its threads.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

@@ -5,10 +5,11 @@
  *     valgrind --vex-iropt-register-updates=allregs-at-mem-access --leak-check=full \
  *         --suppressions="$HOME/.local/share/millpond/millpond.supp" ./under_valgrind
  *
- * The first option is needed: a fault stops the program at any load or store, and goes on with the registers that it
- * had, which valgrind otherwise keeps to itself. valgrind knows no userfaultfd, so that pages are closed by their
- * protection (a line about system call 323 says so), and has few addresses to give: a pond that asks for fewer than the
- * usual 64 GiB can be had. All of a region counts as written to, so that uses of bytes that were not are not found.
+ * The first option is necessary: a fault can stop the program at any load or store, which then continues with the
+ * registers that it had. valgrind does not keep these up to date otherwise. valgrind does not support userfaultfd, so
+ * pages are closed by their protection (a line about system call 323 says so). It also has few addresses, so the pond
+ * must ask for fewer than the usual 64 GiB. All of a region counts as initialized, so valgrind does not detect uses of
+ * bytes that were never written.
  */
 #include <err.h>
 #include <fcntl.h>
@@ -39,7 +40,7 @@ int main(void) {
     for (size_t n = 0; n < count; n++)
         sum += numbers[n];
 
-    /* What goes to a system call is pinned. */
+    /* Memory that is passed to a system call is pinned. */
     millpond_pin *pin;
     check(millpond_region_pin(region, 0, 4096, &pin));
     int zeros = open("/dev/zero", O_RDONLY);

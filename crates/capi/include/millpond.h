@@ -23,21 +23,22 @@
  * - Sizes, offsets and lengths are in bytes. A range is given by its offset and its length. Some calls need a
  *   page-aligned range, and say so: the offset and the length are multiples of 4096. A page-aligned range may also end
  *   where the region ends.
- * - Structures that a caller passes begin with their own size, so that a program that was built with an older header
- *   goes on working. Set `size`, and leave fields that you do not need zero.
- * - Handles belong to the caller until it frees them. All calls may be made from any thread, and none from a signal
+ * - Structures that a caller passes begin with their own size, so that a program built with an older header continues
+ *   to work. Set `size`, and leave fields that you do not need zero.
+ * - Handles belong to the caller until it frees them. All calls may be made from any thread, but none from a signal
  *   handler. Calls on one region wait for each other where necessary. They do not order the accesses of other threads
- *   to the region's *bytes*: the caller does, and the comment on each call says which accesses must not overlap it.
- * - A fault is resolved by the thread that faults, in a handler of SIGBUS. So threads that touch a region must leave
- *   SIGBUS unblocked, and memory that is passed to a system call must be pinned, or the call fails with EFAULT. The
- *   program must not replace that handler later. If the program had a handler of SIGBUS before, Millpond's calls it for
- *   signals that do not concern a region. With `.delivery = "handler"` a thread of the pond resolves faults instead:
- *   each fault takes longer, and none of these requirements applies.
+ *   to the region's *bytes*: that is up to the caller, and the comment on each call says which accesses must not
+ *   overlap it.
+ * - The faulting thread resolves its fault, in a SIGBUS handler. So threads that touch a region must leave SIGBUS
+ *   unblocked, and memory that is passed to a system call must be pinned, or the call fails with EFAULT. The program
+ *   must not replace that handler later. If the program had a SIGBUS handler before, Millpond's calls it for signals
+ *   that do not concern a region. With `.delivery = "handler"` a thread of the pond resolves faults instead: each fault
+ *   takes longer, and none of these requirements applies.
  * - A child of fork() cannot use its parent's pond. Calls on it return MILLPOND_FORKED, freeing a handle leaves the
- *   parent's memory as it is, and an access to a region ends the child by SIGABRT with a line on standard error. The
- *   child may open a pond of its own.
- * - valgrind needs --vex-iropt-register-updates=allregs-at-mem-access, and a pond with a small `.address_space`, such as
- *   1 GiB. examples/under_valgrind.c says why, and share/millpond/millpond.supp names what to pass over.
+ *   parent's memory unchanged, and an access to a region ends the child by SIGABRT with a line on standard error. The
+ *   child may open its own pond.
+ * - valgrind needs --vex-iropt-register-updates=allregs-at-mem-access, and a pond with a small `.address_space`, such
+ *   as 1 GiB. examples/under_valgrind.c explains why, and share/millpond/millpond.supp lists what to suppress.
  * - If the store cannot give a page back, the page is lost, and an access to it raises SIGBUS. A lost page never reads
  *   as zeros. `millpond_region_populate` reports lost pages by its status instead.
  */
@@ -72,7 +73,7 @@ enum millpond_status {
     MILLPOND_OVER_BUDGET = 6,
     /* The system refused memory, a thread, or a permission. */
     MILLPOND_SYSTEM = 7,
-    /* The store cannot be opened, or this library is built without such stores. */
+    /* The store cannot be opened, or this library was built without such stores. */
     MILLPOND_STORE = 8,
     /* A volatile range overlaps the range, or the range was not marked as volatile. */
     MILLPOND_VOLATILE = 9,
@@ -112,7 +113,7 @@ enum millpond_flag {
     /* A full or failing store aborts the process. Without this flag the budget is exceeded, and no data is lost. */
     MILLPOND_ABORT_WHEN_FULL = 1 << 2,
     /*
-     * A thread reclaims memory ahead of need always, or never. Without either flag it does so where it helps. The two
+     * A thread always reclaims memory ahead of need, or never. Without either flag it does so where that helps. The two
      * flags exclude each other.
      */
     MILLPOND_BACKGROUND_ALWAYS = 1 << 3,
@@ -125,21 +126,21 @@ struct millpond_options {
     size_t size;            /* the size of this structure */
     uint64_t ram;           /* the budget, at least 16 MiB */
     const char *store;      /* "zram" is compressed RAM; "file" and "file:PATH" are a file; "auto" is compressed RAM
-                               first and then a file; "none" is no store. Null means "auto". Where no file can be made
-                               in TMPDIR, "auto" is the same as "zram", and a line on standard error says so. In
-                               "auto,URL" and "zram,URL" what these do not hold goes on to objects beyond the machine,
-                               in libraries that are built with them. The URL is "s3://BUCKET/PREFIX?region=NAME",
+                               first and then a file; "none" is no store. Null means "auto". If no file can be made in
+                               TMPDIR, "auto" is the same as "zram", and a line on standard error says so. With
+                               "auto,URL" and "zram,URL", what these do not hold goes on to objects beyond the machine,
+                               in libraries that are built with that feature. The URL is "s3://BUCKET/PREFIX?region=NAME",
                                "redis://HOST:PORT/DB" or "fs:///DIRECTORY". Credentials come from the environment.
                                docs/remote.md has the rest */
-    uint64_t store_max;     /* the most bytes that "zram" or "file" may take, or the objects at a URL; 0 means that the
-                               library chooses, and no limit for objects. If `store` is null, a limit selects
+    uint64_t store_max;     /* the most bytes that "zram" or "file", or the objects at a URL, may take; 0 means that the
+                               library chooses, or no limit in the case of objects. If `store` is null, a limit selects
                                "zram" */
     const char *order;      /* a folio has 2^order pages: "0" to "9", "adaptive" or "adaptive:9"; null means
                                "adaptive" */
     const char *delivery;   /* which thread resolves a fault: "in-thread" or "handler"; null means "in-thread" */
     uint64_t address_space; /* how many addresses to reserve; 0 means 16 times the budget, and at least 64 GiB */
-    uint64_t lazyfree_max;  /* the most lazily freed bytes that stay in RAM; 0 means no limit of their own */
-    const char *publish;    /* the name under which `millpond stat` shows the pond; null means that it does not */
+    uint64_t lazyfree_max;  /* the most lazily freed bytes that stay in RAM; 0 means no separate limit */
+    const char *publish;    /* the name under which `millpond stat` shows the pond; null means it is not shown */
     uint32_t flags;         /* values of enum millpond_flag, joined by `|` */
     const char *store_directory; /* the directory of the file of "auto,URL"; null means TMPDIR, or /var/tmp */
     uint64_t store_file;    /* the most bytes of that file, at least 4 MiB; 0 means half of what is free there */
@@ -148,10 +149,10 @@ struct millpond_options {
 /* Opens a pond: reserves addresses, opens the store and starts the pond's threads. */
 int millpond_open(const struct millpond_options *options, millpond **pond);
 
-/* Frees the handle. The pond ends when all its regions, pins, groups and shrinkers are freed too. Null is allowed. */
+/* Frees the handle. The pond ends once all its regions, pins, groups and shrinkers are also freed. Null is allowed. */
 void millpond_close(millpond *pond);
 
-/* Changes the budget, up to the one that the pond was opened with. A lower budget holds when the call returns. */
+/* Changes the budget, up to the one that the pond was opened with. A lower budget is in force when the call returns. */
 int millpond_set_ram(millpond *pond, uint64_t bytes);
 
 /* Waits until all memory that is being freed in the background has gone back to the kernel. */
@@ -187,15 +188,15 @@ int millpond_stats(millpond *pond, struct millpond_stats *stats);
 /* Reads one counter by the name that `millpond stat` prints, such as "workingset_refault_anon" or "pgscan_kswapd". */
 int millpond_counter(millpond *pond, const char *name, uint64_t *value);
 
-/* The name of the counter with number `index`, from 0 on. It is null for an index behind the last counter. */
+/* Returns the name of counter number `index`, counting from 0, or null for an index after the last counter. */
 const char *millpond_counter_name(size_t index);
 
-/* Reads the first `count` counters at one moment, in the order of `millpond_counter_name`. */
+/* Reads the first `count` counters at one point in time, in the order of `millpond_counter_name`. */
 int millpond_counters(millpond *pond, uint64_t *values, size_t count);
 
 /*
- * Estimates the share of the major faults so far, 0 to 1, that would not have happened with a budget larger by `more`
- * bytes. The share is below 0 while too few major faults have happened to tell.
+ * Estimates the fraction of the major faults so far, 0 to 1, that would not have happened with a budget larger by `more`
+ * bytes. The result is below 0 while there have been too few major faults to tell.
  */
 int millpond_avoided(millpond *pond, uint64_t more, double *share);
 
@@ -203,12 +204,12 @@ int millpond_avoided(millpond *pond, uint64_t more, double *share);
 
 /*
  * Makes a region of `len` bytes of zeros, aligned to 2 MiB. `order` is as in the options; null means the pond's order.
- * The region's address stays the same for its life, unless the region grows.
+ * The region's address never changes, unless the region grows.
  */
 int millpond_region_new(millpond *pond, size_t len, const char *order, millpond_region **region);
 
 /*
- * The address of the region's first byte, and the region's length. They are null and 0 if the region is null, and in a
+ * Return the address of the region's first byte, and the region's length: null and 0 if the region is null, and in a
  * forked child.
  */
 void *millpond_region_data(const millpond_region *region);
@@ -216,7 +217,7 @@ size_t millpond_region_size(const millpond_region *region);
 
 /*
  * Frees the handle. The region ends now, or with its last pin. With `_async` the addresses are free at once, and the
- * memory goes back in the background, however large the region is. No thread may access the bytes any more. Null is
+ * memory is freed in the background, however large the region is. No thread may access the bytes any more. Null is
  * allowed.
  */
 void millpond_region_free(millpond_region *region);
@@ -239,9 +240,9 @@ struct millpond_region_stats {
 int millpond_region_stats(millpond_region *region, struct millpond_region_stats *stats);
 
 enum millpond_advice {
-    MILLPOND_NORMAL = 0,     /* takes back earlier advice about the order of accesses; holds for blocks of 2 MiB */
-    MILLPOND_SEQUENTIAL = 1, /* accesses in order: large folios from the first fault on; holds for blocks of 2 MiB */
-    MILLPOND_RANDOM = 2,     /* accesses in no order: single pages; holds for blocks of 2 MiB */
+    MILLPOND_NORMAL = 0,     /* withdraws earlier advice about the order of accesses; applies to blocks of 2 MiB */
+    MILLPOND_SEQUENTIAL = 1, /* sequential accesses: large folios from the first fault on; applies to blocks of 2 MiB */
+    MILLPOND_RANDOM = 2,     /* random accesses: single pages; applies to blocks of 2 MiB */
     MILLPOND_WILLNEED = 3,   /* the pages are needed soon: they are brought in now */
     MILLPOND_COLD = 4,       /* the pages are not needed soon: they leave first when memory is short */
     MILLPOND_PAGEOUT = 5     /* the pages are not needed for long: they are taken out of the program's memory now */
@@ -280,7 +281,7 @@ int millpond_region_prefetch(millpond_region *region, size_t offset, size_t len)
 int millpond_region_discard(millpond_region *region, size_t offset, size_t len);
 
 /*
- * Announces that the program will write all of the page-aligned range. So its data in the store is dropped, and never
+ * Announces that the program will write all of the page-aligned range, so its data in the store is dropped and never
  * read back. Until a byte is written it has its old value or zero. No other thread may access the range during the
  * call.
  */
@@ -310,7 +311,7 @@ int millpond_region_mark_volatile(millpond_region *region, size_t offset, size_t
 int millpond_region_mark_nonvolatile(millpond_region *region, size_t offset, size_t len, int *purged);
 
 /*
- * Change the region's length and copy nothing. `grow` may move the region, so ask for its address again; the new bytes
+ * Change the region's length without copying. `grow` may move the region, so ask for its address again; the new bytes
  * read as zeros. No other thread may access the region's bytes during the call. A region that has to move must not have
  * pinned pages.
  */
@@ -337,27 +338,27 @@ int millpond_region_snapshot(millpond_region *region, millpond_region **snapshot
 /* What happens to the bytes of a mapped file when they leave memory. */
 enum millpond_file_mode {
     MILLPOND_FILE_READ = 0,    /* the file is only read; the memory must not be written to */
-    MILLPOND_FILE_PRIVATE = 1, /* what is written to the memory goes to the store, and the file stays as it is */
-    MILLPOND_FILE_SHARED = 2,  /* what is written to the memory goes to the file, which is made as long as the range */
+    MILLPOND_FILE_PRIVATE = 1, /* changes go to the store, and the file stays as it is */
+    MILLPOND_FILE_SHARED = 2,  /* changes go to the file, which is extended to the length of the range */
 };
 
 /*
  * Maps `len` bytes of a file from `offset` on, or all bytes from there if `len` is 0. Bytes are read from the file when
- * they are touched, and keep to the pond's budget. The offset need not be a multiple of anything.
+ * they are touched, and count toward the pond's budget. The offset can be any number.
  *
- * While the file is mapped nobody else may change these bytes in it. A touch of a page that the file cannot give, because it
- * has become shorter or its medium fails, raises SIGBUS, and a call that meets the page returns MILLPOND_LOST; the next
- * touch or call tries again.
+ * While the file is mapped nobody else may change these bytes in it. If a page cannot be read, because the file has
+ * become shorter or its medium fails, touching it raises SIGBUS, and a call that needs the page returns MILLPOND_LOST;
+ * the next touch or call tries again.
  */
 int millpond_map_file(millpond *pond, const char *path, uint64_t offset, uint64_t len, int mode, millpond_file **file);
 
-/* The address of the first mapped byte, and how many there are. They are null and 0 in a forked child. */
+/* Return the address of the first mapped byte, and how many there are: null and 0 in a forked child. */
 void *millpond_file_data(const millpond_file *file);
 size_t millpond_file_size(const millpond_file *file);
 
 /*
- * Ends the mapping. What was written to a private one is lost; what was written to a shared one goes to the file, and a
- * line on standard error says if it cannot: call `millpond_file_sync` first. Null is allowed.
+ * Ends the mapping. Changes in a private mapping are lost. Changes in a shared one go to the file, and if that fails a
+ * line on standard error says so: call `millpond_file_sync` first. Null is allowed.
  */
 void millpond_file_free(millpond_file *file);
 
@@ -368,17 +369,17 @@ int millpond_file_read(const millpond_file *file, size_t offset, void *buffer, s
 int millpond_file_advise(const millpond_file *file, size_t offset, size_t len, int advice);
 
 /*
- * Writes what has changed in a range of a shared mapping to the file, and returns when the device has it. Returns
+ * Writes the changes in a range of a shared mapping to the file, and returns when the device has them. Returns
  * MILLPOND_SYSTEM if a page cannot be written: it stays in memory, and the next call tries again.
  */
 int millpond_file_sync(const millpond_file *file, size_t offset, size_t len);
 
 /*
- * Makes a shared mapping `len` bytes long, and its file as long as that takes; a mapping that is so long already stays
- * as it is. The new bytes read as the file does there: as zeros, where the file was shorter. All that was written is
- * synced first. The mapping has moved afterwards, so ask for its address again. No other thread may access its bytes
- * during the call. If the call fails the mapping stays as it was, at its address: MILLPOND_INVALID says that it is not
- * shared, and MILLPOND_SYSTEM that the file cannot be written, or made so long.
+ * Makes a shared mapping `len` bytes long, and extends its file accordingly; a mapping that is already that long stays
+ * as it is. The new bytes read as the file does there: as zeros, where the file was shorter. All changes are synced
+ * first. The mapping has moved afterwards, so ask for its address again. No other thread may access its bytes during
+ * the call. If the call fails the mapping stays as it was, at its address: MILLPOND_INVALID means that it is not
+ * shared, and MILLPOND_SYSTEM that the file cannot be written or extended.
  */
 int millpond_file_grow(millpond_file *file, size_t len);
 
@@ -387,9 +388,9 @@ int millpond_file_grow(millpond_file *file, size_t len);
 /* The limits of a group, in bytes, with the names of memory cgroups. 0 means no protection, or no limit. */
 struct millpond_limits {
     size_t size;           /* the size of this structure */
-    uint64_t min;          /* other groups do not take this much while anything else can be reclaimed */
-    uint64_t low;          /* other groups do not take this much while any group has more than its own `low` */
-    uint64_t high;         /* above this usage the group's own faults reclaim in the group first */
+    uint64_t min;          /* other groups do not reclaim this much while anything else can be reclaimed */
+    uint64_t low;          /* other groups do not reclaim this much while any group has more than its own `low` */
+    uint64_t high;         /* above this usage, the group's own faults first reclaim in the group */
     uint64_t max;          /* the usage never exceeds this; at least 4 MiB */
     uint64_t lazyfree_max; /* the most lazily freed bytes that stay in RAM */
 };
@@ -437,9 +438,9 @@ int millpond_pressure(millpond *pond, millpond_group *group, struct millpond_pre
 /*
  * Registers a cache of the program that shrinks when memory is short in `group`, or in the pond if `group` is null.
  * `count` returns how many objects the cache could free. `scan` looks at `objects` of them, frees those that it can,
- * and returns how many it has freed. A thread of the pond calls both, and never a thread that faults, so they may take
- * the program's locks. After `millpond_shrinker_free` has returned they are not called any more. It waits for a call
- * that is under way, unless it is called from within that call.
+ * and returns how many it has freed. A thread of the pond calls both, never a faulting thread, so they may take the
+ * program's locks. After `millpond_shrinker_free` has returned they are not called any more. It waits for a call in
+ * progress, unless it is called from within that call.
  */
 int millpond_shrinker_new(millpond *pond, millpond_group *group, size_t (*count)(void *context),
                           size_t (*scan)(void *context, size_t objects), void *context, millpond_shrinker **shrinker);

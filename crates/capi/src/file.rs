@@ -9,9 +9,9 @@ use std::ffi::{c_char, c_int, c_void};
 
 /// The type behind `millpond_file`.
 pub struct File {
-    /// The region's manager, which says without a lock whether this is a forked child.
+    /// The region's manager, which knows without a lock whether this is a forked child.
     manager: Manager,
-    /// The region. A growth, which puts another one in its place, takes the lock for writing.
+    /// The region. A growth, which replaces it, takes the lock for writing.
     region: RankedRw<FileRegion>,
 }
 
@@ -52,7 +52,7 @@ impl From<GrowFileError> for Failure {
 }
 
 /// # Safety
-/// `file` is null, or a file that was not freed.
+/// `file` is null, or a file that has not been freed.
 unsafe fn file<'a>(file: *const File) -> Result<&'a File, Failure> {
     // SAFETY: the caller's contract.
     let file = unsafe { file.as_ref() };
@@ -62,8 +62,8 @@ unsafe fn file<'a>(file: *const File) -> Result<&'a File, Failure> {
 }
 
 /// # Safety
-/// Each pointer is null or as the header asks, and nobody changes the range in the file. This holds for all exported
-/// functions of this file.
+/// Each pointer is null or as the header requires, and nobody changes the range in the file. This applies to all
+/// exported functions of this file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_map_file(
     pond: *const Pond,
@@ -132,7 +132,7 @@ pub unsafe extern "C" fn millpond_file_size(file: *const File) -> usize {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_file_free(file: *mut File) {
     if !file.is_null() {
-        // SAFETY: `millpond_map_file` made the file, and it is not used any more.
+        // SAFETY: `millpond_map_file` made the file, and it is no longer used.
         drop(unsafe { Box::from_raw(file) });
     }
 }

@@ -1,4 +1,4 @@
-//! Groups: budgets within the pond's, and the figures of waiting for memory.
+//! Groups: budgets within the pond's, and how long threads wait for memory.
 
 use crate::pond::{Pond, check_process, manager, place};
 use crate::sized::{self, Structure};
@@ -8,7 +8,7 @@ use std::ffi::{c_char, c_int};
 
 /// The type behind `millpond_group`.
 pub struct Group {
-    /// The group's manager, which says without a lock whether this is a forked child.
+    /// The group's manager, which knows without a lock whether this is a forked child.
     manager: Manager,
     group: millpond::Group,
 }
@@ -48,17 +48,17 @@ pub struct Pressure {
     pub(crate) full_total_us: u64,
 }
 
-// SAFETY: the structure holds numbers, the size first.
+// SAFETY: the structure contains only numbers, with the size first.
 unsafe impl Structure for Limits {
     const NAME: &'static str = "struct millpond_limits";
 }
 
-// SAFETY: the structure holds numbers, the size first.
+// SAFETY: the structure contains only numbers, with the size first.
 unsafe impl Structure for GroupStats {
     const NAME: &'static str = "struct millpond_group_stats";
 }
 
-// SAFETY: the structure holds numbers, the size first.
+// SAFETY: the structure contains only numbers, with the size first.
 unsafe impl Structure for Pressure {
     const NAME: &'static str = "struct millpond_pressure";
 }
@@ -80,7 +80,7 @@ impl From<Limits> for GroupLimits {
 }
 
 /// # Safety
-/// `group` is null, or a group that was not freed.
+/// `group` is null, or a group that has not been freed.
 unsafe fn group<'a>(group: *const Group) -> Result<&'a millpond::Group, Failure> {
     // SAFETY: the caller's contract.
     let group = unsafe { group.as_ref() };
@@ -89,7 +89,7 @@ unsafe fn group<'a>(group: *const Group) -> Result<&'a millpond::Group, Failure>
     Ok(&group.group)
 }
 
-/// A group, or the pond's own for null.
+/// Returns a group, or the pond's own if `group` is null.
 ///
 /// # Safety
 /// As [`group`].
@@ -105,7 +105,7 @@ pub(crate) unsafe fn group_or_root(
 }
 
 /// # Safety
-/// Each pointer is null or as the header asks. This holds for all exported functions of this file.
+/// Each pointer is null or as the header requires. This applies to all exported functions of this file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_group_new(
     pond: *const Pond,
@@ -169,7 +169,7 @@ pub unsafe extern "C" fn millpond_group_remove(group: *const Group) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_group_free(group: *mut Group) {
     if !group.is_null() {
-        // SAFETY: `millpond_group_new` made the group, and it is not used any more.
+        // SAFETY: `millpond_group_new` made the group, and it is no longer used.
         drop(unsafe { Box::from_raw(group) });
     }
 }

@@ -1,4 +1,4 @@
-//! Checks that structures and constants are the header's: a C compiler compares them.
+//! Checks that structures and constants match the header: a C compiler compares them.
 
 use crate::group::{GroupStats, Limits, Pressure};
 use crate::pond::Options;
@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::mem::offset_of;
 use std::process::{Command, Stdio};
 
-/// Adds the checks of a structure. It does not compile unless all fields of the structure are named.
+/// Adds the checks of a structure. This only compiles if all fields of the structure are named.
 macro_rules! same {
     ($code:expr, $ours:ident as $theirs:literal { $($field:ident),* $(,)? }) => {{
         let theirs = concat!("struct ", $theirs);

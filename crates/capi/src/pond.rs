@@ -31,7 +31,7 @@ pub struct Options {
     pub(crate) store_file: u64,
 }
 
-// SAFETY: the structure holds numbers and pointers, the size first.
+// SAFETY: the structure contains only numbers and pointers, with the size first.
 unsafe impl Structure for Options {
     const NAME: &'static str = "struct millpond_options";
 }
@@ -49,7 +49,7 @@ mod flag {
 
 impl Options {
     /// # Safety
-    /// Its strings are null or C strings.
+    /// The strings are null or C strings.
     unsafe fn builder(&self) -> Result<ManagerBuilder, Failure> {
         if self.ram == 0 {
             return Err(Failure::invalid(
@@ -126,13 +126,13 @@ impl Options {
     }
 }
 
-/// Reads the text of a setting.
+/// Parses the text of a setting.
 pub(crate) fn setting<T: FromStr<Err: Display>>(text: &str) -> Result<T, Failure> {
     text.parse()
         .map_err(|error: T::Err| Failure::invalid(error.to_string()))
 }
 
-/// Refuses calls that a forked child makes to its parent's pond.
+/// Refuses a forked child's calls on its parent's pond.
 pub(crate) fn check_process(manager: &Manager) -> Result<(), Failure> {
     match manager.is_inherited() {
         false => Ok(()),
@@ -144,7 +144,7 @@ pub(crate) fn check_process(manager: &Manager) -> Result<(), Failure> {
 }
 
 /// # Safety
-/// `pond` is null, or a pond that was not closed.
+/// `pond` is null, or a pond that has not been closed.
 pub(crate) unsafe fn manager<'a>(pond: *const Pond) -> Result<&'a Manager, Failure> {
     // SAFETY: the caller's contract.
     let pond = unsafe { pond.as_ref() };
@@ -153,7 +153,7 @@ pub(crate) unsafe fn manager<'a>(pond: *const Pond) -> Result<&'a Manager, Failu
     Ok(&pond.manager)
 }
 
-/// Turns the pointer to the place where a handle goes into a reference.
+/// Converts the pointer to the place for a handle into a reference.
 ///
 /// # Safety
 /// `at` is null, or writable.
@@ -164,7 +164,7 @@ pub(crate) unsafe fn place<'a, T>(at: *mut *mut T, what: &str) -> Result<&'a mut
 }
 
 /// # Safety
-/// Each pointer is null or as the header asks. This holds for all exported functions of this file.
+/// Each pointer is null or as the header requires. This applies to all exported functions of this file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_open(options: *const Options, pond: *mut *mut Pond) -> c_int {
     let open = || {
@@ -182,7 +182,7 @@ pub unsafe extern "C" fn millpond_open(options: *const Options, pond: *mut *mut 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_close(pond: *mut Pond) {
     if !pond.is_null() {
-        // SAFETY: `millpond_open` made the pond, and it is not used any more.
+        // SAFETY: `millpond_open` made the pond, and it is no longer used.
         drop(unsafe { Box::from_raw(pond) });
     }
 }
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn millpond_quiesce(pond: *const Pond) -> c_int {
     answer(unsafe { manager(pond) }.map(Manager::quiesce))
 }
 
-/// The version of this library.
+/// Returns the version of this library.
 #[unsafe(no_mangle)]
 pub extern "C" fn millpond_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()

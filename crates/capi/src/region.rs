@@ -14,26 +14,26 @@ use std::sync::Arc;
 /// The type behind `millpond_region`.
 pub struct Region(Arc<Shared>);
 
-/// State that the handle of a region shares with the handles of its pins.
+/// What the handle of a region shares with the handles of its pins.
 struct Shared {
-    /// The region's manager, which says without a lock whether this is a forked child.
+    /// The region's manager, which knows without a lock whether this is a forked child.
     manager: Manager,
-    /// The region. Calls that need it for themselves take the lock for writing.
+    /// The region. Calls that need it exclusively take the lock for writing.
     region: RankedRw<millpond::Region>,
 }
 
 impl Shared {
-    /// Takes the region beside other calls that use it.
+    /// Takes the region concurrently with other calls that use it.
     fn read(&self) -> HeldRw<RwLockReadGuard<'_, millpond::Region>> {
         self.region.read()
     }
 
-    /// Takes the region beside other calls at once; `None` while a call has it alone, or waits for that.
+    /// Like `read`, but never waits: returns `None` while a call has the region exclusively, or waits for that.
     fn try_read(&self) -> Option<HeldRw<RwLockReadGuard<'_, millpond::Region>>> {
         self.region.try_read()
     }
 
-    /// Waits until no other call uses the region, and takes it alone.
+    /// Waits until no other call uses the region, and takes it exclusively.
     fn write(&self) -> HeldRw<RwLockWriteGuard<'_, millpond::Region>> {
         self.region.write()
     }
@@ -66,13 +66,13 @@ pub struct RegionStats {
     pub(crate) lost: u64,
 }
 
-// SAFETY: the structure holds numbers, the size first.
+// SAFETY: the structure contains only numbers, with the size first.
 unsafe impl Structure for RegionStats {
     const NAME: &'static str = "struct millpond_region_stats";
 }
 
 /// # Safety
-/// `region` is null, or a region that was not freed.
+/// `region` is null, or a region that has not been freed.
 unsafe fn shared<'a>(region: *const Region) -> Result<&'a Arc<Shared>, Failure> {
     // SAFETY: the caller's contract.
     let region = unsafe { region.as_ref() };
@@ -81,7 +81,7 @@ unsafe fn shared<'a>(region: *const Region) -> Result<&'a Arc<Shared>, Failure> 
     Ok(&region.0)
 }
 
-/// Calls `act` beside other calls that use the region.
+/// Calls `act` concurrently with other calls that use the region.
 ///
 /// # Safety
 /// As [`shared`].
@@ -94,9 +94,9 @@ unsafe fn beside<E: Into<Failure>>(
     answer(shared.and_then(|shared| act(&shared.read()).map_err(Into::into)))
 }
 
-/// Calls `act` beside other calls that use the region, and writes its answer to `there`: `act` says whether it did what
-/// was asked. A call that has the region alone moves or forgets its contents, which takes its time; the answer is "no"
-/// meanwhile, as it is for pages that are not in memory.
+/// Calls `act` concurrently with other calls that use the region, and writes its result to `there`: whether `act` did
+/// what was asked. A call that has the region exclusively moves or drops its contents, which takes time; meanwhile
+/// the result is "no", as it is for pages that are not in memory.
 ///
 /// # Safety
 /// As [`shared`]; `there` is null or writable.
@@ -131,7 +131,7 @@ unsafe fn alone<E: Into<Failure>>(
     answer(shared.and_then(|shared| act(&mut shared.write()).map_err(Into::into)))
 }
 
-/// Makes a range. A range that overflows ends behind all regions, and they refuse it.
+/// Makes a range. A range that overflows ends beyond all regions, so they refuse it.
 fn range(offset: usize, len: usize) -> Range<usize> {
     offset..offset.saturating_add(len)
 }
@@ -141,7 +141,7 @@ fn handle(manager: Manager, region: millpond::Region) -> *mut Region {
     Box::into_raw(Box::new(Region(Arc::new(Shared { manager, region }))))
 }
 
-/// The advice that a value of `enum millpond_advice` stands for.
+/// Converts a value of `enum millpond_advice`.
 pub(crate) fn advice_of(advice: c_int) -> Result<Advice, Failure> {
     Ok(match advice {
         0 => Advice::Normal,
@@ -159,7 +159,7 @@ pub(crate) fn advice_of(advice: c_int) -> Result<Advice, Failure> {
 }
 
 /// # Safety
-/// Each pointer is null or as the header asks. This holds for all exported functions of this file.
+/// Each pointer is null or as the header requires. This applies to all exported functions of this file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_region_new(
     pond: *const Pond,
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn millpond_region_size(region: *const Region) -> usize {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_region_free(region: *mut Region) {
     if !region.is_null() {
-        // SAFETY: `handle` made the region, and it is not used any more.
+        // SAFETY: `handle` made the region, and it is no longer used.
         drop(unsafe { Box::from_raw(region) });
     }
 }
@@ -220,9 +220,9 @@ pub unsafe extern "C" fn millpond_region_free_async(region: *mut Region) {
     if region.is_null() {
         return;
     }
-    // SAFETY: `handle` made the region, and it is not used any more.
+    // SAFETY: `handle` made the region, and it is no longer used.
     let region = unsafe { Box::from_raw(region) };
-    // If pins are left, the last of them frees the region, in the usual way.
+    // If pins remain, the last of them frees the region in the usual way.
     if let Some(shared) = Arc::into_inner(region.0) {
         let region = shared.region.into_inner();
         region.free_async();
@@ -302,7 +302,7 @@ pub unsafe extern "C" fn millpond_region_pin(
     answer(act())
 }
 
-/// Turns the pointer to the place of a call's answer into a reference.
+/// Converts the pointer to the place for a call's result into a reference.
 ///
 /// # Safety
 /// `there` is null, or writable.
@@ -312,7 +312,7 @@ unsafe fn there<'a>(there: *mut c_int) -> Result<&'a mut c_int, Failure> {
         .ok_or_else(|| Failure::invalid("null was passed for where `there` goes"))
 }
 
-/// Refuses a copy to or from null, and one that leaves the region, which the crate underneath takes for a mistake.
+/// Refuses a copy to or from null, and one that exceeds the region, which the underlying crate treats as a bug.
 fn check_copy(
     region: &millpond::Region,
     offset: usize,
@@ -366,7 +366,7 @@ pub unsafe extern "C" fn millpond_region_try_write(
 ) -> c_int {
     let copy = |_: &Arc<Shared>, region: &millpond::Region| {
         check_copy(region, offset, buffer, len)?;
-        // SAFETY: the caller's contract; the caller sees to other threads that use these bytes meanwhile.
+        // SAFETY: the caller's contract; the caller takes care of other threads that use these bytes meanwhile.
         Ok(unsafe {
             let data = std::slice::from_raw_parts(buffer.cast(), len);
             region.try_write_shared(offset, data)
@@ -425,7 +425,7 @@ impl Drop for Pin {
     fn drop(&mut self) {
         // SAFETY: the pin is not used after this.
         let pinned = unsafe { ManuallyDrop::take(&mut self.pinned) };
-        // A forked child may find the lock taken for good.
+        // In a forked child the lock may be held for ever.
         if check_process(&self.shared.manager).is_ok() {
             self.shared.read().unpin(pinned);
         }
@@ -437,7 +437,7 @@ impl Drop for Pin {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_pin_free(pin: *mut Pin) {
     if !pin.is_null() {
-        // SAFETY: `millpond_region_pin` made the pin, and it is not used any more.
+        // SAFETY: `millpond_region_pin` made the pin, and it is no longer used.
         drop(unsafe { Box::from_raw(pin) });
     }
 }
@@ -504,7 +504,7 @@ pub unsafe extern "C" fn millpond_region_lazy_free_shared(
     parts: *const Part,
     count: usize,
 ) -> c_int {
-    // SAFETY: the caller's contract; no reference to the bytes is made here.
+    // SAFETY: the caller's contract; this makes no reference to the bytes.
     unsafe {
         beside(region, |region| {
             Ok::<_, Failure>(region.lazy_free_shared_vectored(&ranges(parts, count)?)?)
@@ -520,7 +520,7 @@ pub unsafe extern "C" fn millpond_region_mark_volatile(
     offset: usize,
     len: usize,
 ) -> c_int {
-    // SAFETY: the caller's contract; no thread uses the bytes until they are asked for again.
+    // SAFETY: the caller's contract; no thread uses the bytes until the program asks for them again.
     unsafe { beside(region, |region| region.mark_volatile(range(offset, len))) }
 }
 
@@ -615,7 +615,7 @@ pub unsafe extern "C" fn millpond_region_snapshot(
     unsafe { another(region, snapshot, |region| Ok(region.snapshot()?)) }
 }
 
-/// Makes a region out of another one.
+/// Makes a region from another one.
 ///
 /// # Safety
 /// As [`millpond_region_new`].
@@ -655,8 +655,8 @@ mod tests {
     use super::*;
 
     /// `try_read`, `try_write` and `try_pin` once waited for the handle's lock, which a discard, a growth or a move
-    /// holds to its end: a thread that had asked not to wait waited as long as that took. Here this very thread holds
-    /// the lock, so a call that waits never returns.
+    /// holds until it ends: a thread that had asked not to wait waited that long. Here this very thread holds the
+    /// lock, so a call that waits never returns.
     #[test]
     fn what_must_not_wait_does_not_wait_for_who_has_the_region_alone() {
         let manager = Manager::builder().ram(16 << 20).build().unwrap();
@@ -684,7 +684,7 @@ mod tests {
         assert_eq!(ask(), [0; 3]);
         drop(alone);
         assert_eq!(ask(), [1; 3]);
-        // SAFETY: the region and the pin were made above, and are not used any more.
+        // SAFETY: the region and the pin were made above, and are no longer used.
         unsafe {
             millpond_pin_free(pin);
             millpond_region_free(region);

@@ -1,4 +1,4 @@
-//! Shrinkers: caches of the program's that give way under pressure.
+//! Shrinkers: caches of the program that shrink under pressure.
 
 use crate::group::{Group, group_or_root};
 use crate::pond::{Pond, manager, place};
@@ -14,22 +14,23 @@ pub struct Shrinker {
 type Count = unsafe extern "C" fn(context: *mut c_void) -> usize;
 type Scan = unsafe extern "C" fn(context: *mut c_void, objects: usize) -> usize;
 
-/// The program's pointer, handed back to it on the pond's thread.
+/// The program's pointer, passed back to it on the pond's thread.
 #[derive(Clone, Copy)]
 struct Context(*mut c_void);
 
-// SAFETY: the pointer is only passed on, to functions that are called by another thread by contract.
+// SAFETY: the pointer is only passed on, to functions that by contract another thread may call.
 unsafe impl Send for Context {}
 
 impl Context {
-    /// The pointer. A closure that calls this function holds all of `self`, and not the bare pointer.
+    /// Returns the pointer. A closure that calls this function captures all of `self` instead of the bare pointer.
     fn get(self) -> *mut c_void {
         self.0
     }
 }
 
 /// # Safety
-/// Each pointer is null or as the header asks; the functions may be called with `context` until the shrinker is freed.
+/// Each pointer is null or as the header requires; the functions may be called with `context` until the shrinker is
+/// freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_shrinker_new(
     pond: *const Pond,
@@ -66,7 +67,7 @@ pub unsafe extern "C" fn millpond_shrinker_new(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_shrinker_free(shrinker: *mut Shrinker) {
     if !shrinker.is_null() {
-        // SAFETY: `millpond_shrinker_new` made the shrinker, and it is not used any more.
+        // SAFETY: `millpond_shrinker_new` made the shrinker, and it is no longer used.
         drop(unsafe { Box::from_raw(shrinker) });
     }
 }

@@ -1,25 +1,25 @@
-//! Structures of callers, which begin with their own size.
+//! Callers' structures, which begin with their own size.
 //!
-//! The structures only ever grow, at their end. A program that was built with an older header passes fewer bytes than
-//! ours has: the rest is zero, and is not written. A program that was built with a newer header passes more bytes:
-//! values in them would be ignored without a word, so they must be zero.
+//! The structures only ever grow, at their end. A program built with an older header passes fewer bytes than our
+//! structure has: the rest is zero, and is not written. A program built with a newer header passes more bytes: values
+//! in them would be silently ignored, so they must be zero.
 
 use crate::status::Failure;
 use std::ffi::c_void;
 
-/// A structure of numbers and pointers that is valid when all bytes of it are zero, and begins with its size.
+/// A structure of numbers and pointers that is valid if all its bytes are zero, and begins with its size.
 ///
 /// # Safety
-/// The type is `#[repr(C)]` with a first field of type `usize` and no padding that matters, and zeros are a value of
-/// it.
+/// The type is `#[repr(C)]` with a first field of type `usize` and no padding that matters, and zeros are a valid
+/// value.
 pub(crate) unsafe trait Structure: Copy {
     /// The structure's name in the header.
     const NAME: &'static str;
 }
 
-/// Smallest size that a caller can mean: the size itself and one field.
+/// The smallest size that a caller can mean: the size itself and one field.
 const LEAST: usize = 2 * size_of::<usize>();
-/// Largest size that a caller can mean: with a larger one, the caller did not set the size.
+/// The largest size that a caller can mean: with a larger one, the caller did not set the size.
 const MOST: usize = 1 << 16;
 
 fn size_of_callers<T: Structure>(at: *const T) -> Result<usize, Failure> {
@@ -40,7 +40,7 @@ fn size_of_callers<T: Structure>(at: *const T) -> Result<usize, Failure> {
 /// Reads a caller's structure into ours.
 ///
 /// # Safety
-/// `at` is null, or readable as far as its size says.
+/// `at` is null, or readable up to its size.
 pub(crate) unsafe fn read<T: Structure>(at: *const T) -> Result<T, Failure> {
     let size = size_of_callers(at)?;
     let ours = size_of::<T>();
@@ -54,7 +54,7 @@ pub(crate) unsafe fn read<T: Structure>(at: *const T) -> Result<T, Failure> {
         }
     }
     let mut read = std::mem::MaybeUninit::<T>::zeroed();
-    // SAFETY: only bytes that both structures have are copied; zeros elsewhere are a value of the type.
+    // SAFETY: only bytes that both structures have are copied; zeros elsewhere are a valid value of the type.
     unsafe {
         std::ptr::copy_nonoverlapping(
             at.cast::<u8>(),
@@ -65,10 +65,10 @@ pub(crate) unsafe fn read<T: Structure>(at: *const T) -> Result<T, Failure> {
     }
 }
 
-/// Fills in a caller's structure, but for its size, as far as it reaches. Bytes beyond our structure become zero.
+/// Fills in a caller's structure, except for its size, as far as it reaches. Bytes beyond our structure become zero.
 ///
 /// # Safety
-/// `at` is null, or writable as far as its size says.
+/// `at` is null, or writable up to its size.
 pub(crate) unsafe fn write<T: Structure>(
     at: *mut T,
     fill: impl FnOnce() -> Result<T, Failure>,
@@ -99,7 +99,7 @@ mod tests {
         two: u64,
     }
 
-    // SAFETY: the structure is as the trait asks.
+    // SAFETY: the structure meets the trait's requirements.
     unsafe impl Structure for Pair {
         const NAME: &'static str = "struct pair";
     }
@@ -108,7 +108,7 @@ mod tests {
     fn older_and_newer_callers_are_understood() {
         let mut words = [16_usize, 7, 9, 0, 0];
         let at = words.as_mut_ptr().cast::<Pair>();
-        // SAFETY: the words are there, and the first one says how many at most.
+        // SAFETY: the words exist, and the first one gives the maximum number.
         unsafe {
             let (one, two) = (7, 0);
             assert_eq!(read(at).unwrap(), Pair { size: 16, one, two });
@@ -136,7 +136,7 @@ mod tests {
             one: 1,
             two: 2,
         };
-        // SAFETY: one pointer is to a whole structure, the other is null.
+        // SAFETY: one pointer refers to a whole structure, the other is null.
         let failures = unsafe { [read(&raw const pair), read(std::ptr::null::<Pair>())] };
         for failure in failures {
             let message = failure.unwrap_err().message;

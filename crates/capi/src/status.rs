@@ -1,4 +1,4 @@
-//! The status that a call returns, and the message that waits in the thread.
+//! The status that a call returns, and the message that is kept in the thread.
 
 use millpond::{
     AdviseError, BuildError, GroupError, MoveError, PinError, RangeError, RegionError, RemapError,
@@ -50,15 +50,15 @@ thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
 }
 
-/// The message of the last call that failed in this thread.
+/// Returns the message of the last call that failed in this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn millpond_error() -> *const c_char {
-    // At the thread's end the message may be gone already.
+    // At the thread's end the message may already be gone.
     LAST.try_with(|last| last.borrow().as_ptr())
         .unwrap_or(c"".as_ptr())
 }
 
-/// The status that a call returns for `result`.
+/// Returns the status for `result`, and keeps its message.
 pub(crate) fn answer(result: Result<(), Failure>) -> c_int {
     let Err(failure) = result else {
         return 0;
@@ -68,10 +68,10 @@ pub(crate) fn answer(result: Result<(), Failure>) -> c_int {
     failure.status as c_int
 }
 
-/// The text at `text`; `None` for null.
+/// Returns the text at `text`, or `None` for null.
 ///
 /// # Safety
-/// `text` is null, or a string that ends with a zero and lives for the call.
+/// `text` is null, or a zero-terminated string that lives for the duration of the call.
 pub(crate) unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<Option<&'a str>, Failure> {
     if text.is_null() {
         return Ok(None);

@@ -1,8 +1,8 @@
-//! The store that a pond is opened with: from its words to the library's own kind.
+//! The store that a pond is opened with: converts its words to the library's own kind.
 //!
-//! The words are those of `millpond run --store`, and `none`. A URL stands behind the store that comes before it.
-//! Stores at URLs are behind the feature `remote`, because their clients take minutes to build. A library without it
-//! knows what a URL is, and says which library has these stores.
+//! The words are those of `millpond run --store`, and `none`. A URL follows the store that comes before it. Stores at
+//! URLs require the feature `remote`, because their clients take minutes to build. A library without it recognizes a
+//! URL, and says which library has these stores.
 
 use crate::status::Failure;
 #[cfg(not(feature = "remote"))]
@@ -11,23 +11,23 @@ use millpond::StoreKind;
 use millpond_settings::StoreChoice;
 use std::path::{Path, PathBuf};
 
-/// The least that a file may be given.
+/// The minimum size of a file.
 const LEAST_FILE: u64 = 4 << 20;
 
-/// What a caller says of the store.
+/// What a caller specifies about the store.
 pub(crate) struct Wanted<'a> {
     /// The store's words.
     pub(crate) name: Option<&'a str>,
-    /// Most bytes that it may take.
+    /// The maximum number of bytes that it may take.
     pub(crate) max_bytes: Option<u64>,
     /// The directory of the file in front of a URL.
     pub(crate) directory: Option<&'a str>,
-    /// Most bytes of that file; 0 if the library chooses.
+    /// The maximum number of bytes of that file; 0 if the library chooses.
     pub(crate) file_bytes: u64,
 }
 
 impl Wanted<'_> {
-    /// The kind of store; `None` for the default one, which may do without its file.
+    /// Returns the kind of store; `None` for the default one, which may do without its file.
     pub(crate) fn kind(&self) -> Result<Option<StoreKind>, Failure> {
         let is_url = |text: &str| text.contains("://") && !text.starts_with("file:");
         if let Some((front, url)) = self.name.and_then(|name| name.split_once(','))
@@ -36,7 +36,7 @@ impl Wanted<'_> {
             return self.behind(front, url).map(Some);
         }
         if self.name.is_some_and(is_url) {
-            // It is not repeated, because one that is wrong may hold a password.
+            // The text is not repeated, because an invalid one may contain a password.
             return Err(Failure::invalid(
                 "a URL stands behind the store that is full first: write auto,URL, or zram,URL where there is no disk",
             ));
@@ -49,7 +49,7 @@ impl Wanted<'_> {
         }
         match (self.name, self.max_bytes) {
             (None | Some("auto"), None) => Ok(None),
-            // A limit without a store is for compressed RAM: the default store takes no limit.
+            // A limit without a store means compressed RAM: the default store takes no limit.
             (None, limit) => named("zram", limit).map(Some),
             (Some(name), limit) => named(name, limit).map(Some),
         }
@@ -59,7 +59,7 @@ impl Wanted<'_> {
         self.directory.is_some() || self.file_bytes > 0
     }
 
-    /// The store at a URL, behind `front`.
+    /// Returns the store at a URL, behind `front`.
     fn behind(&self, front: &str, url: &str) -> Result<StoreKind, Failure> {
         match front {
             "auto" if self.file_bytes > 0 => self.at(url, self.file_bytes),
@@ -74,10 +74,10 @@ impl Wanted<'_> {
         }
     }
 
-    /// Half of what is free where the file would be, as `millpond run` has it; none where that is too little.
+    /// Returns half of the free space where the file would be, like `millpond run`, or 0 if that is too little.
     fn half_of_what_is_free(&self) -> u64 {
         let half = millpond::half_of_free(self.directory.map(Path::new)).unwrap_or(0);
-        // A directory that was named and is not there is refused when the file is made.
+        // If a directory was named and does not exist, making the file is refused later.
         if half < LEAST_FILE && self.directory.is_none() {
             0
         } else {
@@ -108,7 +108,7 @@ impl Wanted<'_> {
     }
 }
 
-/// A store by its name: a name that `millpond run --store` takes, or none.
+/// Returns a store by its name: one that `millpond run --store` takes, or `none`.
 fn named(name: &str, max_bytes: Option<u64>) -> Result<StoreKind, Failure> {
     let file = |path| StoreKind::File {
         path,
@@ -118,7 +118,7 @@ fn named(name: &str, max_bytes: Option<u64>) -> Result<StoreKind, Failure> {
     match (name.parse(), name) {
         (Ok(StoreChoice::Zram), _) => Ok(StoreKind::CompressedRam { max_bytes }),
         (Ok(StoreChoice::File(path)), _) => Ok(file(path)),
-        // The system refuses a file without a name when it is to be made.
+        // The system refuses a file without a name when it is created.
         (_, "file:") => Ok(file(Some(PathBuf::new()))),
         (Ok(StoreChoice::Auto), _) | (_, "none") if max_bytes.is_some() => Err(Failure::invalid(
             format!("the store `{name}` takes no .store_max: leave it 0, or choose zram or file"),

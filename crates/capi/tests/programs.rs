@@ -1,7 +1,6 @@
-//! Programs in C, built as a user builds them: against the files that `install` installed, with the flags of
-//! pkg-config.
+//! C programs, built as a user builds them: against the files that `install` installed, with the flags of pkg-config.
 //!
-//! The tests need a C compiler and pkg-config; tests of handler delivery need a userfaultfd that hands over faults from
+//! The tests need a C compiler and pkg-config; tests of handler delivery need a userfaultfd that reports faults from
 //! the kernel. Without these the tests say so and pass.
 
 use std::collections::BTreeSet;
@@ -11,7 +10,8 @@ use std::sync::OnceLock;
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
-/// The directory with the library, its header and its pkg-config file; `None` where the tools to use them are missing.
+/// Returns the directory with the library, its header and its pkg-config file; `None` if the tools to use them are
+/// missing.
 fn prefix() -> Option<&'static Path> {
     static PREFIX: OnceLock<Option<tempfile::TempDir>> = OnceLock::new();
     let prefix = PREFIX.get_or_init(|| {
@@ -27,7 +27,7 @@ fn prefix() -> Option<&'static Path> {
         let target = test.ancestors().nth(3).unwrap();
         let mut install = Command::new(Path::new(HERE).join("install"));
         install.arg(prefix.path()).env("CARGO_TARGET_DIR", target);
-        // The library is built as a part of the workspace: by itself its dependencies would have other features.
+        // The library is built as a part of the workspace: by itself, its dependencies would have other features.
         let features = if cfg!(feature = "remote") {
             " --features millpond-capi/remote"
         } else {
@@ -66,13 +66,13 @@ fn compile(compiler: &str, source: &Path, program: &Path, libraries: &[String]) 
     succeeded(&command.output().unwrap(), &source.display().to_string());
 }
 
-/// Compiles a C program, runs it, and returns its output. `None` if that is not possible here.
+/// Compiles a C program, runs it, and returns its output. Returns `None` if that is not possible here.
 fn run(source: &str) -> Option<String> {
     let output = run_with(source, &[], None)?;
     Some(succeeded(&output, source))
 }
 
-/// Runs a program like [`run`], with arguments and a directory for temporary files, however it ends.
+/// Runs a program like [`run`], with arguments and a directory for temporary files, and accepts any exit status.
 fn run_with(source: &str, arguments: &[&str], temporary: Option<&Path>) -> Option<Output> {
     let prefix = prefix()?;
     let source = Path::new(HERE).join(source);
@@ -123,7 +123,7 @@ fn random_numbers_stay_within_a_budget_of_which_nothing_else_was_said() {
     run("tests/c/default_budget.c");
 }
 
-/// The default store, named or not, does without a file that cannot be made, and one line says so.
+/// If the default store, named or not, cannot make its file, it does without, and one line says so.
 #[test]
 fn without_a_place_for_a_file_it_is_compressed_ram_and_one_line() {
     let scratch = tempfile::tempdir().unwrap();
@@ -147,8 +147,8 @@ fn without_a_place_for_a_file_it_is_compressed_ram_and_one_line() {
     }
 }
 
-/// Data that fits neither in the budget nor in a small file comes back from a directory elsewhere, and nothing is left
-/// there. A library without such stores says so.
+/// Data that fits neither in the budget nor in a small file comes back from a directory elsewhere, where nothing
+/// remains. A library without such stores says so.
 #[test]
 fn memory_beyond_the_machine_comes_back() {
     let (store, front) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -181,7 +181,7 @@ fn the_example_stays_within_its_budget() {
 }
 
 /// The library once ended the first program that was run under valgrind: it looked for the vDSO where the kernel had
-/// put it, and valgrind had taken that away.
+/// put it, and valgrind had removed that.
 #[test]
 fn valgrind_finds_nothing_wrong() {
     if Command::new("valgrind").arg("--version").output().is_err() {
@@ -208,7 +208,7 @@ fn valgrind_finds_nothing_wrong() {
     assert!(found.contains("ERROR SUMMARY: 0 errors"), "{found}");
 }
 
-/// The static library holds all that the program needs.
+/// The static library contains everything that the program needs.
 #[test]
 fn the_static_library_is_enough_by_itself() {
     let Some(prefix) = prefix() else { return };
@@ -256,7 +256,7 @@ fn nothing_is_declared_that_is_not_there_nor_the_other_way_round() {
         .args(["-D", "--defined-only"])
         .arg(prefix.join("lib/libmillpond.so"));
     let exported = succeeded(&names.output().unwrap(), "nm");
-    // The version itself is a symbol too: absolute, where functions are text.
+    // The version itself is also a symbol, but absolute, whereas functions are text.
     let exported: BTreeSet<_> = exported
         .lines()
         .filter_map(|line| line.split_once(" T "))

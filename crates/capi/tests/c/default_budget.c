@@ -1,4 +1,4 @@
-/* A pond with default options but for its budget of 32 MiB keeps that budget with 160 MiB of random numbers.
+/* A pond with a budget of 32 MiB and otherwise default options keeps that budget with 160 MiB of random numbers.
  *
  * Formerly it did not: of 1 GiB of random numbers 1031 MiB were resident, because the default store was compressed RAM
  * alone, and random numbers fill it. */
@@ -8,7 +8,7 @@
 
 #define RAM (32 * MIB)
 #define DATA (160 * MIB)
-/* The memory of the process beside managed memory: its code, and pages that the kernel has not added up yet. */
+/* The process's memory apart from managed memory: its code, and pages that the kernel has not yet counted. */
 #define SLACK (4 * MIB)
 
 static size_t resident(void) {

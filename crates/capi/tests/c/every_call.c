@@ -25,7 +25,7 @@ static void figures(millpond *pond) {
     CHECK(millpond_quiesce(pond) == 0);
 }
 
-/* The calls that do not wait find a range that was brought in last, and do not find one that was put out until another
+/* The calls that do not wait find a range that was just brought in. They do not find one that was paged out until another
  * call has brought it in. */
 static void no_wait(millpond_region *region, int in_thread) {
     unsigned char *bytes = millpond_region_data(region), page[PAGE];
@@ -171,7 +171,7 @@ static void pins(millpond *pond) {
     millpond_pin_free(pin);
 }
 
-/* A shared file that grows beyond the budget keeps what was written, and has what is written to its new bytes. */
+/* A shared file that grows beyond the budget keeps what was written to it before and afterwards. */
 static void growth(millpond *pond, const char *path, int descriptor) {
     const size_t from = 10, first = 3 * PAGE, all = 24 * MIB;
     unsigned char read[2] = {0};
@@ -185,7 +185,7 @@ static void growth(millpond *pond, const char *path, int descriptor) {
     for (size_t at = 0; at < all; at += PAGE)
         CHECK(bytes[at] == (at < first ? 5 : 0));
     memset(bytes + first, 6, all - first);
-    /* One that is so long already stays where it is. */
+    /* A mapping that is already that long stays where it is. */
     CHECK(millpond_file_grow(file, PAGE) == 0 && millpond_file_data(file) == bytes);
     CHECK(millpond_file_sync(file, 0, all) == 0);
     CHECK(pread(descriptor, read, 2, (off_t)(from + first - 1)) == 2 && read[0] == 5 && read[1] == 6);
@@ -193,7 +193,7 @@ static void growth(millpond *pond, const char *path, int descriptor) {
     millpond_file_free(file);
 }
 
-/* A file of four pages, of which the mapping leaves a part out. */
+/* A file of four pages, only a part of which is mapped. */
 static void files(millpond *pond) {
     char path[] = "/tmp/millpond-file-XXXXXX";
     int descriptor = mkstemp(path);

@@ -1,4 +1,4 @@
-/* A pond with the default store, or with the store that is named, works where no file can be made: it keeps data that
+/* A pond with the default store, or with a named one, works even if no file can be made: it keeps data that
  * compresses. */
 #include "check.h"
 

@@ -4,7 +4,7 @@
 
 #define COUNT (64 * MIB / sizeof(uint64_t))
 
-/* The next of a sequence of numbers that no codec makes smaller. */
+/* Returns the next of a sequence of numbers that no codec can compress. */
 static uint64_t next(uint64_t *state) {
     *state ^= *state << 13;
     *state ^= *state >> 7;

@@ -1,7 +1,7 @@
 /*
- * Threads write and read one region, pin parts of it, free other parts lazily, and take snapshots of another region,
- * all at once. Each word has its own place as its value, so a page that is lost, invented or in the wrong place is
- * noticed. Then they read a mapped file by calls, while it grows and moves.
+ * Threads concurrently write and read one region, pin parts of it, free other parts lazily, and take snapshots of
+ * another region. Each word has its own place as its value, so a page that is lost, invented or in the wrong place is
+ * detected. Then they read a mapped file through calls, while it grows and moves.
  */
 #include "check.h"
 #include <pthread.h>
@@ -55,7 +55,7 @@ static void *read_file(void *unused) {
     return unused;
 }
 
-/* A growth ends the mapping that it replaces: a call that is still in there would read memory that is gone. */
+/* A growth ends the mapping that it replaces: a call still using the old one would read memory that is gone. */
 static void growth(void) {
     char path[] = "/tmp/millpond-file-XXXXXX";
     int descriptor = mkstemp(path);

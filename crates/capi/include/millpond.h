@@ -113,8 +113,8 @@ enum millpond_flag {
     /* A full or failing store aborts the process. Without this flag the budget is exceeded, and no data is lost. */
     MILLPOND_ABORT_WHEN_FULL = 1 << 2,
     /*
-     * A thread always reclaims memory ahead of need, or never. Without either flag it does so where that helps. The two
-     * flags exclude each other.
+     * A thread always reclaims memory ahead of need, or never. Without either flag it does so where that helps. The
+     * two flags exclude each other.
      */
     MILLPOND_BACKGROUND_ALWAYS = 1 << 3,
     MILLPOND_BACKGROUND_NEVER = 1 << 4,
@@ -128,13 +128,13 @@ struct millpond_options {
     const char *store;      /* "zram" is compressed RAM; "file" and "file:PATH" are a file; "auto" is compressed RAM
                                first and then a file; "none" is no store. Null means "auto". If no file can be made in
                                TMPDIR, "auto" is the same as "zram", and a line on standard error says so. With
-                               "auto,URL" and "zram,URL", what these do not hold goes on to objects beyond the machine,
-                               in libraries that are built with that feature. The URL is "s3://BUCKET/PREFIX?region=NAME",
-                               "redis://HOST:PORT/DB" or "fs:///DIRECTORY". Credentials come from the environment.
-                               docs/remote.md has the rest */
-    uint64_t store_max;     /* the most bytes that "zram" or "file", or the objects at a URL, may take; 0 means that the
-                               library chooses, or no limit in the case of objects. If `store` is null, a limit selects
-                               "zram" */
+                               "auto,URL" and "zram,URL", what these do not hold goes on to objects beyond the
+                               machine, in libraries that are built with that feature. The URL is
+                               "s3://BUCKET/PREFIX?region=NAME", "redis://HOST:PORT/DB" or "fs:///DIRECTORY".
+                               Credentials come from the environment. docs/remote.md has the rest */
+    uint64_t store_max;     /* the most bytes that "zram" or "file", or the objects at a URL, may take; 0 means that
+                               the library chooses, or no limit in the case of objects. If `store` is null, a limit
+                               selects "zram" */
     const char *order;      /* a folio has 2^order pages: "0" to "9", "adaptive" or "adaptive:9"; null means
                                "adaptive" */
     const char *delivery;   /* which thread resolves a fault: "in-thread" or "handler"; null means "in-thread" */
@@ -152,7 +152,7 @@ int millpond_open(const struct millpond_options *options, millpond **pond);
 /* Frees the handle. The pond ends once all its regions, pins, groups and shrinkers are also freed. Null is allowed. */
 void millpond_close(millpond *pond);
 
-/* Changes the budget, up to the one that the pond was opened with. A lower budget is in force when the call returns. */
+/* Changes the budget, up to the one that the pond was opened with. A lower budget holds when the call returns. */
 int millpond_set_ram(millpond *pond, uint64_t bytes);
 
 /* Waits until all memory that is being freed in the background has gone back to the kernel. */
@@ -195,8 +195,8 @@ const char *millpond_counter_name(size_t index);
 int millpond_counters(millpond *pond, uint64_t *values, size_t count);
 
 /*
- * Estimates the fraction of the major faults so far, 0 to 1, that would not have happened with a budget larger by `more`
- * bytes. The result is below 0 while there have been too few major faults to tell.
+ * Estimates the fraction of the major faults so far, 0 to 1, that would not have happened with a budget larger by
+ * `more` bytes. The result is below 0 while there have been too few major faults to tell.
  */
 int millpond_avoided(millpond *pond, uint64_t more, double *share);
 
@@ -241,7 +241,7 @@ int millpond_region_stats(millpond_region *region, struct millpond_region_stats 
 
 enum millpond_advice {
     MILLPOND_NORMAL = 0,     /* withdraws earlier advice about the order of accesses; applies to blocks of 2 MiB */
-    MILLPOND_SEQUENTIAL = 1, /* sequential accesses: large folios from the first fault on; applies to blocks of 2 MiB */
+    MILLPOND_SEQUENTIAL = 1, /* accesses in order: large folios from the first fault on; applies to blocks of 2 MiB */
     MILLPOND_RANDOM = 2,     /* random accesses: single pages; applies to blocks of 2 MiB */
     MILLPOND_WILLNEED = 3,   /* the pages are needed soon: they are brought in now */
     MILLPOND_COLD = 4,       /* the pages are not needed soon: they leave first when memory is short */

@@ -1,4 +1,4 @@
-//! Figures: a structure with the figures that are wanted most, and all others by name.
+//! Statistics: a structure with the most wanted figures, and all others by name.
 
 use crate::pond::{Pond, manager};
 use crate::sized::{self, Structure};
@@ -34,7 +34,7 @@ pub struct Stats {
     pub(crate) fault_max_ns: u64,
 }
 
-// SAFETY: the structure holds numbers, the size first.
+// SAFETY: the structure contains only numbers, with the size first.
 unsafe impl Structure for Stats {
     const NAME: &'static str = "struct millpond_stats";
 }
@@ -65,7 +65,7 @@ impl From<millpond::Stats> for Stats {
 }
 
 /// # Safety
-/// Each pointer is null or as the header asks. This holds for all exported functions of this file.
+/// Each pointer is null or as the header requires. This applies to all exported functions of this file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millpond_stats(pond: *const Pond, stats: *mut Stats) -> c_int {
     // SAFETY: the caller's contract.
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn millpond_stats(pond: *const Pond, stats: *mut Stats) ->
     )
 }
 
-/// The fields that all counters are computed from, as of now.
+/// Returns the current fields that all counters are computed from.
 fn counted(manager: &Manager) -> Fields {
     let mut fields = fields(&manager.stats(), &StorePeaks::new());
     resident().write_to(&mut fields);
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn millpond_counter(
     answer(look())
 }
 
-/// The name of the counter with this index.
+/// Returns the name of the counter with this index.
 #[unsafe(no_mangle)]
 pub extern "C" fn millpond_counter_name(index: usize) -> *const c_char {
     static NAMES: OnceBox<Vec<CString>> = OnceBox::new();

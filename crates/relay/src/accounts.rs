@@ -1,25 +1,25 @@
 //! Which process may still need which slot.
 //!
-//! A process has an *account*, with the slots that it has handed over. A child of a fork has inherited the table that
-//! says which page is where, and so may read all slots of its parent: it has an account with the same slots, and a slot
-//! dies when no account has it any more. The child's account is made before the fork, in the parent's name, so that
-//! nothing that the parent lets go of meanwhile is gone for the child; the child takes it over as soon as it runs.
+//! A process has an *account*, with the slots that it has handed over. A forked child has inherited the table that
+//! says which page is where, so it may read all of its parent's slots: it has an account with the same slots, and a
+//! slot dies when no account has it any more. The child's account is made before the fork, in the parent's name, so
+//! that nothing that the parent meanwhile releases is lost to the child; the child takes it over as soon as it runs.
 //!
 //! A process that becomes another program begins again, and its old account ends. One that was killed says nothing:
-//! once a second the server looks which processes are still there.
+//! once a second the server checks which processes are still there.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// So long a child may take to run, when its parent is gone.
+/// The maximum time for a child to start running, if its parent is gone.
 const ADOPTED_WITHIN: Duration = Duration::from_secs(60);
 
-/// A process, which its number alone does not name: numbers are used again.
+/// A process. Its number alone does not identify it, because numbers are reused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Process {
     number: u32,
-    /// When it began, in ticks since the machine started.
+    /// When it started, in ticks since the machine started.
     began: Option<u64>,
 }
 
@@ -35,8 +35,8 @@ impl Process {
     }
 }
 
-/// When a process that runs has begun: the 22nd field of its `stat`. One that was ended and not yet waited for does not
-/// run.
+/// Returns when a running process started: the 22nd field of its `stat`. A process that ended and has not yet been
+/// waited for is not running.
 fn began(number: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
     // The second field, the name, may contain anything.
@@ -46,13 +46,13 @@ fn began(number: u32) -> Option<u64> {
     (!matches!(state, "Z" | "X")).then_some(began)
 }
 
-/// Whether there is a process of this number.
+/// Whether there is a running process with this number.
 pub(crate) fn runs(number: u32) -> bool {
     began(number).is_some()
 }
 
 struct Account {
-    /// The process whose slots these are, or the parent of the child that will have them.
+    /// The process that owns these slots, or the parent of the child that will.
     process: Process,
     /// Set until the child has taken the account over.
     unborn_since: Option<Instant>,
@@ -73,7 +73,7 @@ impl Account {
 pub(crate) struct Accounts {
     last: u64,
     all: HashMap<u64, Account>,
-    /// For slots that several accounts have: how many beside the first.
+    /// For each slot in several accounts: in how many apart from the first.
     shared: HashMap<u32, u32>,
     /// One more than the highest number of a slot.
     end: u32,
@@ -92,8 +92,8 @@ impl Accounts {
         self.last
     }
 
-    /// Opens an account for a process that begins. Answers its number, and the slots that died because the process was
-    /// another program before.
+    /// Opens an account for a process that begins. Returns its number, and the slots that died because the process
+    /// was another program before.
     pub(crate) fn begin(&mut self, process: u32) -> (u64, Vec<u32>) {
         let was_its =
             |account: &Account| account.process.number == process && account.unborn_since.is_none();
@@ -102,7 +102,7 @@ impl Accounts {
         (self.open(Process::of(process), false, HashSet::new()), dead)
     }
 
-    /// Opens an account for the child that the owner of `account` is about to have.
+    /// Opens an account for the child that the owner of `account` is about to create.
     pub(crate) fn fork(&mut self, account: u64) -> Option<u64> {
         let parent = self.all.get(&account)?;
         let (process, slots) = (parent.process, parent.slots.clone());
@@ -112,7 +112,7 @@ impl Accounts {
         Some(self.open(process, true, slots))
     }
 
-    /// The child `process` takes its account over. Answers whether there is such an account.
+    /// Gives the account to the child `process`. Returns whether there is such an account.
     pub(crate) fn adopt(&mut self, account: u64, process: u32) -> bool {
         let Some(account) = self.all.get_mut(&account) else {
             return false;
@@ -122,15 +122,15 @@ impl Accounts {
         true
     }
 
-    /// Closes an account. Answers the slots that died.
+    /// Closes an account. Returns the slots that died.
     pub(crate) fn end(&mut self, account: u64) -> Vec<u32> {
         let slots = self.all.remove(&account).map(|account| account.slots);
         let slots = slots.into_iter().flatten();
         slots.filter(|&slot| !self.others_have(slot)).collect()
     }
 
-    /// A number for a slot that is about to be saved, or `None` if none is left. It is no account's yet: one that ends
-    /// meanwhile must not have the number used for another slot.
+    /// Returns a number for a slot that is about to be saved, or `None` if none is left. It belongs to no account
+    /// yet: otherwise, if the account ended meanwhile, the number could be reused for another slot.
     pub(crate) fn new_slot(&mut self) -> Option<u32> {
         self.free.pop().or_else(|| {
             let slot = self.end;
@@ -139,13 +139,13 @@ impl Accounts {
         })
     }
 
-    /// The account has a slot that was saved. Answers whether there is such an account.
+    /// Adds a saved slot to the account. Returns whether there is such an account.
     pub(crate) fn give(&mut self, account: u64, slot: u32) -> bool {
         let account = self.all.get_mut(&account);
         account.is_some_and(|account| account.slots.insert(slot))
     }
 
-    /// The account lets go of a slot. Answers whether the slot died.
+    /// Removes a slot from the account. Returns whether the slot died.
     pub(crate) fn let_go(&mut self, account: u64, slot: u32) -> bool {
         let had = self
             .all
@@ -154,7 +154,7 @@ impl Accounts {
         had && !self.others_have(slot)
     }
 
-    /// Whether another account has a slot that one has just let go of.
+    /// Whether another account still has a slot that one has just released.
     fn others_have(&mut self, slot: u32) -> bool {
         let Some(others) = self.shared.get_mut(&slot) else {
             return false;
@@ -166,12 +166,12 @@ impl Accounts {
         true
     }
 
-    /// The number of a slot that died may be used for another.
+    /// Makes the number of a dead slot available for another.
     pub(crate) fn reuse(&mut self, slot: u32) {
         self.free.push(slot);
     }
 
-    /// Closes the accounts of processes that are gone. Answers the slots that died.
+    /// Closes the accounts of processes that are gone. Returns the slots that died.
     pub(crate) fn sweep(&mut self) -> Vec<u32> {
         let over = self.numbers(Account::is_over);
         over.into_iter()
@@ -179,7 +179,7 @@ impl Accounts {
             .collect()
     }
 
-    /// Processes that have slots here.
+    /// Returns the processes that have slots here.
     pub(crate) fn owners(&self) -> Vec<u32> {
         let with_slots = self
             .all
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A slot that is saved at once.
+    /// Saves a slot at once, and returns it.
     fn saved(accounts: &mut Accounts, account: u64) -> u32 {
         let slot = accounts.new_slot().unwrap();
         assert!(accounts.give(account, slot));
@@ -233,7 +233,7 @@ mod tests {
         let mut accounts = Accounts::default();
         let (before, _) = accounts.begin(me());
         let slot = saved(&mut accounts, before);
-        // The account of a child that is not there yet is not the process's own.
+        // The account of a child that does not exist yet is not the process's own.
         let child = accounts.fork(before).unwrap();
         let (after, dead) = accounts.begin(me());
         assert!(dead.is_empty() && after != before);
@@ -254,7 +254,7 @@ mod tests {
         assert!(accounts.sweep().is_empty());
         assert_eq!(accounts.owners().len(), 2);
         child.kill().unwrap();
-        // Before it was waited for, its number is still taken.
+        // Until it has been waited for, its number is still taken.
         std::thread::sleep(Duration::from_millis(100));
         assert_eq!(accounts.sweep(), slots[..1]);
         child.wait().unwrap();
@@ -263,14 +263,15 @@ mod tests {
     }
 
     proptest! {
-        /// Against a list of sets: a slot dies exactly when no set has it, and no number is used for two slots at once.
+        /// Compares with a list of sets: a slot dies exactly when no set has it, and no number is used for two slots
+        /// at once.
         #[test]
         fn slots_die_when_nobody_has_them(work in prop::collection::vec((0u8..5, 0usize..6, 0usize..40), 1..200)) {
             let mut accounts = Accounts::default();
             let mut model: Vec<(u64, HashSet<u32>)> = Vec::new();
             for (act, which, slot) in work {
                 if act == 0 || model.is_empty() {
-                    // Numbers of processes that cannot be, so that none of them ends another's account.
+                    // Impossible process numbers, so that none of them ends another's account.
                     let (account, dead) = accounts.begin(u32::MAX - accounts.last as u32);
                     prop_assert!(dead.is_empty());
                     model.push((account, HashSet::new()));

@@ -1,5 +1,5 @@
-//! How a thread asks the server for one thing: it takes a *desk*, writes down what it wants, and sleeps until the
-//! answer lies there.
+//! How a thread makes one request to the server: it takes a *desk*, writes its request there, and sleeps until the
+//! answer is ready.
 //!
 //! ```text
 //!   the thread:   Free ─▶ Taken ─▶ Asked           ─sleeps─           Done ─▶ Free
@@ -7,15 +7,15 @@
 //!                                            Left ─────────────▶ Free     (the thread had no patience left)
 //! ```
 //!
-//! The word that says who has a desk is taken first and given back last. So a desk of a process that was killed always
-//! names it, and the server, which looks at the processes once a second, frees it.
+//! The word that says who holds a desk is the first to be set and the last to be cleared. So a desk of a process that
+//! was killed always names it, and the server, which checks the processes once a second, frees the desk.
 //!
-//! There are desks for loads, for saves and for notes, each for itself: slots on their way out, which may wait for the
-//! network, keep no fault waiting, and a process that forks waits for neither.
+//! Loads, saves and notes have separate desks: slots on their way out, which may wait for the network, do not delay
+//! faults, and a process that forks waits for neither.
 //!
-//! A server that has ended says so in the page of words, unless it was killed. Then its process is gone *and* its count
-//! of seconds stands still. One of the two alone is no sign: a process in another namespace does not see the server's,
-//! and a server that was stopped counts no seconds and goes on later.
+//! A server that has ended says so in the page of words, unless it was killed. Then its process is gone *and* its
+//! count of seconds stands still. One of the two alone proves nothing: a process in another namespace does not see
+//! the server's process, and a server that was stopped counts no seconds and may continue later.
 
 use crate::layout::{Desk, Phase, RelayError, Shared};
 use core::ops::Range;
@@ -29,28 +29,28 @@ use std::mem::MaybeUninit;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The longest sleep before a thread looks whether the server is still there.
+/// The longest sleep before a thread checks whether the server is still there.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// So long the server's count of seconds must have stood still before it is held for dead.
+/// How long the server's count of seconds must have stood still before the server is considered dead.
 const STILL_FOR: Duration = Duration::from_secs(5);
 
-/// What a thread asks for. `number` and `account` are those of the desk.
+/// A thread's request. `number` and `account` are those of the desk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub(crate) enum Act {
     /// The process `number` begins to use the relay. The answer is its account.
     Begin = 1,
-    /// The process is about to fork. The answer is the child's account, with all slots of its own.
+    /// The process is about to fork. The answer is the child's account, which has all of the process's slots.
     Fork = 2,
-    /// The process `number` is the child that an account was made for.
+    /// The process `number` is the child for which an account was made.
     Adopt = 3,
-    /// The account is not needed any more.
+    /// The account is no longer needed.
     End = 4,
-    /// Keep the bytes in the window. The answer is the slot that they are in.
+    /// Keep the bytes in the window. The answer is the slot that contains them.
     Save = 5,
-    /// Bring pages of the slot `number` into the window.
+    /// Copy pages of the slot `number` into the window.
     Load = 6,
-    /// Let go of the slots whose numbers are in the window.
+    /// Release the slots whose numbers are in the window.
     Release = 7,
 }
 
@@ -69,12 +69,12 @@ impl Act {
     }
 }
 
-/// Why the server does not do what it was asked.
+/// Why the server did not do what it was asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// There is no room beyond the machine, or what is there does not answer.
+    /// There is no room beyond the machine, or the store there does not answer.
     Full,
-    /// The slot or account holds nothing.
+    /// The slot or account contains nothing.
     Missing,
     /// The bytes are not those that were saved.
     Corrupt,
@@ -87,7 +87,7 @@ pub enum Refusal {
 const IO: u32 = 16;
 
 impl Refusal {
-    /// The answer as a word, of which zero says that all went well.
+    /// Returns the answer as a word. Zero means success.
     pub(crate) fn word(self) -> u32 {
         match self {
             Self::Full => 1,
@@ -140,18 +140,18 @@ impl From<Refusal> for LoadError {
     }
 }
 
-/// What is asked at a desk, beside the window.
+/// The parameters of a request, apart from the window.
 #[derive(Clone, Copy)]
 pub(crate) struct Ask {
     pub(crate) act: Act,
     pub(crate) account: u64,
     pub(crate) number: u64,
     pub(crate) first_page: u16,
-    /// Bytes of the window that are meant.
+    /// The number of bytes of the window that are concerned.
     pub(crate) len: usize,
 }
 
-/// The way to the server of this run, for a process of the program. See the [crate](crate).
+/// The way to this run's server, for a process of the program. See the [crate](crate).
 #[derive(Debug)]
 pub struct Relay {
     pub(crate) shared: Shared,
@@ -160,10 +160,10 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Maps the memory of the server that named this path. It stays mapped as long as the process lives.
+    /// Maps the memory of the server that published this path. It stays mapped as long as the process lives.
     ///
     /// # Errors
-    /// The file cannot be opened or mapped, or is no relay of this version.
+    /// The file cannot be opened or mapped, or is not a relay of this version.
     pub fn open(path: &Path) -> Result<Self, RelayError> {
         let relay = Self {
             shared: Shared::open(path)?,
@@ -173,8 +173,9 @@ impl Relay {
         Ok(relay)
     }
 
-    /// Notes which process this is: a child of a fork is another one. A process in a namespace of its own has another
-    /// number than the one that the server knows; `/proc`, through which it has found the server, has the latter.
+    /// Records which process this is: a forked child is a different one. In its own namespace, a process has a
+    /// different number from the one that the server knows; `/proc`, through which the process found the server, has
+    /// the latter.
     pub(crate) fn note_process(&self) {
         let mut text = [MaybeUninit::uninit(); 16];
         let seen = readlinkat_raw(CWD, c"/proc/self", &mut text).map(|(text, _)| &*text);
@@ -189,12 +190,12 @@ impl Relay {
         self.process.load(Relaxed)
     }
 
-    /// How long the store beyond the machine has not answered, in milliseconds.
+    /// Returns how long the store beyond the machine has not answered, in milliseconds.
     pub(crate) fn away_ms(&self) -> u64 {
         self.shared.page.away_ms.load(Relaxed)
     }
 
-    /// Takes a desk of these, and waits for one until `until`.
+    /// Takes one of these desks, and waits for one until `until`.
     pub(crate) fn sit(&self, desks: Range<usize>, until: Instant) -> Result<AtDesk<'_>, Refusal> {
         let mut server = Heart::of(self);
         loop {
@@ -221,13 +222,13 @@ impl Relay {
     }
 }
 
-/// A desk that this thread has.
+/// A desk that this thread holds.
 pub(crate) struct AtDesk<'a> {
     relay: &'a Relay,
     number: usize,
     /// Bytes of the window that were used.
     used: usize,
-    /// The server frees the desk, as this thread had no patience left.
+    /// Set if the server frees the desk because this thread ran out of patience.
     left: bool,
 }
 
@@ -248,13 +249,13 @@ impl AtDesk<'_> {
         self.relay.shared.put(self.number, bytes);
     }
 
-    /// Copies what the server has put into the window.
+    /// Copies out what the server put into the window.
     pub(crate) fn take(&mut self, out: &mut [u8]) {
         self.used = self.used.max(out.len());
         self.relay.shared.take(self.number, out);
     }
 
-    /// Asks, and waits for the answer until `until`.
+    /// Makes a request, and waits for the answer until `until`.
     pub(crate) fn ask(&mut self, ask: Ask, until: Instant) -> Result<u64, Refusal> {
         let desk = self.desk();
         desk.act.store(ask.act as u32, Relaxed);
@@ -296,7 +297,7 @@ impl Drop for AtDesk<'_> {
     }
 }
 
-/// Frees a desk that the caller has.
+/// Frees a desk that the caller holds.
 pub(crate) fn leave(shared: &Shared, number: usize) {
     let desk = &shared.page.desks[number];
     desk.phase.store(Phase::Free as u32, Release);
@@ -337,7 +338,7 @@ fn is_gone(process: u32) -> bool {
     process.is_none_or(|process| test_kill_process(process) == Err(Errno::SRCH))
 }
 
-/// Sleeps until somebody wakes those who sleep at `word`, unless it is another than `seen` already.
+/// Sleeps until somebody wakes the sleepers on `word`. Does not sleep if its value already differs from `seen`.
 pub(crate) fn sleep_at(word: &AtomicU32, seen: u32, until: Instant) {
     let left = until.saturating_duration_since(Instant::now());
     let left = left.min(LOOK_EVERY);
@@ -345,12 +346,12 @@ pub(crate) fn sleep_at(word: &AtomicU32, seen: u32, until: Instant) {
         tv_sec: left.as_secs() as i64,
         tv_nsec: i64::from(left.subsec_nanos()),
     };
-    // Whatever ended the sleep, the caller looks again.
+    // Whatever ended the sleep, the caller checks again.
     let _ = futex::wait(word, futex::Flags::empty(), seen, Some(&limit));
 }
 
-/// Wakes all who sleep at `word`, in all processes.
+/// Wakes all sleepers on `word`, in all processes.
 pub(crate) fn wake_at(word: &AtomicU32) {
-    // It fails for no word that is mapped.
+    // This cannot fail for a mapped word.
     let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
 }

@@ -1,9 +1,9 @@
 //! The shared memory: a page of words, and a window of 2 MiB for each desk.
 //!
-//! The words are atomics. The bytes of a window belong to one side at a time, which the state of its desk says; they
-//! are touched by plain copies. Another process of the same user may write anything there at any time. That can spoil
-//! the bytes of its own user's programs, which it could do by other means as well, and nothing else: each length and
-//! number that is read here is checked by whoever uses it.
+//! The words are atomics. The bytes of a window belong to one side at a time, according to the state of its desk;
+//! they are accessed by plain copies. Another process of the same user may write anything there at any time. That can
+//! corrupt the bytes of its own user's programs, which it could also do by other means, and nothing else: each length
+//! and number read here is checked by the code that uses it.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -17,69 +17,69 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, ProtFlags, madvise};
 use std::path::{Path, PathBuf};
 
-/// Desks at which faults ask for pages.
+/// Desks where faults request pages.
 pub(crate) const FOR_LOADS: core::ops::Range<usize> = 0..6;
-/// Desks at which slots are handed over.
+/// Desks where slots are handed over.
 pub(crate) const FOR_SAVES: core::ops::Range<usize> = 6..8;
-/// The desk for what takes no time: a process begins, forks, lets go of slots.
+/// The desk for quick notes: a process begins, forks, releases slots.
 pub(crate) const FOR_NOTES: core::ops::Range<usize> = 8..9;
-/// Number of desks: so many threads of a run ask at once, and others wait.
+/// Number of desks: this many threads of a run ask concurrently, and others wait.
 pub const DESKS: usize = FOR_NOTES.end;
-/// Bytes of a window: the longest slot.
+/// Bytes in a window: the length of the longest slot.
 pub(crate) const WINDOW: usize = PAGE_SIZE << MAX_ORDER;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"MillRely");
 const VERSION: u32 = 1;
 const NAME: &str = "millpond-relay";
-/// Bytes of the page of words, in which the windows begin at a huge page's border.
+/// Bytes for the page of words, chosen so that the windows begin at a huge page's border.
 const HEADER: usize = WINDOW;
 const BYTES: usize = HEADER + DESKS * WINDOW;
-/// From this length on a window's pages are unmapped when its desk is left, so that they do not stay in the resident
-/// set of the process. They stay in the shared memory.
+/// From this length on, a window's pages are unmapped when its desk is left, so that they do not stay in the
+/// process's resident set. They stay in the shared memory.
 const UNMAPPED_FROM: usize = 64 << 10;
 
-/// How far the work at a desk is.
+/// The progress of the work at a desk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub(crate) enum Phase {
     /// Nobody is here.
     Free = 0,
-    /// A process writes down what it asks for.
+    /// A process is writing its request.
     Taken = 1,
-    /// A process waits for the server.
+    /// A process is waiting for the server.
     Asked = 2,
-    /// The server works on it.
+    /// The server is working on the request.
     Working = 3,
-    /// The answer is here.
+    /// The answer is ready.
     Done = 4,
-    /// The process has gone away while the server worked on it.
+    /// The process has left while the server was working on its request.
     Left = 5,
 }
 
-/// A desk's words. Both sides know the phase that comes next, so a word that is neither is a broken promise.
+/// A desk's words. Both sides know which phase comes next, so any other value breaks the protocol.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct Desk {
-    /// A [`Phase`]; both sides sleep at this word.
+    /// A [`Phase`]; both sides sleep on this word.
     pub(crate) phase: AtomicU32,
     /// The process that has taken the desk.
     pub(crate) holder: AtomicU32,
-    /// What is asked: an `Act`.
+    /// The request: an `Act`.
     pub(crate) act: AtomicU32,
-    /// The first page of a slot that is loaded.
+    /// The first page of a slot to load.
     pub(crate) first_page: AtomicU32,
-    /// Bytes in the window: of what is handed over, or of what is wanted.
+    /// Bytes in the window: the number handed over, or requested.
     pub(crate) len: AtomicU32,
-    /// How it ended.
+    /// The result.
     pub(crate) answer: AtomicU32,
-    /// The account of the process that asks.
+    /// The account of the requesting process.
     pub(crate) account: AtomicU64,
-    /// The slot, or account, that is asked about, and the one that is answered.
+    /// The slot, or account, of the request, and that of the answer.
     pub(crate) number: AtomicU64,
 }
 
 impl Desk {
-    /// Whether the desk was in phase `from` and is in `to` now.
+    /// Turns the desk from phase `from` to `to`. Returns false if it was in another phase.
     pub(crate) fn turn(&self, from: Phase, to: Phase) -> bool {
         let turned = self
             .phase
@@ -98,13 +98,13 @@ impl Desk {
 pub(crate) struct Page {
     magic: AtomicU64,
     version: AtomicU32,
-    /// The process of the server.
+    /// The server's process.
     pub(crate) owner: AtomicU32,
-    /// Not zero once the server has ended.
+    /// Nonzero once the server has ended.
     pub(crate) closed: AtomicU32,
     /// Counts seconds while the server lives.
     pub(crate) beats: AtomicU32,
-    /// Counts desks that were left: whoever finds none free sleeps here.
+    /// Counts desks that were left: a thread that finds no free desk sleeps on this word.
     pub(crate) left: AtomicU32,
     /// How long the store beyond the machine has not answered, in milliseconds.
     pub(crate) away_ms: AtomicU64,
@@ -118,14 +118,14 @@ pub enum RelayError {
     System {
         /// The action that failed.
         what: &'static str,
-        /// Path of the file.
+        /// The path of the file.
         path: PathBuf,
         /// The kernel's error.
         errno: Errno,
     },
-    /// The file is no relay of this version.
+    /// The file is not a relay of this version.
     Foreign {
-        /// Path of the file.
+        /// The path of the file.
         path: PathBuf,
     },
 }
@@ -154,13 +154,13 @@ pub(crate) struct Shared {
     windows: NonNull<u8>,
 }
 
-// SAFETY: the page is made of atomics. A window is touched by whoever has its desk.
+// SAFETY: the page consists of atomics. A window is only accessed by the holder of its desk.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
 impl Shared {
-    /// Makes the memory of this process, which is the server.
+    /// Makes the memory in this process, which is the server.
     pub(crate) fn create() -> Result<(Self, OwnedFd), RelayError> {
         let failed = failed(Path::new(NAME));
         let file = shared::create(NAME, BYTES).map_err(&failed)?;
@@ -172,7 +172,7 @@ impl Shared {
         Ok((this, file))
     }
 
-    /// Maps the memory that a server has made.
+    /// Maps the memory that a server made.
     pub(crate) fn open(path: &Path) -> Result<Self, RelayError> {
         let foreign = || RelayError::Foreign {
             path: path.to_owned(),
@@ -186,8 +186,8 @@ impl Shared {
 
     fn map(file: impl AsFd) -> Result<Self, Failed> {
         let start = shared::map(file, BYTES, ProtFlags::READ | ProtFlags::WRITE)?.cast::<u8>();
-        // SAFETY: the mapping is as long as the page of words and the windows, aligned to 4 KiB, and never unmapped.
-        // `Page` is made of atomics only, for which any bytes are valid and which other processes may write.
+        // SAFETY: the mapping covers the page of words and the windows, is aligned to 4 KiB, and is never unmapped.
+        // `Page` consists only of atomics, for which any bytes are valid and which other processes may write.
         let page = unsafe { &*start.cast::<Page>() };
         // SAFETY: the windows lie inside the mapping, which does not begin at address zero.
         let windows = unsafe { NonNull::new_unchecked(start.add(HEADER)) };
@@ -196,21 +196,21 @@ impl Shared {
 
     fn window(&self, desk: usize) -> NonNull<u8> {
         debug_assert!(desk < DESKS);
-        // SAFETY: there are so many windows of this length behind each other.
+        // SAFETY: there are that many windows of this length, one after the other.
         unsafe { self.windows.add(desk * WINDOW) }
     }
 
-    /// Copies `bytes` into the window of a desk that the caller has.
+    /// Copies `bytes` into the window of a desk that the caller holds.
     pub(crate) fn put(&self, desk: usize, bytes: &[u8]) {
         let len = bytes.len().min(WINDOW);
-        // SAFETY: the window is as long, and no reference to it exists in this process but the desk holder's.
+        // SAFETY: the window is that long, and the only reference to it in this process is the desk holder's.
         unsafe {
             self.window(desk)
                 .copy_from_nonoverlapping(NonNull::from(bytes).cast(), len)
         };
     }
 
-    /// Copies the beginning of the window of a desk that the caller has.
+    /// Copies the beginning of the window of a desk that the caller holds.
     pub(crate) fn take(&self, desk: usize, out: &mut [u8]) {
         let len = out.len().min(WINDOW);
         // SAFETY: as in `put`.
@@ -220,16 +220,16 @@ impl Shared {
         };
     }
 
-    /// Lets the caller, who has the desk, write into the first `len` bytes of its window.
+    /// Lets the caller, who holds the desk, write into the first `len` bytes of its window.
     pub(crate) fn fill<R>(&self, desk: usize, len: usize, fill: impl FnOnce(&mut [u8]) -> R) -> R {
-        // SAFETY: the window is as long. The caller has the desk, so nobody else in this process makes a reference to
-        // the window, and the server does not look at it before it is asked to.
+        // SAFETY: the window is that long. The caller holds the desk, so nobody else in this process makes a
+        // reference to the window, and the server does not look at it before it is asked to.
         let bytes =
             unsafe { core::slice::from_raw_parts_mut(self.window(desk).as_ptr(), len.min(WINDOW)) };
         fill(bytes)
     }
 
-    /// Takes the pages of a window out of this process's resident set, if `len` bytes of it were used.
+    /// Removes the pages of a window from this process's resident set, if `len` bytes of it were used.
     pub(crate) fn unmap(&self, desk: usize, len: usize) {
         if len >= UNMAPPED_FROM {
             // SAFETY: the range is a part of a shared mapping of this process: its bytes stay in the file.

@@ -1,14 +1,14 @@
-//! Moving: the slots that were saved first go beyond the machine, when the store in front has no room left.
+//! Moving: when the store in front has no room left, the slots that were saved first go beyond the machine.
 //!
-//! There is no thread for it. A thread whose save finds no room moves as much as it needs itself, as a thread that
-//! finds no memory reclaims itself; the thread that keeps house begins earlier, at seven eighths of the room, so that
-//! this is rare. Both are inside the gate, so a fork finds no slot that is half moved.
+//! There is no thread for it. A thread whose save finds no room itself moves as much as it needs, just as a thread
+//! that finds no memory itself reclaims; the housekeeping thread starts earlier, at seven eighths of the room, so
+//! that this is rare. Both are inside the gate, so a fork finds no slot that is half moved.
 //!
-//! A slot goes from the store in front straight into the window of a desk. When the server has it, it is let go in
-//! front. The server has not sent it yet then: it has it in RAM, and whoever asks for it gets it from there.
+//! A slot goes from the store in front straight into the window of a desk. Once the server has it, it is released in
+//! front. By then the server has not yet sent it: the server has it in RAM, and serves requests for it from there.
 //!
-//! A server that takes nothing, as its own room is used up or what is behind it does not answer, is left alone for a
-//! moment. The slot is the next one again.
+//! A server that takes nothing, because its own room is used up or the store behind it does not answer, is left alone
+//! for a moment. Then the same slot is tried again.
 
 use crate::desk::{Act, Ask};
 use crate::layout::FOR_SAVES;
@@ -17,15 +17,16 @@ use millpond_core::PAGE_SIZE;
 use millpond_store::Front;
 use std::time::{Duration, Instant};
 
-/// So long the server may take to accept a slot: it waits for the network itself, until for ten seconds nothing went.
+/// The maximum time for the server to accept a slot: it waits for the network itself, until nothing was sent for ten
+/// seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// So long a server that took nothing is left alone.
+/// How long a server that took nothing is left alone.
 const LEFT_ALONE: Duration = Duration::from_millis(200);
-/// Bytes that one call of the thread that keeps house moves.
+/// Bytes that one call of the housekeeping thread moves.
 const AT_ONCE: usize = 2 << 20;
 
 impl Supervisor {
-    /// Moves at least `wanted` bytes of slots. The answer is whether anything was moved.
+    /// Moves at least `wanted` bytes of slots. Returns whether anything was moved.
     pub(crate) fn move_bytes(&self, front: &Front, wanted: usize) -> bool {
         let mut moved = 0;
         while moved < wanted {
@@ -37,15 +38,15 @@ impl Supervisor {
         moved > 0
     }
 
-    /// Moves some slots if the store in front is nearly full. The answer is whether there is more to move now.
+    /// Moves some slots if the store in front is nearly full. Returns whether there is more to move now.
     pub(crate) fn move_some(&self, front: &Front) -> bool {
-        // Whether more than so many eighths of the room in front are used.
+        // Whether more than this many eighths of the room in front are used.
         let is_nearly_full = |eighths| front.stored_bytes() > front.room() / 8 * eighths;
         self.let_go_of_pending();
         is_nearly_full(7) && self.move_bytes(front, AT_ONCE) && is_nearly_full(6)
     }
 
-    /// Moves the slot that was saved first. The answer is its length, or `None` if there is none, or it cannot be moved
+    /// Moves the slot that was saved first. Returns its length, or `None` if there is none, or it cannot be moved
     /// now.
     pub(crate) fn move_oldest(&self, front: &Front) -> Option<usize> {
         let now = Instant::now();

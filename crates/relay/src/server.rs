@@ -1,12 +1,12 @@
-//! The supervisor's side: a thread for each desk, which does what is asked there with an ordinary store, and one that
-//! looks once a second which processes are still there.
+//! The supervisor's side: one thread for each desk, which serves its requests with an ordinary store, and one that
+//! checks once a second which processes are still there.
 //!
-//! The bytes of a window are copied before the store sees them, and a slot's bytes come from the store into a buffer of
-//! the thread's own: the store never has to trust memory that another process may write to.
+//! The bytes of a window are copied before the store sees them, and a slot's bytes go from the store into the
+//! thread's own buffer: the store never has to trust memory that another process may write to.
 //!
-//! A process that is killed, or has no patience left, while a slot of its is being saved, never learns the slot's
-//! number. The slot is in its account all the same, so it ends with the account, or at once if only the patience has
-//! ended.
+//! A process that is killed, or runs out of patience, while one of its slots is being saved never learns the slot's
+//! number. The slot is still in its account, so it ends with the account, or at once if only the patience has run
+//! out.
 
 use crate::accounts::{Accounts, runs};
 use crate::desk::{Act, Refusal, leave, sleep_at, wake_at};
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often the processes are looked at.
+/// How often the processes are checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 struct Inner {
@@ -30,7 +30,7 @@ struct Inner {
     stop: AtomicBool,
 }
 
-/// Keeps slots of other processes in a store of this one, until it is dropped. See the [crate](crate).
+/// Keeps slots of other processes in a store of this one, until this value is dropped. See the [crate](crate).
 ///
 /// ```
 /// use millpond_core::{SlotId, port::Slots};
@@ -63,7 +63,7 @@ impl Server {
     /// Starts the threads. The processes' slots go to `store`.
     ///
     /// # Errors
-    /// The system gives no such memory, or no thread.
+    /// The system refuses the memory, or a thread.
     pub fn start(store: Arc<dyn Store>) -> Result<Self, RelayError> {
         let (shared, file) = Shared::create()?;
         let inner = Arc::new(Inner {
@@ -96,13 +96,13 @@ impl Server {
         Ok(())
     }
 
-    /// The path under which processes of this user open the relay while this value lives.
+    /// Returns the path under which processes of this user open the relay while this value lives.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         millpond_board::path_of(&self.file)
     }
 
-    /// The processes whose memory is here, and nowhere else. Those that were killed are left out within a second.
+    /// Returns the processes whose memory is here, and nowhere else. Killed processes are excluded within a second.
     #[must_use]
     pub fn owners(&self) -> Vec<u32> {
         self.inner.accounts().owners()
@@ -128,7 +128,7 @@ impl Inner {
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets the store forget slots that died.
+    /// Releases dead slots in the store.
     fn bury(&self, dead: impl IntoIterator<Item = u32>) {
         for slot in dead {
             self.store.release(SlotId(slot));
@@ -148,7 +148,7 @@ impl Inner {
         }
     }
 
-    /// Frees the desks of processes that were killed there, but for those at which a thread of ours works.
+    /// Frees the desks of processes that were killed there, except those at which one of our threads is working.
     fn free_desks(&self) {
         for (number, desk) in self.shared.page.desks.iter().enumerate() {
             let holder = desk.holder.load(Acquire);
@@ -157,7 +157,7 @@ impl Inner {
             if holder == 0 || is_waiting || runs(holder) {
                 continue;
             }
-            // The holder cannot have asked between the two looks: it does not run.
+            // The holder cannot have asked between the two checks: it is not running.
             if !desk.is(Phase::Asked) {
                 leave(&self.shared, number);
             }
@@ -266,8 +266,8 @@ impl Clerk {
             Ok(Saved::Stored) if self.inner.accounts().give(account, slot) => {
                 return Ok(u64::from(slot));
             }
-            // The process was killed meanwhile. Or the store keeps nothing of bytes that whoever asked would not have
-            // asked for.
+            // The process was killed meanwhile. Or the store keeps nothing for bytes that no well-behaved process
+            // would have sent.
             Ok(_) => Refusal::Missing,
             Err(error) => error.into(),
         };

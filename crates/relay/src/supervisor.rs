@@ -1,13 +1,14 @@
-//! The place behind the store of a process: what the supervisor keeps for it.
+//! The place behind a process's store: what the supervisor keeps for the process.
 //!
-//! Everything is saved in front. Slots go to the server when the store in front is nearly full (`mover.rs`), those
-//! first that were saved first; `tiered.rs` of `millpond-store` has the rules by which the two places work together.
+//! Everything is first saved in front. When the store in front is nearly full, slots go to the server (`mover.rs`),
+//! in the order in which they were saved; `tiered.rs` of `millpond-store` has the rules by which the two places work
+//! together.
 //!
-//! Slots that die at the server are collected, and told to it by the hundred.
+//! Slots that die at the server are collected, and reported to it by the hundred.
 //!
-//! Before a fork the server opens an account for the child, so that what the parent lets go of later is still there for
-//! it; the child takes the account over before it does anything else. A process that has nothing at the server never
-//! speaks to it.
+//! Before a fork the server opens an account for the child, so that the child still has what the parent later
+//! releases; the child takes the account over before it does anything else. A process that has nothing at the server
+//! never contacts it.
 
 use crate::desk::{Act, Ask, Refusal, Relay};
 use crate::layout::{FOR_LOADS, FOR_NOTES};
@@ -19,49 +20,50 @@ use rustix::io::Errno;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 
-/// So long a load may take. The server's store gives up before.
+/// The maximum time for a load. The server's store gives up earlier.
 const LOAD_PATIENCE: Duration = Duration::from_secs(150);
-/// So long a note may take, which asks for nothing but the server's attention.
+/// The maximum time for a note, which needs only the server's attention.
 const NOTE_PATIENCE: Duration = Duration::from_secs(10);
-/// Slots that are let go of together.
+/// Number of slots that are released together.
 const TOGETHER: usize = 512;
-/// Most children that are known by their numbers. Accounts of more end with the children.
+/// The maximum number of children known by their numbers. Accounts of any others end when those children do.
 const CHILDREN: usize = 64;
-/// Calls of a save that move slots before it says that there is no room.
+/// The number of times that a save moves slots before it reports that there is no room.
 const TRIES: usize = 16;
 
-/// What the process still has to tell the server.
+/// What the process has yet to tell the server.
 struct Notes {
-    /// Slots there that nobody needs any more.
+    /// Slots at the server that nobody needs any more.
     dead: [u32; TOGETHER],
     count: usize,
-    /// The store's number of a child, and its account.
+    /// The store's number for a child, and the child's account.
     children: [(u64, u64); CHILDREN],
 }
 
 /// The store of a process under `millpond run`: another store, and behind it what the supervisor keeps.
 pub type Relayed = Tiered<Supervisor>;
 
-/// What the supervisor of a run keeps for this process, as the process sees it. The file of this type opens with how.
+/// What the supervisor of a run keeps for this process, as the process sees it. The file of this type explains how.
 pub struct Supervisor {
     pub(crate) relay: Relay,
     /// This process's account; zero before it has one.
     account: AtomicU64,
-    /// The account of the child that the next fork makes; zero if it could not be had.
+    /// The account of the child that the next fork creates; zero if there is none.
     of_next_child: AtomicU64,
     notes: Ranked<Notes>,
     /// The moment from which times are counted.
     since: Instant,
-    /// Until then the server is left alone, in nanoseconds.
+    /// The time until which the server is left alone, in nanoseconds.
     alone_until: AtomicU64,
 }
 
 impl Supervisor {
-    /// Puts what the supervisor keeps behind `front`, which must be empty and has room for `room` bytes, beside RAM of
-    /// which it says itself how much that may be ([`Tiers::ram_most`](millpond_core::port::Tiers::ram_most)). Slots
-    /// leave it from seven eighths of all of that on.
+    /// Puts what the supervisor keeps behind `front`, which must be empty. `front` has room for `room` bytes,
+    /// excluding RAM, whose limit it reports itself ([`Tiers::ram_most`](millpond_core::port::Tiers::ram_most)).
+    /// Slots leave it once seven eighths of the total are used.
     ///
     /// # Errors
+    /// The kernel has no address space for a table.
     /// The kernel gives no address space for a table.
     pub fn behind(front: Box<dyn Store>, relay: Relay, room: u64) -> Result<Relayed, Errno> {
         let notes = Notes {
@@ -107,7 +109,7 @@ impl Supervisor {
         desk.ask(ask, until)
     }
 
-    /// This process's account, which is opened now if there is none yet.
+    /// Returns this process's account, and opens it if there is none yet.
     pub(crate) fn account(&self) -> Option<u64> {
         let known = self.account.load(Acquire);
         if known != 0 {
@@ -124,7 +126,7 @@ impl Supervisor {
         Some(account)
     }
 
-    /// A slot at the server is not needed any more.
+    /// Notes that a slot at the server is no longer needed.
     pub(crate) fn let_go(&self, place: u64) {
         let mut notes = self.notes.lock();
         if notes.count == TOGETHER {
@@ -155,11 +157,11 @@ impl Supervisor {
         let _ = self.note(Act::Release, self.account.load(Acquire), 0, &bytes[..len]);
     }
 
-    /// Takes over the account that the parent has had opened.
+    /// Takes over the account that the parent had opened.
     fn adopt(&self) -> Result<(), Errno> {
         self.relay.note_process();
         let mut notes = self.notes.lock();
-        // They are the parent's to tell.
+        // It is up to the parent to report these.
         notes.count = 0;
         notes.children = [(0, 0); CHILDREN];
         if self.account.load(Acquire) == 0 {
@@ -205,13 +207,13 @@ impl Place for Supervisor {
         })
     }
 
-    /// A slot that is there stays there until it is released, which nobody else does.
+    /// A slot that is there stays there until it is released, and nobody else does that.
     fn free(&self, front: &Front, slot: SlotId, word: SlotWord) -> bool {
         let ended = front.end(slot, word);
         ended.map(|place| self.let_go(place)).is_some()
     }
 
-    /// What the supervisor stores is its own, and not this process's.
+    /// What the supervisor stores is its own, not this process's.
     fn usage(&self) -> StoreUsage {
         StoreUsage::default()
     }

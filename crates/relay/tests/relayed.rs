@@ -20,7 +20,7 @@ fn ram(max_bytes: u64) -> CompressedRam {
     .unwrap()
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 fn soon(mut what: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + Duration::from_secs(20);
     while !what() {
@@ -32,17 +32,17 @@ fn soon(mut what: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// What the server keeps, as the test looks at it.
+/// What the server keeps, as the test sees it.
 #[derive(Clone)]
 struct Far(Arc<Kept>);
 
 struct Kept {
     inner: CompressedRam,
-    /// While it is set, nothing is taken.
+    /// While set, nothing is accepted.
     refuses: AtomicBool,
     /// Milliseconds that each save takes.
     slow: AtomicU32,
-    /// The saves that have begun, and those that have ended.
+    /// The number of saves that have started, and that have ended.
     begun: AtomicU32,
     ended: AtomicU32,
 }
@@ -66,7 +66,7 @@ impl Far {
         self.0.inner.usage().slots
     }
 
-    /// Waits until the server keeps nothing any more.
+    /// Waits until the server no longer keeps anything.
     fn is_empty_soon(&self) -> bool {
         soon(|| self.slots() == 0)
     }
@@ -115,14 +115,14 @@ impl Forks for Far {
     fn child_gone(&self, _child: u64) {}
 }
 
-/// A store with room for some MiB in front.
+/// Makes a store with room for some MiB in front.
 fn relayed(server: &Server) -> Relayed {
     const ROOM: u64 = 4 << 20;
     let relay = Relay::open(&server.path()).unwrap();
     Supervisor::behind(Box::new(ram(ROOM)), relay, ROOM).unwrap()
 }
 
-/// Bytes that do not compress and belong to this slot and this use of it.
+/// Returns incompressible bytes that are specific to this slot and this use of it.
 fn bytes(slot: u32, times: u32, pages: usize) -> Vec<u8> {
     let mut state = u64::from(slot) << 32 | u64::from(times) | 1;
     let words = (0..pages * PAGE / 8).flat_map(|_| {
@@ -173,7 +173,7 @@ fn what_does_not_fit_in_front_is_read_back_and_dies_with_its_release() {
     assert_eq!((store.beyond().bytes, store.usage().slots), (0, 0));
 }
 
-/// Threads with slots of their own, of all lengths, that save, read and release at random.
+/// Threads with their own slots, of all lengths, that save, read and release at random.
 #[test]
 fn threads_that_save_read_and_release_beside_each_other() {
     let far = Far::new();
@@ -259,19 +259,19 @@ fn without_a_server_what_is_here_stays_and_what_was_there_is_an_error() {
     (0..300).for_each(|slot| store.release(SlotId(slot)));
 }
 
-/// Forks a child that does `work`, and answers the status of its end.
+/// Forks a child that does `work`, and returns its process number.
 fn in_child(store: &Relayed, number: u64, work: impl FnOnce() -> i32) -> libc::pid_t {
     store.expect_child();
     store.before_fork(number);
-    // SAFETY: the child calls nothing but what is under test and ends; no other thread of this process holds a lock
-    // that it needs, as the tests that fork run alone.
+    // SAFETY: the child only calls the code under test and ends; no other thread of this process holds a lock that it
+    // needs, because the tests that fork run alone.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         let status = match store.after_fork_in_child() {
             Ok(()) => work(),
             Err(_) => 99,
         };
-        // SAFETY: the child ends here, without the handlers of its parent.
+        // SAFETY: the child ends here, without its parent's exit handlers.
         unsafe { libc::_exit(status) };
     }
     pid
@@ -279,7 +279,7 @@ fn in_child(store: &Relayed, number: u64, work: impl FnOnce() -> i32) -> libc::p
 
 fn status(pid: libc::pid_t) -> i32 {
     let mut status = 0;
-    // SAFETY: the place is this thread's, and the child is this process's.
+    // SAFETY: the place belongs to this thread, and the child to this process.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     if libc::WIFEXITED(status) {
         libc::WEXITSTATUS(status)
@@ -288,7 +288,7 @@ fn status(pid: libc::pid_t) -> i32 {
     }
 }
 
-/// The tests that fork do so from a process that has no other test.
+/// Runs a test that forks in a process without other tests.
 fn alone(test: &str, body: impl FnOnce()) {
     const NAME: &str = "RELAY_TEST_ALONE";
     if std::env::var_os(NAME).is_some_and(|name| name == test) {
@@ -322,7 +322,7 @@ fn a_child_has_what_its_parent_had() {
                 store.save(SlotId(slot), None, &bytes(slot, 1, 16)) == Ok(Saved::Stored)
             });
             let again = (200..300).all(|slot| is_right(&store, slot, 1, 16));
-            // It ends with slots of its own there.
+            // The child ends while it has its own slots there.
             i32::from(!(all && more && again))
         });
         (0..150).for_each(|slot| store.release(SlotId(slot)));
@@ -339,7 +339,7 @@ fn a_child_has_what_its_parent_had() {
     });
 }
 
-/// Children of children, several at a time, of which some are killed: in the end nothing is left at the server.
+/// Children of children, several at a time, some of which are killed: in the end nothing is left at the server.
 #[test]
 fn nothing_is_left_of_processes_that_are_killed() {
     alone("nothing_is_left_of_processes_that_are_killed", || {
@@ -383,7 +383,7 @@ fn nothing_is_left_of_processes_that_are_killed() {
 }
 
 /// A child that is killed while the server works for it leaves its desk, and others use it. (The number of the slot
-/// that was being saved used to be freed with the child's account, and the next slot of that number was refused.)
+/// being saved was once freed with the child's account, and the next slot with that number was refused.)
 #[test]
 fn desks_of_processes_that_are_killed_are_free_again() {
     alone("desks_of_processes_that_are_killed_are_free_again", || {

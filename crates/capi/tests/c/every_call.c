@@ -25,8 +25,8 @@ static void figures(millpond *pond) {
     CHECK(millpond_quiesce(pond) == 0);
 }
 
-/* The calls that do not wait find a range that was just brought in. They do not find one that was paged out until another
- * call has brought it in. */
+/* The calls that do not wait find a range that was just brought in. They do not find one that was paged out until
+ * another call has brought it in. */
 static void no_wait(millpond_region *region, int in_thread) {
     unsigned char *bytes = millpond_region_data(region), page[PAGE];
     int there = 7;

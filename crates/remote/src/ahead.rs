@@ -1,29 +1,29 @@
 //! Reading ahead: what left memory together comes back together.
 //!
 //! A request takes milliseconds however few bytes it brings. Slots are packed in the order in which they left memory,
-//! so a program that reads in that order finds what it needs next behind what it has just got. A load that continues
-//! where an earlier one ended, in the same object or at the beginning of the next, doubles how much is fetched beyond
-//! it, up to the end of the object. Any load brings its neighbours along as far as past loads say that these are wanted
-//! ([`neighbours`](crate::neighbours)). What was fetched too much is kept, sealed as it is, until the bytes there may
-//! be are used up; the oldest goes first. There is room for some objects, because two threads save: what lies side by
-//! side in memory may be in one object and in the fourth after it, and a stream goes to and fro between them. (With
-//! room for one, a stream fetched 2.75 times for each object, and a third of all bytes twice.)
+//! so a program that reads in that order finds what it needs next right after what it has just fetched. A load that
+//! continues where an earlier one ended, in the same object or at the beginning of the next, doubles the amount
+//! fetched beyond it, up to the end of the object. Every load also fetches its neighbours, as far as past loads show
+//! that these are wanted ([`neighbours`](crate::neighbours)). Surplus bytes are kept, still sealed, up to a limit;
+//! the oldest are dropped first. There is room for several objects, because two threads save: what is adjacent in
+//! memory may be in one object and in the fourth after it, and a stream alternates between them. (With room for one,
+//! a stream fetched 2.75 times for each object, and a third of all bytes twice.)
 //!
-//! A load that wants some pages of a chunk has the whole chunk fetched, as it is sealed as one. The chunk is kept in
-//! the same way: a walk that touches every other page would fetch it eight times.
+//! A load that wants some pages of a chunk fetches the whole chunk, because it is sealed as a unit. The chunk is kept
+//! in the same way: a walk that touches every other page would otherwise fetch it eight times.
 //!
-//! When the guess is wrong, the bytes were paid for and not used: at most as many as the stream had used before.
+//! When the guess is wrong, bytes were paid for and not used: at most as many as the stream had used before.
 
 use crate::format::{PREAMBLE, UNIT};
 use crate::neighbours::Neighbours;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Streams that are followed at once.
+/// The number of streams that are followed concurrently.
 const STREAMS: usize = 8;
-/// Units that are fetched beyond the first load that continues a stream: 64 KiB.
+/// Units fetched beyond the first load that continues a stream: 64 KiB.
 const FIRST: u32 = (64 << 10) / UNIT as u32;
-/// Units between two loads that still are one stream. Slots that died leave such gaps.
+/// The maximum number of units between two loads of one stream. Slots that died leave such gaps.
 const GAP: u32 = (64 << 10) / UNIT as u32;
 
 #[derive(Clone, Copy)]
@@ -39,10 +39,10 @@ struct Kept {
     bytes: Vec<u8>,
 }
 
-/// What was fetched ahead. The module's documentation describes it.
+/// Bytes that were fetched ahead. The module's documentation describes them.
 pub(crate) struct Ahead {
     most: usize,
-    /// The most units that are fetched beyond a load.
+    /// The maximum number of units fetched beyond a load.
     widest: u32,
     held: usize,
     streams: VecDeque<Stream>,
@@ -51,7 +51,8 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    /// Keeps up to `most` bytes, and fetches up to `widest` of them at a time. With none, nothing is fetched ahead.
+    /// Keeps up to `most` bytes, and fetches up to `widest` of them at a time. If `most` is 0, nothing is fetched
+    /// ahead.
     pub(crate) fn new(most: usize, widest: usize) -> Self {
         let widest = widest.min(most);
         Self {
@@ -64,7 +65,7 @@ impl Ahead {
         }
     }
 
-    /// The bytes of these units, if they are here.
+    /// Returns the bytes of these units, if they are here.
     pub(crate) fn find(&mut self, object: u64, units: &Range<u32>) -> Option<Vec<u8>> {
         let has = |kept: &&Kept| {
             kept.object == object && kept.units.start <= units.start && units.end <= kept.units.end
@@ -75,8 +76,8 @@ impl Ahead {
         Some(kept.bytes[start..start + len].to_vec())
     }
 
-    /// The units to fetch for a load of `units` in an object whose chunks end at `end`, and whether the load continues
-    /// a stream. The units hold `units`.
+    /// Returns the units to fetch for a load of `units` in an object whose chunks end at `end`, and whether the load
+    /// continues a stream. The result includes `units`.
     pub(crate) fn plan(&mut self, object: u64, units: &Range<u32>, end: u32) -> (Range<u32>, bool) {
         let begin = (PREAMBLE / UNIT) as u32;
         let continues = |stream: &Stream| {
@@ -105,7 +106,7 @@ impl Ahead {
         (around.start..around.end.max(stream), window > 0)
     }
 
-    /// A load was served from what is here: its stream goes on. The answer is whether there is one.
+    /// Continues the stream of a load that was served from here. Returns whether there is one.
     pub(crate) fn passed(&mut self, object: u64, units: &Range<u32>) -> bool {
         self.neighbours.note(object, units);
         let follows = |stream: &&mut Stream| {
@@ -125,7 +126,7 @@ impl Ahead {
         self.streams.push_back(stream);
     }
 
-    /// Keeps what was fetched.
+    /// Keeps fetched bytes.
     pub(crate) fn keep(&mut self, object: u64, units: Range<u32>, bytes: Vec<u8>) {
         if bytes.len() > self.most {
             return;
@@ -142,7 +143,7 @@ impl Ahead {
         }
     }
 
-    /// Drops what is here of an object: it is gone, or was damaged.
+    /// Drops what is here of an object that is gone, or was damaged.
     pub(crate) fn forget(&mut self, object: u64) {
         let held = &mut self.held;
         self.kept.retain(|kept| {
@@ -166,7 +167,7 @@ mod tests {
             ahead.plan(5, &(40_000..40_010), end),
             (40_000..40_010, false)
         );
-        // The first of the two goes on.
+        // The first of the two continues.
         assert_eq!(
             ahead.plan(5, &(1010..1020), end),
             (1010..1020 + FIRST, true)
@@ -177,9 +178,9 @@ mod tests {
             ahead.plan(5, &(1100..1110), end),
             (1100..1110 + 2 * FIRST, true)
         );
-        // And into the next object.
+        // It also continues into the next object.
         assert_eq!(ahead.plan(6, &(1..11), end), (1..11 + 4 * FIRST, true));
-        // Never beyond the object's end.
+        // It never extends beyond the object's end.
         assert_eq!(ahead.plan(6, &(11..21), 100), (11..100, true));
     }
 

@@ -1,14 +1,14 @@
-//! The removal of what killed runs have left in a store.
+//! Removes what killed runs have left in a store.
 //!
-//! [`clean`] looks for the names of runs, reads the lease of each (`lease.rs`), and removes the objects of those whose
-//! lease is old. The lease goes last, so that a second call finds what a first one that was interrupted has left.
+//! [`clean`] looks for the names of runs, reads the lease of each (`lease.rs`), and removes the objects of runs whose
+//! lease is old. The lease is removed last, so that a second call finds what an interrupted first one left.
 //!
-//! An old lease may also be that of a run that could not reach the store for as long. A run that finds its objects gone
-//! loses its pages, so the age that counts as old should be longer than any interruption. A run whose name has no lease
-//! is ending at this moment, or has ended while an object of its was still on its way, which then came for good: its
-//! objects are removed when the youngest of them is as old as that.
+//! An old lease may also belong to a run that could not reach the store for that long. A run whose objects disappear
+//! loses its pages, so the age that counts as old should be longer than any interruption. A run without a lease is
+//! just ending, or has ended while one of its objects was still on its way, which then arrived and stays: the run's
+//! objects are removed once the youngest of them is old enough.
 //!
-//! Redis has a list of keys, but OpenDAL's service for it does not ask for one (as of 0.59), so nothing can be cleaned
+//! Redis has a list of keys, but OpenDAL's Redis service does not support it (as of 0.59), so nothing can be cleaned
 //! there: [`CleanError::NoList`] says so, and how to do it with redis-cli.
 
 use crate::lease;
@@ -18,17 +18,17 @@ use opendal::{Entry, ErrorKind, Operator};
 use std::pin::Pin;
 use std::time::{Duration, SystemTime};
 
-/// How long the store may take for one answer.
+/// The maximum time for each answer of the store.
 const ANSWER: Duration = Duration::from_secs(30);
 
 /// Why nothing could be cleaned, or not everything.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CleanError {
-    /// The URL names no store.
+    /// The URL does not name a store.
     #[error(transparent)]
     Url(#[from] UrlError),
-    /// The store has no list of what is in it.
+    /// The store cannot list its contents.
     #[error(
         "{url} cannot say what is in it: use redis-cli --scan --pattern '*{run}*' | xargs redis-cli del, when no run is \
          alive",
@@ -48,37 +48,37 @@ pub enum CleanError {
         /// Its answer.
         why: String,
     },
-    /// The system gives no runtime.
+    /// The system refuses a runtime.
     #[error("cannot talk to the network ({0}): raise the limit on descriptors (ulimit -n)")]
     System(#[from] std::io::Error),
 }
 
-/// What [`clean`] has done, or what it would do.
+/// What [`clean`] has done, or would do.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Cleaned {
     /// The runs whose objects were removed.
     pub removed: Vec<RemovedRun>,
-    /// The runs that were left.
+    /// The runs that were left alone.
     pub left: Vec<LeftRun>,
 }
 
 /// A run whose objects were removed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RemovedRun {
-    /// What the names of its objects begin with.
+    /// The beginning of its objects' names.
     pub name: String,
-    /// The number of its objects, the lease not counted.
+    /// The number of its objects, excluding the lease.
     pub objects: u64,
     /// The bytes of these objects.
     pub bytes: u64,
 }
 
-/// A run whose objects were left where they are.
+/// A run whose objects were left alone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LeftRun {
-    /// What the names of its objects begin with.
+    /// The beginning of its objects' names.
     pub name: String,
-    /// Why they were left.
+    /// Why they were left alone.
     pub why: String,
 }
 
@@ -96,12 +96,13 @@ pub struct LeftRun {
 /// ```
 ///
 /// # Errors
-/// The store has no list, refuses, or does not answer within 30 seconds. What was removed until then stays removed.
+/// The store cannot list its contents, refuses, or does not answer within 30 seconds. What was removed until then
+/// stays removed.
 pub fn clean(url: &RemoteUrl, age: Duration) -> Result<Cleaned, CleanError> {
     look_at_runs(url, age, Manner::Remove)
 }
 
-/// Says what [`clean`] would remove now, and removes nothing.
+/// Returns what [`clean`] would remove now, and removes nothing.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -166,7 +167,7 @@ async fn look_at_each(
     Ok(cleaned)
 }
 
-/// Why a run's objects are not to be removed; `None` if they are.
+/// Returns why a run's objects must not be removed; `None` if they may be.
 async fn why_left(
     operator: &Operator,
     name: &str,
@@ -194,7 +195,7 @@ async fn why_left(
     Ok((old < age.as_secs()).then(|| format!("it said {old} s ago that it lives")))
 }
 
-/// The age of a run's youngest object; `None` if it has none, or the store has no dates.
+/// Returns the age of a run's youngest object; `None` if it has none, or the store has no dates.
 async fn youngest(operator: &Operator, name: &str) -> Result<Option<Duration>, opendal::Error> {
     let mut youngest = None;
     for entry in list(operator, name, true).await? {
@@ -211,7 +212,7 @@ async fn youngest(operator: &Operator, name: &str) -> Result<Option<Duration>, o
     Ok(youngest)
 }
 
-/// Removes what is under a run's name, the lease last, or only counts it.
+/// Removes everything under a run's name, the lease last, or only counts it.
 async fn remove(
     operator: &Operator,
     name: String,
@@ -238,7 +239,7 @@ async fn remove(
         delete(operator, object.path()).await?;
     }
     delete(operator, &lease).await?;
-    // Where directories are things of their own, the empty ones go too, the inner ones first.
+    // Where directories are entries of their own, the empty ones are also removed, the inner ones first.
     let mut directories: Vec<&str> = entries
         .iter()
         .filter(|entry| entry.metadata().is_dir())
@@ -256,7 +257,7 @@ async fn delete(operator: &Operator, path: &str) -> Result<(), opendal::Error> {
     within_limit(async { operator.delete(path).await }).await
 }
 
-/// What is below `path`. A long list takes many answers, so the limit is for each of its entries.
+/// Lists everything below `path`. A long list takes many answers, so the time limit applies to each entry.
 async fn list(
     operator: &Operator,
     path: &str,
@@ -274,7 +275,7 @@ async fn list(
     }
 }
 
-/// Waits for one answer, and not for ever.
+/// Waits for one answer, up to the time limit.
 async fn within_limit<T>(
     answer: impl Future<Output = Result<T, opendal::Error>>,
 ) -> Result<T, opendal::Error> {

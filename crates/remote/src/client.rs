@@ -1,4 +1,5 @@
-//! The thread that talks to the store: it fetches, checks and decompresses what faults want at their [seats](Seats).
+//! The thread that talks to the store: it fetches, checks and decompresses what faults request at their
+//! [seats](Seats).
 
 use crate::ahead::Ahead;
 use crate::format::{CHUNK, ChunkName, Damaged, Decoder, RunKey, SLOT_CHUNKS, UNIT};
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::task::AbortHandle;
 
-/// What a fault wants: some chunks of a slot, side by side in one object.
+/// A fault's request: some adjacent chunks of a slot in one object.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted {
     /// The number of the object.
@@ -21,33 +22,33 @@ pub(crate) struct Wanted {
     pub(crate) first: ChunkName,
     /// Number of chunks.
     pub(crate) count: usize,
-    /// The places of the chunks, in units, and of what is behind the last.
+    /// The places of the chunks, in units, and the place after the last.
     pub(crate) places: [u32; SLOT_CHUNKS + 1],
-    /// The place behind the last chunk of the object.
+    /// The place after the last chunk of the object.
     pub(crate) end: u32,
-    /// Whether the chunks have pages that are not wanted now.
+    /// Whether the chunks also contain pages that are not wanted now.
     pub(crate) is_part: bool,
 }
 
 struct Shared {
     requests: Requests,
     key: RunKey,
-    /// What the names of all objects begin with.
+    /// The beginning of all objects' names.
     prefix: String,
     /// The seats of faults, which wait for twice the deadline.
     seats: Arc<Seats<Wanted>>,
     fetched: AtomicU64,
 }
 
-/// The network's thread, as others see it.
+/// The network thread, as seen by other threads.
 pub(crate) struct Client {
     shared: Arc<Shared>,
     network: Network<Wanted>,
 }
 
 impl Client {
-    /// Starts the thread. Up to `ahead` bytes are kept that no fault has asked for yet, and up to `widest` of them
-    /// fetched at a time.
+    /// Starts the thread. It keeps up to `ahead` bytes that no fault has asked for yet, and fetches up to `widest` of
+    /// them at a time.
     pub(crate) fn start(
         requests: Requests,
         key: RunKey,
@@ -87,12 +88,12 @@ impl Client {
         &self.shared.requests.health
     }
 
-    /// Bytes that were read from the store.
+    /// Returns the number of bytes read from the store.
     pub(crate) fn fetched_bytes(&self) -> u64 {
         self.shared.fetched.load(Relaxed)
     }
 
-    /// RAM of the seats.
+    /// Returns the RAM of the seats.
     pub(crate) fn ram_bytes(&self) -> u64 {
         self.shared.seats.ram_bytes()
     }
@@ -101,7 +102,7 @@ impl Client {
         object_path(&self.shared.prefix, object)
     }
 
-    /// Lets the network's thread do something beside all else.
+    /// Makes the network thread do something concurrently with everything else.
     pub(crate) fn spawn<F>(&self, work: impl FnOnce(Requests) -> F) -> AbortHandle
     where
         F: Future<Output = ()> + Send + 'static,
@@ -112,12 +113,12 @@ impl Client {
             .abort_handle()
     }
 
-    /// Brings the pages of some chunks, and lets `take` have them. Called by threads that fault.
+    /// Fetches the pages of some chunks, and passes them to `take`. Called by threads that fault.
     pub(crate) fn fetch(&self, wanted: &Wanted, take: impl FnOnce(&[u8])) -> Fetched {
         self.shared.seats.fetch(*wanted, take)
     }
 
-    /// Reads a whole object, for the thread that packs. `None` while the thread of the network ends.
+    /// Reads a whole object, for the packing thread. Returns `None` while the network thread ends.
     pub(crate) fn read_all(&self, object: u64, bytes: u64) -> Option<Result<Vec<u8>, RemoteError>> {
         let (tell, told) = std::sync::mpsc::channel();
         let path = self.path(object);
@@ -131,7 +132,7 @@ impl Client {
     }
 }
 
-/// The name of an object.
+/// Returns the name of an object.
 pub(crate) fn object_path(prefix: &str, object: u64) -> String {
     format!("{prefix}o/{object:016x}")
 }
@@ -150,7 +151,7 @@ fn desk(desk: &SharedDesk) -> std::sync::MutexGuard<'_, Desk> {
 }
 
 impl Shared {
-    /// Brings the wanted pages into `buffer`: from what was fetched ahead, or from the store.
+    /// Brings the wanted pages into `buffer`, either from what was fetched ahead or from the store.
     async fn fetch(&self, wanted: &Wanted, buffer: &mut Vec<u8>, with: &SharedDesk) -> Fetched {
         let units = wanted.places[0]..wanted.places[wanted.count];
         let object = wanted.object;
@@ -178,7 +179,7 @@ impl Shared {
         match read.await {
             Ok(mut all) => {
                 self.fetched.fetch_add(len, Relaxed);
-                // The other pages of a chunk are likely to be wanted next, and the chunk is here.
+                // The other pages of a chunk are likely to be wanted next, and the whole chunk is here.
                 let start = if plan.start < units.start {
                     plan.start
                 } else if wanted.is_part {
@@ -227,5 +228,5 @@ impl Shared {
     }
 }
 
-/// The longest time that a thread which ends waits for its last requests.
+/// The maximum time that an ending thread waits for its last requests.
 pub(crate) const LAST_REQUESTS: Duration = Duration::from_secs(10);

@@ -1,9 +1,9 @@
-//! The settings of a remote store, and why it may not open.
+//! The settings of a remote store, and why it may fail to open.
 
 use crate::requests::{RemoteError, TimeLimits};
 use crate::url::{RemoteUrl, UrlError};
 
-/// Objects for which there is room in what was fetched ahead.
+/// The number of objects for which the bytes fetched ahead have room.
 const AHEAD: usize = 3;
 
 /// The settings of a [`RemoteStore`](crate::RemoteStore).
@@ -11,27 +11,28 @@ const AHEAD: usize = 3;
 pub struct RemoteConfig {
     /// Where the objects go.
     pub url: RemoteUrl,
-    /// Bytes that the store in front has room for, beside RAM of which it says itself how much that may be
-    /// ([`Tiers::ram_most`](millpond_core::port::Tiers::ram_most)). Slots leave it from seven eighths of all of that
-    /// on.
+    /// The number of bytes that the store in front has room for, excluding RAM, whose limit it reports itself
+    /// ([`Tiers::ram_most`](millpond_core::port::Tiers::ram_most)). Slots leave it once seven eighths of the total
+    /// are used.
     pub local_room: u64,
-    /// Most bytes that all objects may take.
+    /// The maximum number of bytes that all objects may take.
     pub max_bytes: Option<u64>,
-    /// Bytes of an object. One that is being filled, and those that are being sent, are in RAM.
+    /// Bytes in an object. The one being filled, and those being sent, are in RAM.
     pub object_bytes: usize,
-    /// Objects that may be sent at once.
+    /// The maximum number of objects being sent at the same time.
     pub sending: usize,
-    /// Bytes that may be kept of what was fetched ahead. With none, nothing is fetched ahead.
+    /// The maximum number of bytes kept of what was fetched ahead. If 0, nothing is fetched ahead.
     pub ahead_bytes: usize,
-    /// Bytes of RAM that what is loaded goes to. Of so much it is known whether it has changed when it leaves; all else
-    /// counts as changed.
+    /// Bytes of RAM for loaded pages. For that many bytes we know whether they have changed when they leave;
+    /// everything else counts as changed.
     pub memory_bytes: u64,
-    /// Limits of time.
+    /// Time limits.
     pub limits: TimeLimits,
 }
 
 impl RemoteConfig {
-    /// The usual settings: objects of 4 MiB, two sent at once, 12 MiB fetched ahead, no limit of room.
+    /// Returns the default settings: objects of 4 MiB, two sent at the same time, 12 MiB fetched ahead, no limit on
+    /// space.
     #[must_use]
     pub fn new(url: RemoteUrl, local_room: u64) -> Self {
         Self {
@@ -46,8 +47,8 @@ impl RemoteConfig {
         }
     }
 
-    /// The settings for a budget of `ram` bytes. What is packed and sent is in RAM, so objects are small where the
-    /// budget is: a thirty-second of it, and 512 KiB to 4 MiB.
+    /// Returns the settings for a budget of `ram` bytes. What is being packed and sent is in RAM, so objects are
+    /// small if the budget is: a thirty-second of it, and 512 KiB to 4 MiB.
     #[must_use]
     pub fn for_budget(url: RemoteUrl, local_room: u64, ram: u64) -> Self {
         let object_bytes = (ram / 32).clamp(512 << 10, 4 << 20) as usize;
@@ -64,20 +65,20 @@ impl RemoteConfig {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RemoteOpenError {
-    /// The URL names no store.
+    /// The URL does not name a store.
     #[error(transparent)]
     Url(#[from] UrlError),
-    /// The store does not take an object.
+    /// The store does not accept an object.
     #[error(
         "{url} takes no objects: {error}; check that it is there, and the credentials in the environment"
     )]
     Refused {
         /// The store.
         url: String,
-        /// What it answered.
+        /// Its answer.
         error: RemoteError,
     },
-    /// The system gives no memory, no random bytes or no thread.
+    /// The system refuses memory, random bytes or a thread.
     #[error(
         "the remote store cannot start ({0}): raise the limits on memory and threads (ulimit -v, ulimit -u)"
     )]

@@ -1,29 +1,29 @@
-//! Whether the store answers: known to all who ask, said to the user, counted.
+//! Whether the store answers: available to everyone who asks, reported to the user, counted.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// How long the store is away before a line says so: most disturbances pass before.
+/// How long the store is away before a line says so: most disturbances are shorter.
 const TELL_AFTER: Duration = Duration::from_secs(3);
 
-/// The state of the way to the store.
+/// The state of the connection to the store.
 pub(crate) struct Health {
-    /// The object whose pages wait; `None` for a store for cold pages.
+    /// The object whose pages are waiting; `None` for a store for cold pages.
     object: Option<String>,
     begun: Instant,
-    /// Milliseconds since `begun` at which the first attempt failed that no answer has followed, plus one.
+    /// When the first failed attempt since the last answer happened, in milliseconds since `begun`, plus one.
     since: AtomicU64,
     told: AtomicBool,
     failures: AtomicU64,
 }
 
 impl Health {
-    /// That of a store for cold pages.
+    /// Makes the state for a store for cold pages.
     pub(crate) fn of_store() -> Self {
         Self::of(None)
     }
 
-    /// That of the place of an object which is mapped.
+    /// Makes the state for the place of a mapped object.
     pub(crate) fn of_object(url: &str) -> Self {
         Self::of(Some(url.to_owned()))
     }
@@ -38,7 +38,7 @@ impl Health {
         }
     }
 
-    /// How long the store has been away, if it is.
+    /// Returns how long the store has been away, if it is.
     pub(crate) fn away_for(&self) -> Option<Duration> {
         let since = self.since.load(Relaxed).checked_sub(1)?;
         Some(
@@ -48,12 +48,12 @@ impl Health {
         )
     }
 
-    /// Number of attempts that failed.
+    /// Returns the number of failed attempts.
     pub(crate) fn failures(&self) -> u64 {
         self.failures.load(Relaxed)
     }
 
-    /// An attempt failed.
+    /// Notes that an attempt failed.
     pub(crate) fn failed(&self, why: &str) {
         self.failures.fetch_add(1, Relaxed);
         let now = self.begun.elapsed().as_millis() as u64 + 1;
@@ -72,7 +72,7 @@ impl Health {
         }
     }
 
-    /// The store has answered.
+    /// Notes that the store has answered.
     pub(crate) fn answered(&self) {
         let away = self.away_for();
         self.since.store(0, Relaxed);

@@ -1,22 +1,22 @@
 //! The sign that a run lives, and the names of its objects.
 //!
-//! All objects of a run are named `millpond-run-`, 32 hexadecimal digits that were drawn for it, and `/`. The object
-//! `lease` under that name says when the run last said that it lives; it is written anew each minute. A run that ends
-//! deletes its objects, the lease last. One that was killed leaves them to `clean.rs`.
+//! All objects of a run are named `millpond-run-`, 32 random hexadecimal digits, and `/`. The object `lease` under
+//! that name contains the time at which the run last reported that it lives; it is rewritten each minute. A run that
+//! ends deletes its objects, the lease last. One that was killed leaves them to `clean.rs`.
 
 use crate::client::Client;
 use crate::requests::{RemoteError, Requests};
 use opendal::Buffer;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What the names of all runs begin with.
+/// The beginning of all runs' names.
 pub(crate) const RUN: &str = "millpond-run-";
 /// How often the lease is written.
 const RENEW: Duration = Duration::from_secs(60);
-/// How long the first write of it may take.
+/// The maximum time for the first write of the lease.
 const BEGIN: Duration = Duration::from_secs(10);
 
-/// What the names of all objects of a run begin with.
+/// Returns the beginning of all names of a run's objects.
 pub(crate) fn prefix(run: &[u8; 16]) -> String {
     let digits: String = run.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("{RUN}{digits}/")
@@ -26,7 +26,7 @@ pub(crate) fn path(prefix: &str) -> String {
     format!("{prefix}lease")
 }
 
-/// Seconds since the epoch.
+/// Returns the seconds since the epoch.
 pub(crate) fn now() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -37,7 +37,7 @@ fn contents() -> Buffer {
     Buffer::from(format!("millpond lease\nseconds {}\n", now()))
 }
 
-/// The time that a lease names, in seconds.
+/// Returns the time in a lease, in seconds.
 pub(crate) fn seconds(lease: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(lease).ok()?;
     let (first, rest) = text.split_once('\n')?;
@@ -46,7 +46,7 @@ pub(crate) fn seconds(lease: &[u8]) -> Option<u64> {
     named.parse().ok()
 }
 
-/// Writes the lease, and has the network's thread renew it from then on.
+/// Writes the lease, and makes the network thread renew it from then on.
 pub(crate) fn begin(client: &Client, prefix: &str) -> Result<(), RemoteError> {
     let (tell, told) = std::sync::mpsc::channel();
     let path = path(prefix);
@@ -60,7 +60,7 @@ pub(crate) fn begin(client: &Client, prefix: &str) -> Result<(), RemoteError> {
         }
         loop {
             tokio::time::sleep(RENEW).await;
-            // A renewal that does not come through is followed by the next.
+            // If a renewal fails, the next one follows.
             let _ = requests.put(&path, contents(), Some(RENEW)).await;
         }
     });

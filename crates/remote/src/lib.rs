@@ -1,9 +1,9 @@
-//! The last place for cold pages: objects in a store that other people run.
+//! The last place for cold pages: objects in a store that other people operate.
 //!
-//! [`RemoteStore`] is another [`Store`](millpond_core::port::Store) with a [`Remote`] one behind it. What the store in
-//! front has no room for is packed into objects ([`mod@format`]), sealed, and sent by a thread of its own through
-//! OpenDAL: to S3 and what speaks it, to Redis and what speaks it, to a directory. [`clean()`] removes what runs have
-//! left that were killed.
+//! [`RemoteStore`] is another [`Store`](millpond_core::port::Store) with a [`Remote`] one behind it. What the store
+//! in front has no room for is packed into objects ([`mod@format`]), sealed, and sent through OpenDAL by a separate
+//! thread: to S3 and compatible services, to Redis and compatible services, or to a directory. [`clean()`] removes
+//! what killed runs have left.
 //!
 //! [`ObjectReader`] reads objects that others put there, as the pages of regions.
 //!

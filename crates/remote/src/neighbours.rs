@@ -1,45 +1,45 @@
 //! How much around a load is fetched with it: what left memory together may be wanted together, in any order.
 //!
-//! A request takes about as long as some hundred KiB do that it brings. So what lies around a wanted chunk pays if it
-//! is wanted soon. Whether it is depends on the program: one that walks over trees or columns comes back to the same
-//! MiB again and again, and one that looks up keys does not.
+//! A request takes about as long as a few hundred KiB of data. So fetching what lies around a wanted chunk pays off
+//! if that is wanted soon. Whether it is depends on the program: one that walks over trees or columns comes back to
+//! the same MiB again and again, and one that looks up keys does not.
 //!
-//! # What is watched
-//! For each of a few sizes there is a *ghost* of what would be here if all loads had fetched the aligned block of that
-//! size around them: the numbers of the last blocks, as many as there is room to keep. A load whose block is in a ghost
-//! would have needed no request. That gives, for each size, the part of the loads that it would have served: a curve of
-//! misses over the size of a fetch, as the core has one over the size of memory.
+//! # What is observed
+//! For each of a few sizes there is a *ghost* of what would be here if every load had fetched the aligned block of
+//! that size around it: the numbers of the last blocks, as many as there is room for. A load whose block is in a
+//! ghost would have needed no request. For each size, that yields the fraction of the loads that it would have
+//! served: a miss curve over the size of a fetch, like the core's over the size of memory.
 //!
 //! # The inequality
-//! With `m(s)` as the part of the loads that still go to the store, a load costs `m(s) · (request + s)`, in bytes. The
-//! size with the least cost is taken, if it is an eighth below that of no neighbours at all. Random loads over much
-//! more than is kept have `m` close to one everywhere, and fetch nothing more than they want.
+//! With `m(s)` as the fraction of the loads that still go to the store, a load costs `m(s) · (request + s)`, in
+//! bytes. We take the size with the lowest cost, if that is an eighth below the cost without neighbours. Random loads
+//! over much more than is kept have an `m` close to one everywhere, and fetch only what they want.
 //!
 //! # What a wrong guess costs
-//! The bytes of the neighbours, until the next hundred loads have shown that they are not wanted. The counts are halved
-//! every 256 loads, so a program that changes its ways is believed after that.
+//! The bytes of the neighbours, until the next hundred loads have shown that they are not wanted. The counts are
+//! halved every 256 loads, so after that the estimate follows a program that changes its behaviour.
 
 use crate::format::{PREAMBLE, UNIT};
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Units of the blocks that may be fetched.
+/// Units in the blocks that may be fetched.
 const SIZES: [u32; 4] = [units(64), units(128), units(256), units(1024)];
-/// Units that take about as long as a request without them: 20 ms at 12 MiB a second, or 2 ms at 120.
+/// The number of units that take about as long as a request without them: 20 ms at 12 MiB a second, or 2 ms at 120.
 const REQUEST: u64 = units(256) as u64;
-/// Number of loads after which the counts are halved, and number below which they say nothing.
+/// The number of loads after which the counts are halved, and the number below which they mean nothing.
 const REMEMBERED: u32 = 256;
 const LEAST: u32 = 64;
-/// The part that a size has to save.
+/// A size has to save one part in this many.
 const GAIN: u64 = 8;
-/// Blocks that a ghost has at least: with fewer a size would say nothing but whether a stream goes on.
+/// The minimum number of blocks in a ghost: with fewer, a size would only tell whether a stream continues.
 const BLOCKS_LEAST: usize = 4;
 
 const fn units(kib: usize) -> u32 {
     ((kib << 10) / UNIT) as u32
 }
 
-/// The blocks that would be here, the latest last, and how many loads they would not have served.
+/// The blocks that would be here, the latest last, and the number of loads that they would not have served.
 #[derive(Default)]
 struct Ghost {
     blocks: VecDeque<(u64, u32)>,
@@ -47,16 +47,16 @@ struct Ghost {
     missed: u32,
 }
 
-/// What would have been served by neighbours of which size.
+/// For each size, what its neighbours would have served.
 pub(crate) struct Neighbours {
     ghosts: [Ghost; SIZES.len()],
     loads: u32,
-    /// Units of these loads.
+    /// Units in these loads.
     wanted: u64,
 }
 
 impl Neighbours {
-    /// For a place where `most` bytes are kept of what no load has asked for.
+    /// For a place that keeps `most` bytes that no load has asked for.
     pub(crate) fn new(most: usize) -> Self {
         let ghost = |size: u32| {
             let most = most / (size as usize * UNIT);
@@ -72,7 +72,7 @@ impl Neighbours {
         }
     }
 
-    /// Notes a load, whether it needed a request or not.
+    /// Notes a load, whether or not it needed a request.
     pub(crate) fn note(&mut self, object: u64, units: &Range<u32>) {
         for (ghost, size) in self.ghosts.iter_mut().zip(SIZES) {
             let block = (object, units.start / size);
@@ -96,7 +96,7 @@ impl Neighbours {
         }
     }
 
-    /// The units around `units` that are worth a fetch with them, in an object whose chunks end at `end`.
+    /// Returns the units around `units` that are worth fetching with them, in an object whose chunks end at `end`.
     pub(crate) fn around(&self, units: &Range<u32>, end: u32) -> Range<u32> {
         let Some(size) = self.size() else {
             return units.clone();
@@ -106,7 +106,7 @@ impl Neighbours {
         start..(block + size).min(end).max(units.end)
     }
 
-    /// The size that costs least, if it is clearly less than no neighbours cost.
+    /// Returns the size with the lowest cost, if that is clearly below the cost without neighbours.
     fn size(&self) -> Option<u32> {
         if self.loads < LEAST {
             return None;
@@ -126,11 +126,11 @@ mod tests {
     use super::*;
 
     const MOST: usize = 4 << 20;
-    /// Units of a chunk that is half as long as its page was.
+    /// Units in a chunk that was compressed to half its page.
     const CHUNK: u32 = 2048 / UNIT as u32;
     const END: u32 = (MOST / UNIT) as u32;
 
-    /// A number that seems random, below `most`.
+    /// Returns a pseudorandom number below `most`.
     fn random(seed: &mut u64, most: u32) -> u32 {
         *seed ^= *seed << 13;
         *seed ^= *seed >> 7;
@@ -158,7 +158,7 @@ mod tests {
         }
     }
 
-    /// A walk over one MiB after the other, within each in any order.
+    /// A walk over one MiB after the other, in random order within each.
     #[test]
     fn what_is_wanted_together_is_fetched_together() {
         let mut neighbours = Neighbours::new(MOST);
@@ -172,7 +172,7 @@ mod tests {
             }
         }
         assert!(fetched.len() >= units(1024) as usize - 1, "{fetched:?}");
-        // The program looks up keys from here on.
+        // From here on the program looks up keys.
         for _ in 0..2000 {
             let (object, chunk) = (random(&mut seed, 64), random(&mut seed, END / CHUNK));
             fetched = load(&mut neighbours, object.into(), chunk);

@@ -1,5 +1,5 @@
-//! The thread that talks to a network, with a runtime of its own: it serves the seats of faults, and does what else it
-//! is given.
+//! The thread that talks to a network, with its own runtime: it serves the seats of faults, and does other work that
+//! it is given.
 
 use crate::seats::{Bell, Fetched, Seats};
 use millpond_sync::OwnThread;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-/// The thread, and its bell. Both end with this value, and so does what is under way.
+/// The thread, and its bell. Both end with this value, as does everything in progress.
 pub(crate) struct Network<W: Copy + Send + 'static> {
     handle: Handle,
     stop: Arc<Notify>,
@@ -17,11 +17,11 @@ pub(crate) struct Network<W: Copy + Send + 'static> {
 }
 
 impl<W: Copy + Send + 'static> Network<W> {
-    /// Starts the thread `name`, which has `work` serve each seat at which somebody waits: it fills the buffer that it
-    /// is given, whatever is in it, and gives it back.
+    /// Starts the thread `name`, which makes `work` serve each seat where somebody waits: `work` fills the buffer
+    /// that it receives, whatever it contains, and returns it.
     ///
     /// # Errors
-    /// The system gives no thread, or no descriptors for the runtime.
+    /// The system refuses a thread, or descriptors for the runtime.
     pub(crate) fn start<F>(
         name: &'static CStr,
         seats: &Arc<Seats<W>>,
@@ -44,7 +44,7 @@ impl<W: Copy + Send + 'static> Network<W> {
                     () = seats.serve(work) => {}
                 }
             });
-            // What is still under way ends here.
+            // Anything still in progress ends here.
             runtime.shutdown_background();
         })?;
         Ok(Self {
@@ -55,7 +55,7 @@ impl<W: Copy + Send + 'static> Network<W> {
         })
     }
 
-    /// The thread's runtime.
+    /// Returns the thread's runtime.
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
     }
@@ -64,7 +64,7 @@ impl<W: Copy + Send + 'static> Network<W> {
 impl<W: Copy + Send + 'static> Drop for Network<W> {
     fn drop(&mut self) {
         self.stop.notify_one();
-        // A task may have held the last reference to this value's owner: the thread does not wait for itself.
+        // A task may have held the last reference to this value's owner: the thread must not wait for itself.
         if let Some(thread) = self.thread.take().filter(|thread| !thread.is_current()) {
             thread.join();
         }

@@ -1,4 +1,4 @@
-//! Bodies of chunks: pages, compressed where that pays.
+//! Bodies of chunks: pages, compressed if that pays.
 
 use super::{BODY_MOST, CHUNK, Damaged, HEAD, TAG, UNIT};
 use zstd::bulk::{Compressor, Decompressor};
@@ -6,15 +6,15 @@ use zstd::bulk::{Compressor, Decompressor};
 /// Set in the head of a body whose bytes are compressed.
 const COMPRESSED: u32 = 1 << 31;
 
-/// Makes bodies of pages.
+/// Converts pages to bodies.
 pub struct Encoder {
     zstd: Compressor<'static>,
     body: Vec<u8>,
 }
 
 impl Encoder {
-    /// Makes an encoder. zstd's first level is used: a better one takes a multiple of the time for a tenth fewer bytes,
-    /// and the processor is the program's.
+    /// Makes an encoder. It uses zstd's first level: a better one takes several times as long to save a tenth of the
+    /// bytes, and the processor belongs to the program.
     ///
     /// # Errors
     /// There is no memory for zstd's tables.
@@ -25,14 +25,14 @@ impl Encoder {
         })
     }
 
-    /// The body of `data`, one to 16 pages.
+    /// Returns the body of `data`, one to 16 pages.
     ///
     /// # Panics
     /// When `data` is longer than a chunk.
     pub fn encode(&mut self, data: &[u8]) -> &mut [u8] {
         assert!(data.len() <= CHUNK, "a chunk has {CHUNK} bytes at most");
         let room = &mut self.body[HEAD..HEAD + data.len()];
-        // What does not become shorter does not fit, and zstd says so.
+        // Data that does not become shorter does not fit, and zstd reports that.
         let (len, flag) = match self.zstd.compress_to_buffer(data, room) {
             Ok(len) if len < data.len() => (len, COMPRESSED),
             _ => {
@@ -47,7 +47,7 @@ impl Encoder {
     }
 }
 
-/// Makes pages of bodies.
+/// Converts bodies to pages.
 pub struct Decoder {
     zstd: Decompressor<'static>,
 }
@@ -63,10 +63,10 @@ impl Decoder {
         })
     }
 
-    /// Fills `out` with the pages of `body`, of which there must be as many.
+    /// Fills `out` with the pages of `body`. Their numbers must match.
     ///
     /// # Errors
-    /// The body is none, or of another length.
+    /// The bytes are not a body, or one of another length.
     pub fn decode(&mut self, body: &[u8], out: &mut [u8]) -> Result<(), Damaged> {
         let (head, rest) = body.split_first_chunk::<HEAD>().ok_or(Damaged::Contents)?;
         let head = u32::from_le_bytes(*head);

@@ -1,8 +1,8 @@
-//! Packs: objects while they are filled.
+//! Packs: objects while they are being filled.
 
 use super::{CHUNKS_MOST, ChunkName, Damaged, OBJECT_MOST, PREAMBLE, RunKey, TAG, UNIT};
 
-/// Bytes of the directory for each chunk.
+/// Bytes in the directory for each chunk.
 const ENTRY: usize = 16;
 const MAGIC: &[u8; 8] = b"millpond";
 const VERSION: u32 = 1;
@@ -10,9 +10,9 @@ const VERSION: u32 = 1;
 /// A chunk in an object's directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChunkEntry {
-    /// What the chunk is.
+    /// The chunk's name.
     pub name: ChunkName,
-    /// Units that its seal takes.
+    /// The number of units that it takes when sealed.
     pub units: u32,
 }
 
@@ -21,7 +21,7 @@ pub struct Pack {
     number: u64,
     bytes: Vec<u8>,
     entries: Vec<ChunkEntry>,
-    /// The places of the chunks, and of what is behind the last one.
+    /// The places of the chunks, and the place after the last one.
     places: Vec<u32>,
 }
 
@@ -31,14 +31,14 @@ pub struct Packed {
     pub number: u64,
     /// All of its bytes.
     pub bytes: Vec<u8>,
-    /// Its chunks, in their order.
+    /// Its chunks, in order.
     pub entries: Vec<ChunkEntry>,
-    /// The places of the chunks in units, and of what is behind the last one.
+    /// The places of the chunks in units, and the place after the last one.
     pub places: Vec<u32>,
 }
 
 impl Pack {
-    /// Begins the object of this number, which was never used before for the run, with room for about `bytes`.
+    /// Starts the object of this number, which the run has never used before, with room for about `bytes`.
     #[must_use]
     pub fn new(number: u64, bytes: usize) -> Self {
         let mut this = Self {
@@ -51,35 +51,35 @@ impl Pack {
         this
     }
 
-    /// Number of bytes so far.
+    /// Returns the number of bytes so far.
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether nothing was packed yet.
+    /// Whether nothing has been packed yet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Number of chunks so far.
+    /// Returns the number of chunks so far.
     #[must_use]
     pub fn chunks(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether `bytes` more in `chunks` chunks make no object that is too large for its format.
+    /// Whether the object stays within its format's limits if `bytes` more are added in `chunks` chunks.
     #[must_use]
     pub fn has_room(&self, bytes: usize, chunks: usize) -> bool {
         let chunks = self.entries.len() + chunks;
         chunks <= CHUNKS_MOST && self.bytes.len() + bytes + chunks * ENTRY + TAG <= OBJECT_MOST
     }
 
-    /// Seals `body` (of an [`Encoder`](super::Encoder)) into the object.
+    /// Seals `body` (made by an [`Encoder`](super::Encoder)) into the object.
     ///
     /// # Panics
-    /// When the object has no room for it ([`Pack::has_room`]), or the body is none of an encoder's.
+    /// When the object has no room for it ([`Pack::has_room`]), or the body was not made by an encoder.
     pub fn push(&mut self, key: &RunKey, name: ChunkName, body: &[u8]) {
         assert!(
             (body.len() + TAG).is_multiple_of(UNIT),
@@ -103,7 +103,7 @@ impl Pack {
         self.places.push((self.bytes.len() / UNIT) as u32);
     }
 
-    /// Ends the object: writes preamble and directory.
+    /// Completes the object: writes preamble and directory.
     #[must_use]
     pub fn finish(mut self, key: &RunKey) -> Packed {
         let mut preamble = [0; PREAMBLE];
@@ -131,7 +131,7 @@ impl Pack {
     }
 }
 
-/// Reads the directory of a whole object, which must account for every byte of it.
+/// Reads the directory of a whole object, which must account for every byte of the object.
 ///
 /// # Errors
 /// The bytes are not the object of this number.

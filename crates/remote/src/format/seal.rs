@@ -1,4 +1,4 @@
-//! The key of a run, and the seals that it makes.
+//! The key of a run, and the seals made with it.
 
 use super::{Damaged, TAG};
 use chacha20poly1305::aead::{AeadInOut, KeyInit};
@@ -7,29 +7,29 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use std::fmt;
 use zeroize::Zeroize;
 
-/// What a chunk is: all of this has to be known to open it.
+/// The name of a chunk. It must be known completely to open the chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ChunkName {
     /// The slot that the chunk is a part of.
     pub slot: u32,
-    /// How often the number of the slot had been used before.
+    /// How many times the number of the slot had been used before.
     pub generation: u32,
     /// The number of the chunk in the slot.
     pub index: u16,
-    /// Pages of the whole slot.
+    /// The number of pages in the whole slot.
     pub pages: u16,
 }
 
-/// The place where the directory of an object is said to be.
+/// The nominal place of an object's directory.
 const DIRECTORY: u32 = u32::MAX;
 
-/// What a test leaves out of the seals, to see that the simulator notices it.
+/// What a test omits from the seals, to check that the simulator detects it.
 #[cfg(test)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Weakness {
     /// Nothing.
     None,
-    /// Seals do not say which object a chunk is in, nor how often the number of its slot was used before.
+    /// Seals do not cover the chunk's object, nor how many times the number of its slot was used before.
     Nameless,
     /// There are no seals.
     Unsealed,
@@ -53,7 +53,7 @@ impl RunKey {
     /// Draws a key for the run of this name.
     ///
     /// # Errors
-    /// The kernel gives no random bytes.
+    /// The kernel has no random bytes.
     pub fn draw(run: [u8; 16]) -> Result<Self, rustix::io::Errno> {
         let mut key = [0; 32];
         fill_at_random(&mut key)?;
@@ -62,7 +62,7 @@ impl RunKey {
         Ok(this)
     }
 
-    /// Makes the key of these bytes. Nothing but a test should choose them.
+    /// Makes a key from these bytes. Only a test should choose them.
     #[must_use]
     pub fn of(key: &[u8; 32], run: [u8; 16]) -> Self {
         Self {
@@ -73,14 +73,14 @@ impl RunKey {
         }
     }
 
-    /// A key whose seals lack something.
+    /// Makes a key whose seals are incomplete.
     #[cfg(test)]
     pub(crate) fn weakened(mut self, weakness: Weakness) -> Self {
         self.weakness = weakness;
         self
     }
 
-    /// What the seal of a chunk says of it: all, unless a test leaves something out.
+    /// Returns what the seal of a chunk covers: everything, unless a test omits something.
     fn named(&self, object: u64, name: &ChunkName) -> (u64, ChunkName) {
         #[cfg(test)]
         if self.weakness == Weakness::Nameless {
@@ -93,7 +93,7 @@ impl RunKey {
         (object, *name)
     }
 
-    /// Whether there are seals: always, outside of a test.
+    /// Whether there are seals: always, except in a test.
     fn has_seals(&self) -> bool {
         #[cfg(test)]
         if self.weakness == Weakness::Unsealed {
@@ -102,7 +102,7 @@ impl RunKey {
         true
     }
 
-    /// Seals `body` in place as a chunk at `unit` of an object. The answer is the tag.
+    /// Seals `body` in place as a chunk at `unit` of an object. Returns the tag.
     pub(super) fn seal(
         &self,
         object: u64,
@@ -115,10 +115,10 @@ impl RunKey {
         self.seal_as(object, unit, &about, body)
     }
 
-    /// Opens a sealed chunk (its tag behind it) in place. The answer is the body.
+    /// Opens a sealed chunk, followed by its tag, in place. Returns the body.
     ///
     /// # Errors
-    /// The bytes are not this chunk. They are not to be used.
+    /// The bytes are not this chunk. They must not be used.
     pub fn open<'a>(
         &self,
         object: u64,
@@ -214,7 +214,7 @@ impl RunKey {
     }
 }
 
-/// Number of the object and place in it: used once for one run.
+/// Combines the object's number and the place in it: used only once in a run.
 fn nonce(object: u64, unit: u32) -> Nonce {
     let mut nonce = [0; 12];
     nonce[..8].copy_from_slice(&object.to_le_bytes());
@@ -222,7 +222,7 @@ fn nonce(object: u64, unit: u32) -> Nonce {
     nonce.into()
 }
 
-/// Fills `bytes` with what nobody can guess.
+/// Fills `bytes` with unpredictable values.
 pub(crate) fn fill_at_random(bytes: &mut [u8]) -> Result<(), rustix::io::Errno> {
     let mut done = 0;
     while done < bytes.len() {

@@ -1,27 +1,27 @@
 //! Pieces of objects that were fetched for a part of them: the neighbours of a page that was asked for.
 //!
-//! A piece has its place before it is here. Whoever finds the place empty fetches the piece while he holds it, so that
-//! those who come meanwhile wait for the same request. A place that fails stays empty, and the next one tries.
+//! A piece has its place before it is here. The first to find the place empty fetches the piece while holding the
+//! place, so that others wait for the same request. A place whose fetch fails stays empty, and the next one tries.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes of a piece. It begins at a multiple of this.
+/// Bytes in a piece, which begins at a multiple of this.
 pub(super) const PIECE: usize = 64 << 10;
 
 /// A piece, or the place for it.
 pub(super) type Place = Arc<tokio::sync::Mutex<Option<Vec<u8>>>>;
 
-/// The pieces that were used last.
+/// The most recently used pieces.
 pub(super) struct Kept {
-    /// Object, number of the piece in it, and the piece; the one that was used last at the end.
+    /// Object, number of the piece in it, and the piece; the most recently used one is last.
     places: VecDeque<(u64, u64, Place)>,
     most: usize,
 }
 
 impl Kept {
-    /// Room for so many bytes, and for one piece at least.
+    /// Makes room for this many bytes, but at least for one piece.
     pub(super) fn new(bytes: usize) -> Self {
         Self {
             places: VecDeque::new(),
@@ -29,7 +29,7 @@ impl Kept {
         }
     }
 
-    /// The piece that a range is fetched with, if it is a part of one.
+    /// Returns the piece with which a range is fetched, if it is a part of one.
     pub(super) fn piece(bytes: &Range<u64>) -> Option<u64> {
         let of = |byte: u64| byte / PIECE as u64;
         let is_part =
@@ -37,7 +37,7 @@ impl Kept {
         is_part.then(|| of(bytes.start))
     }
 
-    /// The place of a piece. The piece that was longest not used makes room for it.
+    /// Returns the place of a piece. The least recently used piece makes room for it.
     pub(super) fn place(&mut self, object: u64, piece: u64) -> Place {
         let mut places = self.places.iter();
         let found = places.position(|place| (place.0, place.1) == (object, piece));

@@ -64,7 +64,6 @@ impl Supervisor {
     ///
     /// # Errors
     /// The kernel has no address space for a table.
-    /// The kernel gives no address space for a table.
     pub fn behind(front: Box<dyn Store>, relay: Relay, room: u64) -> Result<Relayed, Errno> {
         let notes = Notes {
             dead: [0; TOGETHER],

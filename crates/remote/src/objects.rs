@@ -1,13 +1,13 @@
-//! The objects of a run: which there are, where their chunks begin, and how much of each is still wanted.
+//! The objects of a run: which exist, where their chunks begin, and how much of each is still needed.
 //!
-//! Slots die one by one, and a remote store has no holes. An object of which less than a half is alive is read, what
-//! lives is put into the next pack, and then the object is deleted. So a run takes at most twice the room of what it
-//! holds, and each byte is written at most once more for each byte that died. An object of which nothing is alive is
-//! deleted without being read.
+//! Slots die one by one, and a remote store has no holes. When less than half of an object is alive, it is read, its
+//! live part is put into the next pack, and then the object is deleted. So a run takes at most twice the space of its
+//! contents, and rewrites at most one byte for each byte that died. An object with nothing alive is deleted without
+//! being read.
 //!
-//! The place of a slot that is remote names its object and its first chunk there. It is read and changed, and a slot
-//! stops being remote, under the lock of this table, so that a slot counts in exactly one object, and a load never
-//! takes the place of one object for that of another.
+//! The place of a remote slot names the slot's object and its first chunk there. Reading or changing that place, and
+//! ending a slot's remote state, happen under the lock of this table, so a slot counts in exactly one object, and a
+//! load never confuses the places of two objects.
 
 use crate::format::Packed;
 
@@ -35,57 +35,57 @@ impl From<Spot> for u64 {
     }
 }
 
-/// What becomes of an object.
+/// What is happening to an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fate {
-    /// Nothing: the entry of the table is free.
+    /// Nothing: the table's entry is free.
     Free,
     /// It is being sent.
     Sending,
-    /// It is there.
+    /// It is in the store.
     There,
-    /// What lives in it is being put into another.
+    /// Its live part is being put into another object.
     Rewriting,
     /// It is being deleted.
     Deleting,
 }
 
 pub(crate) struct Object {
-    /// The number by which the object is named. It is never used for another.
+    /// The number that names the object. It is never reused.
     pub(crate) number: u64,
     /// Bytes that the object takes.
     pub(crate) bytes: u64,
-    /// Bytes of the slots that are alive in it.
+    /// Bytes of the live slots in it.
     pub(crate) live: u64,
     /// Whether the store has lost it: its loads fail.
     pub(crate) lost: bool,
-    /// Whether the loss was said.
+    /// Whether the loss has been reported.
     pub(crate) told: bool,
     pub(crate) fate: Fate,
-    /// Whether it could not be rewritten, because what the store gives for it is damaged.
+    /// Whether it could not be rewritten, because the store's copy is damaged.
     pub(crate) stays: bool,
-    /// The places of the chunks, in units, and of what is behind the last one.
+    /// The places of the chunks, in units, and the place after the last one.
     places: Box<[u32]>,
 }
 
 impl Object {
-    /// Whether it takes more than twice the room of what lives in it, and can be read.
+    /// Whether it takes more than twice the space of its live part, and can be read.
     fn may_be_rewritten(&self) -> bool {
         !self.lost && !self.stays && 2 * self.live < self.bytes
     }
 
-    /// The units of `count` chunks from `first` on.
+    /// Returns the units of `count` chunks from `first` on.
     pub(crate) fn units(&self, first: u32, count: usize) -> Option<(u32, u32)> {
         let places = self.places.get(first as usize..=first as usize + count)?;
         Some((*places.first()?, *places.last()?))
     }
 
-    /// The place behind the last chunk.
+    /// Returns the place after the last chunk.
     pub(crate) fn end(&self) -> u32 {
         self.places.last().copied().unwrap_or(0)
     }
 
-    /// The places of `count` chunks from `first` on, and of what is behind the last.
+    /// Returns the places of `count` chunks from `first` on, and the place after the last.
     pub(crate) fn places(&self, first: u32, count: usize) -> Option<&[u32]> {
         self.places.get(first as usize..=first as usize + count)
     }
@@ -96,15 +96,15 @@ impl Object {
 pub(crate) struct Objects {
     all: Vec<Object>,
     free: Vec<u32>,
-    /// Bytes of all objects that are there or on their way there, or away.
+    /// Bytes of all objects that are in the store, on their way there, or being deleted.
     pub(crate) bytes: u64,
-    /// Bytes of slots that are alive in objects.
+    /// Bytes of live slots in objects.
     pub(crate) live: u64,
     /// Places of chunks in all objects.
     chunks: usize,
-    /// Objects that were found to be lost and are not reported yet.
+    /// Whether objects were found to be lost that have not been reported.
     pub(crate) lost: bool,
-    /// Whether an object may have become one to rewrite or to delete.
+    /// Whether an object may need to be rewritten or deleted.
     pub(crate) has_dead: bool,
 }
 
@@ -120,7 +120,7 @@ impl Objects {
         object.filter(|object| object.fate != Fate::Free)
     }
 
-    /// Notes an object that is about to be sent. Nothing in it is alive yet.
+    /// Adds an object that is about to be sent. Nothing in it is alive yet.
     pub(crate) fn add(&mut self, packed: &Packed) -> u32 {
         let object = Object {
             number: packed.number,
@@ -142,13 +142,13 @@ impl Objects {
         (self.all.len() - 1) as u32
     }
 
-    /// A slot of so many chunks lives at this place from now on.
+    /// Notes that a slot of `chunks` chunks lives at this place from now on.
     pub(crate) fn born(&mut self, spot: Spot, chunks: usize) {
         let bytes = self.change(spot, chunks, |live, bytes| live + bytes);
         self.live += bytes;
     }
 
-    /// A slot of so many chunks is dead at this place.
+    /// Notes that a slot of `chunks` chunks is dead at this place.
     pub(crate) fn died(&mut self, spot: Spot, chunks: usize) {
         let bytes = self.change(spot, chunks, |live, bytes| live - bytes);
         self.live -= bytes;
@@ -166,7 +166,7 @@ impl Objects {
         bytes
     }
 
-    /// The next object that is dead, or of which less than a half is alive, by its index.
+    /// Returns the index of the next object that is dead, or less than half alive.
     pub(crate) fn next_dead(&mut self) -> Option<u32> {
         if !self.has_dead {
             return None;
@@ -181,7 +181,7 @@ impl Objects {
         found
     }
 
-    /// The object is gone: its number in the table is free.
+    /// Removes an object that is gone: its entry in the table is free.
     pub(crate) fn remove(&mut self, index: u32) {
         if let Some(object) = self.get_mut(index) {
             object.fate = Fate::Free;
@@ -193,18 +193,18 @@ impl Objects {
         }
     }
 
-    /// The numbers of all objects that the store may have.
+    /// Returns the numbers of all objects that the store may have.
     pub(crate) fn numbers(&self) -> Vec<u64> {
         let there = self.all.iter().filter(|object| object.fate != Fate::Free);
         there.map(|object| object.number).collect()
     }
 
-    /// Number of objects that the store may have.
+    /// Returns the number of objects that the store may have.
     pub(crate) fn count(&self) -> usize {
         self.all.len() - self.free.len()
     }
 
-    /// Calls `tell` with the number of each object that was found to be lost since, and the bytes that lived in it.
+    /// Calls `tell` with the number of each object newly found to be lost, and the bytes that lived in it.
     pub(crate) fn tell_lost(&mut self, mut tell: impl FnMut(u64, u64)) {
         if std::mem::take(&mut self.lost) {
             for object in self
@@ -273,7 +273,7 @@ mod tests {
             (0, 0, true)
         );
         assert!(objects.get(object).is_none());
-        // The entry is used again, by an object of another number.
+        // The entry is reused, by an object with another number.
         assert_eq!(objects.add(&packed(8, 1)), object);
         assert_eq!(objects.numbers(), [8]);
     }

@@ -1,11 +1,11 @@
-//! The thread that packs: slots out of the store in front into objects, and what lives out of objects that are dying.
+//! The packing thread: packs slots from the store in front into objects, and repacks the live part of dying objects.
 //!
-//! The thread has no memory of its own but one object that is being filled, and those that are being sent: at most
-//! [`RemoteConfig::sending`](crate::RemoteConfig) of them. While the store is away these stay as they are and are sent
-//! again by themselves; the thread begins nothing new. What is on its way is still in the store in front, or in the
+//! The thread has no memory except for one object that is being filled, and those that are being sent: at most
+//! [`RemoteConfig::sending`](crate::RemoteConfig) of them. While the store is away these stay as they are and are
+//! resent automatically; the thread starts nothing new. Anything on its way is still in the store in front, or in the
 //! object that it was in before.
 //!
-//! An object that was rewritten is deleted when the one that has its slots has arrived, and not before.
+//! A rewritten object is deleted once the object with its slots has arrived, and not before.
 
 use crate::format::{
     BODY_MOST, CHUNK, ChunkEntry, ChunkName, Encoder, Pack, TAG, chunks_of, open_directory,
@@ -24,32 +24,32 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use tokio::task::AbortHandle;
 
-/// How long the thread rests when nobody wakes it. In the simulator the store is away often, and never for long.
+/// How long the thread rests if nobody wakes it. In the simulator the store is away often, but never for long.
 const REST: Duration = Duration::from_millis(if cfg!(test) { 5 } else { 500 });
-/// Longest slot.
+/// The length of the longest slot.
 const SLOT: usize = PAGE_SIZE << millpond_core::addr::MAX_ORDER;
 
-/// What the packing thread is told, and what it tells.
+/// What the packing thread is told, and what it reports.
 #[derive(Default)]
 pub(crate) struct Notes {
-    /// The store ends.
+    /// The store is ending.
     pub(crate) stop: bool,
     /// A save found no room in front.
     pub(crate) wanted: bool,
-    /// So much was saved that the room in front should be looked at.
+    /// Enough was saved that the room in front should be checked.
     pub(crate) look: bool,
-    /// How often slots were released in front.
+    /// How many times slots were released in front.
     pub(crate) released: u64,
     /// There is nothing that could be moved.
     pub(crate) is_hopeless: bool,
-    /// What the network's thread has done.
+    /// What the network thread has done.
     done: Vec<Done>,
 }
 
 enum Done {
-    /// The object of this index has arrived.
+    /// The object with this index has arrived.
     Sent(u32),
-    /// The object of this index was deleted, or could not be.
+    /// The object with this index was deleted, or could not be.
     Deleted(u32, bool),
 }
 
@@ -59,7 +59,7 @@ struct Member {
     word: SlotWord,
     /// The number of its first chunk there.
     chunk: u32,
-    /// Where it was: in another object, or in front.
+    /// Where it came from: another object, or the store in front.
     from: Option<Spot>,
 }
 
@@ -85,11 +85,11 @@ struct Packer {
     members: Vec<Member>,
     rewritten: Vec<(u32, u64)>,
     sending: Vec<Sending>,
-    /// Deletions that are under way.
+    /// The number of deletions in progress.
     deleting: usize,
     /// An object should be sent although it is not full.
     flush: bool,
-    /// A save has found no room, and nothing could be done about it yet because the store was away.
+    /// A save has found no room, and nothing could be done yet because the store was away.
     wanted: bool,
 }
 
@@ -148,7 +148,7 @@ impl Packer {
                 .packing
                 .store(open + sending + buffer, Relaxed);
         }
-        // What has not arrived yet is not needed any more.
+        // Whatever has not arrived yet is no longer needed.
         self.sending.iter().for_each(|sending| sending.task.abort());
     }
 
@@ -163,7 +163,7 @@ impl Packer {
         });
     }
 
-    /// Moves slots out of the store in front while that holds more than it should, or a save has found no room.
+    /// Moves slots out of the store in front while it contains more than it should, or a save has found no room.
     fn make_room(&mut self, wanted: bool) {
         let room = self.front.room();
         let (begin, end) = (room / 8 * 7, room / 4 * 3);
@@ -197,7 +197,7 @@ impl Packer {
         }
     }
 
-    /// Bytes, compressed, of slots that are still in front and will leave it.
+    /// Returns the compressed bytes of slots that are still in front and will leave it.
     fn on_the_way(&self) -> u64 {
         let open = self.open.as_ref().map_or(0, |pack| pack.len() as u64);
         open + self
@@ -211,7 +211,7 @@ impl Packer {
         self.sending.len() < self.inner.config.sending.max(1) && self.has_room()
     }
 
-    /// Whether one more object may be in the store.
+    /// Whether the store may take one more object.
     fn has_room(&self) -> bool {
         let Some(most) = self.inner.config.max_bytes else {
             return true;
@@ -248,7 +248,7 @@ impl Packer {
         self.send_if_full();
     }
 
-    /// Makes sure that an object is open that has room for so many chunks.
+    /// Ensures that there is an open object with room for `chunks` chunks.
     fn open_for(&mut self, chunks: usize) {
         let has_room = |pack: &Pack| pack.has_room(chunks * (BODY_MOST + TAG), chunks);
         if self.open.as_ref().is_some_and(|pack| !has_room(pack)) {
@@ -268,7 +268,7 @@ impl Packer {
         }
     }
 
-    /// Sends the open object, if anything is in it.
+    /// Sends the open object, if it contains anything.
     fn send(&mut self) {
         self.flush = false;
         let Some(pack) = self.open.take() else { return };
@@ -279,7 +279,7 @@ impl Packer {
         let path = self.inner.client.path(packed.number);
         let inner = Arc::downgrade(&self.inner);
         let task = self.inner.client.spawn(|requests| async move {
-            // Without a deadline it ends when the object has arrived.
+            // Without a deadline, this only ends when the object has arrived.
             if requests
                 .put(&path, Buffer::from(packed.bytes), None)
                 .await
@@ -324,7 +324,7 @@ impl Packer {
         }
     }
 
-    /// An object has arrived: its slots are there from now on, and no longer where they were.
+    /// Records that an object has arrived: its slots are there from now on, and no longer where they were.
     fn arrived(&self, sending: Sending) {
         let inner = &self.inner;
         if let Some(object) = inner.objects.lock().get_mut(sending.index) {
@@ -363,7 +363,7 @@ impl Packer {
         inner.room.notify_all();
     }
 
-    /// Lets a slot go in front, unless it was released since it was packed.
+    /// Releases a slot in front, unless it was already released since it was packed.
     fn settle(&self, slot: SlotId, word: SlotWord, spot: Spot) {
         let Some(settling) = self.front.let_go(slot, word) else {
             return;
@@ -373,7 +373,7 @@ impl Packer {
         self.front.arrived(slot, settling, spot.into());
     }
 
-    /// Notes the new place of a slot, unless it was released since it was packed.
+    /// Records the new place of a slot, unless it was released since it was packed.
     fn rewrite(&self, slot: SlotId, word: SlotWord, from: Spot, spot: Spot) {
         let slots = self.front.slots();
         let mut objects = self.inner.objects.lock();
@@ -385,7 +385,7 @@ impl Packer {
         }
     }
 
-    /// Deletes objects in which nothing lives, and rewrites those in which less than a half does.
+    /// Deletes objects without live slots, and rewrites those that are less than half alive.
     fn bury(&mut self) {
         while self.deleting < self.inner.config.sending.max(1) {
             let found = {
@@ -427,7 +427,7 @@ impl Packer {
         });
     }
 
-    /// Puts what lives in an object into the open one.
+    /// Puts the live part of an object into the open one.
     fn take_living(&mut self, index: u32, number: u64, bytes: u64) {
         let read = self.inner.client.read_all(number, bytes);
         let key = self.inner.client.key();
@@ -442,7 +442,7 @@ impl Packer {
             Some(Err(_)) => None,
         };
         let Some((mut object, entries)) = opened else {
-            // Whoever needs a page of it will find out which of them can still be read.
+            // Later loads of its pages will find out which of them can still be read.
             self.leave(index, true);
             return;
         };
@@ -465,14 +465,14 @@ impl Packer {
             at += chunks;
         }
         if !all_read && let Some(object) = self.inner.objects.lock().get_mut(index) {
-            // Otherwise it would be read again and again for the sake of a slot that cannot be moved.
+            // Otherwise it would be read again and again because of a slot that cannot be moved.
             object.stays = true;
         }
         self.rewritten.push((index, number));
         self.send_if_full();
     }
 
-    /// Puts a slot of another object into the open one, if it lives there. The answer is whether it could be read.
+    /// Puts a slot of another object into the open one, if it lives there. Returns whether it could be read.
     fn take_slot(
         &mut self,
         number: u64,
@@ -508,7 +508,7 @@ impl Packer {
                 .key()
                 .open(number, unit, &entry.name, sealed)
             else {
-                // The slot stays where it is. Its chunks that were taken already are dead in the new object.
+                // The slot stays where it is. Those of its chunks that were already taken are dead in the new object.
                 return false;
             };
             pack.push(self.inner.client.key(), entry.name, body);
@@ -523,7 +523,7 @@ impl Packer {
         true
     }
 
-    /// Leaves an object as it was. `for_good` says that it is not to be tried again.
+    /// Leaves an object as it was. `for_good` means that it is not tried again.
     fn leave(&self, index: u32, for_good: bool) {
         let mut objects = self.inner.objects.lock();
         if let Some(object) = objects.get_mut(index) {
@@ -534,12 +534,12 @@ impl Packer {
     }
 }
 
-/// Deletes all objects of a run that ends, and last the one that says that it lives.
+/// Deletes all objects of a run that ends, its lease last.
 pub(crate) fn delete_all(inner: &Arc<Inner>) {
     let numbers = inner.objects.lock().numbers();
     let objects: Vec<String> = numbers.into_iter().map(|n| inner.client.path(n)).collect();
     let lease = lease::path(&inner.prefix);
-    // Where directories are things of their own, the empty ones go too, the inner one first.
+    // Where directories are entries of their own, the empty ones are also deleted, the inner one first.
     let directories = match inner.config.url.is_directory() {
         true => vec![format!("{}o/", inner.prefix), inner.prefix.clone()],
         false => Vec::new(),
@@ -554,7 +554,7 @@ pub(crate) fn delete_all(inner: &Arc<Inner>) {
         }
         if requests.delete(&lease).await.is_ok() {
             for directory in &directories {
-                // One with an object that was on its way stays, for the next cleaning.
+                // A directory with an object that was still on its way stays until the next cleaning.
                 let _ = requests.operator.delete(directory).await;
             }
             // The caller may have given up.

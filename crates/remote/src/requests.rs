@@ -1,20 +1,22 @@
-//! Requests to the store, each until it is answered or given up.
+//! Requests to the store, each repeated until it is answered or abandoned.
 //!
-//! A store is elsewhere: it is restarted, is slow, sends less than it was asked for, or says that there are too many
-//! requests. So each attempt has a limit of time, and what fails is tried again after a pause that doubles, up to two
-//! seconds, and that chance makes up to a half longer, so that many processes do not come back at one moment.
+//! A store is remote: it is restarted, is slow, sends less than it was asked for, or complains about too many
+//! requests. So each attempt has a time limit, and a failed one is retried after a pause. The pause doubles each
+//! time, up to two seconds, and is randomly extended by up to a half, so that many processes do not come back at the
+//! same moment.
 //!
-//! What an answer means is told apart in five ways:
+//! We distinguish five kinds of failure:
 //!
-//! - *Refused*: the store does not take these credentials, or has no such request. Whoever opens something hears of it
-//!   at once. Later it counts as away, because credentials are renewed while a run lives.
-//! - *Away*: nothing was learned about the bytes. Reads try until their deadline, because a thread waits for them.
-//!   Writes try for as long as the store lives: what they carry is still in the store in front, nothing waits for
-//!   them, and nothing new is sent while they are not through.
+//! - *Refused*: the store does not accept these credentials, or does not support such a request. Whoever opens
+//!   something is told at once. Later it counts as away, because credentials are renewed while a run lives.
+//! - *Away*: nothing was learned about the bytes. Reads are retried until their deadline, because a thread waits for
+//!   them. Writes are retried for as long as the store lives: their data is still in the store in front, nothing
+//!   waits for them, and nothing new is sent until they succeed.
 //! - *Lost*: the store says that there is no such object. It is asked three times in all, then believed.
-//! - *Damaged*: the bytes are not those that were put. A disturbance on the way passes, so they are read three times.
+//! - *Damaged*: the bytes differ from what was written. A disturbance on the way is temporary, so they are read three
+//!   times.
 //! - *Changed*: the store has another version of an object than the one whose bytes are wanted (`object/version.rs`).
-//!   That is no disturbance, so it is believed at once.
+//!   That is not a disturbance, so it is believed at once.
 
 use crate::format::Damaged;
 use crate::health::Health;
@@ -23,38 +25,38 @@ use opendal::{Buffer, ErrorKind, Operator};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// First pause between two attempts. The simulator's are short, because its faults are many.
+/// The first pause between two attempts. The simulator's are short, because it has many faults.
 const FIRST_PAUSE: Duration = match cfg!(test) {
     false => Duration::from_millis(20),
     true => Duration::from_micros(200),
 };
-/// Longest pause, before chance makes it longer.
+/// The longest pause, before it is randomly extended.
 const LONGEST_PAUSE: Duration = Duration::from_millis(if cfg!(test) { 5 } else { 2000 });
-/// Attempts after which it is believed that bytes are lost or damaged.
+/// The number of attempts after which a loss or damage is believed.
 const BELIEVED: u32 = 3;
 
-/// Why the store did not do what it was asked for.
+/// Why the store did not do what it was asked.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RemoteError {
-    /// The store was not to be had within the time there was: try again later.
+    /// The store could not be reached in time: try again later.
     #[error("the remote store does not answer ({why})")]
     Away {
-        /// What the last attempt met.
+        /// How the last attempt failed.
         why: String,
     },
-    /// The store answers, and refuses: asking again changes nothing before its settings, or those here, do.
+    /// The store answers, and refuses: retrying does not help until its settings, or those here, change.
     #[error("the remote store refuses that ({why})")]
     Refused {
-        /// What it answered.
+        /// Its answer.
         why: String,
     },
-    /// The store answers, and has no such object: what was in it is lost.
+    /// The store answers, and has no such object: its contents are lost.
     #[error("the remote store no longer has {object}")]
     Lost {
         /// The object's name.
         object: String,
     },
-    /// The store gives other bytes than were put there. They are not used.
+    /// The store returns other bytes than were written. They are not used.
     #[error("the remote store has damaged {object} ({damaged})")]
     Damaged {
         /// The object's name.
@@ -70,7 +72,7 @@ pub enum RemoteError {
     },
 }
 
-/// Limits of time.
+/// Time limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TimeLimits {
     /// How long a page waits for a store that is away, before it counts as lost.
@@ -88,7 +90,7 @@ impl Default for TimeLimits {
     }
 }
 
-/// The way to a store.
+/// The connection to a store.
 #[derive(Clone)]
 pub(crate) struct Requests {
     pub(crate) operator: Operator,
@@ -96,12 +98,12 @@ pub(crate) struct Requests {
     pub(crate) health: std::sync::Arc<Health>,
 }
 
-/// What becomes of a request that the store refuses.
+/// How to treat a request that the store refuses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Refusals {
-    /// It has failed.
+    /// The refusal is final.
     Believed,
-    /// It is made again, as after any other error.
+    /// The request is retried, as after any other error.
     Passing,
 }
 
@@ -111,7 +113,7 @@ struct Pause(Duration);
 impl Pause {
     async fn pass(&mut self) {
         let mut chance = [0; 2];
-        // Without chance the pause is a plain one.
+        // Without random bytes the pause is not extended.
         let _ = crate::format::fill_at_random(&mut chance);
         let more = self.0 * u32::from(u16::from_le_bytes(chance)) / (2 * u32::from(u16::MAX));
         tokio::time::sleep(self.0 + more).await;
@@ -119,7 +121,7 @@ impl Pause {
     }
 }
 
-/// How often a read was tried, and how.
+/// How many times a read was tried, and with what result.
 struct Tries {
     begun: Instant,
     pause: Pause,
@@ -137,7 +139,7 @@ impl Tries {
         }
     }
 
-    /// Pauses before the next try, or says that `error` is believed, or that there was time enough.
+    /// Pauses before the next attempt. Returns an error if `error` is believed, or if time is up.
     async fn again(&mut self, error: RemoteError, deadline: Duration) -> Result<(), RemoteError> {
         match error {
             RemoteError::Lost { .. } => self.lost += 1,
@@ -159,7 +161,7 @@ pub(crate) fn why(error: &opendal::Error) -> String {
     format!("{}: {}", error.kind(), error.message())
 }
 
-/// Whether the store has understood a request and refuses it, as with wrong credentials.
+/// Whether the store has understood a request and refuses it, for example because of wrong credentials.
 fn is_refusal(error: &opendal::Error) -> bool {
     matches!(
         error.kind(),
@@ -168,7 +170,7 @@ fn is_refusal(error: &opendal::Error) -> bool {
 }
 
 impl Requests {
-    /// One attempt, which ends by the limit of time at the latest.
+    /// Makes one attempt, which ends at the time limit at the latest.
     async fn attempt<T>(
         &self,
         request: impl Future<Output = Result<T, opendal::Error>>,
@@ -183,8 +185,8 @@ impl Requests {
         }
     }
 
-    /// Makes a request that answers nothing until it is answered, or has not been for as long as `deadline`; without
-    /// one, until the future is dropped. `refusals` says whether a refusal is believed at once.
+    /// Repeats a request without a result until it is answered, or `deadline` has passed; without a deadline, until
+    /// the future is dropped. `refusals` says whether a refusal is final.
     async fn repeat<R: Future<Output = Result<(), opendal::Error>>>(
         &self,
         deadline: Option<Duration>,
@@ -209,8 +211,8 @@ impl Requests {
         }
     }
 
-    /// Writes an object. Without a deadline it is tried until the future is dropped, also while the store refuses:
-    /// what the object carries is needed, and credentials are renewed elsewhere.
+    /// Writes an object. Without a deadline it is retried until the future is dropped, even while the store refuses:
+    /// the object's data is needed, and credentials are renewed elsewhere.
     pub(crate) async fn put(
         &self,
         path: &str,
@@ -220,7 +222,7 @@ impl Requests {
         self.write(path, bytes, deadline, Refusals::Passing).await
     }
 
-    /// Writes the first object of a run. A refusal is believed at once: whoever opens the store is there to hear it.
+    /// Writes the first object of a run. A refusal is final: whoever opens the store is there to hear it.
     pub(crate) async fn put_first(
         &self,
         path: &str,
@@ -243,7 +245,7 @@ impl Requests {
         self.repeat(deadline, refusals, write).await
     }
 
-    /// Reads a range of an object's bytes, and has `check` look at them.
+    /// Reads a range of an object's bytes, and passes them to `check`.
     pub(crate) async fn get<T>(
         &self,
         path: &str,
@@ -276,7 +278,7 @@ impl Requests {
                     }
                 }
                 Err(error) => {
-                    // Some services do not say that a range is beyond an object's end, but only that it failed.
+                    // Some services do not say that a range exceeds the object's end, but only that it failed.
                     failed += 1;
                     let length = if failed % BELIEVED == 0 {
                         self.length(path).await
@@ -296,7 +298,7 @@ impl Requests {
         }
     }
 
-    /// Reads a range of the bytes of one version of an object into `out`, whatever is in it before.
+    /// Reads a range of the bytes of one version of an object into `out`, whatever it contained before.
     pub(crate) async fn get_version(
         &self,
         path: &str,
@@ -338,7 +340,7 @@ impl Requests {
         }
     }
 
-    /// The version that an object has now. What the store refuses is not asked for again.
+    /// Returns an object's current version. A refusal is not retried.
     pub(crate) async fn version(
         &self,
         path: &str,
@@ -359,13 +361,13 @@ impl Requests {
         }
     }
 
-    /// Bytes of an object, if the store says that.
+    /// Returns the number of bytes in an object, if the store tells.
     async fn length(&self, path: &str) -> Option<u64> {
         let stat = self.attempt(self.operator.stat(path)).await.ok()?;
         Some(stat.content_length())
     }
 
-    /// Deletes an object. One that is not there is no error.
+    /// Deletes an object. A missing object is not an error.
     pub(crate) async fn delete(&self, path: &str) -> Result<(), RemoteError> {
         let operator = &self.operator;
         let delete = || async move {

@@ -1,23 +1,23 @@
-//! Seats: how a thread that faults has the network's thread fetch something.
+//! Seats: how a faulting thread makes the network thread fetch something.
 //!
-//! A thread that faults must not call the program's allocator, nor wait for a lock that somebody may hold while he
-//! faults. A client of HTTP does both. So a fault only takes a *seat*: it writes down what it wants, wakes the thread
-//! that has the network, and sleeps until the bytes are in the seat's buffer, from which it copies them. Requesting,
-//! checking and decompressing are done by that one thread, by a runtime of its own.
+//! A faulting thread must not call the program's allocator, nor wait for a lock whose holder may fault. An HTTP
+//! client does both. So a fault only takes a *seat*: it writes its request there, wakes the network thread, and
+//! sleeps until the bytes are in the seat's buffer, from which it copies them. The network thread does the
+//! requesting, checking and decompressing, with its own runtime.
 //!
 //! ```text
 //!   a fault:    Free ─▶ Asked            ─sleeps─            Done ─▶ copies ─▶ Free
 //!   the network:         Asked ─▶ Working ─requests─▶ Done
 //! ```
 //!
-//! There are so many seats as requests for faults may be under way. A fault that finds none free waits for one. A fault
-//! that has waited for as long as its patience lasts gives its seat up: whoever was to serve it frees the seat when it
-//! ends. A buffer stays with its seat, so that memory is taken once.
+//! There are as many seats as requests for faults may be in progress. A fault that finds no free seat waits for one.
+//! A fault that runs out of patience gives its seat up: the task that was to serve it frees the seat when it ends. A
+//! buffer stays with its seat, so its memory is only allocated once.
 //!
-//! The network's thread sleeps in the kernel until a descriptor is written to. A thread that serves faults of others
-//! may have a descriptor table of its own, in which that descriptor is missing (`driver/src/file.rs`). So a third
-//! thread, the *bell*, sleeps until a seat is taken and rings for the network's. That costs some microseconds beside
-//! the milliseconds of a request.
+//! The network thread sleeps in the kernel until a descriptor is written to. A thread that serves other threads'
+//! faults may have its own descriptor table, without that descriptor (`driver/src/file.rs`). So a third thread, the
+//! *bell*, sleeps until a seat is taken and then wakes the network thread. That costs a few microseconds next to the
+//! milliseconds of a request.
 
 use crate::requests::RemoteError;
 use millpond_sync::{Condvar, OwnThread, Rank, Ranked};
@@ -25,28 +25,28 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// Requests for faults that may be under way at once.
+/// The maximum number of concurrent requests for faults.
 pub(crate) const SEATS: usize = 8;
 
-/// How a load ended, without what would have to be allocated.
+/// The result of a load, without any data that would need allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fetched {
     /// The bytes are here.
     Here,
-    /// The bytes are here, and came with others of a stream: to have them again costs a part of a request.
+    /// The bytes are here, and came with others of a stream: fetching them again costs a fraction of a request.
     WithStream,
     /// The store did not answer in time.
     Away,
-    /// The store answers, and no longer has what is wanted.
+    /// The store answers, but no longer has the bytes.
     Lost,
-    /// What the store gives cannot be what is wanted.
+    /// What the store returns cannot be right.
     Damaged,
-    /// What the store has is another version than the one that is wanted.
+    /// The store has another version than the requested one.
     Changed,
 }
 
 impl Fetched {
-    /// The bytes are here, with a stream or alone.
+    /// Returns the result for bytes that are here, with a stream or alone.
     pub(crate) fn here(with_stream: bool) -> Self {
         match with_stream {
             true => Self::WithStream,
@@ -82,12 +82,13 @@ enum Use {
 struct Seat<W> {
     used: Use,
     wanted: Option<W>,
-    /// What was fetched, when it is here.
+    /// The fetched bytes, once they are here.
     buffer: Vec<u8>,
 }
 
 impl<W> Seat<W> {
-    /// Whoever sat here has no patience left. If nobody has begun to serve the seat, nobody would free it later.
+    /// Gives up the seat because its owner ran out of patience. If nobody has started to serve the seat, it becomes
+    /// free at once, because nobody would free it later.
     fn give_up(&mut self) {
         self.used = match self.used {
             Use::Asked => Use::Free,
@@ -98,13 +99,13 @@ impl<W> Seat<W> {
 
 struct State<W> {
     all: [Seat<W>; SEATS],
-    /// Whether a seat was taken since the bell rang.
+    /// Whether a seat has been taken since the bell rang.
     ring: bool,
-    /// Whether the bell is to end.
+    /// Whether the bell should end.
     stop: bool,
 }
 
-/// The thread that wakes the network's when a seat is taken. It ends with this value.
+/// The thread that wakes the network thread when a seat is taken. It ends with this value.
 pub(crate) struct Bell<W: Copy + Send + 'static> {
     seats: Arc<Seats<W>>,
     thread: Option<OwnThread>,
@@ -120,12 +121,12 @@ impl<W: Copy + Send + 'static> Drop for Bell<W> {
     }
 }
 
-/// The seats of one thread of the network, for wishes of the type `W`. See the [module](self).
+/// The seats of one network thread, for requests of type `W`. See the [module](self).
 pub(crate) struct Seats<W> {
     seats: Ranked<State<W>>,
-    /// A seat was taken, or the bell is to end.
+    /// Notified when a seat was taken, or the bell should end.
     taken: Condvar,
-    /// A seat was freed or served.
+    /// Notified when a seat was freed or served.
     served: Condvar,
     asked: Notify,
     /// How long a fault waits.
@@ -133,7 +134,7 @@ pub(crate) struct Seats<W> {
 }
 
 impl<W: Copy + Send + 'static> Seats<W> {
-    /// Free seats, at which faults wait for as long as `patience`.
+    /// Makes free seats, where faults wait up to `patience`.
     pub(crate) fn new(patience: Duration) -> Self {
         let seat = |_| Seat {
             used: Use::Free,
@@ -154,10 +155,10 @@ impl<W: Copy + Send + 'static> Seats<W> {
         }
     }
 
-    /// Starts the thread that wakes the network's.
+    /// Starts the thread that wakes the network thread.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The system refuses a thread.
     pub(crate) fn bell(self: &Arc<Self>) -> std::io::Result<Bell<W>> {
         let seats = Arc::clone(self);
         let thread = OwnThread::start(c"millpond-bell", move || {
@@ -178,14 +179,15 @@ impl<W: Copy + Send + 'static> Seats<W> {
         })
     }
 
-    /// RAM of the buffers.
+    /// Returns the RAM of the buffers.
     pub(crate) fn ram_bytes(&self) -> u64 {
         let seats = self.seats.lock();
         let buffers = seats.all.iter().map(|seat| &seat.buffer);
         buffers.map(|buffer| buffer.capacity() as u64).sum()
     }
 
-    /// Has `wanted` fetched, and lets `take` have the bytes. Called by threads that fault: it does not allocate.
+    /// Makes the network thread fetch `wanted`, and passes the bytes to `take`. Called by faulting threads: it does
+    /// not allocate.
     pub(crate) fn fetch(&self, wanted: W, take: impl FnOnce(&[u8])) -> Fetched {
         let limit = Instant::now() + self.patience;
         let mut seats = self.seats.lock();
@@ -226,8 +228,8 @@ impl<W: Copy + Send + 'static> Seats<W> {
         fetched
     }
 
-    /// Begins to serve each seat at which somebody waits: `work` fills the buffer that it is given, whatever is in it,
-    /// and gives it back.
+    /// Serves each seat where somebody waits: `work` fills the buffer that it receives, whatever it contains, and
+    /// returns it.
     pub(crate) async fn serve<F>(self: &Arc<Self>, work: impl Fn(W, Vec<u8>) -> F)
     where
         F: Future<Output = (Fetched, Vec<u8>)> + Send + 'static,
@@ -245,7 +247,7 @@ impl<W: Copy + Send + 'static> Seats<W> {
         }
     }
 
-    /// A seat that nobody serves yet, with what is wanted there and the buffer for it.
+    /// Returns a seat that nobody serves yet, with its request and its buffer.
     fn next(&self) -> Option<(usize, W, Vec<u8>)> {
         let mut seats = self.seats.lock();
         let mut all = seats.all.iter_mut().enumerate();
@@ -271,7 +273,7 @@ impl<W: Copy + Send + 'static> Seats<W> {
 mod tests {
     use super::*;
 
-    /// Three times as many threads as there are seats, served by another thread, which takes a while for each.
+    /// Three times as many threads as seats, served by another thread, which takes a while for each.
     #[test]
     fn each_thread_gets_what_it_wanted_and_no_more_than_the_seats_are_served_at_once() {
         let seats = Arc::new(Seats::<u8>::new(Duration::from_secs(30)));
@@ -326,7 +328,7 @@ mod tests {
         assert!(seats.ram_bytes() >= 100);
     }
 
-    /// A fault whose seat nobody came to gave it up, and the seat stayed taken: after eight of these no fault was
+    /// A fault whose seat nobody served once gave it up, and the seat stayed taken: after eight of these no fault was
     /// served any more.
     #[test]
     fn a_seat_that_was_given_up_is_free_again() {
@@ -335,7 +337,7 @@ mod tests {
             assert_eq!(seats.fetch(number, |_| {}), Fetched::Away);
         }
         assert!(seats.next().is_none(), "nobody waits any more");
-        // One that is being served when it is given up is free when that ends.
+        // A seat that is given up while it is being served becomes free when that ends.
         std::thread::scope(|scope| {
             let asking = scope.spawn(|| seats.fetch(77, |_| {}));
             let limit = Instant::now() + Duration::from_secs(10);

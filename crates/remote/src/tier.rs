@@ -1,18 +1,19 @@
-//! Objects elsewhere as the place behind a store: how slots get there, and how pages come back.
+//! Remote objects as the place behind a store: how slots get there, and how pages come back.
 //!
-//! Everything is saved in the store in front (compressed RAM, a file, or both), and `tiered.rs` of `millpond-store` has
-//! the rules by which the two places work together. When what the front holds comes near its room, a thread of this
-//! place's (`packer.rs`) takes the slots that were saved first, packs them, and has them sent. Only when the store has
-//! answered are they released in front. A save that finds no room waits for that thread, as long as it makes room at
-//! least once in [`PATIENCE`], unless the store is away: then the answer is that there is no room, as it would be
-//! without a remote store.
+//! Everything is first saved in the store in front (compressed RAM, a file, or both), and `tiered.rs` of
+//! `millpond-store` has the rules by which the two places work together. When the contents of the front approach its
+//! capacity, a thread of this place (`packer.rs`) takes the slots that were saved first, packs them, and sends them.
+//! They are only released in front once the store has answered. A save that finds no room waits for that thread, as
+//! long as it makes room at least once in [`PATIENCE`], unless the store is away: then the save fails for lack of
+//! room, as it would without a remote store.
 //!
-//! A slot that is read from the remote store stays there, and its pages are saved in front when they leave again. Pages
-//! that came with a stream are another matter. To have them again costs a part of a request, and to save them
-//! again would put all that a scan reads into new objects: a put costs ten times what a get does. So they stay far if
-//! they leave as they came, which their checksums show ([`Sums`]). A page that was lost there meanwhile is saved.
+//! A slot that is read from the remote store stays there, and its pages are saved in front when they leave again.
+//! Pages that came with a stream are an exception. Fetching them again costs a fraction of a request, and saving them
+//! again would put everything that a scan reads into new objects: a put costs ten times as much as a get. So they
+//! stay remote if they leave unchanged, which their checksums show ([`Sums`]). A page that has meanwhile been lost
+//! there is saved.
 //!
-//! A forked child has no thread that talks to the network, and cannot have this store.
+//! A forked child has no thread that talks to the network, and cannot use this store.
 
 use crate::client::{Client, Wanted};
 use crate::config::{RemoteConfig, RemoteOpenError};
@@ -34,33 +35,33 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// How long a save waits while no room is made in front.
+/// How long a save waits if no room is made in front.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-/// How long the store may be away before a save no longer waits for it.
+/// How long the store may be away before saves no longer wait for it.
 const AWAY: Duration = Duration::from_secs(1);
-/// The packing thread looks at the room in front after so many bytes were saved.
+/// The packing thread checks the room in front each time this many bytes were saved.
 const LOOK_EVERY: u64 = 256 << 10;
 
-/// What a remote store has done, in numbers.
+/// Statistics of a remote store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RemoteStats {
-    /// Slots that are only in the remote store.
+    /// The number of slots that are only in the remote store.
     pub slots: u64,
     /// Bytes of their pages.
     pub logical_bytes: u64,
-    /// Objects.
+    /// The number of objects.
     pub objects: u64,
     /// Bytes that the objects take.
     pub object_bytes: u64,
-    /// Loads from the remote store.
+    /// The number of loads from the remote store.
     pub loads: u64,
-    /// Bytes that were fetched.
+    /// Bytes fetched.
     pub fetched_bytes: u64,
-    /// Bytes that were sent, rewritten ones too.
+    /// Bytes sent, including rewritten ones.
     pub sent_bytes: u64,
-    /// Attempts that failed.
+    /// The number of failed attempts.
     pub failures: u64,
-    /// Loads that got no page: the store was away for too long, or had lost or damaged it.
+    /// The number of loads that got no page: the store was away for too long, or had lost or damaged it.
     pub lost_loads: u64,
     /// How long the store has been away, if it is.
     pub away_for: Option<Duration>,
@@ -75,23 +76,23 @@ pub(crate) struct Counters {
     saved: AtomicU64,
 }
 
-/// What the threads of a remote store share, beside the store in front.
+/// What the threads of a remote store share, apart from the store in front.
 pub(crate) struct Inner {
-    /// What the pages in memory were that came with a stream, by [`numbers`].
+    /// The checksums of pages in memory that came with a stream, indexed by [`numbers`].
     streamed: Sums,
     pub(crate) objects: Ranked<Objects>,
     pub(crate) client: Client,
     pub(crate) config: RemoteConfig,
     pub(crate) notes: Ranked<Notes>,
-    /// The packing thread has something to do.
+    /// Notified when the packing thread has something to do.
     pub(crate) work: Condvar,
-    /// Slots were released in front.
+    /// Notified when slots were released in front.
     pub(crate) room: Condvar,
     pub(crate) counters: Counters,
     pub(crate) prefix: String,
 }
 
-/// Another store with a remote one behind it. The file of this type opens with how the two work together.
+/// Another store with a remote one behind it. The file of this type explains how the two work together.
 ///
 /// ```
 /// use millpond_core::{SlotId, port::{Saved, Slots}};
@@ -107,18 +108,18 @@ pub(crate) struct Inner {
 /// ```
 pub type RemoteStore = Tiered<Remote>;
 
-/// A remote store as the place behind another one, with the thread that packs.
+/// A remote store as the place behind another one, with its packing thread.
 pub struct Remote {
     inner: Arc<Inner>,
     packer: Option<OwnThread>,
 }
 
 impl Remote {
-    /// Puts the store at `config.url` behind `front`, which must be empty. An object is written there at once, which
-    /// says that the run is alive.
+    /// Puts the store at `config.url` behind `front`, which must be empty. This immediately writes an object there,
+    /// which shows that the run is alive.
     ///
     /// # Errors
-    /// The store takes nothing, or the system refuses memory or a thread.
+    /// The store accepts nothing, or the system refuses memory or a thread.
     pub fn behind(
         front: Box<dyn Store>,
         config: RemoteConfig,
@@ -130,8 +131,8 @@ impl Remote {
         Self::open_at(operator, &lease::prefix(&run), key, front, config)
     }
 
-    /// Opens the store at `operator`, which is what the URL of the settings names, for a run whose objects' names begin
-    /// with `prefix`.
+    /// Opens the store at `operator`, which the URL of the settings names, for a run whose objects' names begin with
+    /// `prefix`.
     pub(crate) fn open_at(
         operator: Operator,
         prefix: &str,
@@ -177,7 +178,7 @@ impl Remote {
         Ok(Tiered::new(front, remote))
     }
 
-    /// A description of the store in one line, for reports.
+    /// Returns a description of the store in one line, for reports.
     #[must_use]
     pub fn describe(&self) -> String {
         format!(
@@ -187,7 +188,7 @@ impl Remote {
         )
     }
 
-    /// The beginning of the names of this run's objects.
+    /// Returns the beginning of the names of this run's objects.
     #[must_use]
     pub fn prefix(&self) -> &str {
         &self.inner.prefix
@@ -195,7 +196,7 @@ impl Remote {
 }
 
 impl RemoteStats {
-    /// What `store` has done.
+    /// Returns the statistics of `store`.
     #[must_use]
     pub fn of(store: &RemoteStore) -> Self {
         let inner = &store.back().inner;
@@ -231,14 +232,14 @@ impl Drop for Remote {
     }
 }
 
-/// The numbers of pages of a slot in [`Inner::streamed`].
+/// Returns the numbers of a slot's pages in [`Inner::streamed`].
 fn numbers(slot: SlotId, first: u16, pages: usize) -> Range<u64> {
     let first = u64::from(slot.0) * u64::from(LEAF_PAGES) + u64::from(first);
     first..first + pages as u64
 }
 
 impl Inner {
-    /// Waits until slots were released in front since `seen`. The answer is whether that was so before `until`.
+    /// Waits until slots have been released in front since `seen`. Returns whether that happened before `until`.
     fn wait_for_room(&self, seen: u64, until: Instant) -> bool {
         let mut notes = self.notes.lock();
         notes.wanted = true;
@@ -288,7 +289,7 @@ impl Inner {
             }
             let mut objects = self.objects.lock();
             if front.slots().place(slot) != u64::from(spot) {
-                // It was rewritten meanwhile, and the old object was deleted.
+                // The slot was meanwhile rewritten, and the old object was deleted.
                 continue;
             }
             front.note_lost();
@@ -310,7 +311,7 @@ impl Inner {
         }
     }
 
-    /// Forgets pages that leave memory. The answer is whether they are what came of them with a stream, and can be had
+    /// Forgets pages that leave memory. Returns whether they came with a stream, are unchanged, and can be fetched
     /// again.
     fn leaves_as_it_came(&self, front: &Front, part: SlotPart, data: &[u8]) -> bool {
         if front.slots().word(part.slot).state() != SlotState::Remote {
@@ -327,7 +328,7 @@ impl Inner {
         objects.get(spot.object).is_some_and(|object| !object.lost)
     }
 
-    /// The place of some chunks of a slot that is remote.
+    /// Finds the place of some chunks of a remote slot.
     fn find(
         &self,
         front: &Front,
@@ -374,7 +375,7 @@ impl Place for Remote {
         self.inner.notes.lock().released
     }
 
-    /// As long as objects arrive, the turn of this save will come.
+    /// As long as objects arrive, this save will get its turn.
     fn make_room(&self, _: &Front, refused: &Refused) -> bool {
         let until = Instant::now() + PATIENCE;
         self.inner.wait_for_room(refused.seen, until)
@@ -400,7 +401,7 @@ impl Place for Remote {
         self.inner.load(front, slot, word, first_page, out)
     }
 
-    /// A slot may have been rewritten since the look at its word, so its place is looked at under the lock.
+    /// A slot may have been rewritten since its word was read, so its place is read under the lock.
     fn free(&self, front: &Front, slot: SlotId, word: SlotWord) -> bool {
         let inner = &self.inner;
         let mut objects = inner.objects.lock();
@@ -434,7 +435,7 @@ impl Place for Remote {
         away.as_millis() as u64
     }
 
-    /// Wakes the thread that packs.
+    /// Wakes the packing thread.
     fn relieve(&self, _: &Front) -> bool {
         self.inner.notes.lock().wanted = true;
         self.inner.work.notify_all();
@@ -442,7 +443,7 @@ impl Place for Remote {
     }
 }
 
-/// A forked child has no thread that talks to the network, and cannot have this place.
+/// A forked child has no thread that talks to the network, and cannot use this place.
 impl Forks for Remote {
     fn before_fork(&self, _: u64) {}
 

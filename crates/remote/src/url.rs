@@ -1,4 +1,4 @@
-//! Where a remote store is: a URL, and from it OpenDAL's operator.
+//! Where a remote store is: a URL, and OpenDAL's operator made from it.
 //!
 //! ```text
 //! s3://bucket/prefix?region=eu-central-1&endpoint=https://minio.example:9000
@@ -6,10 +6,11 @@
 //! fs:///directory          memory:// for tests
 //! ```
 //!
-//! Credentials are not part of a URL, because command lines and settings are seen by many. They come from where the
-//! services' own clients look: for S3 `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, the profile of
-//! `~/.aws`, and the role of the machine or container; for Redis `REDISCLI_AUTH` (and `REDIS_USERNAME`, if the user is
-//! another than the default one). A URL with a password in it is refused, and the refusal does not repeat it.
+//! Credentials are not part of a URL, because many people can see command lines and settings. They come from where
+//! the services' own clients look: for S3, `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, the
+//! profile of `~/.aws`, and the role of the machine or container; for Redis, `REDISCLI_AUTH` (and `REDIS_USERNAME`
+//! for a user other than the default one). A URL that contains a password is refused, and the refusal does not repeat
+//! it.
 
 use crate::object::ObjectError;
 use opendal::{HttpTransporter, OperationContext, Operator, services};
@@ -19,19 +20,19 @@ use std::fmt;
 use std::path::Path;
 use url::Url;
 
-/// Why a URL names no remote store. The message names the part that is wrong and a way out.
+/// Why a URL does not name a remote store. The message names the part that is wrong and a remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UrlError {
-    /// The text is no URL.
+    /// The text is not a URL.
     #[error(
         "the remote store's address is no URL ({why}): write s3://BUCKET/PREFIX or redis://HOST:PORT/DB"
     )]
     NotAUrl {
-        /// What the parser said.
+        /// The parser's message.
         why: String,
     },
-    /// No service of this name is known.
+    /// There is no known service of this name.
     #[error(
         "{scheme}:// is no remote store that is known: use s3://, redis://, rediss://, fs:// or memory://"
     )]
@@ -47,7 +48,7 @@ pub enum UrlError {
         /// How to write it.
         remedy: &'static str,
     },
-    /// The URL has a user or a password.
+    /// The URL contains a user or a password.
     #[error(
         "the URL of the remote store has a user or password in it, where others may read it: {remedy}"
     )]
@@ -55,17 +56,17 @@ pub enum UrlError {
         /// Where they belong.
         remedy: &'static str,
     },
-    /// A parameter that the service does not have, or of a value that it does not take.
+    /// The service does not have this parameter, or does not accept its value.
     #[error("the remote store's URL has the parameter {name}={value}: {remedy}")]
     Parameter {
         /// Its name.
         name: String,
         /// Its value.
         value: String,
-        /// What there is.
+        /// The alternatives.
         remedy: &'static str,
     },
-    /// The part behind the host is no number of a database.
+    /// The part after the host is not the number of a database.
     #[error(
         "{path:?} is no database of Redis: end the URL with a number, as in redis://host:6379/0"
     )]
@@ -76,7 +77,7 @@ pub enum UrlError {
     /// OpenDAL refused the settings.
     #[error("the remote store cannot be used ({why}): check each part of its URL")]
     Refused {
-        /// What it said.
+        /// Its message.
         why: String,
     },
 }
@@ -99,7 +100,7 @@ enum Service {
     Memory,
 }
 
-/// The address of a remote store. It holds no credentials, so it may be shown.
+/// The address of a remote store. It contains no credentials, so it may be shown.
 ///
 /// ```
 /// use millpond_remote::RemoteUrl;
@@ -115,7 +116,7 @@ enum Service {
 pub struct RemoteUrl {
     text: String,
     service: Service,
-    /// The prefix or directory, without slashes at its ends for S3.
+    /// The prefix or directory; for S3, without slashes at either end.
     root: String,
 }
 
@@ -135,7 +136,7 @@ impl std::str::FromStr for RemoteUrl {
     type Err = UrlError;
 
     fn from_str(text: &str) -> Result<Self, UrlError> {
-        // Several hosts are no host of a URL: the first one stands for them while the rest is read.
+        // A URL cannot have several hosts: the first one stands for them while the rest is parsed.
         let (first, others) = several_hosts(text);
         let url = Url::parse(&first).map_err(|why| UrlError::NotAUrl {
             why: why.to_string(),
@@ -162,17 +163,17 @@ impl std::str::FromStr for RemoteUrl {
     }
 }
 
-/// An object at a place: what [`RemoteUrl::object`] takes apart.
+/// An object and its place, split by [`RemoteUrl::object`].
 #[derive(Debug)]
 pub(crate) struct ObjectUrl {
-    /// The bucket or the directory that the object is in.
+    /// The bucket or the directory that contains the object.
     pub(crate) place: RemoteUrl,
     /// The object's name there.
     pub(crate) name: String,
 }
 
 impl RemoteUrl {
-    /// The URL as that of one object, whose name is what follows the bucket, or the last part of a path.
+    /// Splits the URL of a single object, whose name is what follows the bucket, or the last part of a path.
     pub(crate) fn object(&self) -> Result<ObjectUrl, ObjectError> {
         let no_objects = |remedy| ObjectError::Service {
             url: self.text.clone(),
@@ -203,10 +204,10 @@ impl RemoteUrl {
         let (directory, name) = match (&self.service, path.rsplit_once('/')) {
             (Service::Directory, Some((directory, name))) => (format!("/{directory}"), name),
             (Service::Directory, None) => ("/".to_owned(), path),
-            // The whole of it is the name of a key.
+            // All of it is the name of a key.
             _ => (String::new(), path),
         };
-        // The client takes such names for others.
+        // The client would change such names.
         let is_kept = name == name.trim() && !format!("/{path}").contains("//");
         match name {
             "" => Err(bad_name(
@@ -228,27 +229,27 @@ impl RemoteUrl {
         }
     }
 
-    /// Whether what is put there is in this process's memory.
+    /// Whether everything stored there is in this process's memory.
     #[must_use]
     pub fn is_memory(&self) -> bool {
         self.service == Service::Memory
     }
 
-    /// Whether it is a directory, where directories are things of their own.
+    /// Whether it is a directory, in which directories are entries of their own.
     pub(crate) fn is_directory(&self) -> bool {
         self.service == Service::Directory
     }
 
-    /// Whether it is a directory that is not there. [`operator`](Self::operator) makes it, which is not for those who
-    /// only read.
+    /// Whether it is a missing directory. [`operator`](Self::operator) creates it, which is wrong for those who only
+    /// read.
     pub(crate) fn is_absent_directory(&self) -> bool {
         self.is_directory() && !Path::new(&self.root).is_dir()
     }
 
-    /// Opens the place, without asking it anything yet.
+    /// Opens the place, without contacting it yet.
     ///
     /// # Errors
-    /// OpenDAL does not take the settings.
+    /// OpenDAL does not accept the settings.
     pub fn operator(&self) -> Result<Operator, UrlError> {
         let refused = |error: opendal::Error| UrlError::Refused {
             why: error.to_string(),
@@ -259,7 +260,7 @@ impl RemoteUrl {
                 endpoint,
                 region,
             } => {
-                // Whichever library was first chooses how TLS is done; both ways are sound.
+                // Whichever library comes first chooses the TLS implementation; both are sound.
                 let _ = rustls::crypto::ring::default_provider().install_default();
                 let mut s3 = services::S3::default().bucket(bucket).root(&self.root);
                 if let Some(endpoint) = endpoint {
@@ -304,7 +305,7 @@ impl RemoteUrl {
     }
 }
 
-/// A way over HTTP of the operator's own: connections belong to the runtime that opened them, and end with it.
+/// Makes an HTTP client for the operator alone: connections belong to the runtime that opened them, and end with it.
 fn over_http() -> Result<OperationContext, UrlError> {
     let client = reqwest::Client::builder().build();
     let client = client.map_err(|error| UrlError::Refused {
@@ -318,7 +319,7 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// The URL with its first host alone, and all hosts as they were written.
+/// Returns the URL with only its first host, and all hosts as they were written.
 fn several_hosts(text: &str) -> (String, String) {
     let Some((scheme, rest)) = text.split_once("://") else {
         return (text.to_owned(), String::new());
@@ -457,7 +458,7 @@ fn no_credentials(url: &Url, remedy: &'static str) -> Result<(), UrlError> {
         .ok_or(UrlError::Credentials { remedy })
 }
 
-/// The values of the parameters that are known. Any other is an error.
+/// Returns the values of the known parameters. Any other parameter is an error.
 fn parameters(
     url: &Url,
     known: &[&str],
@@ -468,7 +469,7 @@ fn parameters(
         match known.iter().position(|known| *known == name) {
             Some(index) => values[index] = Some(value.into_owned()),
             None => {
-                // A parameter that is unknown may be a secret that does not belong here.
+                // An unknown parameter may be a secret that does not belong here.
                 let (name, value) = (name.into_owned(), "...".to_owned());
                 return Err(UrlError::Parameter {
                     name,
@@ -561,7 +562,7 @@ mod tests {
         }
     }
 
-    /// A name with a space was looked for under `%20`.
+    /// Guards against looking for a name with a space under `%20`.
     #[test]
     fn an_object_is_named_by_what_follows_its_bucket_or_directory() {
         let cases = [

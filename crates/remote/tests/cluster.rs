@@ -1,5 +1,5 @@
-//! The tier on a Redis cluster: its objects are spread over all nodes, and nothing is lost when one of them is away for
-//! a while.
+//! The tier on a Redis cluster: its objects are spread over all nodes, and nothing is lost when one of them is away
+//! for a while.
 
 mod common;
 #[path = "common/cluster.rs"]
@@ -40,7 +40,7 @@ fn a_node_is_restarted_and_another_stopped() {
         cluster.nodes[1].restart(Duration::from_millis(300));
     });
     check(&store, 0..2 * SLOTS);
-    // Stopped while threads read and write, so that requests to it are under way.
+    // Stopped while threads read and write, so that requests to it are in progress.
     cluster.nodes[2].freeze();
     std::thread::scope(|scope| {
         scope.spawn(|| check(&store, 0..2 * SLOTS));
@@ -55,7 +55,7 @@ fn a_node_is_restarted_and_another_stopped() {
         "{:?}",
         RemoteStats::of(&store)
     );
-    // What is not wanted any more is deleted on all nodes, and a run that ends leaves nothing.
+    // Whatever is no longer wanted is deleted on all nodes, and a run that ends leaves nothing.
     (0..3 * SLOTS).for_each(|slot| store.release(SlotId(slot)));
     wait_until("all objects are deleted", || {
         RemoteStats::of(&store).objects == 0

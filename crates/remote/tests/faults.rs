@@ -107,7 +107,7 @@ fn redis_is_disturbed_restarted_and_stopped() {
         "{:?}",
         RemoteStats::of(&store)
     );
-    // It is known that Redis cannot be asked what it has.
+    // Redis cannot list its contents, and that is reported.
     let url = format!("redis://127.0.0.1:{}/0", redis.port)
         .parse()
         .unwrap();
@@ -138,7 +138,7 @@ fn what_is_away_is_an_error_after_its_deadline_and_then_comes_back() {
     let timed_out = LoadError::Io(Errno::TIMEDOUT.raw_os_error());
     assert!(errors.contains(&Err(timed_out)), "{errors:?}");
     assert!(RemoteStats::of(&store).away_for.is_some());
-    // The store in front is filled up, and then says so at once.
+    // The store in front fills up, and then says so at once.
     let full =
         (SLOTS..SLOTS + 100).find(|&slot| store.save(SlotId(slot), None, &data(slot, 16)).is_err());
     let full = full.expect("the store in front has an end");

@@ -10,7 +10,7 @@ fn key() -> RunKey {
     RunKey::of(&[7; 32], [9; 16])
 }
 
-/// Pages of one of three kinds: random, text-like, all the same.
+/// Returns pages of one of three kinds: random, text-like, all the same.
 fn contents(kind: u8, pages: usize, seed: u64) -> Vec<u8> {
     let mut state = seed | 1;
     let mut next = || {
@@ -48,7 +48,7 @@ fn pack(number: u64, chunks: &[Vec<u8>]) -> Packed {
     pack.finish(&key())
 }
 
-/// The sealed bytes of one chunk, as a request for their range would bring them.
+/// Returns the sealed bytes of one chunk, as a request for their range would.
 fn range(packed: &Packed, chunk: usize) -> Vec<u8> {
     let at = |index: usize| packed.places[index] as usize * UNIT;
     packed.bytes[at(chunk)..at(chunk + 1)].to_vec()
@@ -104,7 +104,7 @@ proptest! {
     fn bytes_of_any_kind_are_no_object_and_no_chunk(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         prop_assert!(open_directory(&key(), 1, &bytes).is_err());
         prop_assert!(key().open(1, 1, &name(0), &mut bytes.clone()).is_err());
-        // What the seal lets through is decoded all the same without a panic, and never into more than was asked for.
+        // Anything that the seal allows is decoded without a panic, and never into more bytes than requested.
         let mut out = vec![0; 4096];
         let _ = Decoder::new().unwrap().decode(&bytes, &mut out);
     }
@@ -117,8 +117,8 @@ proptest! {
     }
 }
 
-/// Checks that nothing passes for a chunk but the chunk: not the same place of another object, an earlier use of the
-/// slot, another slot or part of one, one of another length, another place of its object, nor another run's.
+/// Checks that nothing else passes for a chunk: not the same place of another object, an earlier use of the slot,
+/// another slot or part of one, one of another length, another place of its object, nor a chunk of another run.
 #[test]
 fn nothing_passes_for_another() {
     let data = contents(1, 16, 3);
@@ -187,13 +187,13 @@ fn the_key_is_not_shown() {
     assert_eq!(shown, "RunKey { .. } RunKey { .. }");
 }
 
-/// How long the mutations go on: MILLPOND_STRESS_SECS, or 3 seconds.
+/// Returns how long the mutations run: MILLPOND_STRESS_SECS, or 3 seconds.
 fn stress_time() -> Duration {
     let seconds = std::env::var("MILLPOND_STRESS_SECS").ok();
     Duration::from_secs(seconds.and_then(|text| text.parse().ok()).unwrap_or(3))
 }
 
-/// Numbers that decide what a mutation does.
+/// Random numbers that decide what a mutation does.
 struct Dice(u64);
 
 impl Dice {
@@ -205,21 +205,21 @@ impl Dice {
         ((bits ^ (bits >> 31)) % end.max(1) as u64) as usize
     }
 
-    /// A length from short to long, each order of magnitude as often as the others.
+    /// Returns a length from short to long, each order of magnitude with equal probability.
     fn length(&mut self, most: usize) -> usize {
         let bits = self.below(usize::BITS as usize - most.leading_zeros() as usize + 1);
         self.below((1 << bits).min(most + 1))
     }
 }
 
-/// Changes `bytes` as an attacker might who has `other` at hand: bits, words, pieces copied from elsewhere, cut out or
+/// Changes `bytes` as an attacker might who also has `other`: bits, words, pieces copied from elsewhere, cut out or
 /// inserted.
 fn mutate(bytes: &mut Vec<u8>, other: &[u8], dice: &mut Dice) {
     let at = dice.below(bytes.len());
     match dice.below(8) {
         0 if !bytes.is_empty() => bytes[at] ^= 1 << dice.below(8),
         1 if !bytes.is_empty() => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][dice.below(5)],
-        // Words that say how many there are of something.
+        // Words that look like counts.
         2 if bytes.len() >= 16 => {
             let value =
                 [0, 1, u32::MAX, 1 << 20, 1 << 31, dice.below(1 << 22) as u32][dice.below(6)];
@@ -235,7 +235,7 @@ fn mutate(bytes: &mut Vec<u8>, other: &[u8], dice: &mut Dice) {
             let len = dice.length(bytes.len() - at);
             bytes.drain(at..at + len);
         }
-        // The same place, or any, of the other.
+        // Bytes from the same place, or any place, of `other`.
         6 if !other.is_empty() => {
             let from = if dice.below(2) == 0 {
                 at.min(other.len() - 1)
@@ -254,7 +254,7 @@ fn mutate(bytes: &mut Vec<u8>, other: &[u8], dice: &mut Dice) {
     }
 }
 
-/// Chunks of all kinds and of some lengths, those of objects of one number alike in length.
+/// Makes chunks of all kinds and of some lengths, which are the same in all objects of one number.
 fn mixed(number: u64) -> Packed {
     let chunks: Vec<Vec<u8>> = (0..5)
         .map(|chunk| {
@@ -268,8 +268,8 @@ fn mixed(number: u64) -> Packed {
     pack(number, &chunks)
 }
 
-/// Seeded mutations of whole objects, for as long as the stress time: the directory opens when not a byte that it names
-/// has changed its place, a chunk opens where it was and as it was, and nothing else does.
+/// Seeded mutations of whole objects, for as long as the stress time: the directory opens only if no byte that it
+/// names has changed or moved, a chunk opens where and as it was, and nothing else does.
 #[test]
 fn mutated_objects_open_only_where_they_are_as_they_were() {
     let objects = [mixed(1), mixed(2)];

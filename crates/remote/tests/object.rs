@@ -1,6 +1,6 @@
-//! Objects as the contents of regions: the bytes are those of one version, or there is an error.
+//! Objects as the contents of regions: the bytes belong to one version, or there is an error.
 //!
-//! A directory's files are objects always. The S3 server is moto's, behind a proxy that disturbs what passes (see
+//! A directory's files are always objects. The S3 server is moto's, behind a proxy that disturbs the traffic (see
 //! `faults.rs`).
 
 mod common;
@@ -20,7 +20,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Pages of the objects here, the last of which is not whole.
+/// The number of pages in the objects here. The last one is incomplete.
 const PAGES: usize = 600;
 const MORE: usize = 77;
 
@@ -60,7 +60,7 @@ fn read(object: &MappedObject, first: usize, pages: usize) -> Result<Vec<u8>, Fi
     Ok(out)
 }
 
-/// The pages, with zeros behind the end of the last one.
+/// Returns the pages, with zeros after the end of the last one.
 fn expected(bytes: &[u8], first: usize, pages: usize) -> Vec<u8> {
     let end = ((first + pages) * PAGE_SIZE).min(bytes.len());
     let mut expected = bytes[first * PAGE_SIZE..end].to_vec();
@@ -68,7 +68,7 @@ fn expected(bytes: &[u8], first: usize, pages: usize) -> Vec<u8> {
     expected
 }
 
-/// Reads by every length that a folio has, from several threads, and compares each with `bytes`.
+/// Reads with every length that a folio has, from several threads, and compares each with `bytes`.
 fn all_is(object: &MappedObject, bytes: &[u8]) {
     std::thread::scope(|scope| {
         for order in [0, 2, 4, 6, 9] {
@@ -103,7 +103,7 @@ fn a_file_of_a_directory_is_read_byte_for_byte() {
     assert_eq!(object.len(), bytes.len() as u64);
     all_is(&object, &bytes);
     assert_eq!(read(&object, PAGES + 1, 1), Err(FileFault::Ended));
-    // A second object of the same reader, and the first one's memory counts once.
+    // A second object of the same reader, whose memory counts only once.
     let other = directory.path().join("other");
     std::fs::write(&other, [5; 100]).unwrap();
     let other = open(&reader, &fs_url(&other)).unwrap();
@@ -114,8 +114,7 @@ fn a_file_of_a_directory_is_read_byte_for_byte() {
     assert!(object.ram_bytes() > 0 && other.ram_bytes() == object.ram_bytes());
 }
 
-/// The client creates the directory of its root. A program that mapped an object from a missing directory found it
-/// empty afterwards.
+/// The client creates its root directory. Mapping an object from a missing directory once created it, empty.
 #[test]
 fn a_directory_that_is_not_there_is_not_made() {
     let directory = tempfile::tempdir().unwrap();
@@ -126,7 +125,7 @@ fn a_directory_that_is_not_there_is_not_made() {
     assert!(!absent.exists());
 }
 
-/// Each touch of a page fetched one page: a sequence of touches made one request each.
+/// Each touch of a page once fetched one page: a sequence of touches made one request each.
 #[test]
 fn neighbours_of_a_page_come_with_it_and_once() {
     let directory = tempfile::tempdir().unwrap();
@@ -146,7 +145,7 @@ fn neighbours_of_a_page_come_with_it_and_once() {
     assert_eq!(reader.fetched_bytes(), (64 << 10) + (512 << 10));
 }
 
-/// Each way in which a file becomes another one, its length the same or not.
+/// Each way in which a file can become another one, of the same length or not.
 #[test]
 fn a_file_that_changes_is_an_error_and_never_a_mixture() {
     let directory = tempfile::tempdir().unwrap();
@@ -181,14 +180,14 @@ fn a_file_that_changes_is_an_error_and_never_a_mixture() {
                 "{what}: {pages} from {first}"
             );
         }
-        // What it is now can be mapped.
+        // The current version can be mapped.
         let now = open(&reader, &fs_url(&path)).unwrap();
         let bytes = std::fs::read(&path).unwrap();
         assert_eq!(read(&now, 0, 2), Ok(expected(&bytes, 0, 2)), "{what}");
     }
 }
 
-/// Readers run concurrently with a writer of one version after the other: each answer comes from one version, the
+/// Readers run concurrently with a writer of one version after the other: every answer comes from one version, the
 /// pinned one.
 #[test]
 fn no_read_beside_a_writer_mixes_versions() {
@@ -262,7 +261,7 @@ fn what_cannot_be_mapped_is_refused_with_a_way_out() {
     }
 }
 
-/// A region that ended while its store was away waited for the reads that were under way.
+/// A region that ended while its store was away once waited for the reads in progress.
 #[test]
 fn what_is_under_way_for_an_object_that_ends_is_given_up() {
     let directory = tempfile::tempdir().unwrap();
@@ -271,7 +270,7 @@ fn what_is_under_way_for_an_object_that_ends_is_given_up() {
     let reader = start(patient(), 0);
     let object = open(&reader, &fs_url(&path)).unwrap();
     std::fs::remove_file(&path).unwrap();
-    // A pipe in its place to which nobody writes: it answers as little as a server that hangs.
+    // In its place, a pipe to which nobody writes: it answers as little as a server that hangs.
     let mode = Mode::from_raw_mode(0o600);
     mknodat(CWD, &path, FileType::Fifo, mode, 0).unwrap();
     let begun = Instant::now();
@@ -316,7 +315,7 @@ impl Bucket {
     }
 }
 
-/// All of it in one test: its environment is the process's.
+/// All of it is one test, because the environment belongs to the process.
 #[test]
 fn an_object_of_s3_is_read_changed_deleted_and_away() {
     // SAFETY: no other test of this file reads these variables, and none of their names is read elsewhere in it.
@@ -354,7 +353,7 @@ fn an_object_of_s3_is_read_changed_deleted_and_away() {
     assert!(proxy.happened() > 0, "the header was there");
     bucket.put("team/some numbers", &bytes);
     assert_eq!(read(&object, 0, 512), Ok(expected(&bytes, 0, 512)));
-    // One that does not know ranges sends the whole object.
+    // A server that does not support ranges sends the whole object.
     proxy.disturb(Disturbance::Hide("range"), u32::MAX);
     assert_eq!(read(&object, 0, 512), Err(BAD_LENGTH));
     assert!(proxy.happened() > 0, "the header was there");
@@ -364,7 +363,7 @@ fn an_object_of_s3_is_read_changed_deleted_and_away() {
     assert_eq!(read(&object, 16, 16), Err(NOT_FOUND));
 }
 
-/// What passes by itself.
+/// Disturbances that are temporary.
 fn disturbed(object: &MappedObject, proxy: &Proxy, bytes: &[u8]) {
     for disturbance in [
         Disturbance::Answer("500 Internal Server Error"),
@@ -385,7 +384,7 @@ fn disturbed(object: &MappedObject, proxy: &Proxy, bytes: &[u8]) {
     all_is(object, bytes);
 }
 
-/// What does not pass is an error of those pages, and nothing of it is used.
+/// A permanent disturbance is an error for those pages, and none of the data is used.
 fn never_whole(proxy: &Proxy, url: &str, bytes: &[u8]) {
     let hasty = start(hasty(), 0);
     let object = open(&hasty, url).unwrap();

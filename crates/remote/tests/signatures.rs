@@ -1,9 +1,10 @@
 //! An S3 server that authenticates requests: requests signed with the right key work, anything else is refused with a
-//! remedy, and a right that is revoked and restored is like a time in which the store was away.
+//! remedy, and revoking and restoring a permission is like a time during which the store was away.
 //!
-//! The server is moto's, told to check (`POST /moto-api/reset-auth`): the key must be one of a user that its IAM has,
-//! the signature must be what botocore computes for the same request, and the user's policy must allow the action. A
-//! list is not among the requests here: S3 encodes the slashes of its query before it signs, and moto does not.
+//! The server is moto's, with checks enabled (`POST /moto-api/reset-auth`): the key must belong to a user known to
+//! its IAM, the signature must be what botocore computes for the same request, and the user's policy must allow the
+//! action. The requests here do not include a list: S3 encodes the slashes of its query before signing, and moto does
+//! not.
 
 mod common;
 #[path = "common/server.rs"]
@@ -23,14 +24,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const SLOTS: u32 = 160;
-/// The longest time after which a refusal is heard, on a busy machine too. Requests that are tried again take ten
-/// seconds.
+/// The maximum time until a refusal is reported, even on a busy machine. Retried requests take ten seconds.
 const AT_ONCE: Duration = Duration::from_secs(5);
-/// The rights that a run needs, by S3's names of them.
+/// The permissions that a run needs, by their S3 names.
 const POLICY: &str = r#"{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Resource": "*",
     "Action": ["s3:PutObject", "s3:GetObject", "s3:DeleteObject"]}]}"#;
 
-/// A user of the server's, with a key.
+/// A user of the server, with a key.
 struct User<'a> {
     moto: &'a Server,
     id: String,
@@ -38,7 +38,7 @@ struct User<'a> {
 }
 
 impl<'a> User<'a> {
-    /// Makes a user that has all rights that are needed.
+    /// Creates a user with all necessary permissions.
     fn make(moto: &'a Server) -> Self {
         iam(moto, "Action=CreateUser&UserName=pond");
         let answer = iam(moto, "Action=CreateAccessKey&UserName=pond");
@@ -61,13 +61,13 @@ impl<'a> User<'a> {
         self.unchecked("Action=DeleteUserPolicy&UserName=pond&PolicyName=objects");
     }
 
-    /// Makes a request of IAM, which is itself not signed.
+    /// Makes an IAM request, which is itself unsigned.
     fn unchecked(&self, form: &str) {
         unchecked(self.moto, || iam(self.moto, form));
     }
 }
 
-/// Does something while the server does not check anything. It checks all from then on.
+/// Does something while the server checks nothing. From then on it checks everything.
 fn unchecked<T>(moto: &Server, act: impl FnOnce() -> T) -> T {
     moto.request("POST /moto-api/reset-auth", "", "inf");
     let done = act();
@@ -75,7 +75,7 @@ fn unchecked<T>(moto: &Server, act: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Makes a request of moto's IAM. The header tells moto which of its services is meant.
+/// Makes a request to moto's IAM. The header tells moto which of its services is meant.
 fn iam(moto: &Server, form: &str) -> String {
     let headers = "Authorization: AWS4-HMAC-SHA256 Credential=none/20260101/us-east-1/iam/aws4_request, \
                    SignedHeaders=host, Signature=none\r\nContent-Type: application/x-www-form-urlencoded\r\n";
@@ -93,7 +93,7 @@ fn url(moto: &Server, path: &str) -> String {
     format!("s3://pond/{path}?endpoint=http://127.0.0.1:{port}&region=us-east-1")
 }
 
-/// A load ends a second after the rights for it were taken away.
+/// Makes a load end a second after its permissions were revoked.
 fn hasty() -> TimeLimits {
     TimeLimits {
         deadline: Duration::from_secs(1),
@@ -122,13 +122,13 @@ fn put(url: &str, name: &str, bytes: &[u8]) {
     runtime.block_on(write).unwrap();
 }
 
-/// All of it in one test: its environment is the process's.
+/// All of it is one test, because the environment belongs to the process.
 #[test]
 fn the_right_key_works_and_others_are_refused_with_a_way_out() {
     let Some(moto) = Server::s3() else { return };
     moto.make_bucket();
     let user = User::make(&moto);
-    // SAFETY: this is the only test of this file, and no thread of the crate's runs between two of its parts.
+    // SAFETY: this is the only test of this file, and no thread of the crate runs between two of its parts.
     unsafe { set_key(&user.id, "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY") };
     refused(&moto, "SignatureDoesNotMatch");
     // SAFETY: as above.
@@ -142,7 +142,7 @@ fn the_right_key_works_and_others_are_refused_with_a_way_out() {
     refused(&moto, "AccessDenied");
 }
 
-/// Neither a tier nor an object opens. `why` is the server's word for it.
+/// Neither a tier nor an object opens. `why` is the server's error code.
 fn refused(moto: &Server, why: &str) {
     let way_out = "the credentials in the environment";
     let begun = Instant::now();
@@ -157,7 +157,7 @@ fn refused(moto: &Server, why: &str) {
         panic!("{told}");
     };
     assert!(matches!(error, RemoteError::Refused { .. }), "{told}");
-    // The server answers a request for the head of an object without a body, so without its word.
+    // For an object's metadata the server's answer has no body, and so no error code.
     let object = reader().open(&url(moto, "team/numbers").parse().unwrap());
     let error = object.err().expect("the server takes no such key");
     let told = error.to_string();
@@ -169,7 +169,7 @@ fn refused(moto: &Server, why: &str) {
     assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
 }
 
-/// The tier and an object, byte for byte.
+/// The tier and an object work, byte for byte.
 fn works(moto: &Server) {
     let store = open(settings(&url(moto, "team"), 2 << 20));
     save(&store, 0..SLOTS);
@@ -202,7 +202,8 @@ fn works(moto: &Server) {
     assert!(out == bytes, "the object came with other contents");
 }
 
-/// While the user has no rights, a load is an error after its deadline and what is local goes on. Nothing of it stays.
+/// While the user has no permissions, a load is an error after its deadline and local work continues. Then everything
+/// recovers.
 fn comes_back_with_its_rights(user: &User<'_>) {
     let config = RemoteConfig {
         limits: hasty(),

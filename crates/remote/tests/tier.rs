@@ -13,7 +13,7 @@ use millpond_remote::{
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Saves a number of slots of 64 KiB, each with contents of its own.
+/// Saves a number of slots of 64 KiB, each with its own contents.
 fn fill(store: &RemoteStore, slots: u32) {
     for slot in 0..slots {
         assert_eq!(
@@ -48,7 +48,7 @@ fn all_comes_back_and_nothing_is_left() {
     for slot in (0..256).rev() {
         load(&store, slot).unwrap();
     }
-    // Single pages come from the chunk that they are in.
+    // Single pages come from the chunk that contains them.
     for slot in 0..256 {
         let mut page = vec![0; 4096];
         let first = (slot % 16) as u16;
@@ -70,12 +70,12 @@ fn all_comes_back_and_nothing_is_left() {
         RemoteStats::of(&store).objects == 0
     });
     drop(store);
-    // Empty directories were left once.
+    // Empty directories were once left.
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
-/// Each separately touched page of a chunk caused a request for the whole chunk: a walk that touched every other page
-/// fetched each byte eight times.
+/// Each separately touched page of a chunk once caused a request for the whole chunk: a walk that touched every other
+/// page fetched each byte eight times.
 #[test]
 fn the_pages_of_a_chunk_are_fetched_once() {
     let directory = tempfile::tempdir().unwrap();
@@ -118,7 +118,7 @@ fn is_saved(store: &RemoteStore, slot: u32) {
     );
 }
 
-/// A store of which the slots 0 to 99 are far, by a thread that reads them in order.
+/// Makes a store whose slots 0 to 99 are remote, with a thread that reads them in order.
 fn far_slots(url: &str, memory_bytes: u64) -> RemoteStore {
     let store = open(RemoteConfig {
         memory_bytes,
@@ -133,7 +133,7 @@ fn far_slots(url: &str, memory_bytes: u64) -> RemoteStore {
     store
 }
 
-/// Everything that a program read in order was put into new objects when it left memory again.
+/// Everything that a program read in order was once put into new objects when it left memory again.
 #[test]
 fn what_a_stream_brings_and_nobody_changes_stays_where_it_is() {
     let directory = tempfile::tempdir().unwrap();
@@ -147,7 +147,7 @@ fn what_a_stream_brings_and_nobody_changes_stays_where_it_is() {
     }
     assert!(stay > 90, "{stay} of 100");
     assert_eq!(RemoteStats::of(&store).slots, before.slots);
-    // They come again, and what has changed is saved, once and for all.
+    // They come again, and whatever has changed is saved, once and for all.
     for slot in 0..100 {
         load(&store, slot).unwrap();
         let mut changed = data(slot, 16);
@@ -156,7 +156,7 @@ fn what_a_stream_brings_and_nobody_changes_stays_where_it_is() {
         is_saved(&store, slot);
         load(&store, slot).unwrap();
     }
-    // What is used at random comes nearer: each of these was a request.
+    // Randomly used slots come closer: each of these was a request.
     let store = far_slots(&url, 16 << 20);
     let mut nearer = 0;
     for turn in 0..100 {
@@ -165,7 +165,7 @@ fn what_a_stream_brings_and_nobody_changes_stays_where_it_is() {
         nearer += u32::from(leaves(&store, slot, &data(slot, 16)) == Saved::Stored);
     }
     assert!(nearer > 90, "{nearer} of 100");
-    // Where nothing is known of memory, all counts as changed.
+    // Without any record of memory, everything counts as changed.
     let store = far_slots(&url, 0);
     for slot in 0..100 {
         load(&store, slot).unwrap();
@@ -203,7 +203,7 @@ fn what_is_lost_there_is_saved_though_nobody_has_changed_it() {
     let directory = tempfile::tempdir().unwrap();
     let url = format!("fs://{}", directory.path().display());
     let store = far_slots(&url, 16 << 20);
-    // Several slots are in one object, which a load of the last finds gone.
+    // Several slots are in one object. Loading the last one finds the object missing.
     (0..40).for_each(|slot| load(&store, slot).unwrap());
     assert_eq!(leaves(&store, 30, &data(30, 16)), Saved::Unchanged);
     load(&store, 30).unwrap();
@@ -244,7 +244,7 @@ fn the_longest_slots_come_back_by_any_part() {
     );
 }
 
-/// Several threads save, load and release slots of all lengths at random, each its own, while the packing thread moves
+/// Several threads save, load and release their own slots of all lengths at random, while the packing thread moves
 /// and rewrites them. So slots are released in every state that they go through.
 #[test]
 fn at_random_all_is_as_it_was_saved() {
@@ -265,7 +265,7 @@ fn at_random_all_is_as_it_was_saved() {
                     state ^= state << 17;
                     (state >> 8) % below
                 };
-                // What each of this thread's slots holds: a seed, and a number of pages.
+                // What each of this thread's slots contains: a seed, and a number of pages.
                 let mut held: Vec<Option<(u32, usize)>> = vec![None; 100];
                 for step in 0..4000u32 {
                     let own = next(100) as usize;
@@ -317,7 +317,7 @@ fn at_random_all_is_as_it_was_saved() {
     });
 }
 
-/// Of each object three quarters die: what lives is put together, and the room is given back.
+/// Three quarters of each object die: the live parts are put together, and the space is freed.
 #[test]
 fn objects_that_are_mostly_dead_are_rewritten() {
     let config = RemoteConfig {
@@ -330,7 +330,7 @@ fn objects_that_are_mostly_dead_are_rewritten() {
     (0..400)
         .filter(|slot| slot % 4 != 0)
         .for_each(|slot| store.release(SlotId(slot)));
-    // What is in the object that is still open is not counted.
+    // The contents of the object that is still open are not counted.
     wait_until("the room is given back", || {
         RemoteStats::of(&store).object_bytes < before * 6 / 10
     });
@@ -359,7 +359,7 @@ fn no_more_room_is_taken_than_there_may_be() {
     assert_eq!(refused, SaveError::Full);
     assert!(slot > 60, "{slot}");
     (0..slot).for_each(|slot| load(&store, slot).unwrap());
-    // Room that is given back is used again.
+    // Freed space is reused.
     (0..slot).for_each(|slot| store.release(SlotId(slot)));
     wait_until("a save succeeds", || {
         store.save(SlotId(1000), None, &data(1, 16)).is_ok()
@@ -390,7 +390,7 @@ fn a_lost_object_is_the_loss_of_its_pages_alone() {
     assert_eq!(RemoteStats::of(&store).lost_loads, lost as u64);
 }
 
-/// Objects are exchanged for each other, cut off, and changed by one bit. None of the pages that this hits is accepted.
+/// Objects are exchanged for each other, truncated, and changed by one bit. None of the affected pages is accepted.
 #[test]
 fn no_wrong_object_is_accepted() {
     let directory = tempfile::tempdir().unwrap();
@@ -417,7 +417,7 @@ fn no_wrong_object_is_accepted() {
         .iter()
         .filter(|result| **result == Err(LoadError::Corrupt))
         .count();
-    // All pages of two objects, a half of those of one, and one chunk.
+    // All pages of two objects, half of those of one, and one chunk.
     assert!((20..100).contains(&corrupt), "{corrupt}: {results:?}");
     assert!(
         results.iter().filter(|result| result.is_ok()).count() > 200,
@@ -425,8 +425,8 @@ fn no_wrong_object_is_accepted() {
     );
 }
 
-/// A chunk of a live slot is damaged in a mostly dead object. The packing thread read the whole object again and again,
-/// since it could move everything but that slot, and so the object never died.
+/// A chunk of a live slot is damaged in a mostly dead object. The packing thread once read the whole object again and
+/// again, because it could move everything but that slot, and so the object never died.
 #[test]
 fn an_object_that_cannot_be_rewritten_is_read_once() {
     let directory = tempfile::tempdir().unwrap();
@@ -438,7 +438,7 @@ fn an_object_that_cannot_be_rewritten_is_read_once() {
     fill(&store, 200);
     for object in files_in(&directory.path().join(store.back().prefix()).join("o")) {
         let mut bytes = std::fs::read(&object).unwrap();
-        // In each object, the first slot of it.
+        // In each object, its first slot.
         bytes[20_000] ^= 1;
         std::fs::write(&object, &bytes).unwrap();
     }
@@ -449,7 +449,7 @@ fn an_object_that_cannot_be_rewritten_is_read_once() {
     (0..200)
         .filter(|slot| !corrupt.contains(slot))
         .for_each(|slot| store.release(SlotId(slot)));
-    // Objects go on being sent; each time that one has arrived, the packing thread looks for others to rewrite.
+    // Objects continue to be sent; each time one has arrived, the packing thread looks for others to rewrite.
     let mut slot = 1000;
     let mut send_some = || {
         let sent = RemoteStats::of(&store).sent_bytes;
@@ -503,8 +503,8 @@ fn only_what_dead_runs_left_is_cleaned() {
     (0..100).for_each(|slot| load(&store, slot).unwrap());
 }
 
-/// An object that arrives after its run has ended, since a service may carry out a request late, has no lease. It used
-/// to be left forever.
+/// An object that arrives after its run has ended, because a service may carry out a request late, has no lease. It
+/// was once left forever.
 #[test]
 fn an_object_that_came_too_late_is_cleaned_by_its_age() {
     let directory = tempfile::tempdir().unwrap();
@@ -599,8 +599,8 @@ impl Forks for Busy {
     fn child_gone(&self, _: u64) {}
 }
 
-/// Methods with a default in the port were not forwarded to the store in front: with a remote store, compressed RAM was
-/// never made denser, and the file gave no room back.
+/// Methods with a default in the port were once not forwarded to the store in front: with a remote store, compressed
+/// RAM was never made denser, and the file did not give back space.
 #[test]
 fn the_store_in_front_goes_on_with_its_own_work() {
     let store = Remote::behind(Box::new(Busy), settings("memory://", 8 << 20)).unwrap();

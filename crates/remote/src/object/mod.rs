@@ -1,30 +1,30 @@
-//! Objects whose pages are a region's: read where they are, piece by piece, and never another version of them.
+//! Objects whose pages belong to a region: read in place, piece by piece, and always in the same version.
 //!
-//! A [`MappedObject`] is to the driver what a mapped file is ([`Backing`]): it fills the frame of a fault with a range
-//! of the object's bytes. What is kept in memory, what leaves, how far a stream is read ahead and how many reads are
-//! under way for it is decided there, as for files.
+//! To the driver, a [`MappedObject`] is the same as a mapped file ([`Backing`]): it fills the frame of a fault with a
+//! range of the object's bytes. The driver decides what is kept in memory, what leaves, how far ahead a stream is
+//! read and how many reads are in progress for it, as for files.
 //!
 //! ```text
 //!   a fault ─▶ read(pages) ─▶ a seat ─▶ the network's thread ─▶ kept?  ─▶ GET range, if it is the pinned version
 //!                                sleeps        (all objects)      piece of 64 KiB, or all that was asked for
 //! ```
 //!
-//! - *Which bytes.* The version that is there when the object is opened, or an error ([`version`]). So a program never
+//! - *Which bytes.* The version that exists when the object is opened, or an error ([`version`]). So a program never
 //!   sees a mixture of two versions, and its memory does not change.
-//! - *What a request is worth.* It takes milliseconds however little it brings. A lone touch is a fault of one page,
-//!   and a stream begins with one: so a read of less than 64 KiB fetches the 64 KiB around it, and what is not asked
-//!   for is kept until there are as many bytes as may be kept ([`kept`]). A read of more fetches what it asks for, up
-//!   to 2 MiB. Reads of one piece that come at the same time wait for one request.
-//! - *Who reads.* One thread for all objects of an [`ObjectReader`], with a runtime of its own. A fault asks at a seat
-//!   and sleeps (`seats.rs`), so there are as many requests under way as seats. The thread uses the program's
-//!   allocator, and its signals are those of the thread that starts it.
-//! - *What fails.* As in the store for cold pages (`requests.rs`): a service that is away is asked until the deadline,
-//!   an object that is gone or has the wrong length three times. The error is of the pages that were asked for: the
-//!   next touch asks again.
-//! - *The end.* A region that ends waits until nobody reads its pages. What is under way for it then is given up
-//!   ([`MappedObject::end`]), as nobody wants it.
+//! - *What a request is worth.* It takes milliseconds however little it brings. An isolated touch is a fault of one
+//!   page, and a stream begins with one: so a read of less than 64 KiB fetches the 64 KiB around it, and surplus
+//!   bytes are kept up to a limit ([`kept`]). A longer read fetches what it asks for, up to 2 MiB. Concurrent reads
+//!   of one piece wait for a single request.
+//! - *Who reads.* One thread for all objects of an [`ObjectReader`], with its own runtime. A fault asks at a seat and
+//!   sleeps (`seats.rs`), so there are as many requests in progress as seats. The thread uses the program's
+//!   allocator, and its signal mask is that of the thread that starts it.
+//! - *What fails.* The same as in the store for cold pages (`requests.rs`): we retry a service that is away until the
+//!   deadline, and an object that is gone or has the wrong length three times. The error only concerns the requested
+//!   pages: the next touch asks again.
+//! - *The end.* A region that ends waits until nobody reads its pages. Requests still in progress for it are
+//!   abandoned ([`MappedObject::end`]), because nobody wants them.
 //!
-//! What it costs when the guess is wrong: touches that are far from each other fetch sixteen pages for one.
+//! The cost of a wrong guess: touches that are far apart fetch sixteen pages instead of one.
 
 mod kept;
 pub(crate) mod version;
@@ -46,14 +46,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 use version::Version;
 
-/// How long the opening of an object tries.
+/// How long opening an object is retried.
 const OPENING: Duration = Duration::from_secs(10);
 
 /// Why an object could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ObjectError {
-    /// The text is no URL of a place that is known.
+    /// The text is not the URL of a known kind of place.
     #[error(transparent)]
     Url(#[from] UrlError),
     /// The service has no objects that can be read in parts.
@@ -64,12 +64,12 @@ pub enum ObjectError {
         /// What to do.
         remedy: &'static str,
     },
-    /// The URL names no one object.
+    /// The URL does not name a single object.
     #[error("{url} names no object: {why}")]
     Name {
         /// The URL.
         url: String,
-        /// What is wrong, and a way out.
+        /// What is wrong, and a remedy.
         why: &'static str,
     },
     /// There is no such object.
@@ -78,14 +78,14 @@ pub enum ObjectError {
         /// The URL.
         url: String,
     },
-    /// The service refuses to say what the object is, or does not answer.
+    /// The service refuses information about the object, or does not answer.
     #[error(
         "{url} cannot be opened ({why}): check that it is there, and the credentials in the environment"
     )]
     Refused {
         /// The URL.
         url: String,
-        /// What it answered.
+        /// Its answer.
         why: String,
     },
     /// The object has no bytes.
@@ -94,7 +94,7 @@ pub enum ObjectError {
         /// The URL.
         url: String,
     },
-    /// The system gives no thread, or no descriptors for it.
+    /// The system refuses a thread, or descriptors for it.
     #[error(
         "objects cannot be read ({0}): raise the limits on threads and descriptors (ulimit -u, -n)"
     )]
@@ -104,16 +104,17 @@ pub enum ObjectError {
 /// The settings of an [`ObjectReader`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ObjectConfig {
-    /// Most bytes that one read asks for. It takes no more memory than so many for each of eight reads at a time.
+    /// The maximum number of bytes that one read requests. Reading takes no more memory than this for each of eight
+    /// concurrent reads.
     pub read_bytes: usize,
-    /// Bytes that may be kept of what was fetched with something else. One piece of 64 KiB is kept in any case.
+    /// The maximum number of surplus bytes that are kept. One piece of 64 KiB is kept in any case.
     pub kept_bytes: usize,
-    /// Limits of time.
+    /// Time limits.
     pub limits: TimeLimits,
 }
 
 impl Default for ObjectConfig {
-    /// Reads of 2 MiB, which are the longest there are, and 2 MiB kept.
+    /// Returns reads of 2 MiB, which is the maximum, and 2 MiB kept.
     fn default() -> Self {
         Self {
             read_bytes: 2 << 20,
@@ -123,7 +124,7 @@ impl Default for ObjectConfig {
     }
 }
 
-/// What a fault wants: a range of an object's bytes.
+/// A fault's request: a range of an object's bytes.
 #[derive(Clone, Copy)]
 struct Wanted {
     object: u64,
@@ -131,19 +132,19 @@ struct Wanted {
     end: u64,
 }
 
-/// An object that is open.
+/// An open object.
 struct Open {
     requests: Requests,
     path: String,
     version: Version,
-    /// Becomes true when nobody wants anything of it any more.
+    /// Becomes true when nobody needs the object any more.
     ended: watch::Sender<bool>,
 }
 
 struct Shared {
     config: ObjectConfig,
     seats: Arc<Seats<Wanted>>,
-    /// The objects that are open, by their numbers. Faults do not come here.
+    /// The open objects, by number. Faults do not come here.
     open: Mutex<HashMap<u64, Arc<Open>>>,
     kept: Mutex<Kept>,
     fetched: AtomicU64,
@@ -168,11 +169,11 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ObjectReader {
-    /// Starts the thread, and one that wakes it. They have the signal mask of the calling thread: no handler of a
-    /// signal should run there that touches managed memory, because the thread would wait for itself.
+    /// Starts the thread, and one that wakes it. They have the calling thread's signal mask: a signal handler that
+    /// touches managed memory should not run there, because the thread would wait for itself.
     ///
     /// # Errors
-    /// The system gives no thread, or no descriptors for its runtime.
+    /// The system refuses a thread, or descriptors for its runtime.
     pub fn start(config: ObjectConfig) -> Result<Arc<Self>, ObjectError> {
         let shared = Arc::new(Shared {
             config,
@@ -197,11 +198,11 @@ impl ObjectReader {
         }))
     }
 
-    /// Opens the object at `url` and pins the version that is there now.
+    /// Opens the object at `url` and pins its current version.
     ///
     /// # Errors
-    /// The URL names no object, there is none, or the service has no versions and no ranges. A service that does not
-    /// answer is asked for ten seconds.
+    /// The URL does not name an object, there is none, or the service has neither versions nor ranges. A service that
+    /// does not answer is retried for ten seconds.
     ///
     /// ```
     /// use millpond_core::{Backing, Descriptors};
@@ -266,13 +267,13 @@ impl ObjectReader {
         })
     }
 
-    /// The most RAM that reading takes beside the pages: what is kept, and a buffer at each seat.
+    /// Returns the maximum RAM that reading takes in addition to the pages: what is kept, and a buffer at each seat.
     fn ram_most(&self) -> u64 {
         let config = &self.shared.config;
         (SEATS * config.read_bytes.max(PIECE) + config.kept_bytes.max(PIECE)) as u64
     }
 
-    /// Bytes that were fetched for all objects, those among them that nobody had asked for.
+    /// Returns the bytes fetched for all objects, including those that nobody had asked for.
     #[must_use]
     pub fn fetched_bytes(&self) -> u64 {
         self.shared.fetched.load(Relaxed)
@@ -280,7 +281,7 @@ impl ObjectReader {
 }
 
 impl Shared {
-    /// Brings what is wanted into `out`, unless its object ends before.
+    /// Fetches what is wanted into `out`, unless its object ends first.
     async fn fetch(&self, wanted: Wanted, out: &mut Vec<u8>) -> Fetched {
         let open = held(&self.open).get(&wanted.object).cloned();
         let Some(open) = open else {
@@ -306,7 +307,7 @@ impl Shared {
         }
     }
 
-    /// Brings a part of a piece that is kept, or is kept from now on.
+    /// Fetches a part of a piece that is kept, or is kept from now on.
     async fn part_of_piece(
         &self,
         object: u64,
@@ -317,7 +318,7 @@ impl Shared {
     ) -> Result<(), RemoteError> {
         let place = held(&self.kept).place(object, piece);
         let start = piece * PIECE as u64;
-        // Whoever comes meanwhile waits here, and not for a request of his own.
+        // Others who come meanwhile wait here, instead of making their own request.
         let mut kept = place.lock().await;
         if kept.is_none() {
             let end = (start + PIECE as u64).min(open.version.length);
@@ -348,25 +349,25 @@ impl Shared {
 }
 
 impl MappedObject {
-    /// Bytes of the object.
+    /// Returns the number of bytes in the object.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.length
     }
 
-    /// Always false: an object without bytes is not opened.
+    /// Returns false: an empty object cannot be opened.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// The thread that reads the object.
+    /// Returns the thread that reads the object.
     #[must_use]
     pub fn reader(&self) -> &Arc<ObjectReader> {
         &self.reader
     }
 
-    /// Gives up what is under way for the object: reads of it fail from here on.
+    /// Abandons everything in progress for the object: reads of it fail from now on.
     ///
     /// ```
     /// # use millpond_core::{Backing, Descriptors, FileFault};

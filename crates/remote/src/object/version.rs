@@ -1,20 +1,20 @@
-//! One version of an object: what it is known by, and how its bytes are read and no others.
+//! One version of an object: what identifies it, and how its bytes, and no others, are read.
 //!
-//! An object is read piece by piece, for as long as a program runs, and whoever owns it may put another in its place
-//! between two pieces. So the version that is there at first is *pinned*:
+//! An object is read piece by piece, for as long as a program runs, and its owner may replace it between two pieces.
+//! So the first version is *pinned*:
 //!
-//! - *By its ETag*, where the service gives one: S3 makes a new one for each put. A request is conditional on it
-//!   (`If-Match`), so a service that has another version sends no bytes at all. The answer's own ETag is looked at as
-//!   well, because not every server knows the condition. A weak ETag (`W/"..."`) fulfils no condition; there only the
-//!   answer's is looked at.
-//! - *By its length and the time of its last change* otherwise, as in a directory. These are asked for again after each
-//!   read: if they still are the pinned ones, what was read between is of the pinned version. A file's time is as fine
-//!   as the kernel's tick, so a change within one tick of another does not show. A file that has changed within the
-//!   last twenty milliseconds is therefore not pinned before these are over. (Who changes a file and sets its time back
-//!   deceives this.)
+//! - *By its ETag*, if the service provides one: S3 makes a new one for each put. Requests are conditional on it
+//!   (`If-Match`), so a service that has another version sends no bytes at all. We also check the answer's own ETag,
+//!   because not every server knows the condition. A weak ETag (`W/"..."`) satisfies no condition; in that case we
+//!   only check the answer's.
+//! - *By its length and modification time* otherwise, as in a directory. These are queried again after each read: if
+//!   they still match the pinned ones, the bytes read in between belong to the pinned version. A file's time is only
+//!   as fine as the kernel's tick, so a change within one tick of another is invisible. A file that has changed
+//!   within the last twenty milliseconds is therefore not pinned before these are over. (Changing a file and setting
+//!   its time back defeats this.)
 //!
-//! The answer's length must be that of the range. Of one that is longer, as of a server that does not know ranges and
-//! sends the whole object, no more is taken than shows that.
+//! The answer must be as long as the range. If it is longer, for example from a server that does not support ranges
+//! and sends the whole object, we read only as much as is needed to detect that.
 
 use futures_core::Stream;
 use opendal::options::ReaderOptions;
@@ -23,38 +23,38 @@ use std::ops::Range;
 use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
-/// Two ticks of a kernel that counts a hundred a second.
+/// Two ticks of a kernel with a hundred ticks per second.
 const TICKS: Duration = Duration::from_millis(20);
 
 /// A version of an object. See the [module](self).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Version {
-    /// Bytes of the object.
+    /// The number of bytes in the object.
     pub(crate) length: u64,
     mark: Mark,
 }
 
-/// What tells a version from others.
+/// What distinguishes a version from others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Mark {
     ETag(String),
     Changed(SystemTime),
 }
 
-/// What a read of a version came to.
+/// The result of reading a version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Answer {
     /// All bytes are here.
     Whole,
     /// The service has another version.
     Changed,
-    /// The version is right, but these are not so many bytes as were asked for. (Of an answer that is too long it is a
-    /// part.)
+    /// The version is right, but the number of bytes is not the requested one. (If the answer is too long, this is
+    /// only a part of its length.)
     Length(usize),
 }
 
 impl Version {
-    /// The version that the object has now.
+    /// Returns the object's current version.
     pub(crate) async fn now(operator: &Operator, path: &str) -> Result<Self, Error> {
         loop {
             let found = operator.stat(path).await?;
@@ -84,16 +84,16 @@ impl Version {
         })
     }
 
-    /// Whether a change could still come that does not show.
+    /// Whether a change could still happen that would be invisible.
     fn is_fresh(&self) -> bool {
         match &self.mark {
             Mark::ETag(_) => false,
-            // A time that is still to come is another clock's, and no wait would help.
+            // A time in the future comes from another clock, and waiting would not help.
             Mark::Changed(time) => time.elapsed().is_ok_and(|age| age < TICKS),
         }
     }
 
-    /// What a request is conditional on, if the service knows that.
+    /// Returns the condition for requests, if the service supports it.
     fn condition(&self, operator: &Operator) -> Option<String> {
         match &self.mark {
             Mark::ETag(etag) if !etag.starts_with("W/") => {
@@ -104,7 +104,7 @@ impl Version {
         }
     }
 
-    /// Reads a range of the version's bytes into `out`, whatever is in it before.
+    /// Reads a range of the version's bytes into `out`, whatever it contained before.
     pub(crate) async fn read(
         &self,
         operator: &Operator,
@@ -125,7 +125,7 @@ impl Version {
             Err(error) if error.kind() == ErrorKind::NotFound => return Err(error),
             read => read,
         };
-        // An answer that fails may do so because the object has become shorter.
+        // An answer may fail because the object has become shorter.
         let is_this = match reader.metadata().and_then(Metadata::etag) {
             Some(etag) => self.mark == Mark::ETag(etag.to_owned()),
             None => Self::of(&operator.stat(path).await?).as_ref() == Some(self),
@@ -140,7 +140,7 @@ impl Version {
         })
     }
 
-    /// Receives the answer, and stops where it is longer than the range or another version's.
+    /// Receives the answer, and stops if it is longer than the range or belongs to another version.
     async fn receive(
         &self,
         reader: &Reader,

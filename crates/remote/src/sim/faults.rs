@@ -1,12 +1,12 @@
 //! Which requests go wrong, and how.
 //!
-//! The fate of a request follows from the seed, from what it asks for and of which object, and from how often that was
-//! asked for before. It does not follow from the order in which threads come, so a seed treats the same requests in the
-//! same way each time.
+//! The fate of a request depends on the seed, on what it asks for and of which object, and on how many times that was
+//! asked before. It does not depend on the order in which threads come, so a seed always treats the same requests in
+//! the same way.
 
 use std::collections::BTreeMap;
 
-/// A generator of numbers, the same for the same seed.
+/// A deterministic pseudorandom generator.
 pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
@@ -20,14 +20,14 @@ impl Dice {
     }
 }
 
-/// A number in which each bit follows from all bits of `bits`.
+/// Returns a number in which each bit depends on all bits of `bits`.
 fn mix(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     bits ^ (bits >> 31)
 }
 
-/// What is asked of the service.
+/// A request to the service.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Ask {
     Stat,
@@ -45,23 +45,23 @@ pub(super) enum Fault {
     Failed,
     /// There are too many requests (503).
     SlowDown,
-    /// The service does not take the credentials (403).
+    /// The service rejects the credentials (403).
     Forbidden,
     /// No answer comes.
     Silent,
-    /// A get brings fewer bytes than were asked for.
+    /// A get returns fewer bytes than requested.
     Cut,
-    /// One bit of what a get brings is another.
+    /// One bit in the result of a get is flipped.
     Flipped,
-    /// A get brings the same range of another object, which may be an older one with the same slots.
+    /// A get returns the same range of another object, which may be an older one with the same slots.
     Other,
-    /// The service says that it has no such object, though it has.
+    /// The service says that it has no such object, although it has.
     Gone,
-    /// The service does what it was asked for, and answers that it failed.
+    /// The service carries the request out, and reports that it failed.
     DoneButFailed,
-    /// The service does what it was asked for, and no answer comes.
+    /// The service carries the request out, and does not answer.
     DoneButSilent,
-    /// The service answers that it failed, and does it later.
+    /// The service reports that the request failed, and carries it out later.
     Late,
 }
 
@@ -83,7 +83,7 @@ pub(super) const ALL: &[Fault] = &[
     Late,
 ];
 
-/// What can go wrong with the first write of a run, which believes a refusal.
+/// All that can go wrong with the first write of a run, for which a refusal is final.
 const OPENING: &[Fault] = &[
     Refused,
     Failed,
@@ -106,14 +106,14 @@ impl Fault {
     }
 }
 
-/// What goes wrong how often.
+/// What goes wrong, and how often.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
-    /// One request in so many; 0 for none.
+    /// One in this many requests goes wrong; 0 for none.
     pub(super) one_in: u64,
     /// What can happen.
     pub(super) kinds: &'static [Fault],
-    /// How often it may be said of one object that it is gone. A tier believes the third time.
+    /// How many times one object may be reported as gone. A tier believes the third time.
     pub(super) gone_most: u32,
 }
 
@@ -125,7 +125,7 @@ impl Plan {
         gone_most: 0,
     };
 
-    /// One request in four goes wrong, in ways that pass.
+    /// One request in four goes wrong, in temporary ways.
     pub(super) const fn quarter(kinds: &'static [Fault]) -> Self {
         Self {
             one_in: 4,
@@ -134,7 +134,7 @@ impl Plan {
         }
     }
 
-    /// What goes wrong while the tier opens: as often, and in ways that its opening survives.
+    /// Returns what goes wrong while the tier opens: equally often, and in ways that opening survives.
     pub(super) fn opening(self) -> Self {
         Self {
             kinds: OPENING,
@@ -142,7 +142,7 @@ impl Plan {
         }
     }
 
-    /// Each request that `kind` can happen to goes wrong.
+    /// Every request to which `kind` can happen goes wrong.
     pub(super) const fn always(kind: &'static [Fault]) -> Self {
         Self {
             one_in: 1,
@@ -156,11 +156,11 @@ impl Plan {
 pub(super) struct Faults {
     seed: u64,
     pub(super) plan: Plan,
-    /// How often each was asked for.
+    /// How many times each request was made.
     asked: BTreeMap<(Ask, String), u64>,
-    /// How often each object was said to be gone.
+    /// How many times each object was reported as gone.
     gone: BTreeMap<String, u32>,
-    /// How often each fault happened.
+    /// How many times each fault happened.
     pub(super) happened: BTreeMap<Fault, u64>,
 }
 
@@ -175,7 +175,7 @@ impl Faults {
         }
     }
 
-    /// What goes wrong with this request, if anything does, and dice for the rest of its fate.
+    /// Returns what goes wrong with this request, if anything, and dice for the rest of its fate.
     pub(super) fn fate(&mut self, ask: Ask, path: &str) -> (Option<Fault>, Dice) {
         let times = self.asked.entry((ask, path.to_owned())).or_default();
         *times += 1;

@@ -1,4 +1,4 @@
-//! The tier against a service that misbehaves, many times by seed.
+//! Runs the tier against a misbehaving service, many times, by seed.
 //!
 //! ```text
 //!   threads that save, load, release ─▶ the tier, its threads ─▶ OpenDAL ─▶ SimService: what is asked for, or a fault
@@ -7,21 +7,23 @@
 //! ```
 //!
 //! The tier is the real one, with its threads; only the service at its end is simulated, and pauses are shorter. One
-//! request in four goes wrong, in every way that a service or the way to it can: it is refused, fails, is not answered,
-//! is answered with too little, with a changed bit, with another object's bytes, with "there is none"; a write or a
-//! deletion is done and said to have failed; a write is done later. Three things must hold:
+//! request in four goes wrong, in every way that a service or the connection to it can fail: it is refused, fails, or
+//! is not answered; the answer is too short, has a flipped bit, contains another object's bytes, or claims that there
+//! is no such object; a write or a deletion is carried out and reported as failed; a write is carried out later.
+//! Three things must hold:
 //!
-//! - *No other byte.* Each load brings what was saved, or an error, and what failed comes when it is asked for again.
-//! - *It goes on.* When the faults end, every slot comes back at once.
-//! - *Nothing is left.* What is not wanted any more is deleted; only an object that the service wrote after it had said
-//!   that it failed may be left, as nobody knows of it.
+//! - *No wrong byte.* Each load returns what was saved, or an error, and a failed load succeeds when it is retried.
+//! - *It continues.* When the faults end, every slot comes back at once.
+//! - *Nothing is left.* Everything that is no longer wanted is deleted; only an object that the service wrote after
+//!   reporting a failure may be left, because nobody knows about it.
 //!
-//! Faults that do not pass are errors of the kind that they are ([`each_fault_that_stays_is_an_error`]). The simulator
-//! itself is tested by a tier whose seals lack something: it must find wrong bytes there, and finds none in the same
-//! work with whole seals.
+//! Permanent faults are errors of the corresponding kind ([`each_fault_that_stays_is_an_error`]). The simulator
+//! itself is tested with a tier whose seals are incomplete: it must find wrong bytes there, and finds none in the
+//! same work with complete seals.
 //!
-//! A seed decides the work and the fate of each request. The turns of threads are the machine's, so a failure that
-//! depends on them may need its seed to be run some times. A failure names its seed; `MILLPOND_SIM_SEED` runs one.
+//! A seed determines the work and the fate of each request. The scheduling of threads is up to the machine, so a
+//! failure that depends on it may require several runs of its seed. A failure names its seed; `MILLPOND_SIM_SEED`
+//! runs a single one.
 
 mod faults;
 mod service;
@@ -50,7 +52,7 @@ const MIXED: Work = Work {
     threads: 2,
     room: 1 << 20,
 };
-/// Work with slots of one length, few of them: slots come to the same places of objects again and again.
+/// Work with a few slots of one length: slots come to the same places of objects again and again.
 const ALIKE: Work = Work {
     slots: 24,
     pages: &[16],
@@ -59,7 +61,7 @@ const ALIKE: Work = Work {
     room: 512 << 10,
 };
 
-/// A tier before a service.
+/// A tier in front of a service.
 struct World {
     service: SimService,
     store: RemoteStore,
@@ -84,9 +86,9 @@ fn open(
 ) -> Result<RemoteStore, RemoteOpenError> {
     let config = RemoteConfig {
         object_bytes: 128 << 10,
-        // Every other seed fetches ahead, and so keeps bytes that it has not looked at yet.
+        // Every other seed fetches ahead, and so keeps bytes that it has not checked yet.
         ahead_bytes: if seed.is_multiple_of(2) { 0 } else { 256 << 10 },
-        // Some have hardly any room to know what has changed, and some none.
+        // Some have hardly any room, or none, to record what has changed.
         memory_bytes: [0, 64 << 10, 64 << 20][seed as usize / 2 % 3],
         limits: TimeLimits {
             deadline: Duration::from_millis(600),
@@ -104,17 +106,17 @@ fn open(
     Remote::open_at(operator, &prefix, key, Box::new(local.unwrap()), config)
 }
 
-/// How long tests with seeds go on: MILLPOND_STRESS_SECS, or 3 seconds.
+/// Returns how long tests with seeds run: MILLPOND_STRESS_SECS, or 3 seconds.
 fn stress_time() -> Duration {
     let seconds = std::env::var("MILLPOND_STRESS_SECS").ok();
     Duration::from_secs(seconds.and_then(|text| text.parse().ok()).unwrap_or(3))
 }
 
-/// Seeds that run at once: they wait most of the time.
+/// The number of seeds that run concurrently: they mostly wait.
 const AT_ONCE: usize = 4;
 
-/// Calls `run` with one seed after the other until the time is over, but with eight at least; or with the one that
-/// MILLPOND_SIM_SEED names. A seed during which a thread panics is named. The answer is how many there were.
+/// Calls `run` with one seed after the other until time is up, but with at least eight; or with the one that
+/// MILLPOND_SIM_SEED names. If a thread panics, the seed is printed. Returns how many seeds ran.
 fn seeds(run: impl Fn(u64) + Sync) -> u64 {
     struct Named(u64);
     impl Drop for Named {
@@ -162,7 +164,7 @@ fn with_every_fourth_request_failing_all_comes_back_and_nothing_is_left() {
         for held in &held {
             assert_eq!(held.load(&store), Ok(true), "{held:?}");
         }
-        // A slot that is just settling counts nowhere.
+        // A slot that is being settled is briefly not counted.
         wait_until("all slots count", || {
             store.usage().slots == held.len() as u64
         });
@@ -204,7 +206,7 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// The slots that are only in the service: those whose loads ask it.
+/// Returns the slots that are only in the service: those whose loads contact it.
 fn far(store: &RemoteStore, held: &[Held]) -> Vec<Held> {
     let is_far = |held: &&Held| {
         let before = RemoteStats::of(store).loads;
@@ -214,7 +216,7 @@ fn far(store: &RemoteStore, held: &[Held]) -> Vec<Held> {
     held.iter().filter(is_far).copied().collect()
 }
 
-/// Each fault that happens every time is an error of the kind that it is, and over when it is.
+/// Each fault that happens every time is an error of the corresponding kind, and the error ends when the fault does.
 #[test]
 fn each_fault_that_stays_is_an_error() {
     let timed_out = timed_out();
@@ -227,7 +229,7 @@ fn each_fault_that_stays_is_an_error() {
         (&[Fault::Cut], LoadError::Corrupt, true),
         (&[Fault::Flipped], LoadError::Corrupt, true),
         (&[Fault::Other], LoadError::Corrupt, true),
-        // What the service says three times that it has not is believed to be lost.
+        // If the service says three times that it does not have something, that counts as lost.
         (&[Fault::Gone], lost(), false),
     ];
     for (kind, error, passes) in cases {
@@ -247,7 +249,7 @@ fn each_fault_that_stays_is_an_error() {
     }
 }
 
-/// Who opens a store whose credentials are refused waited for ten seconds.
+/// Opening a store whose credentials are refused once took ten seconds.
 #[test]
 fn a_service_that_refuses_the_credentials_is_an_error_at_once() {
     let service = SimService::new(1);
@@ -267,7 +269,8 @@ fn a_service_that_refuses_the_credentials_is_an_error_at_once() {
     assert_eq!(asked, 1, "a refusal is not asked for again");
 }
 
-/// Writes that are not done, done without a word, and done late: what is in front stays there until it is elsewhere.
+/// Writes that are not carried out, carried out silently, and carried out late: data stays in front until it is
+/// elsewhere.
 #[test]
 fn while_no_write_succeeds_nothing_is_lost() {
     for kind in [
@@ -289,8 +292,8 @@ fn while_no_write_succeeds_nothing_is_lost() {
     }
 }
 
-/// How many loads of work under these faults bring other bytes, and how often a fault happens: of the first seeds until
-/// one brings some, or of all.
+/// Returns how many loads return wrong bytes in work with these faults, and how many times a fault happens. Counts
+/// the first seeds until one has wrong loads, or all of them.
 fn wrong_loads(weakness: Weakness, kinds: &'static [Fault], seeds: u64) -> (u64, u64) {
     let (mut wrong, mut happened) = (0, 0);
     for seed in 1..=seeds {
@@ -306,7 +309,7 @@ fn wrong_loads(weakness: Weakness, kinds: &'static [Fault], seeds: u64) -> (u64,
     (wrong, happened)
 }
 
-/// Without what a seal says of its chunk, an older object with the same slots is taken for the newer one.
+/// If a seal does not cover its chunk's name, an older object with the same slots passes for the newer one.
 #[test]
 fn seals_that_name_no_object_are_found_out() {
     let (wrong, happened) = wrong_loads(Weakness::Nameless, &[Fault::Other], 40);
@@ -315,7 +318,7 @@ fn seals_that_name_no_object_are_found_out() {
     assert!(wrong == 0 && happened > 20, "{wrong} of {happened}");
 }
 
-/// Without seals a changed bit is taken for what was saved. What is too short is noticed all the same.
+/// Without seals a flipped bit passes for what was saved. Data that is too short is still detected.
 #[test]
 fn pages_without_seals_are_found_out() {
     let (wrong, happened) = wrong_loads(Weakness::Unsealed, &[Fault::Flipped], 40);

@@ -1,4 +1,4 @@
-//! A service of OpenDAL that keeps objects in memory, and does to requests what their fate is.
+//! An OpenDAL service that keeps objects in memory, and subjects requests to their fates.
 
 use super::faults::{Ask, Dice, Fault, Faults, Plan};
 use opendal::raw::{
@@ -14,20 +14,20 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long after its answer a late write is done.
+/// How long after its answer a late write is carried out.
 const LATE: Duration = Duration::from_millis(30);
 
 struct State {
     faults: Faults,
-    /// What the service has now.
+    /// The service's current contents.
     objects: BTreeMap<String, Vec<u8>>,
-    /// What it was ever given, in the order in which it came.
+    /// Everything that it ever received, in order.
     history: Vec<(String, Vec<u8>)>,
-    /// What was written late.
+    /// The names of late writes.
     late: BTreeSet<String>,
 }
 
-/// The service, whose clones are one.
+/// The service. Clones share its state.
 #[derive(Clone)]
 pub(super) struct SimService(Arc<Mutex<State>>);
 
@@ -51,17 +51,17 @@ impl SimService {
         Operator::from_parts(OperationContext::new(), Arc::new(self.clone()))
     }
 
-    /// What goes wrong from now on.
+    /// Sets what goes wrong from now on.
     pub(super) fn follow(&self, plan: Plan) {
         self.state().faults.plan = plan;
     }
 
-    /// How often each fault happened.
+    /// Returns how many times each fault happened.
     pub(super) fn happened(&self) -> BTreeMap<Fault, u64> {
         self.state().faults.happened.clone()
     }
 
-    /// The names of objects that are there, but for those that were written late: nobody can know of these.
+    /// Returns the names of the remaining objects, except for late writes, which nobody can know about.
     pub(super) fn left(&self) -> Vec<String> {
         let state = self.state();
         let names = state.objects.keys();
@@ -75,7 +75,7 @@ impl SimService {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The fate of a request, when it is none of those that leave its answer as it is or only change that.
+    /// Applies the fault injected into this request, if it prevents an answer. Otherwise returns the fault, if any.
     async fn fate(&self, ask: Ask, path: &str) -> Result<(Option<Fault>, Dice)> {
         let (fault, dice) = self.state().faults.fate(ask, path);
         match fault {
@@ -145,7 +145,7 @@ impl SimService {
     }
 }
 
-/// The answer to a request that was done.
+/// Returns the answer to a request that was carried out.
 async fn after(fault: Option<Fault>) -> Result<()> {
     match fault {
         Some(Fault::DoneButFailed) => Err(failure("500 Internal Server Error")),

@@ -1,7 +1,7 @@
-//! What the simulated program does with its slots, and what each of them must hold.
+//! What the simulated program does with its slots, and what each of them must contain.
 //!
-//! The model of the store is a table: for each slot the seed and the length of what was saved last. What a load brings
-//! must be that, byte for byte. A load may fail as long as the service misbehaves, and then it is asked for again.
+//! The model of the store is a table: for each slot, the seed and the length of what was last saved. A load must
+//! return exactly that, byte for byte. A load may fail as long as the service misbehaves, and then it is retried.
 
 use super::faults::Dice;
 use crate::tier::RemoteStore;
@@ -9,20 +9,20 @@ use millpond_core::port::{LoadError, SaveError, Saved, Slots};
 use millpond_core::{Order, PAGE_SIZE, SlotId, SlotPart};
 use rustix::io::Errno;
 
-/// How often a load is asked for until it must have come.
+/// The number of tries within which a load must succeed.
 const TRIES: usize = 30;
 
-/// The error of a load whose deadline has passed.
+/// Returns the error of a load whose deadline has passed.
 pub(super) fn timed_out() -> LoadError {
     LoadError::Io(Errno::TIMEDOUT.raw_os_error())
 }
 
-/// The error of a load from an object that the service has lost.
+/// Returns the error of a load from an object that the service has lost.
 pub(super) fn lost() -> LoadError {
     LoadError::Io(Errno::NODATA.raw_os_error())
 }
 
-/// Pages that follow from `seed` alone. Every third of them becomes shorter when it is compressed.
+/// Returns pages that depend only on `seed`. A third of the seeds yield compressible ones.
 pub(super) fn contents(seed: u64, pages: usize) -> Vec<u8> {
     let mut dice = Dice(seed);
     let is_text = seed.is_multiple_of(3);
@@ -35,15 +35,15 @@ pub(super) fn contents(seed: u64, pages: usize) -> Vec<u8> {
         .collect()
 }
 
-/// What came of it.
+/// The results of the work.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Tally {
     pub(super) loads: u64,
-    /// Loads that failed, and came when they were asked for again.
+    /// Loads that failed, and succeeded when they were retried.
     pub(super) errors: u64,
-    /// Loads that brought other bytes than were saved, and saves that took other bytes for the same.
+    /// Loads that returned other bytes than were saved, and saves that mistook other bytes for unchanged ones.
     pub(super) wrong: u64,
-    /// Saves that found that nothing had changed.
+    /// Saves that found nothing changed.
     pub(super) unchanged: u64,
     /// Saves that found no room.
     pub(super) full: u64,
@@ -62,18 +62,18 @@ impl Tally {
 /// What a program does.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Work {
-    /// Numbers of slots that one thread has.
+    /// The number of slots that each thread has.
     pub(super) slots: usize,
     /// The lengths of slots, in pages.
     pub(super) pages: &'static [usize],
-    /// What one thread does.
+    /// The number of steps of each thread.
     pub(super) steps: u32,
     pub(super) threads: u32,
-    /// Bytes of the store in front.
+    /// Bytes in the store in front.
     pub(super) room: u64,
 }
 
-/// A slot that holds something: what it was made of.
+/// A slot with contents: what they were made from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
     slot: SlotId,
@@ -86,7 +86,7 @@ impl Held {
         self.slot
     }
 
-    /// Loads the whole slot once. The answer says whether the bytes are right.
+    /// Loads the whole slot once. Returns whether the bytes are right.
     pub(super) fn load(self, store: &RemoteStore) -> Result<bool, LoadError> {
         self.load_part(store, 0, self.pages)
     }
@@ -110,7 +110,7 @@ struct Worker<'a> {
 }
 
 impl Work {
-    /// Does the work of the seed on all threads. The answer is what the slots hold in the end, and what came of it.
+    /// Does the seed's work on all threads. Returns what the slots contain in the end, and the results.
     pub(super) fn run(self, seed: u64, store: &RemoteStore) -> (Vec<Held>, Tally) {
         let done = std::thread::scope(|scope| {
             let start = |number| {
@@ -163,7 +163,7 @@ impl Worker<'_> {
         SlotId(self.number * self.work.slots as u32 + own as u32)
     }
 
-    /// Has pages that were loaded leave memory, as they came or changed.
+    /// Makes loaded pages leave memory, unchanged or changed.
     fn leave(&mut self, held: Held, first: usize, pages: usize, step: u32) {
         let Some(free) = self.held.iter().position(Option::is_none) else {
             return;
@@ -219,7 +219,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Loads a part of a slot until it comes. The answer is the first page, and how many there are.
+    /// Loads a part of a slot until that succeeds. Returns the first page, and how many there are.
     fn load(&mut self, held: Held) -> (usize, usize) {
         let first = self.dice.below(held.pages);
         let pages = 1 + self.dice.below(held.pages - first);

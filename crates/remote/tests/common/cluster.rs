@@ -1,4 +1,4 @@
-//! A cluster of three Redis servers on loopback: each has a third of the slots of keys, and none has a copy of another.
+//! A cluster of three Redis servers on loopback: each has a third of the key slots, and none replicates another.
 #![allow(dead_code)]
 
 use super::server::Server;
@@ -7,17 +7,17 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
-/// Slots into which the keys of a cluster fall.
+/// The number of slots that the keys of a cluster fall into.
 const SLOTS: usize = 16384;
 
-/// The cluster, whose servers end with the value.
+/// The cluster. Its servers end with this value.
 pub struct Cluster {
     pub nodes: [Server; 3],
 }
 
 impl Cluster {
-    /// Starts the servers, each of which keeps what it has below `directory` over a restart, and waits until they know
-    /// each other. `None`, with a line, where there is no Redis.
+    /// Starts the servers, each of which keeps its data below `directory` across a restart, and waits until they know
+    /// each other. If there is no Redis, prints that and returns `None`.
     pub fn start(directory: &Path) -> Option<Self> {
         let node = |name: &str| {
             let own = directory.join(name);
@@ -50,7 +50,7 @@ impl Cluster {
         Some(cluster)
     }
 
-    /// The URL of the cluster, which names all nodes.
+    /// Returns the URL of the cluster, which names all nodes.
     pub fn url(&self) -> String {
         let hosts = self
             .nodes
@@ -59,7 +59,7 @@ impl Cluster {
         format!("redis://{}/?cluster=true", hosts.join(","))
     }
 
-    /// Keys that each node has.
+    /// Returns the number of keys on each node.
     pub fn keys(&self) -> [u64; 3] {
         self.nodes.each_ref().map(|node| {
             let answer = ask(node, "DBSIZE");
@@ -81,7 +81,7 @@ fn ask(node: &Server, command: &str) -> String {
     answer
 }
 
-/// Sends a command to a node that does it.
+/// Sends a command to a node, which must succeed.
 fn done(node: &Server, command: &str) {
     let answer = ask(node, command);
     assert!(answer.starts_with("+OK"), "{command}: {answer}");

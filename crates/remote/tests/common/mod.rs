@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 pub use wait::wait_until;
 
-/// Pages whose contents only `seed` decides, and that hardly compress.
+/// Returns pages whose contents depend only on `seed`, and that hardly compress.
 pub fn data(seed: u32, pages: usize) -> Vec<u8> {
     let mut state = u64::from(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -26,7 +26,7 @@ pub fn data(seed: u32, pages: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Compressed RAM of this many bytes.
+/// Returns compressed RAM of this many bytes.
 pub fn local(bytes: u64) -> Box<dyn Store> {
     let config = CompressedRamConfig {
         max_bytes: Some(bytes),
@@ -34,7 +34,7 @@ pub fn local(bytes: u64) -> Box<dyn Store> {
     Box::new(CompressedRam::new(config).unwrap())
 }
 
-/// Limits of time that a disturbance does not reach.
+/// Returns time limits that no disturbance reaches.
 pub fn patient() -> TimeLimits {
     TimeLimits {
         deadline: Duration::from_secs(20),
@@ -42,7 +42,7 @@ pub fn patient() -> TimeLimits {
     }
 }
 
-/// Small objects, so that there are many, and short limits.
+/// Returns settings with small objects, so that there are many, and short limits.
 pub fn settings(url: &str, room: u64) -> RemoteConfig {
     RemoteConfig {
         object_bytes: 1 << 20,
@@ -56,7 +56,7 @@ pub fn open(config: RemoteConfig) -> RemoteStore {
     Remote::behind(local(config.local_room), config).unwrap()
 }
 
-/// Saves some slots, again and again where the store in front is full for now.
+/// Saves some slots, and retries while the store in front is full.
 pub fn save(store: &RemoteStore, slots: Range<u32>) {
     for slot in slots {
         wait_until("a save succeeds", || {
@@ -69,7 +69,7 @@ pub fn save(store: &RemoteStore, slots: Range<u32>) {
     }
 }
 
-/// Loads some slots, each of which must be as it was saved.
+/// Loads some slots. Each must be as it was saved.
 pub fn check(store: &RemoteStore, slots: impl Iterator<Item = u32>) {
     for slot in slots {
         let mut out = vec![0; 64 << 10];
@@ -81,7 +81,7 @@ pub fn check(store: &RemoteStore, slots: impl Iterator<Item = u32>) {
     }
 }
 
-/// All files below a directory, in order of their names.
+/// Returns all files below a directory, sorted by name.
 pub fn files_in(directory: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(directory).unwrap() {

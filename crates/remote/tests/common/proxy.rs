@@ -1,4 +1,4 @@
-//! A proxy between a client and a real server, which disturbs what passes. Not every test uses all of it.
+//! A proxy between a client and a real server, which disturbs the traffic. Not every test uses all of it.
 #![allow(dead_code)]
 
 use std::io::{Read, Write};
@@ -6,28 +6,28 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What happens to what passes.
+/// What happens to the traffic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Disturbance {
     /// Nothing.
     None,
-    /// New connections are closed, and so are those that are used.
+    /// New connections are closed, and so are existing ones when they are used.
     Refuse,
-    /// An answer of more than a thousand bytes ends in its middle.
+    /// An answer of more than a thousand bytes ends in the middle.
     Truncate,
-    /// One bit in the middle of an answer of more than a thousand bytes is another.
+    /// One bit in the middle of an answer of more than a thousand bytes is flipped.
     Flip,
     /// Answers are held back until this is over.
     Stall,
-    /// Requests of HTTP get this answer, and never reach the server.
+    /// HTTP requests get this answer, and never reach the server.
     Answer(&'static str),
-    /// The server does not see this header of requests, as one that does not know it. It is written in small letters.
+    /// The server does not see this request header, as if it did not support it. The name is in lower case.
     Hide(&'static str),
 }
 
 struct State {
     disturbance: Disturbance,
-    /// How often it still happens.
+    /// How many more times it happens.
     times: u32,
     happened: u32,
 }
@@ -39,7 +39,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Listens on a port of its own, before the server at `port`.
+    /// Listens on its own port, in front of the server at `port`.
     pub fn before(port: u16) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let state = State {
@@ -62,7 +62,7 @@ impl Proxy {
         proxy
     }
 
-    /// From now on this many times.
+    /// Sets the disturbance, which happens this many times from now on.
     pub fn disturb(&self, disturbance: Disturbance, times: u32) {
         let mut state = self.state.lock().unwrap();
         *state = State {
@@ -72,13 +72,13 @@ impl Proxy {
         };
     }
 
-    /// How often it happened since.
+    /// Returns how many times it has happened since.
     pub fn happened(&self) -> u32 {
         self.state.lock().unwrap().happened
     }
 }
 
-/// The disturbance that is due, if it is one of those that `wanted` accepts.
+/// Returns the disturbance that is due, if it is one of those that `wanted` accepts.
 fn due(state: &Mutex<State>, wanted: impl Fn(Disturbance) -> bool) -> Option<Disturbance> {
     let mut state = state.lock().unwrap();
     if state.times == 0 || !wanted(state.disturbance) {
@@ -103,7 +103,7 @@ fn connection(client: TcpStream, server: SocketAddr, state: &Arc<Mutex<State>>) 
 }
 
 fn end(one: &TcpStream, other: &TcpStream) {
-    // One that is closed already cannot be closed again.
+    // A connection that is already closed cannot be closed again.
     let _ = one.shutdown(Shutdown::Both);
     let _ = other.shutdown(Shutdown::Both);
 }

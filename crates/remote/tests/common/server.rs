@@ -8,14 +8,14 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// A server, which ends with the value.
+/// A server, which ends with this value.
 pub struct Server {
     pub port: u16,
     command: Command,
     child: Child,
 }
 
-/// Ports at which nobody listens, each another one.
+/// Returns distinct ports that nobody listens on.
 fn free_ports<const N: usize>() -> [u16; N] {
     let listeners = [(); N].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
     listeners.map(|listener| listener.local_addr().unwrap().port())
@@ -26,7 +26,7 @@ fn free_port() -> u16 {
     port
 }
 
-/// Sets credentials of S3 that a server takes which looks at none.
+/// Sets S3 credentials for a server that checks none.
 ///
 /// # Safety
 /// No other thread reads or writes the environment at the same time.
@@ -40,7 +40,7 @@ pub unsafe fn set_credentials() {
     }
 }
 
-/// Sets the access key of S3 that clients read from the environment.
+/// Sets the S3 access key that clients read from the environment.
 ///
 /// # Safety
 /// No other thread reads or writes the environment at the same time.
@@ -53,15 +53,17 @@ pub unsafe fn set_key(id: &str, secret: &str) {
 }
 
 impl Server {
-    /// Redis, which keeps what it has in `directory` over a restart. `None`, with a line, where there is none.
+    /// Starts Redis, which keeps its data in `directory` across a restart. If there is none, prints that and returns
+    /// `None`.
     pub fn redis(directory: &Path) -> Option<Self> {
         Self::redis_with(free_port(), directory, &[])
     }
 
-    /// Redis as a node of a cluster, with the port of its bus. The node has no slots, and knows of no other node.
+    /// Starts Redis as a node of a cluster, and returns the port of its bus. The node has no slots, and knows no
+    /// other node.
     pub fn redis_node(directory: &Path) -> Option<(Self, u16)> {
         let [port, bus] = free_ports();
-        // No node is said to have failed while a test has it stopped for a moment.
+        // No node is declared failed while a test has it stopped for a moment.
         let options = [
             "--cluster-enabled yes",
             "--cluster-node-timeout 10000",
@@ -83,7 +85,7 @@ impl Server {
         Self::start(port, command, "redis-server (apt-get install redis-server)")
     }
 
-    /// moto's S3. `None`, with a line, where there is none.
+    /// Starts moto's S3. If there is none, prints that and returns `None`.
     pub fn s3() -> Option<Self> {
         let port = free_port();
         let program = std::env::var("MOTO_SERVER").unwrap_or_else(|_| "moto_server".into());
@@ -92,13 +94,13 @@ impl Server {
         Self::start(port, command, "moto_server (pip install 'moto[server]')")
     }
 
-    /// Makes moto's bucket `pond`, before signatures are asked for.
+    /// Makes moto's bucket `pond`, before signatures are required.
     pub fn make_bucket(&self) {
         self.request("PUT /pond", "", "");
     }
 
-    /// Makes a request of HTTP that nobody signs, and gives the answer, which must be that it was done. `headers` are
-    /// lines that end with `\r\n`.
+    /// Makes an unsigned HTTP request, and returns the answer, which must report success. `headers` are lines that
+    /// end with `\r\n`.
     pub fn request(&self, verb_and_path: &str, headers: &str, body: impl AsRef<[u8]>) -> String {
         let body = body.as_ref();
         let (port, len) = (self.port, body.len());
@@ -158,12 +160,12 @@ impl Server {
         self.wait();
     }
 
-    /// Stops the server where it is.
+    /// Stops the server in place.
     pub fn freeze(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// Lets it go on.
+    /// Lets the server continue.
     pub fn thaw(&self) {
         self.signal(Signal::CONT);
     }
@@ -171,7 +173,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may already have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,5 +1,5 @@
-//! Services that are disturbed, stopped and restarted all the while that something is done with memory in them, and a
-//! test for each of them.
+//! Services that are continually disturbed, stopped and restarted while a program uses memory in them, and a test for
+//! each of them.
 
 #[path = "proxy.rs"]
 mod proxy;
@@ -20,10 +20,10 @@ use wait::wait_until;
 /// The budget, and the file's room.
 pub const RAM: u64 = 64 << 20;
 pub const FILE: u64 = 64 << 20;
-/// Time from one disturbance to the next.
+/// The time from one disturbance to the next.
 const TURN: Duration = Duration::from_secs(2);
 
-/// MiB of numbers: `MILLPOND_SOAK_MIB`, or 1024.
+/// Returns the MiB of numbers: `MILLPOND_SOAK_MIB`, or 1024.
 pub fn mebibytes() -> usize {
     let mib = std::env::var("MILLPOND_SOAK_MIB").ok();
     mib.map_or(1024, |text| {
@@ -48,7 +48,7 @@ fn disturbed(url: &str, work: impl FnOnce(&str), mut disturb: impl FnMut(u32) + 
                 disturb(turn);
             }
         });
-        // Ends the other thread also when the numbers are not right.
+        // Also ends the other thread if the numbers are wrong.
         struct Done<'a>(&'a AtomicBool);
         impl Drop for Done<'_> {
             fn drop(&mut self) {
@@ -103,7 +103,7 @@ pub fn in_redis(work: impl FnOnce(&str)) {
     });
 }
 
-/// Does `work` with memory in a cluster of Redis, if there is one.
+/// Does `work` with memory in a Redis cluster, if there is one.
 pub fn in_cluster(work: impl FnOnce(&str)) {
     let directory = tempfile::tempdir_in("/var/tmp").unwrap();
     let Some(mut cluster) = Cluster::start(directory.path()) else {
@@ -143,7 +143,7 @@ pub unsafe fn in_s3(work: impl FnOnce(&str)) {
     });
 }
 
-/// The tests: each service, with this work.
+/// Defines the tests: each service, with this work.
 macro_rules! tests {
     ($work:expr) => {
         #[test]

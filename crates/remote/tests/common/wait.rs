@@ -1,8 +1,8 @@
-//! Waiting for what happens elsewhere, with an end.
+//! Waits for events elsewhere, up to a limit.
 
 use std::time::{Duration, Instant};
 
-/// Waits until something holds that another thread or a server does, for a minute at most.
+/// Waits up to a minute until another thread or a server has made a condition hold.
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let limit = Instant::now() + Duration::from_secs(60);
     while !holds() {

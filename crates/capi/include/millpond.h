@@ -388,8 +388,8 @@ int millpond_file_grow(millpond_file *file, size_t len);
 /* The limits of a group, in bytes, with the names of memory cgroups. 0 means no protection, or no limit. */
 struct millpond_limits {
     size_t size;           /* the size of this structure */
-    uint64_t min;          /* other groups do not reclaim this much while anything else can be reclaimed */
-    uint64_t low;          /* other groups do not reclaim this much while any group has more than its own `low` */
+    uint64_t min;          /* this much is safe from other groups while anything else can be reclaimed */
+    uint64_t low;          /* this much is safe from other groups while any group has more than its own `low` */
     uint64_t high;         /* above this usage, the group's own faults first reclaim in the group */
     uint64_t max;          /* the usage never exceeds this; at least 4 MiB */
     uint64_t lazyfree_max; /* the most lazily freed bytes that stay in RAM */

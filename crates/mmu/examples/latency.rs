@@ -1,6 +1,6 @@
 //! Measures how long a fault takes: takes a folio out, touches it and times the touch. It does so for each delivery
-//! and order, first alone and then while a thread runs on another processor. Run it with `cargo run --release -p
-//! millpond-mmu --example latency`.
+//! and order, first alone and then while a thread runs on another processor. Run it with
+//! `cargo run --release -p millpond-mmu --example latency`.
 
 #[path = "../tests/common/mod.rs"]
 mod common;

@@ -67,10 +67,10 @@ pub fn capabilities() -> &'static Capabilities {
     })
 }
 
-/// The capability to do without userfaultfd.
+/// The name of the capability to do without userfaultfd.
 pub const PROTECTIONS: &str = "closed memory by /proc/self/mem";
 
-/// The capability that makes memory without userfaultfd faster, as long as the program has a single thread.
+/// The name of the capability that makes memory without userfaultfd faster while the program has a single thread.
 pub const MARKS: &str = "MADV_GUARD_INSTALL";
 
 /// Removes the capabilities that the process was told to do without.

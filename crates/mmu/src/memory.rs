@@ -104,6 +104,7 @@ pub trait Memory: Mmu + 'static {
     /// Moves pages as [`hand_over`](Self::hand_over) does, while threads of the program may touch both ranges.
     /// Afterwards `from` is empty, and open if `keep` is set.
     ///
+    /// # Safety
     /// No other operation is in progress in either range, and nobody owns `to`.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 //!
 //! Such a kernel counts every private writable page as if it were in use, with or without `MAP_NORESERVE`, over all
 //! processes, and refuses any mapping, `mprotect` or fork that exceeds its limit. Tables and pools that are long
-//! because addresses are free elsewhere are not free there: with a pool of thirteen times the budget, a python3 of 19
+//! because addresses are free elsewhere are not free there: with a pool of thirteen times the budget, python3 in 19
 //! MiB was charged 480, and the shell that it started found nothing left. Code that makes long mappings asks here
 //! first, and then makes them short.
 

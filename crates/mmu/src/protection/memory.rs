@@ -30,6 +30,7 @@ pub struct ProtectedMemory {
 impl ProtectedMemory {
     /// Reserves the arena and the frame pool after userfaultfd was `refused`.
     ///
+    /// # Errors
     /// The `refused` error if the configuration needs userfaultfd or closed memory cannot be written; or the error of
     /// a failed reservation.
     pub(crate) fn new(config: &MemoryConfig, refused: MmuError) -> Result<Self, MmuError> {

@@ -8,8 +8,8 @@
  * The first option is necessary: a fault can stop the program at any load or store, which then continues with the
  * registers that it had. valgrind does not keep these up to date otherwise. valgrind does not support userfaultfd, so
  * pages are closed by their protection (a line about system call 323 says so). It also has few addresses, so the pond
- * must ask for fewer than the usual 64 GiB. All of a region counts as initialized, so valgrind does not detect uses of
- * bytes that were never written.
+ * must ask for fewer than the usual 64 GiB. All of a region counts as initialized, so valgrind does not detect uses
+ * of bytes that were never written.
  */
 #include <err.h>
 #include <fcntl.h>

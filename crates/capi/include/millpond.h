@@ -32,8 +32,8 @@
  * - The faulting thread resolves its fault, in a SIGBUS handler. So threads that touch a region must leave SIGBUS
  *   unblocked, and memory that is passed to a system call must be pinned, or the call fails with EFAULT. The program
  *   must not replace that handler later. If the program had a SIGBUS handler before, Millpond's calls it for signals
- *   that do not concern a region. With `.delivery = "handler"` a thread of the pond resolves faults instead: each fault
- *   takes longer, and none of these requirements applies.
+ *   that do not concern a region. With `.delivery = "handler"` a thread of the pond resolves faults instead: each
+ *   fault takes longer, and none of these requirements applies.
  * - A child of fork() cannot use its parent's pond. Calls on it return MILLPOND_FORKED, freeing a handle leaves the
  *   parent's memory unchanged, and an access to a region ends the child by SIGABRT with a line on standard error. The
  *   child may open its own pond.
@@ -149,7 +149,7 @@ struct millpond_options {
 /* Opens a pond: reserves addresses, opens the store and starts the pond's threads. */
 int millpond_open(const struct millpond_options *options, millpond **pond);
 
-/* Frees the handle. The pond ends once all its regions, pins, groups and shrinkers are also freed. Null is allowed. */
+/* Frees the handle. The pond ends when all its regions, pins, groups and shrinkers are freed too. Null is allowed. */
 void millpond_close(millpond *pond);
 
 /* Changes the budget, up to the one that the pond was opened with. A lower budget holds when the call returns. */
@@ -347,8 +347,8 @@ enum millpond_file_mode {
  * they are touched, and count toward the pond's budget. The offset can be any number.
  *
  * While the file is mapped nobody else may change these bytes in it. If a page cannot be read, because the file has
- * become shorter or its medium fails, touching it raises SIGBUS, and a call that needs the page returns MILLPOND_LOST;
- * the next touch or call tries again.
+ * become shorter or its medium fails, touching it raises SIGBUS, and a call that needs the page returns
+ * MILLPOND_LOST; the next touch or call tries again.
  */
 int millpond_map_file(millpond *pond, const char *path, uint64_t offset, uint64_t len, int mode, millpond_file **file);
 
@@ -357,8 +357,8 @@ void *millpond_file_data(const millpond_file *file);
 size_t millpond_file_size(const millpond_file *file);
 
 /*
- * Ends the mapping. Changes in a private mapping are lost. Changes in a shared one go to the file, and if that fails a
- * line on standard error says so: call `millpond_file_sync` first. Null is allowed.
+ * Ends the mapping. Changes in a private mapping are lost. Changes in a shared one go to the file, and if that fails
+ * a line on standard error says so: call `millpond_file_sync` first. Null is allowed.
  */
 void millpond_file_free(millpond_file *file);
 
@@ -375,8 +375,8 @@ int millpond_file_advise(const millpond_file *file, size_t offset, size_t len, i
 int millpond_file_sync(const millpond_file *file, size_t offset, size_t len);
 
 /*
- * Makes a shared mapping `len` bytes long, and extends its file accordingly; a mapping that is already that long stays
- * as it is. The new bytes read as the file does there: as zeros, where the file was shorter. All changes are synced
+ * Makes a shared mapping `len` bytes long, and extends its file accordingly; a mapping that is already that long
+ * stays as it is. The new bytes read as the file does there: as zeros, where the file was shorter. All changes are synced
  * first. The mapping has moved afterwards, so ask for its address again. No other thread may access its bytes during
  * the call. If the call fails the mapping stays as it was, at its address: MILLPOND_INVALID means that it is not
  * shared, and MILLPOND_SYSTEM that the file cannot be written or extended.

@@ -376,10 +376,10 @@ int millpond_file_sync(const millpond_file *file, size_t offset, size_t len);
 
 /*
  * Makes a shared mapping `len` bytes long, and extends its file accordingly; a mapping that is already that long
- * stays as it is. The new bytes read as the file does there: as zeros, where the file was shorter. All changes are synced
- * first. The mapping has moved afterwards, so ask for its address again. No other thread may access its bytes during
- * the call. If the call fails the mapping stays as it was, at its address: MILLPOND_INVALID means that it is not
- * shared, and MILLPOND_SYSTEM that the file cannot be written or extended.
+ * stays as it is. The new bytes read as the file does there: as zeros, where the file was shorter. All changes are
+ * synced first. The mapping has moved afterwards, so ask for its address again. No other thread may access its bytes
+ * during the call. If the call fails the mapping stays as it was, at its address: MILLPOND_INVALID means that it is
+ * not shared, and MILLPOND_SYSTEM that the file cannot be written or extended.
  */
 int millpond_file_grow(millpond_file *file, size_t len);
 

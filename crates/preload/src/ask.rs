@@ -1,16 +1,17 @@
 //! `msync` and `mincore`: questions about mappings, answered also for addresses that the program has unmapped.
 //!
-//! Programs ask by these calls whether an address is mapped at all (unwinders and collectors do before they read).
-//! Addresses of the space that the program has given back are still a mapping to the kernel, so it would say yes, and
-//! the program would read where it must not. So the account is asked first, and a hole in it is `ENOMEM` as in the
-//! kernel. Everything else is the kernel's answer: to `mincore`, pages that are out are not in memory.
+//! Programs use these calls to ask whether an address is mapped at all; unwinders and collectors do so before they
+//! read. To the kernel, addresses of the space that the program has unmapped still belong to a mapping. It would
+//! report them as mapped, and the program would read where it must not. So we check the account of mappings first and
+//! answer `ENOMEM` for a hole, as the kernel does. Everything else is the kernel's answer; to `mincore`, evicted
+//! pages are not in memory.
 
 use crate::vma::{self, PAGE};
 use crate::{guard, raw, space};
 use core::ffi::{c_int, c_uchar, c_void};
 use rustix::io::Errno;
 
-/// Whether a part of the range lies in the space and is not mapped by the program.
+/// Returns whether part of the range lies in the space but is not mapped by the program.
 fn has_hole(addr: usize, len: usize) -> bool {
     let end = len
         .checked_next_multiple_of(PAGE)
@@ -37,7 +38,7 @@ fn has_hole(addr: usize, len: usize) -> bool {
 }
 
 exports! {
-    /// The part before a hole is synchronised, as by the kernel.
+    /// Synchronises the part before a hole, as the kernel does.
     [msync: Mappings]
     unsafe extern "C" fn msync(addr: *mut c_void, len: usize, flags: c_int) -> c_int {
         let result = raw::msync(addr as usize, len, flags);

@@ -1,22 +1,22 @@
-//! Fork handlers: ours are registered before all others, and one more of ours behind each.
+//! Fork handlers: we register ours before all others, and another of ours behind each of the program's.
 //!
-//! Handlers run in reverse order of registration before a fork. A handler that ran after ours would touch managed
-//! memory while the forking thread holds every lock that serves it, and wait for itself. So ours must be the last to
-//! run, that is the first to be registered. To be the first constructor (`build.rs`) is not enough for that. The
-//! dynamic linker calls the program's `malloc` before any constructor, and a program that brings an allocator of its
-//! own, as rustc and Firefox do, registers its handlers there. So does code in the executable's `.preinit_array`.
+//! Before a fork, handlers run in reverse order of registration. A handler that ran after ours would touch managed
+//! memory while the forking thread holds every lock needed to serve it, and deadlock. So ours must run last, which
+//! means that they must be registered first. Being the first constructor (`build.rs`) is not enough: the dynamic
+//! linker calls the program's `malloc` before any constructor, and a program with its own allocator, such as rustc
+//! and Firefox, registers its handlers there. Code in the executable's `.preinit_array` can do the same.
 //!
-//! So the function through which all registrations go is ours: `pthread_atfork` is a few instructions in each library
-//! that end in it. The first registration registers our handlers before it goes on. They do nothing until there is a
-//! space.
+//! So we replace the function through which all registrations go. (`pthread_atfork` is a few instructions in each
+//! library that end in it.) The first registration registers our handlers before it proceeds. They do nothing until
+//! there is a space.
 //!
-//! *Behind the others*: handlers run in order of registration in the child. There the first of ours serves faults, and
-//! the threads that a child needs besides must wait: for a new thread the C library takes memory from the program's
-//! allocator, which its own handlers have locked and unlock after ours. (Firefox's children waited for ever.) So behind
-//! each registration we register a *late* handler, and the last one to run in the child makes the threads. Which one is
-//! the last is counted before the fork: of the handlers that are registered meanwhile, by another thread, the C library
-//! runs none, and those whose turn came before the fork are those that run after it. Several threads may be about a
-//! fork at once, so each counts for itself.
+//! *Behind the others*: in the child, handlers run in order of registration. Our first handler serves faults there,
+//! but the other threads that a child needs must wait: to create a thread the C library takes memory from the
+//! program's allocator, whose own handlers have locked it and unlock it only after ours has run. (Firefox's children
+//! hung forever.) So behind each registration we register a *late* handler, and the last one to run in the child
+//! creates the threads. We count before the fork to know which one is last: the C library runs no handler that
+//! another thread registers during the fork, and exactly the handlers that ran before the fork run again after it.
+//! Several threads may fork at once, so each counts separately.
 
 use crate::dlopen::find_next;
 use crate::{fork, raw, space};
@@ -26,15 +26,15 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 type Handler = Option<unsafe extern "C" fn()>;
 type Register = unsafe extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int;
 
-/// Is set by the thread that registers our handlers. Before our constructor there is one thread; the constructor
-/// makes sure that they are registered.
+/// Set by the thread that registers our handlers. Until our constructor runs there is only one thread; the
+/// constructor makes sure that the handlers are registered.
 static IS_DONE: AtomicBool = AtomicBool::new(false);
 
-/// The most threads that count their late handlers at once. The children of others make their threads at once, as those
-/// of a process that registers no handlers do.
+/// The maximum number of threads that count their late handlers at once. The children of any further threads create
+/// their threads immediately, like those of a process that registers no handlers.
 const FORKING: usize = 16;
 
-/// A thread that is about a fork: its thread pointer, or 0, and how many late handlers have had their turn.
+/// A forking thread: its thread pointer, or 0, and how many of its late handlers have run.
 struct Forking {
     thread: AtomicUsize,
     late: AtomicUsize,
@@ -53,7 +53,7 @@ fn of_thread(thread: usize) -> Option<&'static Forking> {
         .find(|one| one.thread.load(Relaxed) == thread)
 }
 
-/// The late handler's part before a fork.
+/// The late handler that runs before a fork.
 extern "C" fn count() {
     if space::get().is_none() {
         return;
@@ -69,8 +69,8 @@ extern "C" fn count() {
     }
 }
 
-/// How many late handlers will run in the child of the fork that the calling thread is about. They are counted anew for
-/// its next fork.
+/// Returns how many late handlers will run in the child that the calling thread is about to fork, and resets the
+/// count for its next fork.
 pub fn take_count() -> usize {
     of_thread(raw::thread_pointer()).map_or(0, |forking| {
         let late = forking.late.swap(0, Relaxed);
@@ -79,7 +79,7 @@ pub fn take_count() -> usize {
     })
 }
 
-/// Forgets, in a new child, the other threads of its parent that were about a fork.
+/// Forgets, in a new child, the other threads of the parent that were forking.
 pub fn forget_others_in_child() {
     for forking in &UNDERWAY {
         forking.late.store(0, Relaxed);
@@ -103,8 +103,9 @@ pub fn register() -> Result<(), c_int> {
     }
 }
 
-/// The C library's function. It is looked up by the first registration, which is our own or comes before it: later ones
-/// must not wait for the linker's lock, which another thread may hold as long as it loads a library.
+/// Returns the address of the C library's function. The first registration looks it up, which is ours or precedes
+/// ours. Later ones must not wait for the linker's lock, which another thread may hold for as long as it loads a
+/// library.
 fn real() -> Option<usize> {
     static REAL: AtomicUsize = AtomicUsize::new(0);
     let known = REAL.load(Relaxed);
@@ -115,7 +116,7 @@ fn real() -> Option<usize> {
 }
 
 exports! {
-    /// The handlers are registered behind ours, and a late one of ours behind them.
+    /// Registers the handlers behind ours, and a late handler of ours behind them.
     [none: Thread]
     unsafe extern "C" fn __register_atfork(
         prepare: Handler,
@@ -136,7 +137,7 @@ exports! {
         if error != 0 {
             return error;
         }
-        // The handlers of a library go when it is closed; those of the process, which is named by null, stay.
+        // A library's handlers are removed when it is closed; those of the process, which null stands for, remain.
         // SAFETY: our functions stay in memory as long as the process.
         unsafe {
             real(

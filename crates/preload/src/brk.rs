@@ -1,8 +1,8 @@
 //! `brk` and `sbrk`: a heap that grows inside the space.
 //!
-//! Only programs that call these themselves see this heap (the C library's `malloc`, which would call them, is
-//! replaced). The addresses are set aside at the first call, so the heap stays contiguous. The part above the break
-//! is a reservation and costs nothing.
+//! Only programs that call these functions themselves see this heap (the C library's `malloc`, which would call them,
+//! is replaced). The first call reserves the addresses, so the heap stays contiguous. The part above the break is
+//! only a reservation and costs nothing.
 
 use crate::dlopen::find_next;
 use crate::vma::{self, Kind, PAGE, Vmas};
@@ -10,7 +10,7 @@ use crate::{raw, space};
 use core::ffi::{c_int, c_void};
 use rustix::io::Errno;
 
-/// The most addresses that are set aside for the heap; a small space gives an eighth of itself.
+/// The maximum number of addresses reserved for the heap; a small space contributes one eighth of itself.
 const ROOM: usize = 16 << 30;
 
 /// The emulated data segment. All fields are zero until it is first used.
@@ -66,8 +66,8 @@ impl Vmas {
     }
 }
 
-/// Does the system call `brk`. The answer is the break afterwards, whether it moved or not; a program also asks for
-/// the present break by this call.
+/// Performs the system call `brk`. Returns the resulting break, whether it moved or not; programs also use this call
+/// to query the current break.
 pub fn system_call(wanted: usize) -> usize {
     let moved = vma::locked(move |vmas| {
         let _ = vmas.set_break(wanted);
@@ -75,7 +75,7 @@ pub fn system_call(wanted: usize) -> usize {
     });
     match moved {
         Some(result) => result.unwrap_or(0),
-        // SAFETY: this moves the program's own break, as it asked for; there is no space to move it to.
+        // SAFETY: this moves the program's own break, as it asked; there is no space to move it in.
         None => unsafe { raw::syscall(libc::SYS_brk, [wanted, 0, 0, 0, 0, 0]) }.unwrap_or(0),
     }
 }

@@ -1,14 +1,13 @@
-//! `clone`: a child that begins in a function of the program's, on a stack that the program gives it.
+//! `clone`: a child that starts in a function of the program, on a stack that the program supplies.
 //!
-//! Sandboxes make their children by this call, to give them namespaces of their own. Such a child runs no fork
-//! handlers, and nothing would bring back the managed memory that it inherits. So where it gets a copy of the memory
-//! it is made as `fork` makes one, and begins in a function of ours, which sets it up first. Its stack may be
-//! managed: then the top of the stack is brought into memory.
+//! Sandboxes use this call to create children with their own namespaces. Such a child runs no fork handlers, so
+//! nothing would restore the managed memory that it inherits. So if it gets a copy of the memory, we create it the
+//! way `fork` does, and it starts in a function of ours, which sets it up first. Its stack may be managed; in that
+//! case we first bring the top of the stack into memory.
 //!
-//! A child that shares the memory is served by its parent's threads, or serves itself
-//! ([`lent_stack`]). A child that has a copy of the memory but shares
-//! the table of descriptors cannot be served: it would close its parent's descriptors when it closes those that it
-//! does not need. It is left alone, and dies at its first touch of managed memory.
+//! A child that shares the memory is served by its parent's threads, or serves itself ([`lent_stack`]). A child that
+//! has a copy of the memory but shares the descriptor table cannot be served: it would close its parent's descriptors
+//! when it closes those that it does not need. We leave it alone, and it dies when it first touches managed memory.
 
 use crate::dlopen::find_next;
 use crate::guard::children::lent_stack;
@@ -29,22 +28,22 @@ type Clone = unsafe extern "C" fn(
     *mut c_void,
 ) -> c_int;
 
-/// The flags of children that share something with the parent that our handlers could not separate.
+/// The flags of children that share something with the parent that our handlers cannot separate.
 pub const SHARING: c_int = libc::CLONE_VM | libc::CLONE_THREAD | libc::CLONE_FILES;
 
 static REAL: AtomicUsize = AtomicUsize::new(0);
 
-/// Looks the C library's function up. This must be done before the program calls it.
+/// Looks up the C library's function. This must happen before the program calls `clone`.
 pub fn find() {
     REAL.store(find_next(c"clone").unwrap_or(0), Relaxed);
 }
 
-/// Whether a child with these flags has memory that we serve: a copy of the program's.
+/// Returns whether a child with these flags has memory that we serve: a copy of the program's.
 fn is_served(flags: u64) -> bool {
     space::get().is_some() && !threads::makes_ours() && flags & SHARING as u64 == 0
 }
 
-/// The program's function in which the child begins, and its argument.
+/// The program's function in which the child starts, and its argument.
 struct Beginning {
     start: Start,
     argument: *mut c_void,
@@ -56,13 +55,13 @@ extern "C" fn begin(beginning: *mut c_void) -> c_int {
     // SAFETY: this is the child's copy of the box, which no one else has.
     let Beginning { start, argument } = *unsafe { Box::from_raw(beginning) };
     let status = start(argument);
-    // The C library would end this thread alone, and our threads would keep the process for ever. Threads that the
-    // child may have made end with it.
+    // The C library would end only this thread, and our threads would keep the process alive forever. Any threads
+    // that the child has created end with it.
     exit::_exit(status)
 }
 
 exports! {
-    /// The last three arguments are there when the flags ask for them.
+    /// The last three arguments are present only if the flags ask for them.
     [clone: Child]
     unsafe extern "C" fn clone(
         start: Option<Start>,
@@ -103,7 +102,7 @@ exports! {
         });
         let pid = fork::made_by(Some(stack as usize), || {
             let argument = beginning as *mut c_void;
-            // SAFETY: the caller guarantees it, of a function that calls the one it was given.
+            // SAFETY: the caller guarantees this for its function, which is the one that ours calls.
             unsafe {
                 real(
                     Some(begin),
@@ -122,8 +121,8 @@ exports! {
     }
 }
 
-/// Makes a child by the number of a system call, which returns from it as its parent does. The answer is `None` where
-/// the call is to be made as it is: the child shares memory or descriptors, or is to begin elsewhere.
+/// Creates a child by system call number; the call returns in the child as it does in the parent. Returns `None` if
+/// the call must be made unchanged because the child shares memory or descriptors, or starts on another stack.
 ///
 /// # Safety
 /// The conditions are those of the system call.
@@ -132,8 +131,8 @@ pub unsafe fn by_number(number: i64, args: [usize; 6]) -> Option<Result<usize, E
         libc::SYS_clone => (args[0] as u64, args[1] as u64),
         libc::SYS_clone3 if args[1] >= size_of::<[u64; 8]>() => {
             let words = args[0] as *const u64;
-            // SAFETY: the caller guarantees a structure of that length, which has the flags first and the stack
-            // sixth.
+            // SAFETY: the caller guarantees a structure of that length, whose first word is the flags and whose sixth
+            // is the stack.
             unsafe { (words.read_unaligned(), words.add(5).read_unaligned()) }
         }
         _ if Some(number) == arch::FORK => (0, 0),

@@ -1,30 +1,33 @@
-//! Code that nobody runs leaves the resident set.
+//! Unused code leaves the resident set.
 //!
-//! The budget covers the whole process, and the pages of its program and libraries count: 45 MiB of node's code leave a
-//! budget of 80 MiB with 35 for everything else. Most of that code ran once, when the program started. The kernel would
-//! take such pages out where it is short of memory itself. Under a budget of ours it is not, so this is done here: when
-//! memory begins to go to the store, and once a second while it does, the pages of code and of constants are unmapped.
-//! node with 160 MiB in 82 takes 8 to 17 seconds instead of 95, on a machine with other work. They stay in the kernel's
-//! page cache, which may drop them when it likes, as a clean copy of a file. What is used again is mapped again by a
-//! fault of a microsecond for 16 pages at a time, so for a program that runs 10 MiB of code this costs 0.1 ms a second.
+//! The budget covers the whole process, including the pages of its program and libraries: node's 45 MiB of code leave
+//! only 35 of an 80 MiB budget for everything else. Most of that code ran once, at startup. The kernel would evict
+//! such pages when the machine is short of memory; under our budget it is not, so we do it here. When memory begins
+//! to go to the store, and once a second while it does, we unmap the pages of code and constants. With this, node
+//! with 160 MiB in an 82 MiB budget takes 8 to 17 seconds instead of 95, on a machine with other work. The pages stay
+//! in the kernel's page cache, which may drop them at will because they are clean copies of a file. A page that is
+//! used again is mapped by a fault that takes a microsecond for 16 pages, so a program that runs 10 MiB of code pays
+//! 0.1 ms a second.
 //!
 //! # What may be unmapped
-//! A page of a private mapping that was written is the process's own: a table of addresses that the dynamic linker has
-//! filled in, a breakpoint, an instruction that the program has changed. Unmapped, it would be the file's again. So
+//! A written page of a private mapping belongs to the process: an address table that the dynamic linker has filled
+//! in, a breakpoint, an instruction that the program has patched. Unmapping it would bring back the file's contents.
+//! So we only touch
 //!
-//! - only segments that the linker maps without the right to write are looked at, of objects whose code it does not
-//!   relocate (`DT_TEXTREL`). The list of objects is held meanwhile, by which no segment can be unmapped;
-//! - of these only pages that are the file's, which the kernel says of each (`/proc/self/pagemap`), so that what was
-//!   changed at any time before stays;
-//! - nothing that the program has ever made writable, from before it may write there ([`becomes_writable`]). Otherwise
-//!   a page could be changed between the look and the unmapping.
+//! - segments that the linker maps read-only, of objects whose code it does not relocate (`DT_TEXTREL`). We hold the
+//!   list of objects meanwhile, so no segment can be unmapped;
+//! - pages of these that still belong to the file. The kernel reports this for each page (`/proc/self/pagemap`), so
+//!   any earlier change survives;
+//! - memory that the program has never made writable. We record such memory before the program may write to it
+//!   ([`becomes_writable`]). Otherwise a page could change between the check and the unmapping.
 //!
-//! A debugger that stops this thread in just those microseconds and changes a page would lose the change. A program
-//! that changes its own code after an `mprotect` by an instruction of its own is in the same case, for a page that it
-//! changes for the first time.
+//! A debugger that stops this thread in exactly those microseconds and changes a page would lose the change. The same
+//! holds for a program that issues `mprotect` with its own system call instruction and then changes its own code, for
+//! a page that it changes for the first time.
 //!
-//! The list of objects is the C library's, under a lock that a forking process must not hold in this thread. A fork
-//! waits until this thread is at rest (`driver/src/fork.rs`), as the tick, which all this is a part of, is work of its.
+//! The list of objects belongs to the C library and has a lock, which this thread must not hold while the process
+//! forks. A fork waits until this thread is at rest (`driver/src/fork.rs`): all this is part of the tick, which
+//! counts as that thread's work.
 
 use crate::dlopen::find_next;
 use crate::{filters, raw};
@@ -38,16 +41,16 @@ use rustix::io::pread;
 const PAGE: usize = 4096;
 /// Number of ticks from one unmapping to the next.
 const EVERY: u32 = 10;
-/// Pages that are looked at together. What becomes writable waits for as many.
+/// Pages checked together. Code that makes memory writable waits for at most this many.
 const TOGETHER: usize = 512;
-/// Bytes from which on a segment is worth a look.
+/// Minimum size in bytes of a segment worth checking.
 const LEAST: usize = 256 << 10;
-/// Most ranges that are known to have been writable. With more of them all code is left alone.
+/// Maximum number of ranges recorded as having been writable. If there are more, all code is left alone.
 const RANGES: usize = 64;
-/// Bits of an entry of `/proc/self/pagemap`: the page is there, and is a file's or shared.
+/// Bits of an entry of `/proc/self/pagemap`: the page is present; the page belongs to a file or is shared.
 const PRESENT: u64 = 1 << 63;
 const OF_FILE: u64 = 1 << 61;
-/// What a dynamic section says of an object whose segments are relocated without the right to write.
+/// Entries of a dynamic section that mark an object whose read-only segments are relocated.
 const DT_TEXTREL: i64 = 22;
 const DT_FLAGS: i64 = 30;
 const DF_TEXTREL: u64 = 4;
@@ -55,11 +58,11 @@ const DF_TEXTREL: u64 = 4;
 type Visit = unsafe extern "C" fn(*mut libc::dl_phdr_info, usize, *mut c_void) -> c_int;
 type Iterate = unsafe extern "C" fn(Visit, *mut c_void) -> c_int;
 
-/// The C library's `dl_iterate_phdr`, as a program may have one of its own.
+/// The C library's `dl_iterate_phdr`, because a program may define its own.
 static ITERATE: AtomicUsize = AtomicUsize::new(0);
-/// Pages are being looked at and unmapped.
+/// Whether pages are being checked and unmapped.
 static AT_WORK: AtomicBool = AtomicBool::new(false);
-/// First and last addresses of what was writable at some time, `COUNT` of them.
+/// First and last addresses of ranges that were ever writable; there are `COUNT` of them.
 static WRITABLE: [[AtomicUsize; 2]; RANGES] =
     [const { [AtomicUsize::new(0), AtomicUsize::new(0)] }; RANGES];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -71,13 +74,13 @@ struct Dynamic {
     value: u64,
 }
 
-/// Looks up what is needed later.
+/// Looks up the function that is needed later.
 pub fn find() {
     ITERATE.store(find_next(c"dl_iterate_phdr").unwrap_or(0), Relaxed);
 }
 
-/// The program is about to make memory outside the space writable. When this returns, nothing of it is being unmapped,
-/// and nothing will be.
+/// Records that the program is about to make memory outside the space writable. When this returns, no part of it is
+/// being unmapped, or ever will be.
 pub fn becomes_writable(start: usize, len: usize) {
     let range = start..start.saturating_add(len);
     if !is_known(&range) {
@@ -99,7 +102,7 @@ fn note(range: &Range<usize>) {
     }
 }
 
-/// Whether it is known of all of these bytes that they were writable.
+/// Returns whether all of these bytes are recorded as having been writable.
 fn is_known(range: &Range<usize>) -> bool {
     let count = COUNT.load(SeqCst);
     count > RANGES
@@ -109,18 +112,18 @@ fn is_known(range: &Range<usize>) -> bool {
         })
 }
 
-/// Whether any of these bytes was writable at some time.
+/// Returns whether any of these bytes was ever writable.
 fn was_writable(range: &Range<usize>) -> bool {
     let count = COUNT.load(SeqCst);
     count > RANGES
         || WRITABLE[..count].iter().any(|[first, last]| {
-            // A range that is just being written down counts as all of memory.
+            // A range that is just being recorded counts as all of memory.
             let first = first.load(SeqCst);
             first < range.end && range.start < last.load(SeqCst) || first == 0
         })
 }
 
-/// Is called by the manager's tick: `evicted` pages have left memory so far.
+/// Called by the manager's tick with the number of pages evicted so far.
 pub fn tick(evicted: u64) {
     static SINCE: AtomicU32 = AtomicU32::new(EVERY);
     static BEFORE: AtomicU64 = AtomicU64::new(0);
@@ -147,14 +150,14 @@ fn unmap_all() {
     unsafe { iterate(visit, (&raw mut pagemap).cast()) };
 }
 
-/// Unmaps what can be unmapped of an object.
+/// Unmaps whatever may be unmapped of an object.
 unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, pagemap: *mut c_void) -> c_int {
     // SAFETY: the C library passes an object that stays loaded until this returns, and our own argument.
     let (info, pagemap) = unsafe { (&*info, *pagemap.cast::<BorrowedFd<'_>>()) };
     if info.dlpi_phdr.is_null() {
         return 0;
     }
-    // SAFETY: the object has so many headers.
+    // SAFETY: the object has this many headers.
     let headers =
         unsafe { core::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
     let base = info.dlpi_addr as usize;
@@ -184,7 +187,7 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, pagemap: *mu
     0
 }
 
-/// Whether the object of this dynamic section has relocations in segments without the right to write.
+/// Returns whether the object with this dynamic section has relocations in read-only segments.
 ///
 /// # Safety
 /// A dynamic section begins at this address.
@@ -217,7 +220,7 @@ fn unmap_segment(pagemap: BorrowedFd<'_>, segment: Range<usize>) {
     }
 }
 
-/// Unmaps those of at most [`TOGETHER`] pages that are a file's.
+/// Unmaps the pages that belong to a file, of at most [`TOGETHER`] pages.
 fn unmap(pagemap: BorrowedFd<'_>, range: Range<usize>) {
     let mut entries = [0; 8 * TOGETHER];
     let wanted = range.len() / PAGE * 8;
@@ -237,8 +240,8 @@ fn unmap(pagemap: BorrowedFd<'_>, range: Range<usize>) {
         if run.first().is_some_and(is_file) {
             let advice = libc::MADV_DONTNEED as usize;
             // SAFETY: these pages are a file's own, unchanged, in a segment that nobody may write to, so they read as
-            // before when they are touched again. The segment stays mapped until the caller of `visit` returns. Locked
-            // pages are refused, and stay.
+            // before when they are touched again. The segment stays mapped until the caller of `visit` returns. The
+            // kernel refuses locked pages, which stay.
             let _ = unsafe { raw::syscall(libc::SYS_madvise, [at, len, advice, 0, 0, 0]) };
         }
         at += len;

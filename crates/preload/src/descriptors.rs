@@ -1,17 +1,17 @@
 //! The manager's descriptors, kept where the program cannot close them by accident.
 //!
-//! Programs close descriptors that they did not open: daemons, and children between fork and exec, close all that
-//! they can count to. Service threads have a table of their own (`millpond_mmu::isolate_descriptors`), so no page
-//! turns into zeros whatever the program closes. But the program's own threads work on memory too, when they free or
-//! unmap it, and they have no other table than the program's. So for `close` and its relatives our numbers do not
-//! exist: closing one fails with `EBADF`, a range leaves them out, and nothing can be duplicated onto one. Raw system
-//! calls of a program are beyond this; after one that closes a descriptor, the next discard that needs it stops the
-//! process with a line.
+//! Programs close descriptors that they did not open: daemons, and children between fork and exec, close every number
+//! they can count to. Service threads have a descriptor table of their own (`millpond_mmu::isolate_descriptors`), so
+//! no page turns into zeros whatever the program closes. But the program's own threads also do work for the manager,
+//! when they free or unmap memory, and they have only the program's table. So to `close` and its relatives our
+//! numbers do not exist: closing one fails with `EBADF`, a range skips them, and nothing can be duplicated onto one.
+//! We cannot intercept a program's raw system calls; after one that closes a descriptor of ours, the next discard
+//! that needs it stops the process with a line.
 //!
-//! For a fork the parent opens a pipe, and the child opens a store and a fault handler of its own before it can let
-//! go of its parent's; and a server may fork with every descriptor in use. So some descriptors are kept in reserve.
-//! They name nothing of use, are closed for a fork and taken anew when it is done. A program that has few descriptors
-//! to begin with has fewer in reserve, or none; then its child ends with a line where it would have needed them.
+//! For a fork, the parent opens a pipe, and the child opens its own store and fault handler before it can close its
+//! parent's; yet a server may fork with every descriptor in use. So we keep some descriptors in reserve. They refer
+//! to nothing useful, are closed for a fork and reopened afterwards. A program with a low descriptor limit has fewer
+//! in reserve, or none; in that case its child ends with a line at the point where it needs them.
 
 use crate::raw;
 use core::ffi::{c_int, c_uint};
@@ -19,22 +19,22 @@ use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use millpond::space::Space;
 use rustix::io::Errno;
 
-/// A number above that of the space's descriptors.
+/// More than the space's number of descriptors.
 const MOST: usize = 32;
 const NONE: i32 = -1;
 
 static OURS: [AtomicI32; MOST] = [const { AtomicI32::new(NONE) }; MOST];
 
-/// Number of descriptors in reserve: for those that a child opens before it closes the inherited ones and those that
-/// its parent opens for it, and some more.
+/// Number of descriptors in reserve: those that a child opens before it closes the inherited ones, those that its
+/// parent opens for it, and a few more.
 const IN_RESERVE: usize = 16;
-/// The lowest number of the reserve: like the space's own descriptors, it is out of the way of programs that count
-/// the low ones.
+/// The lowest number of the reserve: like the space's own descriptors, it stays clear of programs that count the low
+/// ones.
 const HIGH: usize = 512;
 
 static RESERVE: [AtomicI32; IN_RESERVE] = [const { AtomicI32::new(NONE) }; IN_RESERVE];
 
-/// Notes the descriptors of the space, which are protected from now on, and fills the reserve.
+/// Records the space's descriptors, which are protected from now on, and fills the reserve.
 pub fn learn(space: &Space) {
     forget();
     for (place, fd) in OURS.iter().zip(space.descriptors()) {
@@ -43,16 +43,16 @@ pub fn learn(space: &Space) {
     keep_reserve();
 }
 
-/// Ends the protection of all descriptors, because the space is about to close its own.
+/// Ends the protection of all descriptors because the space is about to close its own.
 pub fn forget() {
     for place in &OURS {
         place.store(NONE, Relaxed);
     }
 }
 
-/// Takes descriptors for the next fork, as far as there are any.
+/// Opens descriptors for the next fork, as many as are available.
 pub fn keep_reserve() {
-    // The object is one that holds on to no file, directory or other process.
+    // An eventfd keeps no file, directory or other process alive.
     let flags = libc::EFD_CLOEXEC as usize;
     let Ok(first) = call(libc::SYS_eventfd2, [0, flags, 0]) else {
         return;
@@ -67,7 +67,7 @@ pub fn keep_reserve() {
     let _ = call(libc::SYS_close, [first, 0, 0]);
 }
 
-/// Closes the reserve, so that a fork can have its descriptors.
+/// Closes the reserve so that a fork can use its descriptors.
 pub fn lend_reserve() {
     for place in &RESERVE {
         let fd = place.swap(NONE, Relaxed);
@@ -88,7 +88,7 @@ fn is_ours(fd: c_int) -> bool {
     all_of_ours().any(|ours| ours == fd)
 }
 
-/// Whether the program may not have this number. It may have one of the reserve, which is smaller from then on.
+/// Returns whether the program may not use this number. It may use one of the reserve, which shrinks by that one.
 fn is_taken(fd: c_int) -> bool {
     for place in &RESERVE {
         if fd >= 0 && place.compare_exchange(fd, NONE, Relaxed, Relaxed).is_ok() {
@@ -98,7 +98,7 @@ fn is_taken(fd: c_int) -> bool {
     is_ours(fd)
 }
 
-/// The lowest of our descriptors in `first..=last`.
+/// Returns the lowest of our descriptors in `first..=last`.
 fn next_ours(first: u32, last: u32) -> Option<u32> {
     let all = all_of_ours().map(|fd| fd as u32);
     all.filter(|fd| (first..=last).contains(fd)).min()
@@ -129,7 +129,7 @@ exports! {
 
     [close_range: Numbers]
     extern "C" fn closefrom(first: c_int) {
-        // Failures that are possible there cannot happen here: the kernel closes the descriptors that it finds.
+        // The possible failures cannot happen here: the kernel closes whatever descriptors it finds.
         let _ = close_around(first.max(0) as u32, u32::MAX, 0);
     }
 
@@ -139,7 +139,7 @@ exports! {
             return answer(Err(Errno::BUSY));
         }
         if old == new {
-            // `dup3` refuses equal numbers; the C library asks whether the descriptor is open.
+            // `dup3` refuses equal numbers; the C library then checks whether the descriptor is open.
             let is_open = call(libc::SYS_fcntl, [old as usize, libc::F_GETFD as usize, 0]);
             return answer(is_open.map(|_| new as usize));
         }
@@ -172,7 +172,7 @@ fn close_around(first: u32, last: u32, mut flags: usize) -> Result<usize, Errno>
         };
         if let Some(to) = to {
             call(libc::SYS_close_range, [from as usize, to as usize, flags])?;
-            // After the first call the table is the caller's own.
+            // After the first call the caller has its own table.
             flags &= !(libc::CLOSE_RANGE_UNSHARE as usize);
         }
         match ours {

@@ -1,7 +1,7 @@
-//! The ends of a process: by itself, by `_exit`, and because the library cannot go on.
+//! How a process ends: normally, by `_exit`, or because the library cannot go on.
 //!
-//! `_exit` runs no exit handlers, and is how most children of a fork end. It is replaced so that their last counters
-//! are seen. In the child of a `vfork`, which borrows our memory, nothing may be written: the report knows its
+//! `_exit` runs no exit handlers, and most children of a fork end with it. We replace it so that their last counters
+//! are seen. The child of a `vfork`, which borrows our memory, must not write anything; the report recognises its own
 //! process.
 
 use crate::{filters, raw, report};
@@ -13,12 +13,12 @@ const CANNOT_START: i32 = 125;
 /// The exit status when a child cannot go on after a fork (`EX_OSERR`).
 pub const CANNOT_FORK: i32 = 71;
 
-/// Ends the process with one line that says why.
+/// Ends the process with a line that says why.
 pub fn fail(text: &str) -> ! {
     fail_with(text, CANNOT_START)
 }
 
-/// Ends the process with one line that says why, and this status.
+/// Ends the process with a line that says why and with this status.
 #[cold]
 pub fn fail_with(text: &str, status: i32) -> ! {
     raw::complain(text);
@@ -27,8 +27,8 @@ pub fn fail_with(text: &str, status: i32) -> ! {
     raw::exit_group(status)
 }
 
-/// Ends the process where the manager, as it starts, gets no memory for its tables. Rust would abort, as if by a bug,
-/// where the cause is a limit of the user's. This function allocates nothing.
+/// Ends the process if the manager gets no memory for its tables at startup. Rust would abort as if there were a bug,
+/// although the cause is a limit set by the user. This function allocates nothing.
 #[cold]
 pub fn fail_without_memory(bytes: usize) -> ! {
     millpond_mmu::report::line(format_args!(
@@ -36,7 +36,7 @@ pub fn fail_without_memory(bytes: usize) -> ! {
          vm.overcommit_memory to 0 or 1"
     ));
     report::publish(State::Failed);
-    // A process that already had a space before it starts one is the child of a fork.
+    // A process that already has a space when it starts one is the child of a fork.
     let is_child = crate::space::get().is_some();
     raw::exit_group(if is_child { CANNOT_FORK } else { CANNOT_START })
 }

@@ -1,9 +1,9 @@
-//! The exported functions, all of which are made by one macro: [`exports!`].
+//! The exported functions, all defined by one macro: [`exports!`].
 //!
-//! The program and its libraries find these functions in place of the C library's (or jemalloc's, or those of the
-//! libraries for asynchronous I/O), because this library is the first in which the dynamic linker looks. So each has
-//! the name, the arguments and the ABI of the function that it replaces. An entry of the table says that once, together
-//! with the system call that the function makes and the memory that is touched:
+//! The program and its libraries find these functions in place of those of the C library, jemalloc, or the libraries
+//! for asynchronous I/O, because the dynamic linker searches this library first. So each has the name, the arguments
+//! and the ABI of the function that it replaces. An entry of the table states that once, together with the system
+//! call that the function makes and the memory that is touched:
 //!
 //! ```ignore
 //! exports! {
@@ -27,36 +27,36 @@
 //! | `= REAL.must() if condition, else { … }`, `else unsafe { … }` | the same, for functions that each C library has |
 //!
 //! The last two also define the static `REAL`, a [`Real`](crate::guard::real::Real) of the entry's own name and type.
-//! An entry `real PLACE: Type = c"name";` defines one alone, for a function of another name or type. A file that has
-//! any gets the list `FUNCTIONS` of them, by which they are looked up before the program runs.
+//! An entry `real PLACE: Type = c"name";` defines such a static alone, for a function of another name or type. A file
+//! that has any gets a list of them, `FUNCTIONS`, which is used to look them up before the program runs.
 //!
-//! *The caller's promise.* An exported function is `unsafe` under the conditions that the manual gives for the function
-//! of its name: pointers are valid for what the function does with them, lists and texts end where they should, blocks
-//! come from this allocator and are live, mappings that are changed are the program's own to change. The program calls
-//! a function that it takes for the C library's, so it has made exactly this promise, and knows of no other. It is
-//! enough wherever the arguments are passed on, unchanged, to something that has the same conditions: the replaced
-//! function, another name of it, the system call that it makes. Where a SAFETY comment in this crate says that the
-//! caller guarantees what a call needs, this promise is what is meant. Whatever an export does beyond that has an
-//! unsafe block and an argument of its own.
+//! *The caller's promise.* An exported function is `unsafe` under the conditions that the manual gives for the
+//! function of its name: pointers are valid for what the function does with them, lists and strings are terminated,
+//! blocks come from this allocator and are live, and mappings to be changed are the program's own. The program calls
+//! a function that it takes for the C library's, so it has made exactly this promise and no other. The promise
+//! suffices wherever the arguments are passed on unchanged to something with the same conditions: the replaced
+//! function, another name of it, or the system call that it makes. Where a SAFETY comment in this crate says that the
+//! caller guarantees what a call needs, it means this promise. Anything else that an export does has an unsafe block
+//! and an argument of its own.
 //!
-//! *`static`s of type `Real`* rest on a fact about the C library: its function of that name has that type, which is the
-//! type of the export, since programs call either by one declaration.
+//! *`static`s of type `Real`* rest on a fact about the C library: its function of that name has that type. It is also
+//! the type of the export, since programs call either through the same declaration.
 //!
 //! *Unwinding.* Functions in which a thread may be cancelled have the ABI `"C-unwind"`; see [`crate::guard::cancel`].
 //!
-//! *Constraints.* Exports run in signal handlers, in children of `fork` and `vfork`, before constructors, and while the
-//! thread serves a fault. The macro adds nothing to a body: no allocation, no thread-local storage, no lock.
+//! *Constraints.* Exports run in signal handlers, in children of `fork` and `vfork`, before constructors, and while
+//! the thread serves a fault. The macro adds nothing to a body: no allocation, no thread-local storage, no lock.
 //!
-//! *Tests.* In tests nothing is exported, because a test program that replaced its own `malloc` half-way would test
-//! nothing. There each entry leaves an [`Export`] in a section of its own, and the tests below compare these with the
-//! table of system calls (`millpond_guard::table`), with the calls that are served by number ([`crate::syscall`]), and
-//! with the list in `docs/INTERFACE.md`.
+//! *Tests.* In test builds nothing is exported, because a test program that replaced its own `malloc` half-way would
+//! test nothing. There each entry puts an [`Export`] into a section of its own. The tests below compare these with
+//! the table of system calls (`millpond_guard::table`), with the calls that are served by number
+//! ([`crate::syscall`]), and with the list in `docs/INTERFACE.md`.
 
-/// Defines exported functions. The head of this file has the grammar.
+/// Defines exported functions. The top of this file describes the grammar.
 macro_rules! exports {
     (@rest []) => {};
     (@rest [$($found:ident)+]) => {
-        /// The replaced functions that are called here.
+        /// The replaced functions that this file calls.
         pub const FUNCTIONS: &[&dyn $crate::guard::real::Find] = &[$(&$found),+];
     };
     (@rest [$($found:ident)*] $(#[$meta:meta])* real $place:ident: $type:ty = $name:expr; $($rest:tt)*) => {
@@ -110,7 +110,7 @@ macro_rules! exports {
         exports! {
             @rest [$($found)*]
             $(#[$meta])* [$call: $memory] unsafe extern $abi fn $name($($arg: $type),*) $(-> $answer)? {
-                // SAFETY: the caller has made the promise that the head of this file describes.
+                // SAFETY: the caller has made the promise described at the top of this file.
                 unsafe { $($body)* }
             }
             $($rest)*
@@ -126,7 +126,7 @@ macro_rules! exports {
         exports! {
             @rest [$($found)*]
             $(#[$meta])* [$call: $memory] unsafe extern $abi fn $name($($arg: $type),*) $(-> $answer)? {
-                // SAFETY: the caller has made the promise that the head of this file describes.
+                // SAFETY: the caller has made the promise described at the top of this file.
                 unsafe { $to($($arg),*) }
             }
             $($rest)*
@@ -143,7 +143,7 @@ macro_rules! exports {
             @rest [$($found)*]
             $(#[$meta])* [$call: $memory] unsafe extern $abi fn $name($($arg: $type),*) $(-> $answer)?
             = $real if $condition, else {
-                // SAFETY: the caller has made the promise that the head of this file describes.
+                // SAFETY: the caller has made the promise described at the top of this file.
                 unsafe { $($otherwise)* }
             }
             $($rest)*
@@ -162,7 +162,7 @@ macro_rules! exports {
                 $crate::guard::real::c_name(concat!(stringify!($name), "\0"));
             $(#[$meta])* [$call: $memory] unsafe extern $abi fn $name($($arg: $type),*) $(-> $answer)? {
                 match $real.get() {
-                    // SAFETY: the caller has made the promise that the head of this file describes.
+                    // SAFETY: the caller has made the promise described at the top of this file.
                     Some(real) if $condition => unsafe { real($($arg),*) },
                     _ => { $($otherwise)* }
                 }
@@ -181,7 +181,7 @@ macro_rules! exports {
             @rest [$($found)*]
             $(#[$meta])* [$call: $memory] unsafe extern $abi fn $name($($arg: $type),*) $(-> $answer)?
             = $real.must() if $condition, else {
-                // SAFETY: the caller has made the promise that the head of this file describes.
+                // SAFETY: the caller has made the promise described at the top of this file.
                 unsafe { $($otherwise)* }
             }
             $($rest)*
@@ -200,7 +200,7 @@ macro_rules! exports {
                 $crate::guard::real::c_name(concat!(stringify!($name), "\0"));
             $(#[$meta])* [$call: $memory] unsafe extern $abi fn $name($($arg: $type),*) $(-> $answer)? {
                 if $condition {
-                    // SAFETY: the caller has made the promise that the head of this file describes.
+                    // SAFETY: the caller has made the promise described at the top of this file.
                     return unsafe { $real.must()($($arg),*) };
                 }
                 $($otherwise)*
@@ -220,7 +220,7 @@ macro_rules! exports {
     ($($entries:tt)*) => { exports! { @rest [] $($entries)* } };
 }
 
-/// Leaves a value in a section of the test program, where the tests find all of one kind.
+/// Puts a value into a section of the test program, where the tests find all values of one kind.
 macro_rules! registered {
     ($section:ident: $type:ty = $value:expr) => {
         #[cfg(test)]
@@ -234,31 +234,32 @@ macro_rules! registered {
 
 pub(crate) use registered;
 
-/// What an entry of the table says of an exported function.
+/// An exported function as its entry in the table describes it.
 #[cfg(test)]
 #[derive(Clone, Copy)]
 pub struct Export {
     pub name: &'static str,
-    /// The system call that the function makes, or `none`: the one by whose number a program asks for the same.
+    /// The system call that the function makes, whose number a program can use for the same purpose, or `none`.
     pub call: &'static str,
     pub memory: Memory,
 }
 
-/// The memory that is touched, and by whom.
+/// The memory that is touched, and who touches it.
 #[cfg(test)]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Memory {
     /// None: the arguments are numbers.
     Numbers,
-    /// Mappings, which the library keeps an account of.
+    /// Mappings, of which the library keeps account.
     Mappings,
-    /// What the kernel touches by `millpond_guard::table`. It is brought in and held under direct delivery.
+    /// Memory that the kernel touches according to `millpond_guard::table`. Under direct delivery it is brought in
+    /// and held.
     Held,
     /// Memory that a child touches before it serves its own faults.
     Child,
     /// Blocks of the allocator.
     Blocks,
-    /// Memory that this thread touches by itself, so that a fault there is served as any other.
+    /// Memory that this thread touches itself, so a fault there is served like any other.
     Thread,
 }
 
@@ -273,7 +274,7 @@ impl Memory {
         Self::Thread,
     ];
 
-    /// As the list in `docs/INTERFACE.md` says it.
+    /// Returns the words that the list in `docs/INTERFACE.md` uses.
     fn in_words(self) -> &'static str {
         match self {
             Self::Numbers => "none: the arguments are numbers",
@@ -307,10 +308,10 @@ mod tests {
         static END_OF_REALS: u8;
     }
 
-    /// What [`registered!`] left in a section.
+    /// Returns what [`registered!`] put into a section.
     ///
     /// # Safety
-    /// The linker has put the two symbols around a section that has values of this type alone.
+    /// The linker has placed the two symbols around a section that contains only values of this type.
     unsafe fn section<T>(first: &'static u8, end: &'static u8) -> &'static [T] {
         let [first, end] = [first, end].map(|symbol| core::ptr::from_ref(symbol).cast::<T>());
         // SAFETY: values of one type lie in a section without gaps.
@@ -318,7 +319,7 @@ mod tests {
     }
 
     fn exports() -> Vec<Export> {
-        // SAFETY: the section of this name has exports.
+        // SAFETY: the section of this name contains exports.
         let all: &[Export] = unsafe { section(&FIRST_EXPORT, &END_OF_EXPORTS) };
         let mut all = all.to_vec();
         all.sort_by_key(|export| export.name);
@@ -326,7 +327,7 @@ mod tests {
         all
     }
 
-    /// The call of this name. Names are those of x86-64, which has all calls that are made here.
+    /// Returns the call of this name. Names are those of x86-64, which has all the calls that are made here.
     fn call(name: &str) -> &'static Call {
         let found = table::X86_64.calls().find(|(_, call)| call.name == name);
         found
@@ -361,7 +362,7 @@ mod tests {
         }
     }
 
-    /// A call past the account of mappings, by its number, would tear a hole into the space.
+    /// A call by number that bypassed the account of mappings would tear a hole in the space.
     #[test]
     fn calls_about_mappings_are_served_by_number_too() {
         for Export { name, call, memory } in exports() {
@@ -378,7 +379,7 @@ mod tests {
     fn functions_that_are_called_are_looked_up_at_the_start() {
         guard::find();
         tell::find();
-        // SAFETY: the section of this name has functions that are looked up.
+        // SAFETY: the section of this name contains functions to look up.
         let all: &[&dyn Find] = unsafe { section(&FIRST_REAL, &END_OF_REALS) };
         assert!(all.len() > 60, "{} functions", all.len());
         for real in all {

@@ -1,26 +1,26 @@
-//! Forking: the child gets memory that is right, or there is no child at all.
+//! Forking: the child gets correct memory, or there is no child at all.
 //!
-//! A child inherits the mapped pages of the space and nothing that serves the missing ones, until its fork handler
-//! has built that anew. A missing page that is touched before reads as zeros, silently. So all the memory that the C
-//! library touches in the child between the system call and our handler must be mapped when the child is made:
+//! A child inherits the mapped pages of the space but nothing that serves the missing ones, until its fork handler
+//! has rebuilt that. A missing page touched before then silently reads as zeros. So all memory that the C library
+//! touches in the child between the system call and our handler must be mapped when the child is made:
 //!
 //! - its stream objects (it resets their locks), found by walking its list;
-//! - the objects that its own variables point to (name service state, for one), found by scanning its writable
+//! - the objects that its own variables point to (such as name service state), found by scanning its writable
 //!   segments for pointers into the space, as a conservative garbage collector does;
 //! - the stack around the stack pointer and the thread's table of thread-local blocks, if they are in the space;
-//! - the second levels of thread-specific data, and all that the dynamic linker allocates (what it knows of
+//! - the second levels of thread-specific data, and everything that the dynamic linker allocates (its records of
 //!   libraries, tables and blocks of thread-local storage), which `malloc` keeps out of the space.
 //!
 //! Handlers run in reverse order of registration before the fork and in order in the child. Ours are registered
-//! before all others (`atfork.rs`), so they are the innermost: no other handler runs between them and the fork. What
-//! must wait for the program's own handlers, which is making threads, is done by a late one, behind them.
+//! before all others (`atfork.rs`), so they are the innermost: no other handler runs between them and the fork.
+//! Creating threads must wait for the program's own handlers, so a late handler behind them does it.
 //!
 //! Locks are taken in this order: the C library's list of streams, moves, the VMA lock, the space, the internal
-//! allocator. `vfork` and `posix_spawn` share our memory, are served by our threads, and need nothing of this. Nor do
-//! other children by `clone` that share it; those that have a copy are served (`clone.rs`). A child made by an
-//! instruction of the program's own inherits nothing of the space and dies by SIGSEGV at its first touch of it. No
-//! code here is called for it, and if it inherited memory so that a line could be written, it would also inherit its
-//! parent's copies of pages.
+//! allocator. `vfork` and `posix_spawn` share our memory, are served by our threads, and need none of this. The same
+//! goes for other children by `clone` that share memory; those that have a copy are served (`clone.rs`). A child
+//! created by the program's own system call instruction inherits nothing of the space and dies by SIGSEGV when it
+//! first touches it. No code of ours runs for such a child. If it inherited memory so that we could write a line, it
+//! would also inherit its parent's copies of pages.
 
 use crate::arch;
 use crate::dlopen::find_next;
@@ -63,7 +63,7 @@ struct Streams {
     file: IterStep,
 }
 
-/// Facts about the process that were found out when it started.
+/// Facts about the process that are established when it starts.
 struct Surroundings {
     streams: Option<Streams>,
     real_fork: Option<ForkAlone>,
@@ -72,14 +72,14 @@ struct Surroundings {
 
 static SURROUNDINGS: OnceLock<Surroundings> = OnceLock::new();
 
-/// A fork that is under way: the signal mask, whose the locks are, and how many late handlers will run in the child.
+/// A fork in progress: the signal mask, who holds the locks, and how many late handlers will run in the child.
 struct Fork {
     blocked: Blocked,
     locks: LocksOf,
     late: usize,
 }
 
-/// It belongs to the thread that holds all locks.
+/// Belongs to the thread that holds all locks.
 struct Underway(UnsafeCell<Option<Fork>>);
 
 // SAFETY: only the thread that holds the VMA lock uses it.
@@ -87,16 +87,16 @@ unsafe impl Sync for Underway {}
 
 static UNDERWAY: Underway = Underway(UnsafeCell::new(None));
 
-/// How many late handlers have still to run in this process, a new child: the last one makes its threads.
+/// How many late handlers have yet to run in this process, a new child; the last one creates its threads.
 static LATE: AtomicUsize = AtomicUsize::new(0);
-/// No late handler runs, and the threads are made when somebody asks for them ([`finish_child`]).
+/// No late handler runs; the threads are created when somebody asks for them ([`finish_child`]).
 const WHEN_ASKED: usize = usize::MAX;
 
 /// Our handlers: one before the fork, one in the parent and one in the child. They do nothing until there is a space.
 pub const HANDLERS: (Handler, Handler, Handler) = (prepare, in_parent, in_child);
 type Handler = unsafe extern "C" fn();
 
-/// Looks up the facts about the process and registers the handlers, if that has not been done.
+/// Establishes the facts about the process and registers the handlers, unless that has been done.
 ///
 /// # Errors
 /// A line for the user.
@@ -128,7 +128,7 @@ fn find_streams() -> Option<Streams> {
     }
 }
 
-/// The writable segments of the C library and the dynamic linker. Also notes where the linker's code lies.
+/// Returns the writable segments of the C library and the dynamic linker, and records where the linker's code lies.
 fn find_segments() -> Vec<(usize, usize)> {
     unsafe extern "C" fn visit(
         object: *mut libc::dl_phdr_info,
@@ -178,7 +178,7 @@ impl Needed {
         }
     }
 
-    /// The needed pages as few ranges, without those that are not mapped.
+    /// Returns the needed pages as few ranges, without unmapped ones.
     fn mapped(mut self, map: &vma::map::Map) -> Vec<(usize, usize)> {
         self.0.sort_unstable();
         self.0.dedup_by(|next, last| {
@@ -202,7 +202,7 @@ impl Needed {
     }
 }
 
-/// Adds the streams. This touches managed memory, so it is done before any lock but the list's own is taken.
+/// Adds the streams. This touches managed memory, so it must happen before any lock but the list's own is taken.
 fn add_streams(needed: &mut Needed, streams: Streams) {
     // SAFETY: the list's lock is held, so the entries stay.
     unsafe {
@@ -220,7 +220,7 @@ fn add_pointers(needed: &mut Needed, segments: &[(usize, usize)]) {
         let first = start.next_multiple_of(size_of::<usize>());
         for at in (first..end & !7).step_by(size_of::<usize>()) {
             // SAFETY: the word is inside a mapped segment of a library that is never unloaded. Other threads may
-            // write it meanwhile; a torn value is one page too many.
+            // write it meanwhile; a torn value adds at most one unneeded page.
             let word = unsafe { (at as *const usize).read_volatile() };
             needed.add(word, OBJECT);
         }
@@ -231,7 +231,7 @@ extern "C" fn prepare() {
     prepare_with(None);
 }
 
-/// Prepares a fork. `child_stack` is where the child begins, if not where its parent is.
+/// Prepares a fork. `child_stack` is where the child starts, unless it starts where its parent is.
 fn prepare_with(child_stack: Option<usize>) {
     if space::get().is_none() {
         return;
@@ -283,7 +283,7 @@ fn prepare_on_safe_stack(stack: usize, child_stack: Option<usize>) {
 }
 
 fn release(unlock_streams: bool) {
-    // SAFETY: the VMA lock is held, by this thread or by the thread that it was in the parent.
+    // SAFETY: the VMA lock is held by this thread, or was held by its original in the parent.
     let fork = unsafe { (*UNDERWAY.0.get()).take() };
     vma::unlock_after_fork();
     mremap::unlock_after_fork();
@@ -305,7 +305,8 @@ extern "C" fn in_parent() {
     }
 }
 
-/// How a child was made: by `fork`, or without the C library's help, which then does not set its streams free either.
+/// How a child was made: by `fork`, or without the C library's help, which in that case does not unlock its streams
+/// either.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Made {
     ByHandlers,
@@ -327,7 +328,7 @@ fn child(made: Made) {
             fork.locks.inherit();
             fork.late
         });
-        // A program that makes children without handlers takes care of its allocator itself, when we are done.
+        // A program that makes children without handlers looks after its allocator itself, once we are done.
         let late = match made {
             Made::ByHandlers => counted,
             Made::Without if malloc::is_anothers() => WHEN_ASKED,
@@ -366,7 +367,7 @@ fn go_on(result: Result<(), ForkError>) {
     }
 }
 
-/// A late handler in a child.
+/// The late handler that runs in a child.
 pub extern "C" fn late_in_child() {
     match LATE.load(Relaxed) {
         0 | WHEN_ASKED => {}
@@ -375,8 +376,8 @@ pub extern "C" fn late_in_child() {
     }
 }
 
-/// Makes the threads of a new child that has none yet. For what cannot wait for its last handler, and for a child that
-/// runs no handlers when it makes a thread of its own: then its allocator can be called.
+/// Creates the threads of a new child that has none yet. Called when something cannot wait for the child's last
+/// handler, and when a child that runs no handlers creates a thread of its own, since its allocator is then usable.
 pub fn finish_child() {
     if LATE.load(Relaxed) == 0 || LATE.swap(0, Relaxed) == 0 {
         return;
@@ -390,7 +391,7 @@ pub fn finish_child() {
 }
 
 exports! {
-    /// The C library's function runs no handlers. Ours run all the same.
+    /// The C library's function runs no handlers. Ours run nonetheless.
     #[allow(non_snake_case, reason = "the C library's name")]
     [clone: Child]
     unsafe extern "C" fn _Fork() -> libc::pid_t {
@@ -403,8 +404,8 @@ exports! {
     }
 }
 
-/// Runs `make`, which makes a child with memory of its own and runs no handlers, and answers its result. Our handlers
-/// run all the same. A child that returns from `make`, or begins on `child_stack` and calls [`begin_in_child`], is
+/// Runs `make`, which makes a child with its own memory and runs no handlers, and returns its result. Our handlers
+/// run nonetheless. A child that returns from `make`, or starts on `child_stack` and calls [`begin_in_child`], is
 /// served.
 pub fn made_by(child_stack: Option<usize>, make: impl FnOnce() -> libc::pid_t) -> libc::pid_t {
     prepare_with(child_stack);
@@ -417,7 +418,7 @@ pub fn made_by(child_stack: Option<usize>, make: impl FnOnce() -> libc::pid_t) -
     pid
 }
 
-/// Sets a child up that begins elsewhere than where its parent was.
+/// Sets up a child that starts elsewhere than its parent.
 pub fn begin_in_child() {
     child(Made::Without);
 }

@@ -1,9 +1,9 @@
-//! `futex` operations for which the kernel waits for no page, with handler delivery.
+//! `futex` operations during which the kernel cannot wait for a page, under handler delivery.
 //!
-//! `FUTEX_LOCK_PI`, its relatives and `FUTEX_WAKE_OP` change a word under locks of the kernel's. Where the page is out,
-//! the kernel lets its locks go and has the page fetched, but not by a userfaultfd: the answer is `EFAULT`. So what
-//! such a call names is read first, and the call is made again where the page has left in between. With direct delivery
-//! the words are held, like the memory of any other call.
+//! `FUTEX_LOCK_PI`, its relatives and `FUTEX_WAKE_OP` change a word while holding locks of the kernel. If the page is
+//! out, the kernel drops its locks and faults the page in, but not through a userfaultfd: it returns `EFAULT`. So we
+//! first read the word that such a call names, and repeat the call if the page was evicted in between. With direct
+//! delivery the words are held, like the memory of any other call.
 
 use crate::raw::{self, Entry};
 use crate::{guard, space};
@@ -18,10 +18,10 @@ const UNLOCK_PI: u32 = 7;
 const TRYLOCK_PI: u32 = 8;
 const CMP_REQUEUE_PI: u32 = 12;
 const LOCK_PI2: u32 = 13;
-/// The times that a call is made whose word leaves in between. Each time somebody has taken the page out again.
+/// How often a call is made whose word is evicted in between.
 const TRIES: u32 = 32;
 
-/// Makes the call, if it is one that needs this. The answer is `None` for all others.
+/// Makes the call if it is one that needs this. Returns `None` for all others.
 ///
 /// # Safety
 /// The conditions are those of the system call.
@@ -53,7 +53,7 @@ pub unsafe fn by_number(args: [usize; 6]) -> Option<Result<usize, Errno>> {
     Some(unsafe { raw::syscall(libc::SYS_futex, args) })
 }
 
-/// Has the kernel read a word, which waits for its page. The answer is whether it can be read.
+/// Makes the kernel read a word, which waits for its page. Returns whether it can be read.
 fn bring_in(word: usize) -> bool {
     let mut copy = 0u32;
     let local = Entry {

@@ -1,7 +1,7 @@
-//! The constructor: reads the settings, builds the manager, starts the program's allocator.
+//! The constructor: reads the settings, builds the manager, and starts the program's allocator.
 //!
 //! This is the first constructor of the process (see `build.rs`), and the first of this library (by its section's
-//! number), before jemalloc's own. Until it has ended, allocations come from the internal allocator.
+//! number), before jemalloc's own. Until it has finished, allocations come from the internal allocator.
 
 use crate::{
     clone, code, descriptors, dlopen, exit, fork, guard, jemalloc, ksm, last_words, malloc, prctl,
@@ -15,26 +15,26 @@ use millpond_mmu::{Delivery, MmuError, is_counted_strictly, serves_user_mode};
 use millpond_settings::{DeliveryChoice, Settings, StoreChoice, Tell};
 use std::path::Path;
 
-/// Length of the address space to manage. Addresses cost nothing until used. With the addresses that lie behind them
-/// they are few enough for 29 bits of a page's entry.
+/// Length of the address space to manage. Addresses cost nothing until used. Together with the addresses behind them
+/// they still fit in 29 bits of a page's entry.
 const SPACE: usize = 1792 << 30;
-/// The most of the space where tables count as data that is limited.
+/// Maximum length of the space if its tables count towards a limit on data.
 const SHORT_SPACE: usize = 256 << 30;
-/// Bytes of the space for each byte of its tables, rounded down: 57 bytes for a page, and the store's 6.
+/// Bytes of the space for each byte of its tables, rounded down: a page takes 57 bytes, and 6 for the store.
 const TABLE_SHARE: usize = 64;
-/// The part of what the kernel still promises that tables may take, as a divisor: a child of a fork is promised as much
-/// once more, and so is what the program maps.
+/// Tables may take one part in this many of what the kernel can still promise: the child of a fork is promised as
+/// much again, and so is what the program maps.
 const PROMISED_SHARE: usize = 8;
-/// The shortest space that makes sense.
+/// The minimum useful length of a space.
 const MIN_SPACE: usize = 64 << 20;
-/// The addresses at which the space may begin. They are low, so that it covers the addresses that programs ask for by
-/// number (`vma/zones.rs`). Below 1 GiB is the executable of a program that is not position-independent, and the
-/// kernel's heap behind it.
+/// The candidate base addresses of the space. They are low so that the space covers the addresses that programs ask
+/// for by number (`vma/zones.rs`). Below 1 GiB lies the executable of a program that is not position-independent,
+/// followed by the kernel's heap.
 const BASES: [usize; 4] = [1 << 30, 2 << 30, 4 << 30, 8 << 30];
 
-/// The phase before anything is up.
+/// The phase before anything has started.
 const EARLY: u8 = 0;
-/// The phase in which the manager is starting its threads.
+/// The phase in which the manager starts its threads.
 const STARTING: u8 = 1;
 /// The phase in which the program allocates from the space.
 const READY: u8 = 2;
@@ -43,23 +43,23 @@ const PASSIVE: u8 = 3;
 
 static PHASE: AtomicU8 = AtomicU8::new(EARLY);
 
-/// Whether the program's allocator is up.
+/// Returns whether the program's allocator is up.
 #[inline]
 pub fn is_ready() -> bool {
     PHASE.load(Relaxed) >= READY
 }
 
-/// Whether threads that are created now are the manager's.
+/// Returns whether threads created now belong to the manager.
 pub fn is_starting() -> bool {
     PHASE.load(Relaxed) == STARTING
 }
 
-/// Whether this process has no budget.
+/// Returns whether this process has no budget.
 pub fn is_passive() -> bool {
     PHASE.load(Relaxed) == PASSIVE
 }
 
-/// Runs `work`, whose threads and allocations are the manager's, in a process that has no other thread.
+/// Runs `work`, whose threads and allocations belong to the manager, in a process that has no other thread.
 pub fn starting<R>(work: impl FnOnce() -> R) -> R {
     let before = PHASE.swap(STARTING, Relaxed);
     let result = work();
@@ -73,7 +73,7 @@ static CONSTRUCTOR: extern "C" fn(c_int, *const *const c_char, *const *const c_c
 
 extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
     give_environment(environment);
-    // This library has a standard library to itself, so every panic in it is ours.
+    // This library has its own copy of the standard library, so every panic in it is ours.
     millpond_mmu::panics::hook_all();
     // SAFETY: the dynamic linker passes the environment block to constructors.
     let settings = unsafe { settings::read(environment) };
@@ -100,10 +100,10 @@ extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *
     }
 }
 
-/// Gives the C library the environment that it has only after this constructor, which runs before its own. What we do
-/// here calls allocators that were preloaded before us, for the linker's blocks: heaptrack's begins with its first
-/// block, and looks in the environment for the pipe that it writes to. It found none, and the program that reads the
-/// pipe waited for ever.
+/// Gives the C library its environment early; it sets the environment itself only in its own constructor, which runs
+/// after this one. What we do here calls allocators that were preloaded before us, for the linker's blocks.
+/// heaptrack's allocator starts with its first block and looks in the environment for the pipe that it writes to. It
+/// found none, and the program that reads the pipe waited forever.
 fn give_environment(block: *const *const c_char) {
     unsafe extern "C" {
         static mut environ: *const *const c_char;
@@ -127,7 +127,7 @@ fn start(settings: &Settings, ram: u64, environment: *const *const c_char) -> Re
     let space = match starting(|| create_delivering(settings, ram)) {
         Ok(space) => space,
         Err(error) if unmanaged::is_below(settings, &error) => {
-            // SAFETY: this is the block that the dynamic linker passed, in a process of one thread.
+            // SAFETY: this is the block that the dynamic linker passed, in a process with one thread.
             unsafe { unmanaged::leave_library_out(environment.cast_mut()) };
             return start_passive(&unmanaged::explanation(&program_name(), &error));
         }
@@ -175,14 +175,14 @@ fn program_name() -> String {
         .into_owned()
 }
 
-/// The sizes of a space, found once for all attempts to make it.
+/// The sizes of a space, computed once for all attempts to create it.
 #[derive(Clone, Copy)]
 struct Sizes {
     /// The budget.
     ram: u64,
     /// Whether the kernel promises no more memory than there is.
     is_counted: bool,
-    /// The length of the addresses.
+    /// The length of the space.
     space: usize,
 }
 
@@ -198,12 +198,12 @@ impl Sizes {
     }
 }
 
-/// The length of the space: as many addresses as a limit on them allows, leaving half to everything else, because the
-/// space reserves up to a quarter more for itself. Its tables are a sixty-fourth of it, and the kernel counts none of
-/// that before it is used (`raw::map_anonymous`), however little memory the machine has. Where it counts it, as data
-/// that is limited or as promised, the space is shorter. Where it promises no more than there is, the tables may take
-/// an eighth of what it still promises: a machine of 1.5 GiB once had no room for those of 256 GiB, and nothing could
-/// be run; with a half of it for tables python3 had no room for its own 38 MiB.
+/// Returns the length of the space: as many addresses as a limit on them allows, less half for everything else,
+/// because the space reserves up to a quarter more for itself. Its tables are one sixty-fourth of it. The kernel does
+/// not count them until they are used (`raw::map_anonymous`), however little memory the machine has. Where it does
+/// count them, as limited data or as promised memory, the space is shorter. Where it promises no more than there is,
+/// the tables may take one eighth of what it can still promise: a machine of 1.5 GiB once had no room for the tables
+/// of 256 GiB, and nothing could run; when tables got half of it, python3 had no room for its own 38 MiB.
 fn space_len(is_counted: bool) -> usize {
     use rustix::process::{Resource, getrlimit};
     let limit = getrlimit(Resource::As).current;
@@ -222,7 +222,7 @@ fn space_len(is_counted: bool) -> usize {
     share.clamp(MIN_SPACE, by_tables) & !(vma::LEAF - 1)
 }
 
-/// The bytes that a kernel still promises that promises no more than there is.
+/// Returns the bytes that a kernel can still promise if it promises no more than there is.
 fn promised() -> Option<usize> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let figure = |name: &str| {
@@ -232,8 +232,8 @@ fn promised() -> Option<usize> {
     Some((figure("CommitLimit:")?.saturating_sub(figure("Committed_AS:")?)) << 10)
 }
 
-/// Makes the space with the delivery that is asked for. By itself that is direct delivery, which is the faster one, and
-/// needs no right; and a handler for the programs of [`is_for_a_handler`]. Where one is refused, the other serves.
+/// Creates the space with the requested delivery. By default that is direct delivery, which is faster and needs no
+/// privilege, or a handler for the programs of [`is_for_a_handler`]. If one is refused, the other is tried.
 fn create_delivering(settings: &Settings, ram: u64) -> Result<&'static space::Space, BuildError> {
     use DeliveryChoice::{Auto, Direct, Handler};
     let sizes = Sizes::of(ram);
@@ -249,20 +249,20 @@ fn create_delivering(settings: &Settings, ram: u64) -> Result<&'static space::Sp
     match guard::start(ram, sizes.space) {
         Ok(()) => create_directly(settings, sizes),
         Err(_) if settings.delivery == Auto && refusal.is_none() => by_handler(),
-        // Where a handler is refused as well, the way to get one is the better advice.
+        // If a handler is refused as well, advice on how to get one is more useful.
         Err(why) => Err(refusal.unwrap_or(BuildError::Memory(MmuError::Direct { why }))),
     }
 }
 
-/// Whether a handler is the better choice: the program is linked with a library for rings, which direct delivery
-/// refuses, or the kernel (before 5.11, or masked) would have to watch memory by protections. Never for a program with
-/// an allocator of its own: in the child of a fork the C library calls that allocator for the thread that is to serve,
-/// and it touches memory that nobody serves yet.
+/// Returns whether a handler is the better choice: the program is linked with a library for rings, which direct
+/// delivery refuses, or the kernel (before 5.11, or masked) would have to watch memory by protections. It never is
+/// for a program with its own allocator: in the child of a fork the C library calls that allocator for the thread
+/// that is to serve faults, and the allocator would touch memory that nobody serves yet.
 fn is_for_a_handler(settings: &Settings) -> bool {
     !malloc::is_anothers() && (guard::calls::rings_are_linked() || !serves_user_mode(settings.mask))
 }
 
-/// Makes the space with direct delivery, for which the guard has started.
+/// Creates the space with direct delivery, for which the guard has been started.
 fn create_directly(settings: &Settings, sizes: Sizes) -> Result<&'static space::Space, BuildError> {
     let space = create(settings, sizes, Delivery::Direct)?;
     match space.base() == guard::START {
@@ -291,7 +291,7 @@ fn create(
         created => (created, options),
     };
     match created {
-        // A container without a disk to write to is no reason not to start: compressed RAM needs none.
+        // A container without a writable disk is no reason not to start: compressed RAM needs none.
         Err(BuildError::Store(error)) if settings.store == StoreChoice::Auto => {
             raw::complain(&format!(
                 "millpond: no file for what compressed RAM does not hold: {error}\n"
@@ -303,7 +303,8 @@ fn create(
     }
 }
 
-/// The options of the space. A store's file is in the directory `usual` unless the user has named another place.
+/// Returns the options of the space. A store's file is in the directory `usual` unless the user has named another
+/// place.
 fn options(
     settings: &Settings,
     sizes: Sizes,
@@ -347,7 +348,7 @@ fn store(settings: &Settings, usual: Option<&Path>) -> StoreKind {
     of_run(settings, store)
 }
 
-/// The store with the limit of its file, and behind it what the supervisor keeps for this run, if it does.
+/// Returns the store with its file limit, followed by whatever store the supervisor keeps for this run, if any.
 fn of_run(settings: &Settings, front: StoreKind) -> StoreKind {
     StoreKind::OfRun {
         front: Box::new(front),
@@ -356,8 +357,8 @@ fn of_run(settings: &Settings, front: StoreKind) -> StoreKind {
     }
 }
 
-/// Whether a start has failed because of the machine, or because of what it lets this user do. Then `millpond doctor`
-/// has more.
+/// Returns whether a start failed because of the machine or the user's permissions. If so, `millpond doctor` can tell
+/// more.
 fn is_of_the_machine(error: &BuildError) -> bool {
     use millpond_mmu::MmuError::{Direct, MissingFeature, NoUserfaultfd};
     matches!(
@@ -370,8 +371,8 @@ fn is_of_the_machine(error: &BuildError) -> bool {
 mod tests {
     use super::*;
 
-    /// Covers failures that were once followed by a hint about the machine: a directory that was not there, and a
-    /// limit on addresses.
+    /// Covers failures that were once followed by a hint about the machine: a missing directory and a limit on
+    /// addresses.
     #[test]
     fn a_failed_start_names_the_doctor_where_the_machine_lacks_something() {
         let lacking = millpond_mmu::MmuError::MissingFeature {

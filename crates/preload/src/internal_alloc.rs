@@ -1,15 +1,15 @@
-//! The allocator of this library itself, apart from the program's.
+//! This library's own allocator, separate from the program's.
 //!
-//! Bookkeeping about managed memory must not live in managed memory: to bring back a page one would first have to
+//! Bookkeeping about managed memory must not live in managed memory: to bring back a page we would first have to
 //! bring back the page that says where it is. So everything that the manager allocates comes from here: from
-//! `dlmalloc` over one range of addresses that is reserved once, and from the kernel directly for requests of 128 KiB
-//! and more (the manager sizes its tables by the arena and touches them sparsely, so these must not be filled with
-//! zeros by hand).
+//! `dlmalloc` over one range of addresses that is reserved once, or directly from the kernel for requests of 128 KiB
+//! and more. (The manager sizes its tables by the arena and touches them sparsely, so they must not be filled with
+//! zeros by hand.)
 //!
-//! Three kinds of program allocations end here too: those made before the manager is up (the dynamic linker's), those
-//! of the manager's own threads (the C library allocates on behalf of any thread), and the few that the C library
-//! writes to in a child process before a fork handler can run. They carry a header with their size, because C's
-//! `free` does not name one. The range is a single one, so an address tells whose a pointer is.
+//! Three kinds of program allocations also come from here: those made before the manager is up (the dynamic
+//! linker's), those of the manager's own threads (the C library allocates on behalf of any thread), and the few that
+//! the C library writes to in a child process before a fork handler can run. They have a header with their size,
+//! because C's `free` does not pass one. There is only one range, so an address tells who owns a pointer.
 
 use crate::lock::RawLock;
 use crate::raw;
@@ -21,21 +21,22 @@ use core::sync::atomic::{AtomicUsize, Ordering::*};
 use dlmalloc::Dlmalloc;
 use millpond_sync::Rank;
 
-/// Requests of this many bytes or more are mappings of their own.
+/// Requests of this many bytes or more get their own mapping.
 const DIRECT: usize = 128 << 10;
-/// Lengths of the range to try, because some programs run under a tight `RLIMIT_AS`.
+/// Lengths of the range to try in turn, because some programs run under a tight `RLIMIT_AS`.
 const RANGE_LENS: [usize; 4] = [4 << 30, 1 << 30, 256 << 20, 32 << 20];
-/// The least that dlmalloc is given at once: it writes to both ends of what it is given, and asks for 64 KiB by itself.
+/// The minimum that dlmalloc is given at once: it writes to both ends of what it gets, and itself asks for only 64
+/// KiB.
 const PIECE: usize = 512 << 10;
 const PAGE: usize = 4096;
-/// Number of bytes before each block that C code gets: the block's real start, and its size.
+/// Number of bytes before each block for C code: they hold the block's real start and its size.
 const HEADER: usize = 16;
 
 static RANGE_BASE: AtomicUsize = AtomicUsize::new(0);
 static RANGE_END: AtomicUsize = AtomicUsize::new(0);
 static RANGE_USED: AtomicUsize = AtomicUsize::new(0);
 
-/// The source of dlmalloc's memory: it hands out the reserved range from its bottom, and never takes anything back.
+/// The source of dlmalloc's memory. It hands out the reserved range from the bottom and never takes anything back.
 struct Range;
 
 // SAFETY: every part of the range is handed out once, is mapped readable and writable, and stays so.
@@ -51,7 +52,8 @@ unsafe impl dlmalloc::Allocator for Range {
             return (null_mut(), 0, 0);
         }
         let size = size.next_multiple_of(PIECE).min(room);
-        // SAFETY: nobody has had this part of our own mapping yet. The advice changes the contents of core dumps only.
+        // SAFETY: nobody has been given this part of our own mapping yet. The advice changes only the contents of
+        // core dumps.
         unsafe {
             if raw::mprotect(start, size, libc::PROT_READ | libc::PROT_WRITE, None).is_err() {
                 return (null_mut(), 0, 0);
@@ -87,13 +89,13 @@ unsafe impl dlmalloc::Allocator for Range {
     }
 }
 
-/// Reserves the range. The first call happens in the dynamic linker, with one thread. The range is closed, and opened
-/// as it is handed out: where the kernel promises no more memory than there is (`vm.overcommit_memory=2`), it would
-/// count all of it as promised.
+/// Reserves the range. The first call happens in the dynamic linker, with one thread. The range is inaccessible and
+/// is opened as it is handed out: a kernel that promises no more memory than there is (`vm.overcommit_memory=2`)
+/// would otherwise count all of it as promised.
 fn reserve() -> bool {
     for len in RANGE_LENS {
         if let Ok(base) = raw::map_closed(len) {
-            // SAFETY: this is advice about our own new mapping. A core dump has the parts of the range that were
+            // SAFETY: this is advice about our own new mapping. A core dump contains the parts of the range that were
             // handed out.
             let _ = unsafe { raw::madvise(base, len, libc::MADV_DONTDUMP) };
             RANGE_USED.store(base, Relaxed);
@@ -121,7 +123,7 @@ static INTERNAL: Internal = Internal {
 };
 
 impl Internal {
-    /// Runs `work` on the heap. The answer is `None` for a thread that panics, when another holds the heap for long.
+    /// Runs `work` on the heap. Returns `None` in a panicking thread if another thread holds the heap for long.
     fn with<R>(&self, work: impl FnOnce(&mut Dlmalloc<Range>) -> R) -> Option<R> {
         if !std::thread::panicking() {
             self.lock.lock();
@@ -135,10 +137,9 @@ impl Internal {
     }
 }
 
-/// The memory in which a panicking thread writes its message when it cannot have the heap. The standard library
-/// allocates for the message before any hook hears of the panic, and the thread that holds the heap may wait for the
-/// very fault that panicked, or be the panicking thread itself. The process ends next, and no part of this memory is
-/// given back.
+/// Memory for the message of a panicking thread that cannot get the heap. The standard library allocates for the
+/// message before any hook learns of the panic. The thread that holds the heap may be waiting for the very fault that
+/// panicked, or may be the panicking thread itself. The process ends next, and none of this memory is given back.
 struct LastWords(UnsafeCell<[u8; 32 << 10]>);
 
 // SAFETY: each part is handed out once.
@@ -149,7 +150,7 @@ static LAST_WORDS_USED: AtomicUsize = AtomicUsize::new(0);
 
 impl LastWords {
     fn block(&self, layout: Layout) -> *mut u8 {
-        // The request is widened, so that any alignment fits.
+        // The request is enlarged so that any alignment fits.
         let Some(wanted) = layout.size().checked_add(layout.align()) else {
             return null_mut();
         };
@@ -166,13 +167,13 @@ impl LastWords {
     }
 }
 
-/// Makes a mapping for one block. It holds the manager's tables, which are long, nearly empty and not the program's,
-/// so a core dump does without it.
+/// Creates a mapping for one block. Such blocks are the manager's tables, which are long and nearly empty and do not
+/// belong to the program, so core dumps omit them.
 fn map_direct(len: usize) -> *mut u8 {
     let Ok(block) = raw::map_anonymous(len) else {
         return null_mut();
     };
-    // SAFETY: this is advice about our own new mapping, which changes the contents of core dumps only.
+    // SAFETY: this is advice about our own new mapping and changes only the contents of core dumps.
     let _ = unsafe { raw::madvise(block, len, libc::MADV_DONTDUMP) };
     block as *mut u8
 }
@@ -181,13 +182,13 @@ fn is_direct(layout: Layout) -> bool {
     layout.size() >= DIRECT && layout.align() <= PAGE
 }
 
-// SAFETY: blocks come from dlmalloc or are mappings of their own, told apart by their layout alone.
+// SAFETY: blocks come from dlmalloc or are mappings of their own, distinguished by their layout alone.
 unsafe impl GlobalAlloc for Internal {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let block = if is_direct(layout) {
             map_direct(layout.size())
         } else {
-            // SAFETY: dlmalloc takes any size and any power of two.
+            // SAFETY: dlmalloc accepts any size and any power of two.
             self.with(|heap| unsafe { heap.malloc(layout.size(), layout.align()) })
                 .unwrap_or_else(|| LAST_WORDS.block(layout))
         };
@@ -199,10 +200,10 @@ unsafe impl GlobalAlloc for Internal {
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         if is_direct(layout) {
-            // SAFETY: the caller guarantees what this call needs; new mappings are zeros already.
+            // SAFETY: the caller guarantees what this call needs; new mappings are already zero.
             return unsafe { self.alloc(layout) };
         }
-        // SAFETY: dlmalloc takes any size and any power of two.
+        // SAFETY: dlmalloc accepts any size and any power of two.
         self.with(|heap| unsafe { heap.calloc(layout.size(), layout.align()) })
             .unwrap_or_else(|| LAST_WORDS.block(layout))
     }
@@ -212,7 +213,7 @@ unsafe impl GlobalAlloc for Internal {
             return;
         }
         if is_direct(layout) {
-            // SAFETY: `alloc` mapped a block of this layout for it alone.
+            // SAFETY: `alloc` made this mapping for a block of this layout alone.
             let _ = unsafe { raw::munmap(block as usize, layout.size()) };
             return;
         }
@@ -225,7 +226,7 @@ unsafe impl GlobalAlloc for Internal {
         let wanted = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
         match (is_direct(layout), is_direct(wanted)) {
             (true, true) => {
-                // SAFETY: the mapping belongs to this block alone; the owner of its address gets the new one.
+                // SAFETY: the mapping belongs to this block alone; the block's owner gets the new address.
                 let moved = unsafe {
                     raw::mremap(block as usize, layout.size(), size, libc::MREMAP_MAYMOVE, 0)
                 };
@@ -252,20 +253,20 @@ unsafe impl GlobalAlloc for Internal {
     }
 }
 
-/// Whether `pointer` is a block of [`allocate`].
+/// Returns whether `pointer` is a block of [`allocate`].
 #[inline]
 pub fn owns(pointer: usize) -> bool {
     pointer >= RANGE_BASE.load(Relaxed) && pointer < RANGE_END.load(Relaxed)
 }
 
-/// Allocates a block for C code, aligned to `align` (a power of two). The answer is null when there is no memory.
+/// Allocates a block for C code, aligned to `align` (a power of two). Returns null if there is no memory.
 pub fn allocate(size: usize, align: usize) -> *mut u8 {
     let align = align.max(HEADER);
     let Some(total) = size.checked_add(align).and_then(|n| n.checked_add(HEADER)) else {
         return null_mut();
     };
     let _blocked = Blocked::new();
-    // SAFETY: any size may be asked for.
+    // SAFETY: any size may be requested.
     let start = INTERNAL
         .with(|heap| unsafe { heap.c_malloc(total) })
         .unwrap_or(null_mut());
@@ -293,24 +294,24 @@ pub fn allocate_zeroed(size: usize) -> *mut u8 {
     block
 }
 
-/// The size that a block of [`allocate`] was asked for.
+/// Returns the size that was requested for a block of [`allocate`].
 ///
 /// # Safety
-/// [`owns`] the block, and it is live.
+/// The block satisfies [`owns`] and is live.
 pub unsafe fn size_of_block(block: *const u8) -> usize {
     // SAFETY: `allocate` wrote a header before every block.
     unsafe { block.cast::<[usize; 2]>().sub(1).read()[1] }
 }
 
-/// Gives a block of [`allocate`] back.
+/// Frees a block of [`allocate`].
 ///
 /// # Safety
-/// [`owns`] the block, and it is live; nothing uses it any more.
+/// The block satisfies [`owns`] and is live; nothing uses it any more.
 pub unsafe fn release(block: *mut u8) {
     // SAFETY: `allocate` wrote a header before every block.
     let start = unsafe { block.cast::<[usize; 2]>().sub(1).read()[0] } as *mut u8;
     let _blocked = Blocked::new();
-    // SAFETY: `start` is the address that dlmalloc gave.
+    // SAFETY: `start` is the address that dlmalloc returned.
     let _ = INTERNAL.with(|heap| unsafe { heap.c_free(start) });
 }
 
@@ -372,8 +373,8 @@ mod tests {
     }
 
     /// Covers a panic in the middle of a fault, while its thread or another holds the heap. The standard library
-    /// formats the message and allocates for that, and the process hung. The test runs itself once more as the child
-    /// that panics.
+    /// formats the message and allocates for it, and the process used to hang. The test runs itself again as the
+    /// child that panics.
     #[test]
     fn a_panic_is_told_while_the_heap_is_held() {
         use std::os::unix::process::ExitStatusExt;

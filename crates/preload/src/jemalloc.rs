@@ -1,33 +1,33 @@
-//! The program's allocator: jemalloc, with its extents from the space.
+//! The program's allocator: jemalloc, which takes its extents from the space.
 //!
 //! jemalloc asks for memory in extents through hooks. It keeps the addresses of extents that it no longer needs, so
-//! the space's areas stay few and large. Its own bookkeeping comes by `mmap`, which is ours too and gives managed
-//! memory: it counts against the budget like the rest. There are as many arenas as processors, because each keeps
-//! free pages of its own.
+//! the space's areas stay few and large. Its own bookkeeping comes from `mmap`, which is also ours and returns
+//! managed memory, so it counts against the budget like the rest. There are as many arenas as processors, because
+//! each keeps free pages of its own.
 //!
-//! # What a start does, and what waits
-//! An arena is 24 pages that jemalloc writes to, and a process that ends at once has no use for more than one. So the
-//! first arena is there from the start, one more is made for each thread that the program makes
-//! ([`before_thread`]), and the one for large allocations is made before the first of these ([`before_block`]). All
-//! get our hooks before they have an extent. (A thread that comes by another way than `pthread_create` may make
-//! jemalloc create an arena without them: it takes its extents by `mmap` and purges them by `madvise`, which are ours
-//! as well.) The first pages of jemalloc's first block come in together ([`mapped`]).
+//! # What happens at startup, and what waits
+//! jemalloc writes to 24 pages for each arena, and a process that ends at once needs only one arena. So the first
+//! arena exists from the start, another is created for each thread that the program creates ([`before_thread`]), and
+//! the one for large allocations is created before the first of these ([`before_block`]). All get our hooks before
+//! they have an extent. (If a thread is not created by `pthread_create`, jemalloc may create an arena without them:
+//! it takes its extents by `mmap` and purges them by `madvise`, which are also ours.) The first pages of jemalloc's
+//! first block are brought in together ([`mapped`]).
 //!
-//! # What the hooks promise, and when they are called
-//! This was read in jemalloc 5.3.1 (`extent.c`, `pac.c`, `ehooks.h`). A hook answers `false` when it has done its
-//! work. An extent that the program gave back is *dirty*: no hook was called. Dirty extents are used again first. An
-//! extent that was not used again for `dirty_decay_ms` (which passes as the program allocates and frees, there is no
-//! thread) is purged:
+//! # What the hooks guarantee, and when they are called
+//! This comes from the source of jemalloc 5.3.1 (`extent.c`, `pac.c`, `ehooks.h`). A hook returns `false` when it has
+//! done its work. An extent that the program freed is *dirty*: no hook has been called. Dirty extents are reused
+//! first. An extent that is not reused for `dirty_decay_ms` is purged (time passes as the program allocates and
+//! frees; there is no thread):
 //!
-//! - with `muzzy_decay_ms` above 0 by `purge_lazy`, after which any contents are right, and the extent is *muzzy*: it
-//!   is used again before fresh memory, and purged once more when the muzzy time is over;
-//! - otherwise, and once the muzzy time is over: `dalloc` is asked to take the addresses as well; if it will not,
-//!   `decommit`; if that will not, `purge_forced`; if that fails, `purge_lazy` at last. The extent is *retained*.
+//! - with `muzzy_decay_ms` above 0, by `purge_lazy`, after which any contents are correct and the extent is *muzzy*:
+//!   it is reused before fresh memory, and purged again when the muzzy time is over;
+//! - otherwise, and once the muzzy time is over: `dalloc` is asked to take the addresses as well; if it refuses,
+//!   `decommit`; if that refuses, `purge_forced`; if that fails, finally `purge_lazy`. The extent is *retained*.
 //!
-//! A successful `decommit` or `purge_forced` makes the extent *zeroed*: `calloc` gives it out as it is, however much
-//! later, so it must read as zeros until it is written to. After `decommit` the extent is not touched before `commit`
-//! succeeded. Extents from the oversize arena (8 MiB and more) are purged as soon as they are freed. `split` and
-//! `merge` are asked before extents are divided or joined. Both halves are pages of one area to us, so the answer is
+//! A successful `decommit` or `purge_forced` makes the extent *zeroed*: `calloc` hands it out unchanged, however much
+//! later, so it must read as zeros until it is written to. After `decommit` the extent is not touched until `commit`
+//! has succeeded. Extents from the oversize arena (8 MiB and more) are purged as soon as they are freed. `split` and
+//! `merge` are asked before extents are divided or joined. To us both halves are pages of one area, so the answer is
 //! always yes.
 //!
 //! # What the hooks do here
@@ -40,20 +40,20 @@
 //! | `dalloc` of a long extent | given up | given up |
 //! | `dalloc` of another extent | refused | refused |
 //!
-//! Lazily freed memory keeps its frames until there is pressure; then they go without a write. A folio up to 64 KiB
-//! is zeroed where it is, so that using it again is no fault. It is zeros from then on and satisfies both purges.
-//! jemalloc owns the extent while it purges it, which zeroing in place requires. `decommit` is refused: it would do
-//! the same work as `purge_forced`, and extents of which one is committed (as fresh ones are) and the other is not
-//! are never joined. `commit` is called only for extents that jemalloc mapped before it had our hooks. It maps them
-//! without access where memory may not be promised twice (`vm.overcommit_memory` of 2, or unknown because `/proc` or
+//! Lazily freed memory keeps its frames until there is pressure, and then loses them without a write. A folio of up
+//! to 64 KiB is zeroed in place, so reusing it causes no fault. From then on it is zeros and satisfies both purges.
+//! jemalloc owns the extent while it purges it, which zeroing in place requires. We refuse `decommit`: it would do
+//! the same work as `purge_forced`, and jemalloc never joins a committed extent (as fresh ones are) with a
+//! decommitted one. `commit` is called only for extents that jemalloc mapped before it had our hooks. It maps them
+//! without access where memory may not be overcommitted (`vm.overcommit_memory` of 2, or unknown because `/proc` or
 //! descriptors are missing).
 //!
-//! *Long extents* are given up: their addresses go back to the space, and their frames in the background, as after a
-//! `munmap`. Zeroing takes 23 ms a GiB, in the thread that frees something next; giving up takes 0.2 ms. But memory
-//! that is zeroed in place is used again at no cost, where new memory is a fault for each folio. So with lazy purges
-//! only an extent that is a quarter of the budget is given up, as it would hardly be left alone until it is used
-//! again; the limit is at least 64 MiB (1.5 ms of zeroing) and at most 256 (6 ms). Where purging discards, nothing
-//! is lost by giving up, and all extents that the space frees in the background are given up.
+//! *Long extents* are given up: their addresses go back to the space, and their frames are freed in the background,
+//! as after a `munmap`. Zeroing takes 23 ms per GiB, in whichever thread next frees something; giving up takes 0.2
+//! ms. But reusing memory that was zeroed in place costs nothing, while new memory costs a fault for each folio. So
+//! with lazy purging we give up only an extent of at least a quarter of the budget, because it would hardly stay in
+//! memory until it is reused; the limit is at least 64 MiB (1.5 ms of zeroing) and at most 256 MiB (6 ms). Where
+//! purging discards, giving up costs nothing extra, so we give up all extents that the space frees in the background.
 //!
 //! [`crate::decay`] decides how long pages stay dirty.
 
@@ -68,17 +68,17 @@ use millpond::space::Space;
 use std::io::Write;
 use tikv_jemalloc_sys as je;
 
-/// jemalloc's own default for allocations that get an arena of their own.
+/// jemalloc's own default for the size of allocations that get an arena of their own.
 const OVERSIZE: usize = 8 << 20;
 
-/// Bytes at the beginning of jemalloc's first block that its start writes to.
+/// Bytes at the start of jemalloc's first block that its startup writes to.
 const WRITTEN_AT_START: usize = 256 << 10;
 
-/// The time for which pages stay muzzy: where zeroing in place serves both purges, the second is work for nothing.
+/// How long pages stay muzzy: zeroing in place serves both purges, so a second one would be wasted work.
 const MUZZY_MS: u32 = 0;
 
-/// The configuration that jemalloc reads when it starts. It reads an environment variable of this name as well,
-/// `_RJEM_MALLOC_CONF`, which no program has.
+/// The configuration that jemalloc reads at startup. It also reads an environment variable of this name,
+/// `_RJEM_MALLOC_CONF`, which no program sets.
 #[cfg_attr(not(test), unsafe(export_name = "_rjem_malloc_conf"))]
 pub static CONF: Conf = Conf(UnsafeCell::new(core::ptr::null()));
 
@@ -102,10 +102,10 @@ static HOOKS: je::extent_hooks_t = je::extent_hooks_s {
     merge: Some(merge),
 };
 
-/// The shortest extent that is given up when jemalloc does without it, in bytes.
+/// The minimum length in bytes of an extent that is given up when jemalloc no longer needs it.
 static LONG: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-/// The length from which on extents are given up, under this budget.
+/// Returns the minimum length of extents that are given up, under this budget.
 fn long_extent(ram: u64, is_lazy: bool) -> usize {
     if !is_lazy {
         return Space::ASIDE;
@@ -115,16 +115,16 @@ fn long_extent(ram: u64, is_lazy: bool) -> usize {
         .clamp(64 << 20, 256 << 20)
 }
 
-/// Number of arenas for threads; none before the first has its hooks, and none without a budget.
+/// Number of arenas for threads; zero before the first has its hooks, and without a budget.
 static ARENAS: AtomicU32 = AtomicU32::new(0);
 
 /// The number of the next arena that gets hooks.
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
-/// Whether the arena for large allocations is still to be made.
+/// Whether the arena for large allocations has yet to be created.
 static LARGE_TO_COME: AtomicBool = AtomicBool::new(false);
 
-/// Keeps jemalloc's map of addresses to extents, of which few entries are ever used, from being made of huge pages.
+/// Keeps huge pages out of jemalloc's map of addresses to extents, which is sparsely used.
 #[cfg(not(test))]
 fn decline_huge_pages() {
     /// Bytes of the map: 2^18 pointers.
@@ -150,7 +150,7 @@ pub fn start(arenas: usize, budget: Option<u64>) -> Result<(), String> {
          oversize_threshold:{OVERSIZE},zero_realloc:free\0"
     );
     let conf: &'static [u8] = Vec::leak(conf.into_bytes());
-    // SAFETY: one thread, and jemalloc has not been called yet.
+    // SAFETY: there is one thread, and jemalloc has not been called yet.
     unsafe { *CONF.0.get() = conf.as_ptr().cast() };
     let Some(ram) = budget else { return Ok(()) };
     decline_huge_pages();
@@ -163,8 +163,8 @@ pub fn start(arenas: usize, budget: Option<u64>) -> Result<(), String> {
     Ok(())
 }
 
-/// Is told of each mapping that is made before the program runs, if it is managed. The first long one is jemalloc's
-/// first block, which its start goes through page by page; one by one these would be 30 faults.
+/// Called for each managed mapping that is made before the program runs. The first long one is jemalloc's first
+/// block. Its startup walks through the block page by page, which would cause 30 separate faults.
 pub fn mapped(addr: usize, len: usize) {
     static SEEN: AtomicBool = AtomicBool::new(false);
     let Some(space) = space::get() else { return };
@@ -173,19 +173,19 @@ pub fn mapped(addr: usize, len: usize) {
     }
 }
 
-/// Makes one more arena, if not all are there: the program is about to make a thread, and jemalloc gives that an
-/// arena that no thread has yet.
+/// Creates another arena, unless all exist: the program is about to create a thread, and jemalloc gives it an arena
+/// that no thread has yet.
 pub fn before_thread() {
     let count = ARENAS.load(Relaxed);
     let next = |next: u32| (next < count).then_some(next + 1);
     if let Ok(arena) = NEXT.fetch_update(Relaxed, Relaxed, next) {
-        // Where this fails, jemalloc makes the arena by itself, without hooks.
+        // If this fails, jemalloc creates the arena itself, without hooks.
         let _ = set_hooks(arena);
         decay::arena_made();
     }
 }
 
-/// Makes the arena for large allocations, if it is not there and a block of this size would go to it.
+/// Creates the arena for large allocations if it does not exist and a block of this size would come from it.
 #[inline]
 pub fn before_block(size: usize) {
     if size >= OVERSIZE && LARGE_TO_COME.load(Relaxed) {
@@ -193,13 +193,13 @@ pub fn before_block(size: usize) {
     }
 }
 
-/// jemalloc makes this arena with its first block, and takes hooks for it only then.
+/// jemalloc creates this arena with its first block, and only then accepts hooks for it.
 #[cold]
 fn make_large_arena() {
     if LARGE_TO_COME.swap(false, Relaxed) {
-        // SAFETY: this is a block of the size, given back at once.
+        // SAFETY: this is a block of that size, freed at once.
         unsafe { je::free(je::malloc(OVERSIZE)) };
-        // Where there was no memory for it, the next large block makes it.
+        // If there was no memory for it, the next large block creates the arena.
         let is_made = set_hooks(ARENAS.load(Relaxed)).is_ok();
         LARGE_TO_COME.store(!is_made, Relaxed);
     }
@@ -282,7 +282,7 @@ unsafe extern "C" fn alloc(
     }
 }
 
-/// Gives up a long extent. Other extents stay with jemalloc: it has them purged instead, and uses them again.
+/// Gives up a long extent. Other extents stay with jemalloc, which purges and reuses them.
 unsafe extern "C" fn dalloc(
     _: *mut je::extent_hooks_t,
     at: *mut c_void,
@@ -291,11 +291,11 @@ unsafe extern "C" fn dalloc(
     _: c_uint,
 ) -> bool {
     let start = at as usize;
-    // An extent that the program has protected in part is purged like a short one.
+    // An extent that the program has partly protected is purged like a short one.
     if size < LONG.load(Relaxed) || !is_plain(start, size) {
         return true;
     }
-    // If only a part could be closed, no part may be used again. The rest then only costs addresses.
+    // If only a part could be closed, no part may be reused. The rest then costs only addresses.
     let _ = vma::locked(move |vmas| vmas.clear(start..start + size));
     false
 }
@@ -308,7 +308,7 @@ unsafe extern "C" fn destroy(
     _: c_uint,
 ) {
     let start = at as usize;
-    // A refusal costs addresses only: jemalloc does not use the extent again.
+    // A refusal costs only addresses: jemalloc does not use the extent again.
     let _ = vma::locked(move |vmas| vmas.clear(start..start + size));
 }
 
@@ -371,7 +371,8 @@ unsafe extern "C" fn purge_forced(
     {
         return false;
     }
-    // Either purging is eager, or a part was a stack and stays in memory: then it is zeroed by hand.
+    // Either purging is eager, or part of the extent was a stack and stays in memory; in that case it is zeroed by
+    // hand.
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     vma::locked(move |vmas| vmas.discard(start..start + len, prot).is_err()).unwrap_or(true)
 }

@@ -1,12 +1,12 @@
-//! KSM, the kernel's merging of pages with equal contents, is switched off for a process under a budget.
+//! Switches off KSM, the kernel's merging of pages with equal contents, for a process under a budget.
 //!
-//! A merged page is the kernel's. It cannot be moved out before it has been written to, so the memory that merging
-//! spares on one side keeps other memory from leaving on the other. Compressed RAM keeps equal bytes small anyway. So
-//! `MADV_MERGEABLE` of managed memory is `EINVAL`, the answer of a kernel without KSM, and so is
-//! `PR_SET_MEMORY_MERGE`, which is about all memory of a process at once, ours included. `PR_SET_MEMORY_MERGE` may
-//! have been set for a process before it began, by the process that started it (systemd's `MemoryKSM=` does that).
-//! That is taken back as the first thing, when no page of ours is there yet. A program that asked and was told that
-//! its memory is merged would wait for the merge: the kernel's own tests of KSM did, for ever.
+//! A merged page belongs to the kernel. It cannot be evicted until it has been written to, so the memory that merging
+//! saves keeps other memory from being evicted. Compressed RAM keeps equal bytes small anyway. So `MADV_MERGEABLE` on
+//! managed memory fails with `EINVAL`, like on a kernel without KSM. `PR_SET_MEMORY_MERGE`, which applies to all
+//! memory of a process including ours, fails the same way. The process that started this one may already have set
+//! `PR_SET_MEMORY_MERGE` for it (systemd's `MemoryKSM=` does that). We undo that first of all, before any page of
+//! ours exists. A program that was told its memory is merged might wait for the merge: the kernel's own tests of KSM
+//! did, forever.
 
 use crate::prctl::kernel;
 use crate::space;
@@ -15,14 +15,14 @@ use crate::space;
 pub const PR_SET_MEMORY_MERGE: i32 = 67;
 const PR_GET_MEMORY_MERGE: i32 = 68;
 
-/// Switches merging off, if it was switched on before this process began.
+/// Switches merging off if it was switched on before this process started.
 pub fn leave() {
     if kernel([PR_GET_MEMORY_MERGE as usize, 0, 0, 0, 0]) == Ok(1) {
         let _ = kernel([PR_SET_MEMORY_MERGE as usize, 0, 0, 0, 0]);
     }
 }
 
-/// Whether the program's `prctl` call is refused.
+/// Returns whether the program's `prctl` call is refused.
 pub fn refuses(args: [usize; 5]) -> bool {
     args[0] as i32 == PR_SET_MEMORY_MERGE && args[1] != 0 && space::get().is_some()
 }

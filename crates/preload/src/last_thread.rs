@@ -1,15 +1,15 @@
-//! The end of a program whose last thread ended by the bare system call.
+//! The end of a program whose last thread ended with the bare system call.
 //!
-//! `exit` of a thread, the system call, is what a program is left with under the kernel's strict seccomp mode, and
-//! some runtimes end their threads by it. The C library does not hear of it, so its count of threads
+//! Under the kernel's strict seccomp mode a program can only end threads with the system call `exit`, and some
+//! runtimes end their threads with it too. The C library does not notice, so its count of threads
 //! ([`threads`](crate::threads)) says nothing. Natively the process ends with its last thread. Its status is that of
-//! the last thread or, on older kernels, of the first, which alone can be known here. Under Millpond our threads were
-//! left, and the process with them: for ever, and deaf to SIGTERM, as our threads block all signals.
+//! the last thread or, on older kernels, of the first; we can only know the latter. Under Millpond our threads
+//! remained and kept the process alive forever, deaf to SIGTERM because our threads block all signals.
 //!
-//! So the manager's tick checks once a second whether the first thread has ended, which one file of `/proc` says. If
-//! so, it reads the names of all others. The names of our threads begin alike; when only our threads are left, no
-//! thread can ever run the program's code again, and the process ends. A thread of the program with such a name
-//! counts as ours.
+//! So the manager's tick checks once a second whether the first thread has ended, which takes one file of `/proc`. If
+//! it has, the tick reads the names of all others. The names of our threads share a prefix; when only our threads are
+//! left, no thread can ever run the program's code again, and the process ends. A thread of the program with such a
+//! name counts as ours.
 
 use crate::{filters, raw, report};
 use core::ffi::CStr;
@@ -19,14 +19,15 @@ use millpond_board::State;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags, RawDir};
 
-/// Number of ticks from one check to the next.
+/// Number of ticks between checks.
 const EVERY: u32 = 10;
-/// The beginnings of the names of our threads, and of those that the kernel has in a process to write by a ring.
+/// The prefixes of the names of our threads, and of the kernel's threads that write on behalf of a ring in this
+/// process.
 const OURS: [&[u8]; 2] = [b"millpond-", b"iou-"];
-/// The place of a thread's exit status in its line, counted in fields from its state.
+/// The position of the exit status in a thread's line, counted in fields from its state.
 const EXIT_CODE: usize = 49;
 
-/// Is called by the manager's tick.
+/// Called by the manager's tick.
 pub fn tick() {
     static TICKS: AtomicU32 = AtomicU32::new(0);
     if TICKS.fetch_add(1, Relaxed) % EVERY != EVERY - 1 || filters::are_for_all() {
@@ -40,16 +41,16 @@ pub fn tick() {
     }
 }
 
-/// The status of the first thread, if it has ended.
+/// Returns the status of the first thread if it has ended.
 fn ended_with() -> Option<i32> {
     let mut text = [0; 1024];
     let line = read(CWD, c"/proc/self/stat", &mut text)?;
     status_of(line)
 }
 
-/// The status of the first thread, if it has ended, from the line that the kernel writes about a process.
+/// Returns the status of the first thread if it has ended, from the line that the kernel writes about a process.
 fn status_of(line: &[u8]) -> Option<i32> {
-    // The name, in brackets, may hold any bytes.
+    // The name, in parentheses, may contain any bytes.
     let behind_name = line.iter().rposition(|&byte| byte == b')')? + 2;
     let mut fields = line.get(behind_name..)?.split(|&byte| byte == b' ');
     if !matches!(fields.next()?, b"Z" | b"X") {
@@ -60,7 +61,7 @@ fn status_of(line: &[u8]) -> Option<i32> {
     Some(code >> 8 & 0xff)
 }
 
-/// Whether all threads but the first, which has ended, are ours. The answer is `None` when that cannot be told.
+/// Returns whether all threads but the first, which has ended, are ours, or `None` if that cannot be determined.
 fn only_ours_are_left() -> Option<bool> {
     let directory = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECTORY;
     let tasks = open(CWD, c"/proc/self/task", directory)?;

@@ -1,14 +1,14 @@
-//! What the kernel touches when a thread ends: robust mutexes that it holds, and the word that is to be cleared.
+//! Memory that the kernel touches when a thread ends: robust mutexes that it holds, and the word to be cleared.
 //!
-//! The kernel walks the list of robust mutexes of a thread that ends, marks each one as left by its owner and wakes
-//! who waits for it. It does so in every way that a thread can end, by SIGKILL too. A thread that ends is never made to
-//! wait for a fault: the walk is over at the first mutex whose page is out, and whoever waits for that mutex or for one
-//! behind it waits for ever, in another process too when it is shared. The same goes for the word that `clone` and
+//! When a thread ends, the kernel walks its list of robust mutexes, marks each as abandoned by its owner and wakes
+//! the waiters. It does so however the thread ends, even by SIGKILL. A thread that is ending never waits for a fault:
+//! the walk stops at the first mutex whose page is out. Whoever waits for that mutex or a later one then waits
+//! forever, even in another process if the mutex is shared. The same goes for the word that `clone` and
 //! `set_tid_address` name (`CLONE_CHILD_CLEARTID`).
 //!
-//! No code of ours runs where a thread is killed. So the memory must be there before, and stays for good: that of each
-//! mutex that is initialised as robust, and of each such word. Programs have few of them. One that has more than a
-//! sixteenth of its budget's pages with mutexes keeps those that came first.
+//! No code of ours runs when a thread is killed. So the memory must be present beforehand and stay for good: that of
+//! each mutex initialised as robust, and of each such word. Programs have few of them. If the mutexes would fill more
+//! than a sixteenth of the budget's pages, only the first ones are kept.
 
 use crate::dlopen::find_next;
 use crate::guard::holds::pages;
@@ -29,20 +29,20 @@ unsafe extern "C" {
 const HEAD: usize = 24;
 
 static INIT: AtomicUsize = AtomicUsize::new(0);
-/// The bytes that may be kept for this yet.
+/// The bytes that may still be kept for this purpose.
 static LEFT: AtomicUsize = AtomicUsize::new(0);
 
-/// Looks up what is needed later.
+/// Looks up the function that is needed later.
 pub fn find() {
     INIT.store(find_next(c"pthread_mutex_init").unwrap_or(0), Relaxed);
 }
 
-/// Sets how much memory may be kept, by the budget.
+/// Sets how much memory may be kept, based on the budget.
 pub fn allow(budget: u64) {
     LEFT.store(budget as usize / 16, Relaxed);
 }
 
-/// Keeps the pages of some bytes where they are for good.
+/// Keeps the pages of these bytes in memory for good.
 pub fn keep(start: usize, len: usize) {
     if start == 0 || !space::overlaps(start, len) {
         return;
@@ -59,7 +59,7 @@ pub fn keep(start: usize, len: usize) {
     });
 }
 
-/// Makes the call of this number, by which a thread names what the kernel is to touch at its end.
+/// Makes the call of this number, with which a thread names memory that the kernel is to touch when it ends.
 ///
 /// # Safety
 /// The conditions are those of the system call.
@@ -74,7 +74,7 @@ pub unsafe fn by_number(number: i64, args: [usize; 6]) -> Result<usize, Errno> {
     unsafe { raw::syscall(number, args) }
 }
 
-/// Keeps the word that a `clone` names, if it is to be cleared at the end of the child.
+/// Keeps the word that a `clone` names, if it is to be cleared when the child ends.
 pub fn of_clone(flags: c_int, child_tid: *mut c_void) {
     if flags & libc::CLONE_CHILD_CLEARTID != 0 {
         keep(child_tid as usize, size_of::<c_int>());
@@ -89,7 +89,7 @@ exports! {
     ) -> c_int {
         let mut real = INIT.load(Relaxed);
         if real == 0 {
-            // A library's code that runs before our constructor.
+            // The caller is library code that runs before our constructor.
             real = find_next(c"pthread_mutex_init").unwrap_or(0);
             INIT.store(real, Relaxed);
         }

@@ -1,24 +1,24 @@
 //! The library that `millpond run` loads into a program by `LD_PRELOAD`.
 //!
-//! The program is not rebuilt and does not know of Millpond. Its `malloc` becomes jemalloc over a managed address
-//! space. Its private anonymous `mmap`s and its `brk` come from that space too, and memory that does not fit in the
+//! The program is not rebuilt and does not know about Millpond. Its `malloc` becomes jemalloc over a managed address
+//! space. Its private anonymous `mmap`s and its `brk` also come from that space, and memory that does not fit in the
 //! budget is brought back when it is touched. Everything else that the program maps passes through untouched.
 //!
 //! | concern | file |
 //! | --- | --- |
-//! | the exported functions: how each is defined, and what is said of it | `exports` |
-//! | what depends on the processor | `arch` |
+//! | the exported functions: how each is defined and described | `exports` |
+//! | code that depends on the processor | `arch` |
 //! | start, phases; programs that may not have their memory managed | `init`, `settings`, `unmanaged` |
 //! | allocation: the owner of a block, the exports, jemalloc's hooks and the memory that it keeps, our own allocator | `owner`, `malloc`, `libc_names`, `realloc`, `mallocx`, `jemalloc`, `decay`, `internal_alloc`, `linker`, `mallinfo` |
 //! | mappings: the account, and each call | `vma`, `mmap`, `munmap`, `mprotect`, `mremap`, `mseal`, `madvise`, `process_madvise`, `brk`, `mlock`, `ask`, `shm` |
-//! | calls by `syscall`; things that the kernel may not do to managed memory by itself | `syscall`, `futexes`, `prctl`, `ksm`, `filters` |
+//! | calls by `syscall`; things that the kernel must not do to managed memory by itself | `syscall`, `futexes`, `prctl`, `ksm`, `filters` |
 //! | pages that the kernel would refer to: pipes, sockets | `references` |
-//! | direct delivery: what the kernel is about to touch, signals, children | `guard` |
+//! | direct delivery: memory that the kernel is about to touch, signals, children | `guard` |
 //! | libraries that are loaded later | `dlopen` |
 //! | processes and threads, their rights | `fork`, `clone`, `namespaces`, `threads`, `last_thread`, `last_words`, `rights`, `exit`, `report` |
 //! | the safety of locks | `lock`, `signals`, `stack_switch`, `raw` |
 //!
-//! Exported symbols exist in the shared library only; the unit tests are built without them, because a test program
+//! Exported symbols exist only in the shared library; the unit tests are built without them, because a test program
 //! that replaced its own `malloc` half-way would test nothing.
 
 #![cfg_attr(
@@ -87,13 +87,12 @@ mod threads;
 mod unmanaged;
 mod vma;
 
-/// Turns a result into a C answer: zero, or -1 with `errno` set.
+/// Turns a result into a C return value: zero, or -1 with `errno` set.
 fn c_result(result: Result<(), rustix::io::Errno>) -> core::ffi::c_int {
     c_answer(result.map(|()| 0)) as core::ffi::c_int
 }
 
-/// Turns a result into a C answer: the value, or -1 with `errno` set. (Of an address, `MAP_FAILED` is the same as
-/// -1.)
+/// Turns a result into a C return value: the value, or -1 with `errno` set. (For an address, -1 equals `MAP_FAILED`.)
 fn c_answer(result: Result<usize, rustix::io::Errno>) -> isize {
     match result {
         Ok(value) => value as isize,

@@ -1,14 +1,14 @@
 //! The C library's other names for its allocator: `__libc_malloc` and its relatives.
 //!
-//! Profilers and message-passing libraries that replace `malloc` themselves ask by these names for the allocator behind
-//! theirs. The program frees such a block by `free`, which is ours and knows the blocks that it gave out. The C
-//! library's own blocks it took for stray pointers, and ended the process. So all names lead to one allocator, as they
-//! do in the C library.
+//! Profilers and message-passing libraries that replace `malloc` themselves use these names to reach the allocator
+//! behind theirs. The program frees such a block with `free`, which is ours and knows only the blocks that it gave
+//! out. It took the C library's own blocks for stray pointers and ended the process. So all names lead to one
+//! allocator, as they do in the C library.
 
 use crate::malloc::{calloc_for, free, malloc_for, memalign, pvalloc, realloc_for, valloc};
 use core::ffi::c_void;
 
-/// A caller that is not the dynamic linker, which does not call these functions.
+/// A caller other than the dynamic linker, which does not call these functions.
 const NOBODY: usize = 0;
 
 exports! {

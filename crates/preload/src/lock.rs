@@ -1,8 +1,8 @@
-//! A lock for threads that may use nothing else: no thread-local storage, no allocator, no signals.
+//! A lock for threads that may use neither thread-local storage nor an allocator nor signals.
 //!
-//! The standard library's mutex keeps a poison flag and asks a thread-local counter whether the thread panics. Ours is
-//! one word and a futex. It is also the kind of lock that can be held across `fork`: the child's only thread is the one
-//! that took it in the parent, and releases it there a second time.
+//! The standard library's mutex keeps a poison flag and asks a thread-local counter whether the thread is panicking.
+//! Ours is one word and a futex. It can also be held across `fork`: the child's only thread is the one that took it
+//! in the parent, and it releases the lock a second time in the child.
 
 use crate::raw;
 use core::sync::atomic::{AtomicU32, Ordering::*};
@@ -13,10 +13,10 @@ const HELD: u32 = 1;
 /// The lock is held, and a thread sleeps until it is free.
 const AWAITED: u32 = 2;
 
-/// Number of attempts before going to sleep; most holders are done within a microsecond.
+/// Number of attempts before sleeping; most holders finish within a microsecond.
 const SPINS: u32 = 100;
 
-/// A lock of one word, with its place in the order of locks. The thread that changes the word from free has the lock.
+/// A lock of one word, with its place in the order of locks. The thread that changes the word from free holds it.
 pub struct RawLock(AtomicU32, Rank);
 
 impl RawLock {
@@ -46,7 +46,7 @@ impl RawLock {
         }
     }
 
-    /// Takes the lock if it becomes free within a moment (a tenth of a second, more on a busy machine).
+    /// Takes the lock if it becomes free soon (within a tenth of a second, more on a busy machine).
     pub fn lock_soon(&self) -> bool {
         let is_mine = || {
             self.0
@@ -68,7 +68,7 @@ impl RawLock {
         taken
     }
 
-    /// Frees the lock in a new child, in which the thread that may hold it does not exist.
+    /// Frees the lock in a new child, where the thread that may hold it does not exist.
     pub fn reset(&self) {
         self.0.store(FREE, Release);
     }

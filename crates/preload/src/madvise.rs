@@ -1,48 +1,47 @@
-//! `madvise`: the program's advice about its memory is followed, passed on, or refused, but never pretended.
+//! `madvise`: the program's advice about its memory is followed, passed on, or refused, but never faked.
 //!
 //! Advice that changes what the program reads (`MADV_DONTNEED`, `MADV_FREE`, `MADV_REMOVE`, `MADV_WIPEONFORK` and so
-//! on) has to be followed or refused. The kernel's own `MADV_DONTNEED` on managed memory would drop the mapped pages
-//! only: pages that were taken out would come back later. Hints may be accepted without any effect.
+//! on) must be followed or refused. On managed memory the kernel's own `MADV_DONTNEED` would drop only the mapped
+//! pages; evicted ones would come back later. Hints may be accepted without any effect.
 //!
-//! The answer is Linux's, in Linux's order. An unknown advice, an unaligned address or a range that wraps is refused
-//! before anything is done (all three by the kernel itself). Then the range is gone through from its start, mapping
-//! by mapping. A hole is noted, the part behind it is handled all the same, and `ENOMEM` comes at the end. Any other
-//! error stops there, with everything before it done. Locked memory is such an error to all advice that takes pages
-//! away.
+//! The answer is Linux's, in Linux's order. Unknown advice, an unaligned address or a range that wraps is refused
+//! before anything is done (all three by the kernel itself). Then the range is walked from its start, mapping by
+//! mapping. A hole is remembered, the part behind it is still handled, and the call ends with `ENOMEM`. Any other
+//! error stops the walk, with everything before it done. Locked memory is such an error for all advice that takes
+//! pages away.
 //!
 //! | advice | on managed memory |
 //! | --- | --- |
 //! | `DONTNEED` | discarded: zeros at the next touch |
 //! | `FREE` | lazily freed: the old bytes or zeros at the next touch, and the frames are kept until there is pressure. Other threads may write meanwhile, so pages are captured and a touch brings them back. Without lazy purging (`MILLPOND_LAZY_PURGE=off`): discarded |
-//! | `COLD`, `PAGEOUT` | given to the manager, which has both |
-//! | `WILLNEED` | read in, at most a quarter of the budget: more would push out memory that the program uses now, and at last the first part of the range itself. Linux reads asynchronously and the call returns at once; here the caller waits for it. Pages that were never touched are made as well, since they cannot be told from those that are out |
+//! | `COLD`, `PAGEOUT` | passed to the manager, which supports both |
+//! | `WILLNEED` | read in, up to a quarter of the budget: more would evict memory that the program is using, and finally the first part of the range itself. Linux reads asynchronously and the call returns at once; here the caller waits. Pages that were never touched are created as well, since they cannot be distinguished from evicted ones |
 //! | `POPULATE_READ`, `POPULATE_WRITE` | passed to the kernel: it touches the pages, and we serve the faults |
-//! | `DONTFORK`, `WIPEONFORK` and their opposites | kept with the area, and done in the child by us ([`crate::fork`]) |
+//! | `DONTFORK`, `WIPEONFORK` and their opposites | recorded with the area, and carried out in the child by us ([`crate::fork`]) |
 //! | `DONTDUMP`, `DODUMP` | passed to the kernel |
-//! | `MERGEABLE`, `UNMERGEABLE` | refused with `EINVAL`, as by a kernel without KSM ([`crate::ksm`]) |
+//! | `MERGEABLE`, `UNMERGEABLE` | refused with `EINVAL`, as on a kernel without KSM ([`crate::ksm`]) |
 //! | `GUARD_INSTALL`, `GUARD_REMOVE`, `COLLAPSE`, `REMOVE` | refused with `EINVAL`. That is the kernel's answer to `REMOVE` (there is no file), and the answer of kernels without the others, so callers have another way |
 //!
-//! Calls by `syscall` lead here as well ([`crate::syscall`]). Calls by an instruction of the program's own go past
-//! us, here and in [`crate::process_madvise`]. Hints do no harm then, but a `MADV_DONTNEED` of that kind about
-//! managed memory is done by half: pages that were in memory read as zeros (`driver/src/spurious_fault.rs`), and those
-//! that had left it come back as they were. Go's runtime gives pages back in that way and takes them for empty.
-//! `millpond run` makes it use `MADV_FREE` instead (`GODEBUG=madvdontneed=0`), after which the contents that come back
-//! are right.
+//! Calls by `syscall` also lead here ([`crate::syscall`]). Calls by the program's own system call instruction bypass
+//! us, here and in [`crate::process_madvise`]. Hints do no harm then, but such a `MADV_DONTNEED` on managed memory is
+//! only half done: pages that were in memory read as zeros (`driver/src/spurious_fault.rs`), and evicted ones come
+//! back unchanged. Go's runtime frees pages that way and expects them to be empty. `millpond run` makes it use
+//! `MADV_FREE` instead (`GODEBUG=madvdontneed=0`), after which the contents that come back are correct.
 
 use crate::vma::{self, AtFork, Kind, PAGE, Range, Vmas};
 use crate::{guard, raw, space};
 use core::ffi::{c_int, c_void};
 use rustix::io::Errno;
 
-/// The most that `WILLNEED` reads in: the budget divided by this.
+/// `WILLNEED` reads in at most the budget divided by this.
 const WILLNEED_SHARE: u64 = 4;
 
-/// The treatment of an advice on managed memory.
+/// How an advice on managed memory is treated.
 #[derive(Clone, Copy)]
 enum Treatment {
     /// The memory reads as zeros at the next touch.
     Discard,
-    /// The memory reads as zeros at the next touch, whether it is locked or not.
+    /// The memory reads as zeros at the next touch, even if it is locked.
     DiscardLocked,
     /// The memory reads as zeros or the old bytes at the next touch.
     Free,
@@ -50,11 +49,11 @@ enum Treatment {
     Cold,
     /// The advice changes what the child of a fork gets.
     Fork(fn(&mut AtFork)),
-    /// The advice is a hint, or describes what is the case anyway.
+    /// The advice is a hint, or describes what is already the case.
     Accept,
     /// The advice is about the kernel's mapping, and is passed to the kernel.
     Pass,
-    /// The advice is followed with page faults, so without our lock.
+    /// Following the advice causes page faults, so it happens without our lock.
     Populate,
     /// The pages are faulted in, up to a share of the budget; a failure is ignored.
     WillNeed,
@@ -84,8 +83,8 @@ fn treatment(advice: i32) -> Treatment {
     }
 }
 
-/// Whether the advice makes the old contents disappear, here or in a child. Sealed memory that cannot be written
-/// keeps its contents.
+/// Returns whether the advice makes the old contents disappear, here or in a child. Sealed memory that cannot be
+/// written to keeps its contents.
 fn discards(advice: i32) -> bool {
     matches!(
         advice,
@@ -98,7 +97,7 @@ fn discards(advice: i32) -> bool {
 }
 
 impl Treatment {
-    /// Whether Linux refuses the advice for locked memory.
+    /// Returns whether Linux refuses the advice for locked memory.
     fn takes_away(self) -> bool {
         matches!(
             self,
@@ -114,7 +113,7 @@ struct Part {
     kind: Option<Option<Kind>>,
 }
 
-/// Does the system call `madvise`.
+/// Performs the system call `madvise`.
 ///
 /// # Errors
 /// The errors are those of the system call.
@@ -138,7 +137,7 @@ pub fn advise(addr: usize, len: usize, advice: i32) -> Result<(), Errno> {
     }
 }
 
-/// Faults pages in by the kernel, part by part. Unlike other advice, this one ends at the first hole.
+/// Faults pages in through the kernel, part by part. Unlike other advice, this one stops at the first hole.
 fn populate(range: Range, advice: i32) -> Result<(), Errno> {
     let Range { start: mut at, end } = range;
     while at < end {
@@ -154,7 +153,7 @@ fn populate(range: Range, advice: i32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Populates a part, by pieces that are brought in first where the kernel may not bring them in.
+/// Populates a part, in pieces that are brought in first where the kernel cannot bring them in.
 fn populate_part(start: usize, len: usize, advice: i32) -> Result<(), Errno> {
     let most = match guard::is_on() {
         true => guard::holds::allowed(),
@@ -212,7 +211,7 @@ fn will_need(range: Range) -> Result<(), Errno> {
 }
 
 impl Vmas {
-    /// The first part of `range`, which is not empty.
+    /// Returns the first part of `range`, which is not empty.
     fn first_part(&self, range: Range) -> Part {
         let (before, inside, _) = self.split(&range);
         if !before.is_empty() || inside.is_empty() {
@@ -244,7 +243,7 @@ impl Vmas {
                 Some(Some(Kind::Foreign)) => unsafe { raw::madvise(start, len, advice) }?,
                 Some(Some(kind)) => self
                     .advise_managed(part.range, kind, advice, treatment)
-                    // The error means that records are lacking. To the caller that is a lack which passes, and not a
+                    // The error means that we are short of records. To the caller that is a temporary shortage, not a
                     // hole.
                     .map_err(|error| match error {
                         Errno::NOMEM => Errno::AGAIN,
@@ -320,7 +319,7 @@ exports! {
         crate::c_result(self::advise(addr as usize, len, advice))
     }
 
-    /// The error is the result, and `POSIX_MADV_DONTNEED` drops nothing.
+    /// The error is the return value, and `POSIX_MADV_DONTNEED` drops nothing.
     [madvise: Mappings]
     unsafe extern "C" fn posix_madvise(addr: *mut c_void, len: usize, advice: c_int) -> c_int {
         if advice == libc::POSIX_MADV_DONTNEED {

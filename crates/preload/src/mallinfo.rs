@@ -1,8 +1,8 @@
 //! `mallinfo` and `mallinfo2`: how much the program has allocated, by jemalloc's count.
 //!
-//! Programs print these figures, or wait until one of them is small. Those of the C library's own `malloc` would be
-//! 0, as nobody uses it. Figures that have no meaning in jemalloc (bins, the block at the top) are 0 here. jemalloc
-//! sums its counters up when it is told to, which takes its locks, as an allocation may.
+//! Programs print these figures, or wait until one of them is small. The C library's own figures would be 0, since
+//! nobody uses its `malloc`. Figures that have no meaning in jemalloc (bins, the top block) are 0 here. jemalloc sums
+//! up its counters on request, which takes its locks, as an allocation may.
 
 use crate::init;
 use core::ffi::{CStr, c_int};
@@ -24,7 +24,7 @@ pub struct Mallinfo2 {
     keepcost: usize,
 }
 
-/// The figures in the older form, whose numbers are too small for large programs: they stop at the largest `int`.
+/// The figures in the older form, whose fields are too small for large programs: they saturate at the largest `int`.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub struct Mallinfo([c_int; 10]);
@@ -32,7 +32,7 @@ pub struct Mallinfo([c_int; 10]);
 fn read(name: &CStr) -> usize {
     let mut value = 0usize;
     let mut len = size_of::<usize>();
-    // SAFETY: these statistics are of the type `size_t`, and both results are ours.
+    // SAFETY: these statistics are of type `size_t`, and both results are ours.
     let error = unsafe {
         je::mallctl(
             name.as_ptr(),
@@ -60,7 +60,7 @@ fn refresh() {
 }
 
 exports! {
-    /// The C library has it from 2.33 on.
+    /// The C library has this function since 2.33.
     [none: Blocks]
     extern "C" fn mallinfo2() -> Mallinfo2 {
         if !init::is_ready() {

@@ -1,14 +1,13 @@
 //! `malloc` and its relatives, as the C library specifies them.
 //!
-//! Each function chooses between two allocators: jemalloc for the program, the internal one for callers that must not
-//! have managed memory (see [`crate::internal_alloc`]). Both the choice at allocation and the one at `free` are a few
-//! loads and compares.
+//! Each function chooses between two allocators: jemalloc for the program, and the internal one for callers that must
+//! not have managed memory (see [`crate::internal_alloc`]). The choices at allocation and at `free` take a few loads
+//! and compares each.
 //!
-//! One of these callers is the dynamic linker, which is known by the address that it calls from. It keeps in its
-//! blocks the descriptions of the loaded libraries, and each thread's table of thread-local blocks; making a thread
-//! reads and writes all of these. The child of a fork makes threads before anything serves its faults, and must find
-//! the blocks there. So `malloc`, `calloc` and `realloc` begin with one instruction that reads the address of the
-//! caller.
+//! One of these callers is the dynamic linker, recognised by the address that it calls from. Its blocks hold the
+//! descriptions of the loaded libraries and each thread's table of thread-local blocks; creating a thread reads and
+//! writes all of these. The child of a fork creates threads before anything serves its faults, and the blocks must be
+//! present. So `malloc`, `calloc` and `realloc` start with one instruction that reads the caller's address.
 
 use crate::owner::{Owner, of};
 use crate::threads::{internal_block, wants_internal};
@@ -22,13 +21,13 @@ const PAGE: usize = 4096;
 /// The alignment of every block.
 const NATURAL: usize = 16;
 
-/// The size by which the C library's second level of thread-specific data is known: `calloc(32, 16)`. In a child
+/// The size that identifies the C library's second level of thread-specific data: `calloc(32, 16)`. In a child
 /// process the C library clears the second levels of threads that are gone before any fork handler runs, so they must
 /// be ordinary memory.
 const KEY_LEVEL: (usize, usize) = (32, 16);
 
-/// Whether the process has another `malloc` than ours: one that is linked into the program, or was loaded before us.
-/// Then the dynamic linker and the C library have their blocks from it, in managed memory.
+/// Returns whether the process uses another `malloc` than ours, linked into the program or loaded before us. In that
+/// case the dynamic linker and the C library get their blocks from it, in managed memory.
 pub fn is_anothers() -> bool {
     // SAFETY: the name is a C string.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) } as usize;
@@ -60,7 +59,7 @@ exports! {
                 unsafe { je::free(block) }
             }
             // When a program ends, the C library frees its table of exit handlers. The program may have forbidden
-            // itself the calls by which we block signals, so the block is not freed.
+            // itself the calls with which we block signals, so the block is not freed.
             Owner::Internal if filters::are_set() => {}
             // SAFETY: the internal allocator gave the block, and the program gives it back.
             Owner::Internal => unsafe { internal_alloc::release(block.cast()) },
@@ -100,15 +99,15 @@ exports! {
         }
         jemalloc::before_block(size);
         if align == NATURAL {
-            // SAFETY: any size may be asked for.
+            // SAFETY: any size may be requested.
             return unsafe { je::malloc(size) };
         }
         // SAFETY: the alignment is a power of two.
         unsafe { je::aligned_alloc(align, size) }
     }
 
-    /// It is `memalign`: an alignment that is not a power of two is rounded up, as in glibc until 2.37. Later versions
-    /// of glibc refuse it.
+    /// The same as `memalign`: an alignment that is not a power of two is rounded up, as in glibc up to 2.37. Later
+    /// versions of glibc refuse it.
     [none: Blocks]
     unsafe extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void = memalign;
 
@@ -174,7 +173,7 @@ pub unsafe extern "C" fn malloc_for(size: usize, caller: usize) -> *mut c_void {
     if realloc::is_large(size) {
         return realloc::allocate(size, false);
     }
-    // SAFETY: any size may be asked for.
+    // SAFETY: any size may be requested.
     unsafe { je::malloc(size) }
 }
 
@@ -190,7 +189,7 @@ pub unsafe extern "C" fn calloc_for(count: usize, size: usize, caller: usize) ->
     }
     match count.checked_mul(size) {
         Some(total) if realloc::is_large(total) => realloc::allocate(total, true),
-        // SAFETY: any sizes may be asked for.
+        // SAFETY: any sizes may be requested.
         _ => unsafe { je::calloc(count, size) },
     }
 }
@@ -201,7 +200,7 @@ pub unsafe extern "C" fn realloc_for(
     caller: usize,
 ) -> *mut c_void {
     if block.is_null() {
-        // SAFETY: any size may be asked for.
+        // SAFETY: any size may be requested.
         return unsafe { malloc_for(size, caller) };
     }
     if of(block, "realloc") == Owner::Program {
@@ -215,19 +214,19 @@ pub unsafe extern "C" fn realloc_for(
     }
     let allocate = |size| match linker::contains(caller) {
         true => internal_block(size, NATURAL),
-        // SAFETY: any size may be asked for.
+        // SAFETY: any size may be requested.
         false => unsafe { memalign(NATURAL, size) },
     };
     // SAFETY: the caller guarantees this for an internal block.
     unsafe { move_to(block, size, allocate) }
 }
 
-/// Gives a block of the internal allocator another size, and also the owner that a new block would have.
+/// Resizes a block of the internal allocator and gives it the owner that a new block would have.
 ///
 /// # Safety
-/// The internal allocator owns the live block.
+/// The block is live and the internal allocator owns it.
 pub unsafe fn move_internal(block: *mut c_void, size: usize, align: usize) -> *mut c_void {
-    // SAFETY: the caller guarantees it; `align` is a power of two.
+    // SAFETY: the caller guarantees this; `align` is a power of two.
     unsafe { move_to(block, size, |size| memalign(align, size)) }
 }
 

@@ -1,7 +1,7 @@
 //! jemalloc's own interface, for programs that link its shared library.
 //!
-//! Debian's `redis-server` is such a program. Its calls bind to this library like those of `malloc`, and have to,
-//! because blocks of one interface are freed by the other.
+//! Debian's `redis-server` is such a program. Like its calls of `malloc`, its calls of this interface bind to this
+//! library. They must, because blocks of one interface are freed through the other.
 
 use crate::malloc::{calloc, free, malloc_usable_size, memalign, move_internal};
 use crate::owner::{Owner, of};
@@ -26,7 +26,7 @@ exports! {
             return unsafe { je::mallocx(size, flags) };
         }
         if flags & ZERO != 0 && align_of(flags) <= 16 {
-            // SAFETY: any size may be asked for.
+            // SAFETY: any size may be requested.
             return unsafe { calloc(1, size) };
         }
         // SAFETY: the alignment is a power of two.

@@ -1,12 +1,12 @@
-//! `mlock` and its relatives: managed memory is kept in memory by the manager, and not by the kernel.
+//! `mlock` and its relatives: the manager, not the kernel, keeps managed memory resident.
 //!
-//! A lock of the kernel's on managed memory would fill the budget with pages that cannot leave, and a program that
-//! locked more than the budget never ended. So the manager brings the pages in and pins them, up to half of the
-//! budget; a lock beyond that is `ENOMEM`, as with too low a limit. Locks do not nest, and unmapping unlocks
-//! (`vma/locked.rs`). Memory that is not managed is locked by the kernel.
+//! If the kernel locked managed memory, the budget would fill with pages that cannot be evicted, and a program that
+//! locked more than the budget would never finish. So the manager brings the pages in and pins them, up to half of
+//! the budget; a lock beyond that fails with `ENOMEM`, as when the limit is too low. Locks do not nest, and unmapping
+//! unlocks (`vma/locked.rs`). The kernel locks memory that is not managed.
 //!
-//! `mlockall` must never reach the kernel: it would touch every page of arena and pool, also those that hold nothing.
-//! It is `ENOMEM`: memory that is mapped later cannot be promised a place in the budget.
+//! `mlockall` must never reach the kernel: it would touch every page of the arena and the pool, including empty ones.
+//! It fails with `ENOMEM`: memory mapped later cannot be promised a place in the budget.
 //!
 //! `MLOCK_ONFAULT` is treated as an immediate lock.
 
@@ -15,7 +15,7 @@ use crate::{raw, space};
 use core::ffi::{c_int, c_uint, c_void};
 use rustix::io::Errno;
 
-/// The whole pages that the call covers.
+/// Returns the whole pages that the call covers.
 fn pages(addr: usize, len: usize) -> Result<Range, Errno> {
     let start = addr & !(PAGE - 1);
     let end = addr
@@ -28,7 +28,7 @@ fn kernel(number: i64, range: &Range, flags: usize) -> Result<(), Errno> {
     if range.is_empty() {
         return Ok(());
     }
-    // SAFETY: the call changes what stays in memory, not contents; the caller leaves managed memory out.
+    // SAFETY: the call changes which memory stays resident, not contents; the caller excludes managed memory.
     unsafe { raw::syscall(number, [range.start, range.len(), flags, 0, 0, 0]) }.map(drop)
 }
 
@@ -52,8 +52,8 @@ fn unlock(addr: usize, len: usize) -> Result<(), Errno> {
 }
 
 impl Vmas {
-    /// Locks a range. As in the kernel, the part before a hole, or before memory that does not fit, is locked when
-    /// this fails.
+    /// Locks a range. As in the kernel, a failed call leaves the part before a hole, or before memory that does not
+    /// fit, locked.
     fn lock(&mut self, range: Range, flags: usize) -> Result<(), Errno> {
         let (before, inside, after) = self.split(&range);
         kernel(libc::SYS_mlock2, &before, flags)?;
@@ -116,7 +116,7 @@ exports! {
     [munlockall: Mappings]
     unsafe extern "C" fn munlockall() -> c_int {
         vma::locked(|vmas| vmas.unlock_managed(&vmas.map.bounds()));
-        // SAFETY: the call changes what stays in memory, not contents.
+        // SAFETY: the call changes which memory stays resident, not contents.
         let done = unsafe { raw::syscall(libc::SYS_munlockall, [0; 6]) };
         crate::c_result(done.map(drop))
     }

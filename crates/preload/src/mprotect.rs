@@ -1,8 +1,8 @@
-//! `mprotect`: a change of protection, and also the way in which a reservation becomes memory.
+//! `mprotect`: changes protection, and turns a reservation into memory.
 //!
-//! Memory that was mapped without access has cost nothing so far; the first `mprotect` that allows access opens it.
-//! After that a change of protection is the kernel's work, and the space is told, because pages that cannot be written
-//! cannot be taken out either.
+//! Memory that was mapped without access costs nothing until the first `mprotect` that allows access opens it. After
+//! that, changing protection is the kernel's work. The space is told, because pages that cannot be written to cannot
+//! be evicted either.
 
 use crate::vma::{self, Kind, PAGE, Range, Vmas};
 use crate::{code, raw, space};
@@ -48,7 +48,7 @@ impl Vmas {
         for piece in self.map.pieces(inside.start..sealed.unwrap_or(inside.end)) {
             let (start, len) = (piece.range.start, piece.range.len());
             match piece.kind {
-                // As in the kernel, the part before the hole has changed by then.
+                // As in the kernel, the part before the hole has already changed.
                 None => return Err(Errno::NOMEM),
                 // SAFETY: this is the program's own file or shared mapping.
                 Some(Kind::Foreign) => unsafe { raw::mprotect(start, len, prot, key) }?,
@@ -92,7 +92,7 @@ exports! {
         prot: c_int,
         key: c_int,
     ) -> c_int {
-        // A key of -1 means plain `mprotect` by the kernel's own rule.
+        // A key of -1 means plain `mprotect`, as in the kernel.
         let key = (key != -1).then_some(key);
         crate::c_result(protect(addr as usize, len, prot, key))
     }

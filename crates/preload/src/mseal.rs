@@ -1,9 +1,9 @@
 //! `mseal`: memory that the program has sealed stays mapped as it is ([`crate::vma::sealed`]).
 //!
-//! The C library has a function for it since 2.42. Before that, programs make the system call by `syscall`, which
-//! leads here as well. The kernel is first asked with no length: it answers whether it knows the call, and refuses
-//! wrong arguments. Where it does not know the call, nothing is sealed here either. For the rest the kernel's order
-//! is followed: a hole anywhere is `ENOMEM`, and nothing is sealed then.
+//! The C library has had a function for it since 2.42. Before that, programs make the system call by `syscall`, which
+//! also leads here. We first ask the kernel with a length of zero: it says whether it knows the call, and refuses
+//! wrong arguments. If it does not know the call, nothing is sealed here either. Otherwise we follow the kernel's
+//! order: a hole anywhere gives `ENOMEM`, and then nothing is sealed.
 
 use crate::vma::{self, Kind, PAGE, Range, Vmas};
 use crate::{raw, space};
@@ -11,7 +11,7 @@ use core::ffi::{c_int, c_ulong, c_void};
 use rustix::io::Errno;
 
 fn kernel(start: usize, len: usize, flags: usize) -> Result<(), Errno> {
-    // SAFETY: the call changes no contents; the caller leaves managed memory out.
+    // SAFETY: the call changes no contents; the caller excludes managed memory.
     unsafe { raw::syscall(libc::SYS_mseal, [start, len, flags, 0, 0, 0]) }.map(drop)
 }
 
@@ -38,7 +38,7 @@ impl Vmas {
                 kernel(outside.start, outside.len(), 0)?;
             }
         }
-        // The program's own mappings here are sealed by the kernel as well, so that nothing can replace them.
+        // The kernel also seals the program's own mappings here, so that nothing can replace them.
         let foreign = pieces
             .iter()
             .filter(|piece| piece.kind == Some(Kind::Foreign));

@@ -1,7 +1,7 @@
-//! `munmap`: addresses in the space go back to the space, others to the kernel.
+//! `munmap`: addresses in the space return to the space, others to the kernel.
 //!
-//! The kernel must never see a `munmap` of the space: it would tear a hole into the reservation, and the next mapping
-//! of any thread could land there.
+//! The kernel must never see a `munmap` of the space: it would tear a hole in the reservation, and any thread's next
+//! mapping could land there.
 
 use crate::vma::{self, PAGE, Range};
 use crate::{raw, space};
@@ -14,7 +14,7 @@ fn unmap(addr: usize, len: usize) -> Result<(), Errno> {
         .and_then(|len| addr.checked_add(len));
     let bad = len == 0 || !addr.is_multiple_of(PAGE);
     let Some(end) = end.filter(|&end| !bad && space::overlaps(addr, end - addr)) else {
-        // SAFETY: the range is not the space's; the program says that it does not need it.
+        // SAFETY: the range is not the space's; the program says that it no longer needs it.
         return unsafe { raw::munmap(addr, len) };
     };
     let range = addr..end;
@@ -34,7 +34,7 @@ fn unmap_outside(range: Range) -> Result<(), Errno> {
     if range.is_empty() {
         return Ok(());
     }
-    // SAFETY: the range is not the space's; the program says that it does not need it.
+    // SAFETY: the range is not the space's; the program says that it no longer needs it.
     unsafe { raw::munmap(range.start, range.len()) }
 }
 

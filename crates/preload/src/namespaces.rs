@@ -1,8 +1,8 @@
-//! `unshare` and `setns` with a user namespace, which the kernel refuses to a process of several threads.
+//! `unshare` and `setns` with a user namespace, which the kernel refuses to a process with several threads.
 //!
-//! A program of one thread has several under Millpond. Stopping ours for the moment would leave memory unserved, and
-//! a program that makes a namespace for a child can do so by `clone`, which the kernel allows. So the refusal stays,
-//! and a line says why, because EINVAL does not explain it.
+//! Under Millpond a single-threaded program has several threads. Stopping ours temporarily would leave memory
+//! unserved, and a program that creates a namespace for a child can use `clone`, which the kernel allows. So we keep
+//! the refusal and print a line that says why, because EINVAL does not explain it.
 
 use crate::raw;
 use core::ffi::c_int;

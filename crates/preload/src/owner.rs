@@ -1,20 +1,20 @@
-//! The owner of a pointer, known by its address alone.
+//! The owner of a pointer, determined from its address alone.
 //!
-//! Blocks from before the manager was up and blocks of its own threads live in the internal allocator's range, the
-//! program's in the space. A pointer to neither was never given out.
+//! Blocks from before the manager was up and blocks of its own threads live in the internal allocator's range; the
+//! program's blocks live in the space. A pointer into neither was never given out.
 
 use crate::{init, internal_alloc, raw, space};
 
-/// The allocator that gave a block out.
+/// The allocator that gave out a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Owner {
-    /// The internal allocator gave the block out.
+    /// The internal allocator gave out the block.
     Internal,
-    /// jemalloc gave the block out.
+    /// jemalloc gave out the block.
     Program,
 }
 
-/// The owner of `pointer`; ends the process when there is none, as the C library does.
+/// Returns the owner of `pointer`; if there is none, ends the process as the C library does.
 #[inline]
 pub fn of(pointer: *const core::ffi::c_void, call: &str) -> Owner {
     let addr = pointer as usize;

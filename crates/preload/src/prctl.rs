@@ -1,12 +1,12 @@
 //! `prctl`: three of its options are handled here, and all others by the C library.
 //!
-//! The number of the function's arguments depends on the option. So for an option that is not handled here the C
-//! library's function is jumped to, with registers and stack as the program left them.
+//! The number of the function's arguments depends on the option. So for an option that we do not handle we jump to
+//! the C library's function, with registers and stack as the program left them.
 //!
 //! | option | treatment | file |
 //! | --- | --- | --- |
 //! | `PR_SET_MEMORY_MERGE` | refused | `ksm` |
-//! | `PR_SET_SECCOMP` | passed on, and remembered | `filters` |
+//! | `PR_SET_SECCOMP` | passed on, and recorded | `filters` |
 //! | `PR_SET_SYSCALL_USER_DISPATCH` | refused under direct delivery: SIGSYS is ours, and so are calls in handlers | here |
 
 use crate::{arch, dlopen, filters, guard, ksm};
@@ -14,13 +14,13 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use rustix::io::Errno;
 
-/// The option by which each system call becomes a SIGSYS, but for those of a range of code.
+/// The option that turns each system call into a SIGSYS, except for those made from one range of code.
 const PR_SET_SYSCALL_USER_DISPATCH: c_int = 59;
 
-/// The address of the C library's function. It is written before any other code of this library runs.
+/// The address of the C library's function, written before any other code of this library runs.
 static REAL: AtomicUsize = AtomicUsize::new(0);
 
-/// Looks the real function up.
+/// Looks up the real function.
 ///
 /// # Errors
 /// A line for the user.
@@ -32,7 +32,7 @@ pub fn find() -> Result<(), String> {
 /// Makes the system call `prctl`.
 pub fn kernel(args: [usize; 5]) -> Result<usize, Errno> {
     let [a, b, c, d, e] = args;
-    // SAFETY: the program asked for it, or it is our call that pages are not to be merged.
+    // SAFETY: the program asked for it, or it is our own call that stops pages from being merged.
     unsafe { guard::call::held(libc::SYS_prctl, [a, b, c, d, e, 0]) }
 }
 
@@ -56,7 +56,7 @@ extern "C" fn serve(option: c_int, b: usize, c: usize, d: usize, e: usize) -> c_
     by_number([option as usize, b, c, d, e])
 }
 
-/// Whether a call asks for a signal at each system call, where that cannot be. Says so.
+/// Returns whether a call asks for a signal at each system call where we cannot allow that, and prints a line if so.
 fn dispatches([option, on, ..]: [usize; 5]) -> bool {
     let asks = option as c_int == PR_SET_SYSCALL_USER_DISPATCH && on != 0 && guard::is_on();
     if asks {

@@ -1,16 +1,16 @@
 //! `process_madvise`: advice about many ranges in one call.
 //!
-//! Advice about another process is passed to the kernel, and so is advice about this one as long as no range lies in
-//! the space. Otherwise the ranges are taken one after the other like calls of [`crate::madvise`], and the answer is
-//! the kernel's: the bytes of all ranges before the first that failed, or its error when that was the first.
+//! Advice about another process is passed to the kernel, and so is advice about this one if no range lies in the
+//! space. Otherwise the ranges are handled one after another like calls of [`crate::madvise`], and the answer is the
+//! kernel's: the bytes of all ranges before the first failure, or its error if the first range failed.
 //!
-//! Errors of the arguments themselves are left to the kernel. It looks at flags, count, vector, descriptor and advice
-//! in this order, and at the advice only when there is a byte to advise about. So a first call with an advice that no
-//! kernel knows has no effect, and fails with `EINVAL` when all other arguments are right.
+//! The kernel checks for errors in the arguments themselves. It checks flags, count, vector, descriptor and advice in
+//! this order, and the advice only if there is a byte to advise about. So a first call with an advice that no kernel
+//! knows has no effect, and fails with `EINVAL` if all other arguments are correct.
 //!
-//! The kernel is also asked whether a descriptor means this process. About its own memory a process may give any
-//! advice, about another's only hints, and a call without ranges shows which it is. Before Linux 6.13 only hints were
-//! allowed; then `/proc` names the process.
+//! We also ask the kernel whether a descriptor means this process. A process may give any advice about its own memory
+//! but only hints about another's, and a call without ranges shows which applies. Before Linux 6.13 only hints were
+//! allowed; there we look in `/proc`, which names the process.
 
 use crate::madvise::advise;
 use crate::raw::{Entry, MAX_RANGES};
@@ -23,7 +23,8 @@ use rustix::io::Errno;
 
 /// An advice that no kernel knows.
 const NO_ADVICE: i32 = -1;
-/// The most bytes that the kernel takes in one call (`MAX_RW_COUNT`). The rest of a longer vector is not looked at.
+/// The maximum number of bytes that the kernel handles in one call (`MAX_RW_COUNT`). It ignores the rest of a longer
+/// vector.
 const MAX_BYTES: usize = i32::MAX as usize & !(crate::vma::PAGE - 1);
 
 /// The arguments of one call.
@@ -60,16 +61,16 @@ impl Request {
         }
     }
 
-    /// Whether the descriptor means this process, and this kernel takes the advice by this call.
+    /// Returns whether the descriptor means this process and this kernel accepts the advice through this call.
     fn is_for_us(self) -> bool {
         let takes = |advice| self.without_ranges(advice).to_kernel().is_ok();
         takes(libc::MADV_DONTNEED) || names_us(self.pidfd) && takes(self.advice)
     }
 
-    /// The entries of the vector, cut where the kernel cuts it. Nothing behind a negative length is read.
+    /// Returns the entries of the vector, cut where the kernel cuts it. Nothing after a negative length is read.
     ///
     /// # Safety
-    /// The kernel has read the vector, all of it or as far as a negative length.
+    /// The kernel has read the vector, either completely or up to a negative length.
     unsafe fn entries(self) -> impl Iterator<Item = Result<Entry, Errno>> {
         let mut room = MAX_BYTES;
         (0..self.count).map(move |n| {
@@ -98,7 +99,7 @@ fn process_advise(request: Request) -> Result<usize, Errno> {
         Err(Errno::INVAL) if request.flags == 0 && request.count <= MAX_RANGES => {}
         result => return result,
     }
-    // SAFETY: the kernel has read the vector, or found a length in it that is negative and read no further.
+    // SAFETY: the kernel has read the vector, or found a negative length in it and read no further.
     let entries = unsafe { request.entries() };
     let mut overlaps = false;
     for entry in entries {
@@ -125,7 +126,7 @@ fn process_advise(request: Request) -> Result<usize, Errno> {
     })
 }
 
-/// Whether `/proc` says that the descriptor means this process.
+/// Returns whether `/proc` says that the descriptor means this process.
 fn names_us(pidfd: i32) -> bool {
     let mut path = *b"/proc/self/fdinfo/\0\0\0\0\0\0\0\0\0\0\0\0";
     let Ok(()) = std::io::Write::write_fmt(&mut &mut path[18..29], format_args!("{pidfd}")) else {
@@ -145,7 +146,7 @@ fn names_us(pidfd: i32) -> bool {
 }
 
 exports! {
-    /// The C library has it from 2.36 on.
+    /// The C library has this function since 2.36.
     [process_madvise: Mappings]
     unsafe extern "C" fn process_madvise(
         pidfd: c_int,

@@ -1,14 +1,14 @@
-//! System calls with nothing between the caller and the kernel.
+//! System calls made directly to the kernel.
 //!
 //! Most calls of this library happen inside functions that the program believes to be the C library's `mmap` or
-//! `malloc`. Calling the C library from there would lead back to our own exports (its `mmap` *is* ours), and would
-//! set `errno` and use thread-local storage in threads that have none of their own yet. Flags are passed on as the
-//! program gave them, also those that no Rust crate has a name for.
+//! `malloc`. Calling the C library from there would lead back to our own exports (its `mmap` *is* ours), set `errno`,
+//! and use thread-local storage in threads that do not have it yet. Flags are passed on as the program gave them,
+//! including those for which no Rust crate has a name.
 
 pub use millpond_mmu::gate::check;
 use rustix::io::Errno;
 
-/// The most ranges that the kernel takes in one call (`IOV_MAX`).
+/// The maximum number of ranges that the kernel accepts in one call (`IOV_MAX`).
 pub const MAX_RANGES: usize = 1024;
 
 /// One entry of a vector of ranges, laid out as in the C library.
@@ -19,7 +19,7 @@ pub struct Entry {
     pub len: usize,
 }
 
-/// Makes system call `number`, at the gate where there is one ([`crate::guard`]): the filter looks at no call of ours.
+/// Makes system call `number`, at the gate if there is one ([`crate::guard`]), so that the filter ignores our calls.
 ///
 /// # Safety
 /// The conditions are those of the system call itself: it must not take away or change memory that Rust code relies
@@ -29,7 +29,7 @@ pub unsafe fn syscall(number: i64, args: [usize; 6]) -> Result<usize, Errno> {
     check(unsafe { millpond_mmu::gate::syscall(number as usize, args) })
 }
 
-/// Makes a system call by an instruction of its own, which a filter looks at.
+/// Makes a system call with a separate instruction, which the filter checks.
 ///
 /// # Safety
 /// The conditions are those of the system call.
@@ -38,7 +38,7 @@ pub unsafe fn unguarded(number: i64, args: [usize; 6]) -> Result<usize, Errno> {
     check(unsafe { millpond_mmu::gate::unguarded(number as usize, args) })
 }
 
-/// The thread pointer: different for each thread of the process, and cheaper to read than a thread's number.
+/// The thread pointer: unique to each thread of the process, and cheaper to read than a thread ID.
 pub use crate::arch::thread_pointer;
 
 /// Makes the system call `mmap`, with any arguments.
@@ -65,15 +65,15 @@ pub unsafe fn mmap(
     unsafe { syscall(libc::SYS_mmap, args) }
 }
 
-/// Maps new private memory of zeros, readable and writable, that counts against no commit limit (but where the kernel
-/// promises no more than there is) and is never made of huge pages, whatever the machine's setting: much of it is
-/// tables of which little is used.
+/// Maps new private memory of zeros, readable and writable. It counts against no commit limit (unless the kernel
+/// promises no more than there is). It never consists of huge pages, whatever the machine's setting: much of it is
+/// sparsely used tables.
 pub fn map_anonymous(len: usize) -> Result<usize, Errno> {
     map_private(len, libc::PROT_READ | libc::PROT_WRITE)
 }
 
-/// Reserves addresses that cannot be read or written before they are opened ([`mprotect`]). They count against no limit
-/// until then, and are never made of huge pages.
+/// Reserves addresses that cannot be read or written until they are opened ([`mprotect`]). Until then they count
+/// against no limit. They never consist of huge pages.
 pub fn map_closed(len: usize) -> Result<usize, Errno> {
     map_private(len, libc::PROT_NONE)
 }
@@ -112,8 +112,7 @@ pub unsafe fn mprotect(addr: usize, len: usize, prot: i32, key: Option<i32>) -> 
 
 /// Makes the system call `madvise`, with any advice.
 ///
-/// # Safety
-/// Advice that drops contents needs a caller who may drop them.
+/// Advice that drops contents requires a caller who may drop them.
 pub unsafe fn madvise(addr: usize, len: usize, advice: i32) -> Result<(), Errno> {
     // SAFETY: the conditions are passed on to the caller.
     unsafe { syscall(libc::SYS_madvise, [addr, len, advice as usize, 0, 0, 0]) }.map(drop)
@@ -122,7 +121,7 @@ pub unsafe fn madvise(addr: usize, len: usize, advice: i32) -> Result<(), Errno>
 /// Makes the system call `msync`. With no more than [`MS_ASYNC`](libc::MS_ASYNC) and
 /// [`MS_INVALIDATE`](libc::MS_INVALIDATE) it changes nothing.
 pub fn msync(addr: usize, len: usize, flags: i32) -> Result<(), Errno> {
-    // SAFETY: at most the call writes pages of files back.
+    // SAFETY: at most, the call writes back pages of files.
     unsafe { syscall(libc::SYS_msync, [addr, len, flags as usize, 0, 0, 0]) }.map(drop)
 }
 

@@ -128,7 +128,7 @@ pub fn msync(addr: usize, len: usize, flags: i32) -> Result<(), Errno> {
 /// Makes the system call `mremap`, with any flags.
 ///
 /// # Safety
-/// Nothing may rely on the old range, nor on the new one when it is fixed.
+/// Nothing may rely on the old range, or on the new one if it is fixed.
 pub unsafe fn mremap(
     old: usize,
     old_len: usize,
@@ -145,7 +145,7 @@ pub unsafe fn mremap(
     }
 }
 
-/// Waits until `word` is no longer `value`. It may also return for no reason.
+/// Waits until `word` is no longer `value`. It may also return spuriously.
 pub fn futex_wait(word: &core::sync::atomic::AtomicU32, value: u32) {
     let op = (libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG) as usize;
     // SAFETY: the kernel reads one aligned word that lives as long as the borrow.
@@ -160,7 +160,7 @@ pub fn futex_wait(word: &core::sync::atomic::AtomicU32, value: u32) {
 /// Wakes one waiter of `word`.
 pub fn futex_wake(word: &core::sync::atomic::AtomicU32) {
     let op = (libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG) as usize;
-    // SAFETY: the kernel takes the address as a name only.
+    // SAFETY: the kernel only uses the address as a key.
     let _ = unsafe { syscall(libc::SYS_futex, [word.as_ptr() as usize, op, 1, 0, 0, 0]) };
 }
 
@@ -191,8 +191,8 @@ pub fn complain(text: &str) {
     }
 }
 
-/// Gives the calling thread's `errno` the value of `error`.
+/// Sets the calling thread's `errno` to `error`.
 pub fn set_errno(error: Errno) {
-    // SAFETY: the C library gives each thread an int of its own there.
+    // SAFETY: the C library gives each thread its own int there.
     unsafe { *libc::__errno_location() = error.raw_os_error() };
 }

@@ -1,9 +1,9 @@
-//! `realloc` of large blocks: the pages move, the bytes are not copied.
+//! `realloc` of large blocks: pages are moved instead of bytes being copied.
 //!
-//! jemalloc grows a large block where it is when the addresses behind it are free. Otherwise it allocates, copies and
-//! frees, and copying a block of which half is in the store brings all of it back, while its other half goes out. So
-//! blocks of 2 MiB and more begin on a 2 MiB boundary (any two of them lie alike) and are moved by their tables
-//! ([`Space::remap`]). The table has the time in `realloc`, in ms:
+//! jemalloc grows a large block in place if the addresses behind it are free. Otherwise it allocates, copies and
+//! frees. Copying a block that is half in the store reads that half back and evicts the other. So blocks of 2 MiB and
+//! more start on a 2 MiB boundary (which aligns any two of them alike) and are moved by their page tables
+//! ([`Space::remap`]). The table shows the time in `realloc`, in ms:
 //!
 //! | | copied | moved | C library alone |
 //! | --- | --- | --- | --- |
@@ -12,9 +12,9 @@
 //! | two blocks in turns by 16 MiB to 256 MiB each, in memory | 1528 | 13 | 3.5 |
 //! | two blocks in turns by 16 MiB to 256 MiB each, in 128 MiB | 13092 | 249 | |
 //!
-//! To jemalloc this is an allocation, a copy by other code, and a free. The old block's addresses stay its own, and
-//! are mapped anew at once, so only live blocks lie in mappings that came from elsewhere. Memory that is purged later
-//! is mapped anew as well ([`renew`]), so the kernel's mappings do not become ever more.
+//! To jemalloc this is an allocation, a copy by other code, and a free. The old block keeps its addresses, which are
+//! remapped at once, so only live blocks lie in mappings that came from elsewhere. Memory that is purged later is
+//! also remapped ([`renew`]), so the number of kernel mappings does not keep growing.
 //!
 //! [`Space::remap`]: crate::space::Space::remap
 
@@ -26,12 +26,12 @@ use libc::{PROT_READ, PROT_WRITE};
 use rustix::io::Errno;
 use tikv_jemalloc_sys as je;
 
-/// jemalloc's flag for blocks that begin on a 2 MiB boundary.
+/// jemalloc's flag for blocks that start on a 2 MiB boundary.
 const ALIGNED: c_int = LEAF.trailing_zeros() as c_int;
 /// jemalloc's flag for blocks of zeros.
 const ZERO: c_int = 0x40;
 
-/// Whether a block of this size is one of those that are moved.
+/// Returns whether blocks of this size are moved.
 #[inline]
 pub fn is_large(size: usize) -> bool {
     size >= LEAF
@@ -40,7 +40,7 @@ pub fn is_large(size: usize) -> bool {
 /// Allocates a block of at least 2 MiB.
 pub fn allocate(size: usize, zeroed: bool) -> *mut c_void {
     jemalloc::before_block(size);
-    // SAFETY: any size but 0 may be asked for.
+    // SAFETY: any size but 0 may be requested.
     let block = unsafe { je::mallocx(size, if zeroed { ALIGNED | ZERO } else { ALIGNED }) };
     if block.is_null() {
         raw::set_errno(Errno::NOMEM);
@@ -48,16 +48,16 @@ pub fn allocate(size: usize, zeroed: bool) -> *mut c_void {
     block
 }
 
-/// Changes the size of a block to at least 2 MiB.
+/// Resizes a block to at least 2 MiB.
 ///
 /// # Safety
-/// jemalloc owns the live block.
+/// The block is live and jemalloc owns it.
 pub unsafe fn reallocate(block: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: the block is live.
     let old_size = unsafe { je::malloc_usable_size(block) };
     // SAFETY: the caller guarantees what this call needs.
     if size <= old_size || unsafe { je::xallocx(block, size, 0, 0) } >= size {
-        // SAFETY: the caller guarantees it. The block is shortened, or has the size already.
+        // SAFETY: the caller guarantees this. The block is shortened, or already has the size.
         return unsafe { je::realloc(block, size) };
     }
     let new = allocate(size, false);
@@ -72,13 +72,13 @@ pub unsafe fn reallocate(block: *mut c_void, size: usize) -> *mut c_void {
                 .copy_from_nonoverlapping(block.cast(), old_size)
         };
     }
-    // SAFETY: the caller guarantees it; the contents are in the new block.
+    // SAFETY: the caller guarantees this; the contents are in the new block.
     unsafe { je::free(block) };
     new
 }
 
-/// Moves the pages of a block to the beginning of another one, whose contents do not matter. The block's own pages
-/// are zeros afterwards. The answer is false when that is not possible; nothing has changed then.
+/// Moves the pages of a block to the start of another one, whose contents do not matter. The block's own pages then
+/// read as zeros. Returns false if that is not possible, in which case nothing has changed.
 fn move_pages(old: Range, new: usize) -> bool {
     if space::get().is_none() || !old.start.is_multiple_of(LEAF) || !new.is_multiple_of(LEAF) {
         return false;
@@ -98,7 +98,7 @@ fn move_pages(old: Range, new: usize) -> bool {
     .unwrap_or(false)
 }
 
-/// Maps those parts of free memory anew that were moved there. Their contents are forgotten.
+/// Remaps the parts of free memory that were moved there. Their contents are lost.
 pub fn renew(range: Range) {
     vma::locked(move |vmas| {
         let parts = vmas.moved.parts(range);
@@ -110,7 +110,7 @@ pub fn renew(range: Range) {
     });
 }
 
-/// Opens the memory again, because jemalloc believes that it can use it.
+/// Reopens the memory, because jemalloc believes that it can use it.
 fn reopen(vmas: &Vmas, range: &Range) {
     if vmas.space.open(range.start, range.len()).is_err() {
         exit::fail("millpond: the kernel has no more mappings for this process (vm.max_map_count)");
@@ -118,8 +118,8 @@ fn reopen(vmas: &Vmas, range: &Range) {
 }
 
 impl Vmas {
-    /// Whether all of the range is readable and writable as far as we know. A program that changes the protection of
-    /// a part of a block may free it so, and memory that cannot be written cannot be cleared.
+    /// Returns whether all of the range is readable and writable as far as we know. A program may free a block after
+    /// changing the protection of a part, and memory that cannot be written to cannot be cleared.
     pub fn is_plain(&self, range: &Range) -> bool {
         let piece = self.map.first_piece(range.clone());
         piece.range.end == range.end

@@ -1,8 +1,8 @@
-//! This process's tape of the pages that it touches, under `millpond record`.
+//! This process's tape of the pages that it touches, used under `millpond record`.
 //!
-//! The manager's fault handler reports each page that comes in (`millpond::space::Recording`). The page goes to the
-//! tape, and the recording process takes it from there. A child of a fork takes a tape of its own before its own
-//! fault handler starts, so that no tape ever has two writers.
+//! The manager's fault handler reports each page that comes in (`millpond::space::Recording`). The page goes onto the
+//! tape, and the recording process takes it from there. A child of a fork claims its own tape before its fault
+//! handler starts, so no tape ever has two writers.
 
 use core::sync::atomic::{AtomicPtr, Ordering::*};
 use millpond::space::Recording;
@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 static TAPES: OnceLock<(Tapes, String)> = OnceLock::new();
 static TAPE: AtomicPtr<TapeWriter> = AtomicPtr::new(core::ptr::null_mut());
 
-/// The recording that the manager is asked for.
+/// Returns the recording options for the manager.
 pub fn recording(window: u32) -> Recording {
     Recording { window, enters }
 }
@@ -25,17 +25,17 @@ fn enters(page: u64) {
     }
 }
 
-/// Opens the tapes and takes one.
+/// Opens the tapes and claims one.
 ///
 /// # Errors
-/// A line for the user: a recording without a tape would be none.
+/// A line for the user: without a tape there would be no recording.
 pub fn begin(path: &Path, name: &str) -> Result<(), String> {
     let tapes = Tapes::open(path).map_err(|error| error.to_string())?;
     take(TAPES.get_or_init(|| (tapes, name.to_owned())));
     Ok(())
 }
 
-/// Takes a tape for a new child.
+/// Claims a tape for a new child.
 pub fn begin_in_child() {
     TAPE.store(core::ptr::null_mut(), Release);
     if let Some(tapes) = TAPES.get() {
@@ -43,7 +43,7 @@ pub fn begin_in_child() {
     }
 }
 
-/// Takes a tape. Without a free one the process is not recorded, which the recorder counts.
+/// Claims a tape. If none is free, the process is not recorded; the recorder counts such processes.
 fn take((tapes, name): &(Tapes, String)) {
     let pid = rustix::process::getpid().as_raw_nonzero().get();
     if let Ok(tape) = tapes.claim(pid as u32, name) {

@@ -1,8 +1,8 @@
 //! This process's slot on the report board.
 //!
-//! The counters are written there on every tick of the manager and at the end. A child inherits the counters of its
-//! parent along with its memory; what was counted before the fork is subtracted, so that the sum over all processes
-//! is right.
+//! The counters are written there on every tick of the manager and at the end. A child inherits its parent's counters
+//! along with its memory; we subtract what was counted before the fork, so that the sum over all processes is
+//! correct.
 
 use crate::stack_switch::on_safe_stack;
 use crate::{code, decay, last_thread, space, tell};
@@ -12,7 +12,7 @@ use millpond::publish::{self, StorePeaks};
 use millpond_board::{Board, Field, Fields, SlotWriter, State, now_ns};
 use std::path::Path;
 
-/// The counters that only grow.
+/// The cumulative counters.
 const CUMULATIVE: [Field; 38] = [
     Field::MinorFaults,
     Field::MajorFaults,
@@ -54,7 +54,7 @@ const CUMULATIVE: [Field; 38] = [
     Field::FreeTime,
 ];
 
-/// This process's place on the board, and the time since when it reports.
+/// This process's place on the board, and the time at which it started to report.
 struct Reporter {
     board: Board,
     slot: SlotWriter,
@@ -76,11 +76,11 @@ fn set(reporter: Reporter) {
 }
 
 fn own_pid() -> i32 {
-    // The number is not asked from the C library: a child of `vfork` has its own number and our memory.
+    // We do not ask the C library for the process ID: a child of `vfork` has its own ID but our memory.
     rustix::process::getpid().as_raw_nonzero().get()
 }
 
-/// Opens the board and takes a slot. Without either the program runs all the same, and the report lacks a line.
+/// Opens the board and claims a slot. If either fails the program still runs, but the report lacks a line.
 pub fn begin(path: &Path, name: &str) {
     let Ok(board) = Board::open(path) else { return };
     let pid = own_pid();
@@ -96,8 +96,8 @@ pub fn begin(path: &Path, name: &str) {
     }
 }
 
-/// Keeps last words on the board. The supervisor prints them when the program has ended, also when its standard error
-/// is closed.
+/// Keeps the process's last words on the board. The supervisor prints them after the program has ended, even if its
+/// standard error is closed.
 fn keep_last_words(line: &[u8]) {
     if let Some(reporter) = reporter() {
         reporter.board.set_last_words(own_pid() as u32, line);
@@ -105,7 +105,7 @@ fn keep_last_words(line: &[u8]) {
     }
 }
 
-/// Takes a slot for a new child.
+/// Claims a slot for a new child.
 pub fn begin_in_child() {
     let Some(parent) = reporter() else { return };
     let pid = own_pid();
@@ -124,7 +124,7 @@ pub fn begin_in_child() {
     }
 }
 
-/// Writes the counters as they are now.
+/// Writes the current counters.
 pub fn publish(state: State) {
     let (Some(reporter), Some(space)) = (reporter(), space::get()) else {
         return;
@@ -146,15 +146,15 @@ pub fn publish(state: State) {
     reporter.slot.publish(state, &fields);
 }
 
-/// Checks whether lazily freed memory was used again, which its bytes tell. That takes too long for every tick, and
-/// for the child of a fork, which ends by `_exit` and has written to little.
+/// Checks whether lazily freed memory was reused, by looking at its bytes. That takes too long to do on every tick,
+/// or in the child of a fork, which ends by `_exit` and has written to little of it.
 pub fn recount() {
     if let (Some(_), Some(space)) = (reporter(), space::get()) {
         on_safe_stack(move || space.recount_lazyfree());
     }
 }
 
-/// Is called by the manager about ten times a second.
+/// Called by the manager about ten times a second.
 pub fn tick() {
     if let Some(space) = space::get() {
         let vm = space.stats().vm;

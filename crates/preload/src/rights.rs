@@ -1,21 +1,21 @@
-//! Changes of user and group, which the C library makes in every thread of the process.
+//! Changes of user and group, which the C library applies to every thread of the process.
 //!
-//! To the kernel each thread has rights of its own. `setuid` and its relatives therefore signal all other threads,
-//! ours among them, and each makes the same system call, from the arguments that the caller left *on its stack*. Then
-//! the answers are compared. If one thread gets another answer, the C library aborts the process.
+//! To the kernel each thread has its own credentials. So `setuid` and its relatives signal all other threads,
+//! including ours, and each makes the same system call, with the arguments that the caller left *on its stack*. Then
+//! the results are compared. If one thread gets a different result, the C library aborts the process.
 //!
-//! Two things follow for threads that the program does not know of.
+//! Two things follow for threads that the program does not know about.
 //!
-//! - The caller's stack, or the list of groups that `setgroups` is given, may lie in managed memory and have been
-//!   taken out. The thread that serves faults would then wait for itself. So the call is made on a stack of ours,
-//!   with a copy of the list.
-//! - A program of one thread may change what that thread may do by calls that are for one thread only: `prctl` with
-//!   `PR_SET_KEEPCAPS` or `PR_SET_SECUREBITS`, `capset`, the bare system calls. (`setpriv`, and programs that use
-//!   libcap-ng, were aborted because of that.) So before such a change of user the caller notes its rights, and a
-//!   thread of ours that is signalled takes those first, where they differ. It does so before the C library's own
-//!   handler runs.
+//! - The caller's stack, or the list of groups passed to `setgroups`, may lie in managed memory and be evicted. The
+//!   thread that serves faults would then wait for itself. So we make the call on a stack of our own, with a copy of
+//!   the list.
+//! - A single-threaded program may change its thread's privileges with calls that affect only one thread: `prctl`
+//!   with `PR_SET_KEEPCAPS` or `PR_SET_SECUREBITS`, `capset`, the bare system calls. (`setpriv`, and programs that
+//!   use libcap-ng, were aborted because of that.) So before such a change of user the caller records its rights, and
+//!   a thread of ours that is signalled first adopts those that differ. It does so before the C library's own handler
+//!   runs.
 //!
-//! Rights that the program gives up are given up by our threads as well: nothing in the process keeps them.
+//! Our threads also give up the rights that the program gives up: nothing in the process keeps them.
 
 use crate::dlopen::find_next;
 use crate::lock::RawLock;
@@ -27,12 +27,12 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 use millpond_sync::Rank;
 use rustix::io::Errno;
 
-/// The signal by which the C library has threads change (`SIGSETXID`).
+/// The signal with which the C library makes threads change (`SIGSETXID`).
 const SIGNAL: usize = 33;
-/// The most groups that a process can have.
+/// The maximum number of groups that a process can have.
 const MAX_GROUPS: usize = 65536;
-/// The bit of the securebits that makes rights outlive a change of user. Unlike the other bits, it may be set without
-/// any rights.
+/// The bit of the securebits that preserves rights across a change of user. Unlike the other bits, it may be set
+/// without any rights.
 const KEEP: u64 = 1 << 4;
 
 /// The names of the C library's functions, in the order of [`Change`].
@@ -62,23 +62,23 @@ enum Change {
     Groups,
 }
 
-/// Looks the C library's functions up. This must be done before the program calls one.
+/// Looks up the C library's functions. This must happen before the program calls one.
 pub fn find() {
     for (name, place) in NAMES.iter().zip(&REAL) {
         place.store(find_next(name).unwrap_or(0), Relaxed);
     }
 }
 
-/// The lock that lets one change happen at a time, from the caller's note to the answer of the last thread.
+/// The lock that allows one change at a time, from the caller's record to the last thread's result.
 static TURN: RawLock = RawLock::new(Rank::Rights);
 
-/// Frees the lock in a new child, where a thread that was changing something does not exist.
+/// Frees the lock in a new child, where a thread that was making a change does not exist.
 pub fn after_fork_in_child() {
     TURN.reset();
 }
 
-/// The rights that decide about the answer to a change: the three user ids, the three group ids, the securebits and
-/// the sets of capabilities (effective, permitted, inheritable).
+/// The rights that determine the result of a change: the three user IDs, the three group IDs, the securebits and the
+/// capability sets (effective, permitted, inheritable).
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Rights {
     uids: [u32; 3],
@@ -91,7 +91,7 @@ struct Rights {
 static NOTED: [AtomicU64; 10] = [const { AtomicU64::new(0) }; 10];
 
 fn call(number: i64, args: [usize; 3]) -> Result<usize, Errno> {
-    // SAFETY: the calls are about the calling thread's rights, and the callers borrow what the pointers refer to.
+    // SAFETY: the calls concern the calling thread's rights, and the callers borrow what the pointers refer to.
     unsafe { raw::syscall(number, [args[0], args[1], args[2], 0, 0, 0]) }
 }
 
@@ -99,7 +99,7 @@ fn prctl(option: i32, argument: u64) -> Result<usize, Errno> {
     call(libc::SYS_prctl, [option as usize, argument as usize, 0])
 }
 
-/// The header by which the kernel is asked about the calling thread's sets: version 3, and no other thread's number.
+/// The header that asks the kernel for the calling thread's sets: version 3, and no other thread's ID.
 const SETS: [u32; 2] = [0x2008_0522, 0];
 
 impl Rights {
@@ -147,7 +147,7 @@ impl Rights {
         }
     }
 
-    /// Gives the calling thread these rights, as far as the kernel lets it. Capabilities come last, since the other
+    /// Gives the calling thread these rights, as far as the kernel allows. Capabilities come last, since the other
     /// changes need those that are given up.
     fn take(&self, present: &Self) {
         let _ = prctl(libc::PR_SET_KEEPCAPS, 1);
@@ -193,10 +193,10 @@ extern "C" fn follow(signal: c_int, info: *mut c_void, context: *mut c_void) {
     handler(signal, info, context);
 }
 
-/// Puts our handler before the C library's handler of its signal, which is there once it has made a thread. This
-/// needs bare system calls, because the C library's functions do not accept this signal.
+/// Installs our handler ahead of the C library's handler for its signal, which exists once the C library has created
+/// a thread. This needs bare system calls, because the C library's functions do not accept this signal.
 pub fn follow_program() {
-    // These words are a `sigaction` of the kernel's: the handler comes first.
+    // These words are the kernel's `sigaction`: the handler comes first.
     let mut action = [0usize; 4];
     let act = |new: usize, old: usize| {
         let args = [SIGNAL, new, old, size_of::<u64>(), 0, 0];
@@ -234,7 +234,7 @@ fn change(which: Change, args: [usize; 3]) -> c_int {
     })
 }
 
-/// Calls `work` with room for `count` group ids, in memory that is never taken out.
+/// Calls `work` with room for `count` group IDs, in memory that is never evicted.
 fn with_list(count: usize, work: impl FnOnce(*mut libc::gid_t) -> c_int) -> c_int {
     let bytes = count.max(1) * size_of::<libc::gid_t>();
     let list = on_safe_stack(move || internal_alloc::allocate(bytes, 16));
@@ -243,7 +243,7 @@ fn with_list(count: usize, work: impl FnOnce(*mut libc::gid_t) -> c_int) -> c_in
         return -1;
     }
     let result = work(list.cast());
-    // SAFETY: the block came from there, and no one uses it any more.
+    // SAFETY: the block came from that allocator, and no one uses it any more.
     on_safe_stack(move || unsafe { internal_alloc::release(list) });
     result
 }
@@ -312,14 +312,14 @@ exports! {
         }
         with_list(count, |copy| {
             if count > 0 {
-                // SAFETY: the caller guarantees so many ids, and the copy has room for them.
+                // SAFETY: the caller guarantees this many IDs, and the copy has room for them.
                 unsafe { core::ptr::copy_nonoverlapping(list, copy, count) };
             }
             change(Change::Groups, [count, copy as usize, 0])
         })
     }
 
-    /// The C library's function calls a `setgroups` of its own.
+    /// The C library's function calls its own `setgroups`.
     [setgroups: Thread]
     unsafe extern "C" fn initgroups(user: *const c_char, group: libc::gid_t) -> c_int {
         let mut room = 64;
@@ -327,7 +327,7 @@ exports! {
             let mut count = room as c_int;
             let mut fits = false;
             let result = with_list(room, |list| {
-                // SAFETY: the caller guarantees a name, and there is room for so many ids.
+                // SAFETY: the caller guarantees a name, and there is room for this many IDs.
                 fits = unsafe { libc::getgrouplist(user, group, list, &mut count) } >= 0;
                 match fits || room == MAX_GROUPS {
                     true => change(

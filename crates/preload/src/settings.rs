@@ -1,20 +1,21 @@
-//! The settings that `millpond run` hands over in the environment.
+//! The settings that `millpond run` passes in the environment.
 //!
-//! The settings are read from the environment block that the dynamic linker passes to constructors: the C library's own
-//! `environ` is not set yet when this library, the first of all, is initialised. `millpond-settings` says which
-//! variables there are and reads their values.
+//! We read the settings from the environment block that the dynamic linker passes to constructors: the C library's
+//! own `environ` is not yet set when this library, the first of all, is initialised. `millpond-settings` defines the
+//! variables and reads their values.
 //!
 //! For the same reason no code here may call `getenv`. The standard library does, for the directory of temporary
-//! files and for the size of each thread's stack, and was told that nothing is set: `TMPDIR` was never followed.
-//! Worse, a program may have a `getenv` of its own, as sudo and bash do, which comes before the C library's wherever
-//! the name is looked up. That of sudo ended the process by SIGSEGV before the program's first instruction. Nobody
-//! knows what such a function does, and which locks and memory it touches, when a thread of ours begins, or in the
+//! files and for the stack size of each thread, and found nothing set: `TMPDIR` was never honoured. Worse, a program
+//! may define its own `getenv`, as sudo and bash do, which takes precedence over the C library's wherever the name is
+//! looked up. sudo's ended the process by SIGSEGV before the program's first instruction. Nobody knows what such a
+//! function does, or which locks and memory it touches, when a thread of ours starts or in the child of a fork. So
+//! the code linked into this library calls [`__wrap_getenv`] instead.
 //! child of a fork. So the code that is linked into this library calls [`__wrap_getenv`] instead.
 
 use core::ffi::{CStr, c_char};
 use millpond_settings::Settings;
 
-/// The settings in the environment block.
+/// Reads the settings from the environment block.
 ///
 /// # Errors
 /// A line for the user that names the variable and its value.
@@ -26,17 +27,17 @@ pub unsafe fn read(environment: *const *const c_char) -> Result<Settings, String
     Settings::read(unsafe { strings(environment) }).map_err(|error| error.to_string())
 }
 
-/// The code that is linked into this library calls this function for `getenv` (`build.rs`). It answers that nothing
-/// is set.
+/// The code linked into this library calls this function for `getenv` (`build.rs`). It reports every variable as
+/// unset.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn __wrap_getenv(_: *const c_char) -> *mut c_char {
     core::ptr::null_mut()
 }
 
-/// The strings of a null-terminated array of C strings.
+/// Returns the strings of a null-terminated array of C strings.
 ///
 /// # Safety
-/// `array` is such an array, and it lives and is not changed for `'a`.
+/// `array` is such an array, and it lives and does not change during `'a`.
 pub unsafe fn strings<'a>(array: *const *const c_char) -> impl Iterator<Item = &'a [u8]> {
     (0..).map_while(move |n| {
         if array.is_null() {

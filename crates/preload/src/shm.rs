@@ -1,8 +1,8 @@
 //! `shmat` and `shmdt`: shared memory of System V at an address in the space.
 //!
-//! Databases attach a segment at an address that all of their processes know. The kernel would find the reservation
-//! there. So the segment is attached elsewhere and moved over its place, like a file that is mapped at a fixed
-//! address ([`mmap`](crate::mmap)). When it is detached, the reservation is made whole again.
+//! Databases attach a segment at an address that all of their processes know. There the kernel would find the
+//! reservation and refuse. So we attach the segment elsewhere and move it into place, like a file that is mapped at a
+//! fixed address ([`mmap`](crate::mmap)). When it is detached, the reservation is restored.
 
 use crate::vma::{self, PAGE, Range, Vmas};
 use crate::{raw, space};
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 const SHMLBA: usize = PAGE;
 
 fn attach(id: c_int, addr: usize, flags: c_int) -> Result<usize, Errno> {
-    // SAFETY: the program asked for it, and the space is not concerned, or not yet.
+    // SAFETY: the program asked for it, and the space is not affected, or not yet.
     let kernel = move |addr, flags| unsafe {
         raw::syscall(
             libc::SYS_shmat,
@@ -32,7 +32,7 @@ fn attach(id: c_int, addr: usize, flags: c_int) -> Result<usize, Errno> {
     vma::locked(move |vmas| {
         let (before, inside, after) = vmas.split(&range);
         let replaces = flags & libc::SHM_REMAP != 0;
-        // A part outside the space is for the kernel to judge, which it can do for a segment as a whole only.
+        // Only the kernel can judge a part outside the space, and only for a segment as a whole.
         if !before.is_empty() || !after.is_empty() || !replaces && !vmas.map.is_free(&inside) {
             return Err(Errno::INVAL);
         }
@@ -49,7 +49,7 @@ fn attach(id: c_int, addr: usize, flags: c_int) -> Result<usize, Errno> {
     .unwrap_or(Err(Errno::INVAL))
 }
 
-/// The length of a segment in whole pages.
+/// Returns the length of a segment, rounded up to whole pages.
 fn len_of(id: c_int) -> Option<usize> {
     // SAFETY: all zeros is a valid value of this structure.
     let mut about: libc::shmid_ds = unsafe { core::mem::zeroed() };
@@ -59,7 +59,7 @@ fn len_of(id: c_int) -> Option<usize> {
 }
 
 impl Vmas {
-    /// Detaches the segment at `addr`. The answer is `None` when nothing is attached there.
+    /// Detaches the segment at `addr`. Returns `None` if nothing is attached there.
     fn detach(&mut self, addr: usize) -> Option<Result<(), Errno>> {
         let at = self.attached.iter().position(|one| one.start == addr)?;
         let range: Range = self.attached.swap_remove(at);
@@ -81,7 +81,7 @@ exports! {
             .flatten();
         let result = match in_space {
             Some(detached) => detached.unwrap_or(Err(Errno::INVAL)),
-            // SAFETY: the address is not in the space; the program says that it does not need the segment.
+            // SAFETY: the address is not in the space; the program says that it no longer needs the segment.
             None => unsafe { raw::syscall(libc::SYS_shmdt, [at, 0, 0, 0, 0, 0]) }.map(drop),
         };
         crate::c_result(result)

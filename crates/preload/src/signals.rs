@@ -2,16 +2,15 @@
 //!
 //! A signal handler is the program's code and may touch managed memory. If it ran while the interrupted thread holds
 //! the VMA lock, the internal allocator's lock or one of the space's, its page fault could need that very lock, or a
-//! thread that waits for it: a deadlock that shows once a month. So all signals are blocked while such a lock is
+//! thread that waits for it: a deadlock that shows up once a month. So all signals are blocked while such a lock is
 //! held.
 //!
-//! The two signals that the C library keeps for itself are not blocked. By one it cancels threads. By the other it
-//! has every thread change its user and group with the caller of `setuid`, and waits until each has done so. A thread
-//! of ours that was made with that signal blocked would never answer: su, nginx and every daemon that gives its
-//! rights up hung there.
+//! We do not block the two signals that the C library reserves. One cancels threads. The other makes every thread
+//! change its user and group along with the caller of `setuid`, which waits until each has done so. A thread of ours
+//! created with that signal blocked would never answer: su, nginx and every daemon that drops privileges hung there.
 //!
-//! Under direct delivery ([`crate::guard`]) the signals that a touch of absent or closed memory raises are not blocked
-//! either: a thread that has them blocked then is killed. Their handlers are ours.
+//! Under direct delivery ([`crate::guard`]) we do not block the signals raised by touching absent or closed memory
+//! either, because they kill a thread that has them blocked. Their handlers are ours.
 
 use crate::guard;
 use crate::raw;
@@ -52,7 +51,7 @@ fn set(how: i32, mask: &u64, before: Option<&mut u64>) {
         before,
         size_of::<u64>(),
     ];
-    // SAFETY: both words are borrowed for the call and as long as the kernel's set of 64 signals.
+    // SAFETY: both words are borrowed for the call and are as long as the kernel's set of 64 signals.
     let _ = unsafe {
         raw::syscall(
             libc::SYS_rt_sigprocmask,

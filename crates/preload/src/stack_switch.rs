@@ -1,23 +1,24 @@
-//! A stack of our own for threads that stand on a managed one.
+//! Stacks of our own for threads that run on a managed one.
 //!
-//! Coroutine libraries take their stacks from `malloc` or `mmap`, so a thread may enter this library with its stack in
-//! managed memory. Holding one of our locks there is a deadlock in waiting: the next push may fault, and the fault is
-//! served by threads that may need the lock. So before a lock is taken the stack pointer is compared with the space's
+//! Coroutine libraries take their stacks from `malloc` or `mmap`, so a thread may enter this library with its stack
+//! in managed memory. Holding one of our locks there invites a deadlock: the next push may fault, and the threads
+//! that serve the fault may need the lock. So before taking a lock we compare the stack pointer with the space's
 //! bounds, which costs nothing, and a thread inside them continues on one of a few unmanaged stacks.
 //!
-//! The handler of SIGBUS serves faults on such stacks, too (`guard/signals/handlers.rs`). They are others: work on a
-//! safe stack may fault, and would wait for the very stack that it stands on when all are in use.
+//! The handler of SIGBUS also serves faults on such stacks (`guard/signals/handlers.rs`). These form a separate set:
+//! work on a safe stack may fault, and if all were in use the handler would wait for the very stack on which the work
+//! runs.
 
 use crate::{raw, space};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 
 const STACK: usize = 256 << 10;
 
-/// Stacks for threads that stand on managed memory, and stacks for faults.
+/// Stacks for threads that run on managed memory, and stacks for faults.
 static SAFE: Stacks<16> = Stacks::new();
 static FAULTS: Stacks<64> = Stacks::new();
 
-/// A few stacks, mapped when they are needed for the first time.
+/// A few stacks, each mapped when it is first needed.
 struct Stacks<const COUNT: usize> {
     /// One bit for each stack that is in use.
     in_use: AtomicU64,
@@ -32,12 +33,13 @@ pub fn on_safe_stack<R>(work: impl FnOnce() -> R) -> R {
     SAFE.run(work)
 }
 
-/// Runs `work`, which serves a fault and does not fault itself, on a stack of its own, whatever stack the thread is on.
+/// Runs `work`, which serves a fault and does not fault itself, on a separate stack, whichever stack the thread is
+/// on.
 pub fn on_fault_stack<R>(work: impl FnOnce() -> R) -> R {
     FAULTS.run(work)
 }
 
-/// Whether the calling thread serves a fault: what it calls, this library has called and not the program.
+/// Returns whether the calling thread serves a fault, so that this library and not the program made the call.
 pub fn serves_fault() -> bool {
     FAULTS.own().is_some()
 }
@@ -65,7 +67,8 @@ impl<const COUNT: usize> Stacks<COUNT> {
             let used = self.in_use.load(Relaxed);
             let number = (!used).trailing_zeros() as usize;
             if number >= COUNT {
-                // There are more threads than stacks at this moment; each is done within microseconds, if it runs.
+                // There are currently more threads than stacks; each thread finishes within microseconds once it
+                // runs.
                 // SAFETY: the call changes nothing.
                 let _ = unsafe { raw::syscall(libc::SYS_sched_yield, [0; 6]) };
                 continue;
@@ -89,7 +92,7 @@ impl<const COUNT: usize> Stacks<COUNT> {
         }
     }
 
-    /// The number of the stack that the calling thread is on, if it is one of these.
+    /// Returns the number of the stack that the calling thread is on, if it is one of these.
     fn own(&self) -> Option<usize> {
         let own = psm::stack_pointer() as usize;
         self.places.iter().position(|place| {

@@ -1,16 +1,16 @@
-//! `syscall`: calls by number are served like calls of the functions in this library.
+//! `syscall`: calls by number are served like calls of this library's functions.
 //!
 //! Allocators and runtimes make some of their calls by the C library's `syscall`, because it has no function for a
-//! new one, or because they want to avoid functions that may be replaced: `syscall(SYS_madvise, ...)` gives memory
-//! back, and a `syscall(SYS_munmap, ...)` past us would tear a hole into the space, where the kernel puts the next
-//! mapping of any thread. So each call that has a function here leads to that function. For all others the C
-//! library's function is jumped to, with registers and stack as the program left them: `syscall` has as many
-//! arguments as the call, and a `clone` of its kind returns twice.
+//! new one or because they want to avoid functions that may be replaced. `syscall(SYS_madvise, ...)` frees memory,
+//! and a `syscall(SYS_munmap, ...)` that bypassed us would tear a hole in the space, where the kernel would place any
+//! thread's next mapping. So each call that has a function here leads to that function. For all others we jump to the
+//! C library's function, with registers and stack as the program left them: `syscall` has as many arguments as the
+//! call, and some kinds of `clone` return twice.
 //!
 //! | calls | lead to |
 //! | --- | --- |
 //! | `mmap`, `munmap`, `mprotect`, `pkey_mprotect`, `mremap`, `mseal`, `madvise`, `process_madvise`, `brk`, `mlock`, `mlock2`, `munlock`, `mlockall`, `munlockall`, `msync`, `mincore`, `shmat`, `shmdt` | the account of mappings |
-//! | `mbind`, `set_mempolicy_home_node` | the kernel, and the account of memory that is mapped anew when it is unmapped |
+//! | `mbind`, `set_mempolicy_home_node` | the kernel, and the account of memory that must be remapped when it is unmapped |
 //! | `vmsplice`, `setsockopt` | [`crate::references`] |
 //! | `futex` | [`crate::futexes`] |
 //! | `set_robust_list`, `set_tid_address` | [`crate::last_words`] |
@@ -18,11 +18,11 @@
 //! | `prctl`, `seccomp` | [`crate::prctl`], [`crate::filters`] |
 //! | under direct delivery: `rt_sigaction`, `rt_sigprocmask`, `sigaltstack`, `rt_sigsuspend`, `ppoll`, `pselect6`, `epoll_pwait`, `epoll_pwait2` | [`crate::guard::signals`] |
 //! | `io_uring_setup`, `io_setup`, `process_vm_readv`, `process_vm_writev` | [`crate::guard::calls`] |
-//! | `readv`, `sendmsg`, `execve`, `bpf` and others whose arguments name what names more | [`crate::guard::call`] |
-//! | `fork`, and `clone` and `clone3` where the child gets a copy of the memory and goes on from there (x86-64) | [`crate::clone`] |
+//! | `readv`, `sendmsg`, `execve`, `bpf` and others whose arguments name memory that names more | [`crate::guard::call`] |
+//! | `fork`, and `clone` and `clone3` if the child gets a copy of the memory and continues from there (x86-64) | [`crate::clone`] |
 //!
-//! The manager's own threads are not served: they close and map for themselves. Calls by an instruction of the
-//! program's own are seen by the kernel alone, and [`crate::madvise`] describes the consequences.
+//! The manager's own threads are not served: they close and map on their own account. Only the kernel sees calls by
+//! the program's own system call instruction; [`crate::madvise`] describes the consequences.
 
 use crate::arch::{self, CHILDREN, DUP2};
 use crate::dlopen;
@@ -36,7 +36,7 @@ use crate::{process_madvise, raw, references, shm, stack_switch, tell, threads, 
 use core::ffi::{c_int, c_long};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Calls that are served elsewhere, or by what holds their memory.
+/// Calls that are served elsewhere, or by holding their memory.
 const SERVED_ELSEWHERE: &[i64] = &[
     libc::SYS_close,
     libc::SYS_close_range,
@@ -47,7 +47,8 @@ const SERVED_ELSEWHERE: &[i64] = &[
     libc::SYS_process_vm_writev,
 ];
 
-/// Calls whose arguments name memory that names more. Under direct delivery it is held, and no filter sees it.
+/// Calls whose arguments name memory that names more. Under direct delivery that memory is held, since no filter sees
+/// it.
 const NESTED: &[i64] = &[
     libc::SYS_readv,
     libc::SYS_writev,
@@ -66,7 +67,7 @@ const NESTED: &[i64] = &[
     libc::SYS_futex_waitv,
 ];
 
-/// The numbers below this are looked up; no others are served.
+/// Numbers below this are looked up; no others are served.
 const NUMBERS: usize = 512;
 const WORDS: usize = NUMBERS / 64;
 
@@ -92,10 +93,10 @@ const fn with(mut bits: [u64; WORDS], numbers: &[i64]) -> [u64; WORDS] {
     bits
 }
 
-/// The address of the C library's function. It is written before any other code of this library runs.
+/// The address of the C library's function, written before any other code of this library runs.
 static REAL: AtomicUsize = AtomicUsize::new(0);
 
-/// Looks the real function up.
+/// Looks up the real function.
 ///
 /// # Errors
 /// A line for the user.
@@ -113,8 +114,7 @@ exports! {
     }
 }
 
-/// Serves a call. Six arguments are passed, whether or not the call has them; those that it does not have are
-/// ignored.
+/// Serves a call. Six arguments are passed, whether or not the call has that many; superfluous ones are ignored.
 unsafe extern "C" fn serve(
     number: c_long,
     a: usize,
@@ -125,13 +125,13 @@ unsafe extern "C" fn serve(
     f: usize,
 ) -> c_long {
     let args = [a, b, c, d, e, f];
-    // A thread of the program that serves its own fault makes calls for the store, too. (They were refused once, as the
-    // program's asynchronous I/O.)
+    // A thread of the program that serves its own fault also makes calls for the store. (They were once refused, as
+    // if they were the program's asynchronous I/O.)
     if threads::is_service() || stack_switch::serves_fault() {
         // SAFETY: the caller guarantees what this call needs.
         return answer(unsafe { raw::syscall(number, args) });
     }
-    // SAFETY: the caller guarantees it. Only children that have a copy of this stack come here.
+    // SAFETY: the caller guarantees this. Only children that have a copy of this stack come here.
     if let Some(result) = unsafe { clone::by_number(number, args) } {
         return answer(result);
     }
@@ -147,14 +147,14 @@ fn answer(result: Result<usize, rustix::io::Errno>) -> c_long {
     crate::c_answer(result) as c_long
 }
 
-/// Whether calls of this number are served here by code of their own.
+/// Returns whether calls of this number are served here by code of their own.
 pub fn is_served(number: i64) -> bool {
     let bit = number as usize;
     bit < NUMBERS && IS_SERVED[bit / 64] >> (bit % 64) & 1 == 1 && !NESTED.contains(&number)
 }
 
-/// Serves a call of the program's own instruction, which the filter of [`crate::guard`] has stopped. The answer is that
-/// of the C library's function: -1 with `errno`, or the value.
+/// Serves a call by the program's own instruction, which the filter of [`crate::guard`] has stopped. Returns what the
+/// C library's function would: -1 with `errno`, or the value.
 ///
 /// # Safety
 /// The conditions are those of the system call.
@@ -167,15 +167,15 @@ pub unsafe fn serve_stopped(number: c_long, args: [usize; 6]) -> c_long {
     }
 }
 
-/// Defines from one list `SERVED`, the numbers of calls that are served here, and `served`, which serves them. The
-/// names in brackets are the call's arguments. An arm has the conditions of the call, as its function has.
+/// Defines from one list both `SERVED`, the numbers of calls that are served here, and `served`, which serves them.
+/// The names in brackets are the call's arguments. An arm has the same conditions as the call and its function.
 macro_rules! served {
     ($number:ident($($argument:ident),*): $($($call:ident)|+ => $answer:expr,)* _ => $other:expr) => {
         const SERVED: &[i64] = &[$($(libc::$call),+),*];
 
-        /// Serves calls about memory, and those that would have the kernel refer to it.
+        /// Serves calls about memory, and those that would make the kernel refer to it.
         unsafe fn served($number: c_long, [$($argument),*]: [usize; 6]) -> Option<c_long> {
-            // SAFETY: the caller guarantees it, for the same call by its function.
+            // SAFETY: the caller guarantees this, for the same call by its function.
             unsafe {
                 match $number {
                     $($(libc::$call)|+ => Some($answer),)*
@@ -243,7 +243,7 @@ served! {
     }
 }
 
-/// The answer of a function that answers with an `int`.
+/// Returns the result of a function that returns an `int`.
 fn word(result: c_int) -> c_long {
     c_long::from(result)
 }
@@ -275,7 +275,7 @@ mod tests {
         }
     }
 
-    /// Checks that six arguments arrive, the last of them by the stack, and that errors are reported as by the C
+    /// Checks that six arguments arrive, the last of them on the stack, and that errors are reported as by the C
     /// library.
     #[test]
     fn a_call_that_nobody_serves_is_the_kernels() {
@@ -283,7 +283,7 @@ mod tests {
             unsafe extern "C" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
         // SAFETY: the arguments are in the same places as for a variadic function.
         let call: Variadic = unsafe { core::mem::transmute(syscall as *const ()) };
-        // SAFETY: these calls only ask.
+        // SAFETY: these calls only query.
         unsafe {
             assert_eq!(
                 call(libc::SYS_getpid, 0, 0, 0, 0, 0, 0),

@@ -1,10 +1,10 @@
 //! Destructors at the end of a thread: our own threads register none.
 //!
-//! The C library keeps the list of a thread's destructors in blocks from `malloc`. Where the program brings an
-//! allocator of its own, that allocator serves them, and the forking thread holds its locks until the program's fork
-//! handlers have run in the child. They come after ours, which start the threads that serve the child. Such a thread,
-//! registering the destructors of Rust's thread-local values, waited for the allocator, and the child for the thread.
-//! Our threads end with the process, so that nothing is lost where they have no destructors.
+//! The C library keeps the list of a thread's destructors in blocks from `malloc`. If the program has its own
+//! allocator, the blocks come from there, and the forking thread holds its locks until the program's fork handlers
+//! have run in the child. They run after ours, which start the threads that serve the child. When such a thread
+//! registered the destructors of Rust's thread-local values, it waited for the allocator, and the child waited for
+//! the thread. Our threads end with the process, so nothing is lost if they have no destructors.
 
 use crate::dlopen::find_next;
 use crate::threads;
@@ -15,7 +15,7 @@ type Destructor = unsafe extern "C" fn(*mut c_void);
 type Register = unsafe extern "C" fn(Destructor, *mut c_void, *mut c_void) -> c_int;
 
 exports! {
-    /// It serves threads of the program only.
+    /// Serves only threads of the program.
     [none: Thread]
     unsafe extern "C" fn __cxa_thread_atexit_impl(
         destructor: Destructor,

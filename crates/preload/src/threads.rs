@@ -2,34 +2,34 @@
 //!
 //! The C library allocates for any thread: the table of its thread-local storage when it is created, destructor
 //! records later. If such a block of the thread that serves page faults lay in managed memory, a fault on it would
-//! wait for the very thread that faulted. All threads that are created while the manager starts up, or by one of its
-//! threads, are its own. They are known by their thread pointer, and `malloc` gives them unmanaged memory.
+//! wait for the very thread that faulted. All threads created while the manager starts up, or by one of its threads,
+//! belong to the manager. They are recognised by their thread pointer, and `malloc` gives them unmanaged memory.
 //!
-//! A program may give a thread a stack from `malloc`. Its thread control block and static thread-local storage, at
-//! the top, are read by code that holds the manager's locks, where a fault would wait for the very thread that
-//! faulted. So these pages are made resident for good. The rest of the stack comes and goes like any other memory: a
+//! A program may give a thread a stack from `malloc`. The thread control block and static thread-local storage lie at
+//! the top, and code that holds the manager's locks reads them. A fault there would wait for the very thread that
+//! faulted, so these pages are made resident for good. The rest of the stack comes and goes like any other memory: a
 //! thread that takes a lock has left its stack (`stack_switch.rs`), and the kernel's own accesses are served. Under
-//! direct delivery they are not, and such threads begin elsewhere (`guard/signals/given.rs`).
+//! direct delivery they are not, and such threads start elsewhere (`guard/signals/given.rs`).
 //!
 //! A program may end its first thread by `pthread_exit`; the last of its threads to end then ends the process with
-//! status 0. The C library counts threads for that, ours among them, which never end: the process would stay for
-//! ever, deaf to SIGTERM too, as ours block all signals. So each of our threads takes itself off the C library's
-//! count when it begins, and puts itself back on when it returns. Where the count cannot be found, such a process
-//! stays until the manager's tick notices ([`last_thread`](crate::last_thread)). So does a process whose last thread
-//! ends by the bare system call, which the C library does not hear of.
+//! status 0. To detect it, the C library counts threads, including ours, which never end. The process would stay
+//! forever, deaf even to SIGTERM because ours block all signals. So each of our threads removes itself from the C
+//! library's count when it starts, and adds itself again when it returns. If the count cannot be found, such a
+//! process stays until the manager's tick notices ([`last_thread`](crate::last_thread)). So does a process whose last
+//! thread ends by the bare system call, which the C library does not notice.
 
 use crate::dlopen::find_next;
 use crate::{fork, guard, init, internal_alloc, jemalloc, raw, signals, space};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 
-/// The most threads of its own that the manager may have.
+/// The maximum number of threads that the manager may have.
 const MAX_SERVICE: usize = 16;
 
 static SERVICE_COUNT: AtomicUsize = AtomicUsize::new(0);
 static SERVICE: [AtomicUsize; MAX_SERVICE] = [const { AtomicUsize::new(0) }; MAX_SERVICE];
 
-/// Whether the calling thread is one of the manager's.
+/// Returns whether the calling thread belongs to the manager.
 #[inline]
 pub fn is_service() -> bool {
     let count = SERVICE_COUNT.load(Relaxed).min(MAX_SERVICE);
@@ -55,10 +55,10 @@ pub fn forget_service() {
     }
 }
 
-/// The thread pointer of a thread of the program's that makes threads of ours, or 0.
+/// The thread pointer of a program thread that is creating threads of ours, or 0.
 static MAKER: AtomicUsize = AtomicUsize::new(0);
 
-/// Runs `work` on a thread of the program's beside which others may run. The threads that it makes are ours.
+/// Runs `work` on a program thread, while others may run concurrently. The threads that it creates are ours.
 pub fn making<R>(work: impl FnOnce() -> R) -> R {
     MAKER.store(raw::thread_pointer(), Relaxed);
     let result = work();
@@ -66,7 +66,7 @@ pub fn making<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Whether the threads and children that the calling thread makes now are the manager's.
+/// Returns whether the threads and children that the calling thread now creates belong to the manager.
 pub fn makes_ours() -> bool {
     init::is_starting() || is_service() || MAKER.load(Relaxed) == raw::thread_pointer()
 }
@@ -79,9 +79,9 @@ pub type PthreadCreate = unsafe extern "C" fn(
     *mut c_void,
 ) -> c_int;
 
-/// The values that a service thread needs to start. They are handed over in unmanaged memory, so that its maker need
-/// not wait for it. (The maker once waited, awake: a forked child that makes several threads on a busy machine took
-/// ten times as long.)
+/// The values that a service thread needs to start. They are passed in unmanaged memory so that the creator need not
+/// wait for the thread. (The creator once busy-waited: a forked child that creates several threads on a busy machine
+/// took ten times as long.)
 struct Beginning {
     start: Start,
     argument: *mut c_void,
@@ -89,13 +89,14 @@ struct Beginning {
 
 extern "C" fn begin(beginning: *mut c_void) -> *mut c_void {
     register();
-    // SAFETY: the creating thread gave the box away. Our own allocator takes it back, as this thread is known now.
+    // SAFETY: the creating thread gave the box away. Our own allocator takes it back, because this thread is now
+    // registered.
     let Beginning { start, argument } = *unsafe { Box::from_raw(beginning.cast::<Beginning>()) };
     let counted = counted();
     let is_last = counted.is_some_and(|count| count.fetch_sub(1, AcqRel) == 1);
     if is_last {
-        // The program's last thread ended while this thread, made by another of ours, was still counted.
-        // SAFETY: the C library does this when its count comes to nothing.
+        // The program's last thread ended while this thread, created by another of ours, was still counted.
+        // SAFETY: the C library does this when its count reaches zero.
         unsafe { libc::exit(0) };
     }
     let result = start(argument);
@@ -105,17 +106,17 @@ extern "C" fn begin(beginning: *mut c_void) -> *mut c_void {
     result
 }
 
-/// What is looked up before the program runs: `pthread_create` behind ours, the C library's count of threads, and its
-/// function that knows how large thread-local storage is.
+/// Symbols that are looked up before the program runs: the next `pthread_create` after ours, the C library's count of
+/// threads, and its function that knows the size of thread-local storage.
 ///
-/// A look-up takes the linker's lock. A thread that loads a library holds that lock as long as the library's
-/// constructors run, and a child that one of them makes by a bare system call inherits it taken, for ever: there, a
-/// thread of ours that looked something up when it begins never began, and the child waited for it.
+/// A look-up takes the linker's lock. A thread that loads a library holds that lock while the library's constructors
+/// run, and a child that one of them creates by a bare system call inherits it locked forever. In such a child a
+/// thread of ours that looked something up at its start never started, and the child waited for it.
 static REAL: AtomicUsize = AtomicUsize::new(0);
 static COUNTED: AtomicUsize = AtomicUsize::new(0);
 static STORAGE: AtomicUsize = AtomicUsize::new(0);
 
-/// Looks up what is needed later.
+/// Looks up the symbols that are needed later.
 pub fn find() {
     real();
     COUNTED.store(find_next(c"__nptl_nthreads").unwrap_or(0), Relaxed);
@@ -124,14 +125,14 @@ pub fn find() {
     STORAGE.store(storage as usize, Relaxed);
 }
 
-/// The C library's count of threads that should not outlive the program.
+/// Returns the C library's count of threads that should not outlive the program.
 fn counted() -> Option<&'static AtomicU32> {
-    // SAFETY: the C library's variable of this name is an unsigned int that stays. The C library changes it by atomic
-    // operations alone once there are several threads.
+    // SAFETY: the C library's variable of this name is an unsigned int that stays. Once there are several threads,
+    // the C library changes it only by atomic operations.
     unsafe { (COUNTED.load(Relaxed) as *const AtomicU32).as_ref() }
 }
 
-/// The next `pthread_create` in the search order. A constructor that runs before ours may ask for it, too.
+/// Returns the next `pthread_create` in the search order. A constructor that runs before ours may also need it.
 fn real() -> PthreadCreate {
     let mut found = REAL.load(Relaxed);
     if found == 0 {
@@ -155,10 +156,10 @@ exports! {
             let beginning = Box::into_raw(Box::new(Beginning { start, argument }));
             // The program's signal handlers must not run on our threads.
             let _blocked = signals::Blocked::new();
-            // SAFETY: the caller guarantees it; the box belongs to the new thread.
+            // SAFETY: the caller guarantees this; the box belongs to the new thread.
             let result = unsafe { real()(thread, attributes, begin, beginning.cast()) };
             if result != 0 {
-                // SAFETY: no thread was made that could have taken the box.
+                // SAFETY: no thread was created that could have taken the box.
                 drop(unsafe { Box::from_raw(beginning) });
             }
             return result;
@@ -182,7 +183,8 @@ exports! {
     }
 }
 
-/// The most bytes that the C library takes off a stack's top, for control block and static thread-local storage.
+/// Returns the maximum number of bytes that the C library takes from the top of a stack, for the control block and
+/// static thread-local storage.
 fn static_storage() -> usize {
     type Info = unsafe extern "C" fn(*mut usize, *mut usize);
     static BYTES: AtomicUsize = AtomicUsize::new(0);
@@ -215,17 +217,17 @@ unsafe fn pin_stack(attributes: *const libc::pthread_attr_t) {
     let end = end.next_multiple_of(4096);
     let top = (end - static_storage()) & !(4096 - 1);
     let start = top.max(base & !(4096 - 1));
-    // If this fails, nothing better can be done: the thread may run for long without a fault in these pages.
+    // If this fails, nothing better can be done: the thread may run for a long time without a fault in these pages.
     let _ = crate::vma::locked(move |vmas| vmas.pin(start..end));
 }
 
-/// Whether this allocation must be unmanaged although the manager is up.
+/// Returns whether this allocation must be unmanaged although the manager is up.
 #[inline]
 pub fn wants_internal() -> bool {
     !init::is_ready() || is_service() || guard::children::apart::is_this_thread()
 }
 
-/// Allocates a block for the calling thread from the internal allocator, and sets `errno` when there is no memory.
+/// Allocates a block for the calling thread from the internal allocator, and sets `errno` if there is no memory.
 pub fn internal_block(size: usize, align: usize) -> *mut c_void {
     let block = internal_alloc::allocate(size, align);
     if block.is_null() {

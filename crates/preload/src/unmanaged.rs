@@ -1,14 +1,14 @@
-//! Programs that a run's program starts and that may not have their memory managed.
+//! Programs started within a run whose memory may not be managed.
 //!
-//! The program that the user started is refused before it starts when it cannot be managed. Programs that it starts
-//! in turn are another matter. `su`, `runuser`, `setpriv` and daemons become another user and then run a program, and
-//! as that user the kernel refuses userfaultfd, and `/dev/userfaultfd` is closed. Ending such a program would break a
-//! script that works without us. So it runs as it would natively, with one line that says that it has no budget. The
-//! programs that *it* starts could not be managed either, so the library takes itself out of their environment, and
-//! they do not say it again.
+//! If the program that the user started cannot be managed, it is refused before it starts. Programs that it starts in
+//! turn are another matter. `su`, `runuser`, `setpriv` and daemons become another user and then run a program. As
+//! that user the kernel refuses userfaultfd, and `/dev/userfaultfd` is inaccessible. Ending such a program would
+//! break a script that works without us. So it runs as it would natively, after one line that says that it has no
+//! budget. The programs that *it* starts could not be managed either, so the library removes itself from their
+//! environment, and the line is not repeated.
 //!
-//! Handing the device on to them would work, and is not done: a program that was to have fewer rights would get one
-//! that the administrator keeps from its user.
+//! We could pass the open device on to them but do not: a program meant to have fewer rights would get one that the
+//! administrator denies its user.
 
 use core::ffi::{CStr, c_char};
 use millpond::BuildError;
@@ -20,23 +20,23 @@ use rustix::io::Errno;
 const VARIABLE: &[u8] = b"LD_PRELOAD=";
 const LIBRARY: &[u8] = b"libmillpond_preload.so";
 
-/// Whether the kernel refuses, or a filter in its place: those of container engines answer `ENOSYS` to calls that they
-/// do not know.
+/// Returns whether the kernel refuses, or a filter in its place: those of container engines answer `ENOSYS` to
+/// unknown calls.
 fn is_refusal(errno: Errno) -> bool {
     matches!(errno, Errno::PERM | Errno::ACCESS | Errno::NOSYS)
 }
 
-/// Whether a start failed for rights that the user who started the run had, and this program does not have.
+/// Returns whether a start failed for lack of rights that the user who started the run had but this program does not.
 pub fn is_below(settings: &Settings, error: &BuildError) -> bool {
     let Some(board) = &settings.board else {
         return false;
     };
     match error {
-        // The run asked the kernel for the same before it started anything.
+        // The run made the same request of the kernel before it started anything.
         BuildError::Memory(
             MmuError::NoUserfaultfd { errno, .. } | MmuError::Open { errno, .. },
         ) => is_refusal(*errno),
-        // The directory may be closed to this user, as the board is.
+        // The directory may be inaccessible to this user, as the board is.
         BuildError::Store(_) => {
             matches!(Board::open(board), Err(BoardError::System { errno, .. }) if is_refusal(errno))
         }
@@ -44,7 +44,7 @@ pub fn is_below(settings: &Settings, error: &BuildError) -> bool {
     }
 }
 
-/// The line for the user.
+/// Returns the line for the user.
 pub fn explanation(program: &str, error: &BuildError) -> String {
     let (pid, user) = (
         rustix::process::getpid().as_raw_nonzero(),
@@ -55,11 +55,11 @@ pub fn explanation(program: &str, error: &BuildError) -> String {
     )
 }
 
-/// Takes this library out of the list of those that are to be loaded, in the block of variables that the program and
-/// its children find.
+/// Removes this library from the list of libraries to preload, in the environment block that the program and its
+/// children see.
 ///
 /// # Safety
-/// `environment` is null or the process's block of variables, which no one else uses meanwhile.
+/// `environment` is null or the process's environment block, which no one else uses meanwhile.
 pub unsafe fn leave_library_out(environment: *mut *const c_char) {
     if environment.is_null() {
         return;
@@ -100,8 +100,8 @@ pub unsafe fn leave_library_out(environment: *mut *const c_char) {
     }
 }
 
-/// The number of bytes of a list that are left behind this library, which `millpond run` puts first. The answer is
-/// `None` when the library is not there.
+/// Returns the number of bytes of a list that remain after removing this library, which `millpond run` puts first, or
+/// `None` if the library is not there.
 fn without_library(list: &[u8]) -> Option<usize> {
     let end = list
         .iter()
@@ -111,7 +111,7 @@ fn without_library(list: &[u8]) -> Option<usize> {
     (first.ends_with(LIBRARY) || is_in_memory(first)).then(|| list.len().saturating_sub(end + 1))
 }
 
-/// Whether the path is `/proc/PID/fd/N`, by which `millpond run` names a library that has no file.
+/// Returns whether the path is `/proc/PID/fd/N`, which `millpond run` uses for a library that has no file.
 fn is_in_memory(path: &[u8]) -> bool {
     let is_number = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     let mut parts = path.split(|&byte| byte == b'/');
@@ -123,10 +123,10 @@ fn is_in_memory(path: &[u8]) -> bool {
         && parts.next().is_none()
 }
 
-/// Moves all entries behind `place` up by one.
+/// Moves all entries after `place` up by one.
 fn remove(mut place: *mut *const c_char) {
     loop {
-        // SAFETY: the caller's place is in the block, and the null that ends it is the last that is read.
+        // SAFETY: the caller's place is in the block, and the null that ends the block is the last entry read.
         let next = unsafe { *place.add(1) };
         // SAFETY: the place is in the block, which is writable.
         unsafe { *place = next };
@@ -152,7 +152,7 @@ mod tests {
         block.push(core::ptr::null());
         // SAFETY: the block ends with a null, and no one else has it.
         unsafe { leave_library_out(block.as_mut_ptr()) };
-        // SAFETY: the entries that are left are parts of the strings, which were never freed.
+        // SAFETY: the remaining entries are parts of the strings, which were never freed.
         let strings = unsafe { crate::settings::strings(block.as_ptr()) };
         strings
             .map(|text| String::from_utf8_lossy(text).into_owned())

@@ -1,10 +1,10 @@
-//! Making a call whose memory may be out.
+//! Making a call whose memory may be absent.
 //!
-//! What the call touches is brought in and held, the call is made at the gate, and what is held is given back. Nothing
-//! that the kernel gives out only once (a datagram, a line of a terminal, a count of an eventfd) can be lost on the way
-//! into memory that is out: the buffer is there before the kernel looks for the datum.
+//! The memory that the call touches is brought in and held, the call is made at the gate, and the holds are released.
+//! Anything that the kernel gives out only once (a datagram, a line from a terminal, an eventfd's count) cannot get
+//! lost on the way to absent memory: the buffer is present before the kernel looks for the data.
 //!
-//! A long buffer goes in pieces ([`pieces`]).
+//! A long buffer is handled in pieces ([`pieces`]).
 
 use super::cancel;
 use super::holds::{Holds, is_long, pages};
@@ -14,16 +14,17 @@ use millpond_guard::{table, touched};
 use millpond_mmu::{Held, touch};
 use rustix::io::Errno;
 
-/// How a call is made when its memory is held.
+/// How a call is made once its memory is held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
-    /// The call is made as it is.
+    /// The call is made directly.
     Plain,
     /// The thread may be cancelled while it waits, as in the C library's functions.
     Cancellable,
 }
 
-/// Makes system call `number`, with its memory brought in and held under direct delivery. The answer is the kernel's.
+/// Makes system call `number`, with its memory brought in and held under direct delivery. Returns the kernel's
+/// answer.
 ///
 /// # Safety
 /// The conditions are those of the system call.
@@ -32,7 +33,7 @@ pub unsafe fn held(number: i64, args: [usize; 6]) -> Result<usize, Errno> {
     unsafe { held_as(number, args, Way::Plain) }
 }
 
-/// Makes system call `number` as [`held`] does, in a way that the caller chooses.
+/// Makes system call `number` as [`held`] does, in the way that the caller chooses.
 ///
 /// # Safety
 /// The conditions are those of the system call.
@@ -50,17 +51,17 @@ pub unsafe fn held_as(number: i64, args: [usize; 6], way: Way) -> Result<usize, 
     }
 }
 
-/// Makes a system call for a function of the C library's that this library replaces, and that a thread can be cancelled
-/// in. The answer is the function's: -1 with `errno`, or the value.
+/// Makes a system call on behalf of a C library function that this library replaces and that is a cancellation point.
+/// Returns what the function would: -1 with `errno`, or the value.
 ///
 /// # Safety
 /// The conditions are those of the system call.
 pub unsafe fn point(number: i64, args: [usize; 6]) -> isize {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees this.
     crate::c_answer(unsafe { held_as(number, args, Way::Cancellable) })
 }
 
-/// Makes such a call, which touches one buffer of the space and nothing else: of `args[2]` bytes, at `args[1]`.
+/// Makes such a call if it touches only one buffer in the space, of `args[2]` bytes at `args[1]`.
 ///
 /// # Safety
 /// The conditions are those of the system call.
@@ -70,7 +71,7 @@ pub unsafe fn with_buffer(number: i64, args: [usize; 6]) -> isize {
     unsafe { with_range(number, args, args[1], args[2]) }
 }
 
-/// Makes such a call, which touches `len` bytes of the space at `start` and nothing else.
+/// Makes such a call if it touches only `len` bytes of the space at `start`.
 ///
 /// # Safety
 /// The conditions are those of the system call.
@@ -90,7 +91,7 @@ pub unsafe fn with_range(number: i64, args: [usize; 6], start: usize, len: usize
     crate::c_answer(unsafe { make(number, &args, Way::Cancellable) })
 }
 
-/// Makes a call with all of its memory held at the same time.
+/// Makes a call with all of its memory held at once.
 ///
 /// # Safety
 /// The conditions are those of the system call.

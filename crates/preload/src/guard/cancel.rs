@@ -1,15 +1,15 @@
-//! Calls in which a thread can be cancelled, as in those of the C library.
+//! Calls in which a thread can be cancelled, as in the C library.
 //!
-//! The C library makes a thread's cancellation *asynchronous* around each call that may block: the signal by which
-//! `pthread_cancel` tells the thread ends it at once, and the unwinder goes up its stack and runs what is to be run. So
-//! do the wrappers. The unwinder passes frames of ours, and ends the process where it finds one that says it cannot be
-//! unwound. Therefore the call is made by a routine that the compiler cannot look into and has to take for one that
-//! unwinds, and asynchronous cancellation is on in frames only that have nothing to clean up.
+//! The C library makes a thread's cancellation *asynchronous* around each call that may block: the signal sent by
+//! `pthread_cancel` ends the thread at once, and the unwinder walks up its stack and runs the cleanup code. Our
+//! wrappers do the same. The unwinder passes through frames of ours, and ends the process if it finds one marked as
+//! not unwindable. Therefore the call is made by a routine that the compiler cannot see into and must assume to
+//! unwind, and asynchronous cancellation is enabled only in frames that have nothing to clean up.
 //!
 //! The instruction at the gate belongs to no library, and the unwinder would take it for the end of the stack: the
-//! thread would end without the destructors of its C++ frames, and with the lock of a stream held that it was reading.
-//! So the unwinder is told of that page, when the first thread is cancelled: a registered page makes every look-up of
-//! the older unwinders slower, and most programs cancel nobody.
+//! thread would end without running the destructors of its C++ frames, and still holding the lock of a stream that it
+//! was reading. So we register that page with the unwinder, but only when the first thread is cancelled: a registered
+//! page slows every look-up in older unwinders, and most programs cancel nothing.
 
 use super::{gate, is_on};
 use crate::arch;
@@ -24,8 +24,8 @@ unsafe extern "C-unwind" {
     fn pthread_setcanceltype(kind: c_int, before: *mut c_int) -> c_int;
 }
 
-/// Makes a system call at the gate, in which the thread can be cancelled. The answer is the kernel's. Nothing in this
-/// function has a destructor, so it can be left at any instruction.
+/// Makes a system call at the gate, during which the thread can be cancelled. Returns the kernel's answer. Nothing in
+/// this function has a destructor, so it can be left at any instruction.
 ///
 /// # Safety
 /// The conditions are those of the system call.
@@ -33,7 +33,7 @@ unsafe extern "C-unwind" {
 pub unsafe extern "C-unwind" fn call(number: i64, args: &[usize; 6]) -> isize {
     let (mut before, mut now) = (DEFERRED, 0);
     // SAFETY: the results are written to variables that live here. No frame of ours holds anything that must not be
-    // left: the callers' ranges are given up by their destructors or later.
+    // abandoned: the callers' ranges are released by their destructors or later.
     unsafe {
         pthread_setcanceltype(ASYNCHRONOUS, &mut before);
         let answer = gate::call(number, args);
@@ -42,8 +42,8 @@ pub unsafe extern "C-unwind" fn call(number: i64, args: &[usize; 6]) -> isize {
     }
 }
 
-/// Puts cancellation off in the calling thread, and answers how it was, for [`put_back`]. A handler of ours that
-/// interrupts a call of the C library's must not be left at any instruction.
+/// Defers cancellation in the calling thread, and returns its previous kind for [`put_back`]. A handler of ours that
+/// interrupts a call of the C library must not be left at an arbitrary instruction.
 pub fn put_off() -> c_int {
     let mut before = DEFERRED;
     // SAFETY: the result is written to a variable that lives here.
@@ -51,12 +51,12 @@ pub fn put_off() -> c_int {
     before
 }
 
-/// Whether a thread of this kind can be cancelled at any instruction.
+/// Returns whether a thread of this kind can be cancelled at any instruction.
 pub fn is_asynchronous(kind: c_int) -> bool {
     kind == ASYNCHRONOUS
 }
 
-/// Makes cancellation what it was. A thread that was cancelled meanwhile may be ended here.
+/// Restores the previous kind of cancellation. A thread that was cancelled meanwhile may end here.
 pub fn put_back(before: c_int) {
     if is_asynchronous(before) {
         let mut now = 0;
@@ -74,24 +74,24 @@ exports! {
             describe_gate();
         }
         match CANCEL.get() {
-            // SAFETY: the caller guarantees it.
+            // SAFETY: the caller guarantees this.
             Some(real) => unsafe { real(thread) },
             None => libc::ENOSYS,
         }
     }
 }
 
-/// What the unwinder has to know about the gate: one description of a frame for all of the page, in the form of
-/// `.eh_frame`. Behind it is room for the unwinder's own record.
+/// The unwinder's description of the gate: one frame description for the whole page, in the form of `.eh_frame`,
+/// followed by room for the unwinder's own record.
 #[repr(C, align(8))]
 struct Frames {
-    /// The part that frames have in common.
+    /// The part that frames share.
     common: [u8; 24],
     own: u32,
     to_common: u32,
     start: usize,
     len: usize,
-    /// No augmentation, and nothing to do.
+    /// No augmentation and no instructions.
     rest: [u8; 8],
     end: u32,
     room: [usize; 16],
@@ -113,7 +113,7 @@ static GATE: Description = Description(UnsafeCell::new(Frames {
     room: [0; 16],
 }));
 
-/// Tells the unwinder that the C library cancels threads with of the gate, once.
+/// Registers the gate, once, with the unwinder that the C library uses to cancel threads.
 fn describe_gate() {
     type Register = unsafe extern "C" fn(*const c_void, *mut c_void);
     static IS_DONE: AtomicBool = AtomicBool::new(false);
@@ -133,6 +133,6 @@ fn describe_gate() {
     // SAFETY: libgcc's function of this name has this type.
     let register = unsafe { core::mem::transmute::<*mut c_void, Register>(register) };
     let frames = GATE.0.get();
-    // SAFETY: the description is valid and stays; the room is longer than the record of any version.
+    // SAFETY: the description is valid and stays; the room is longer than any version's record.
     unsafe { register(frames.cast(), (&raw mut (*frames).room).cast()) };
 }

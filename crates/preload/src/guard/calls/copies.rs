@@ -1,8 +1,8 @@
-//! `process_vm_readv` and `process_vm_writev`, by which a process copies its own memory, or another's.
+//! `process_vm_readv` and `process_vm_writev`, with which a process copies its own memory or another's.
 //!
-//! Both vectors mostly lie on the stack, so the filter sees nothing of what they name. The copy goes in pieces of one
-//! range of each side: a program that copies more than its budget must get through. The other side is held where it is
-//! this process. Memory that is out in *another* process is an error there, which no one here can help.
+//! Both vectors usually lie on the stack, so the filter does not see the memory that they name. The copy proceeds in
+//! pieces of one range on each side: a program that copies more than its budget must succeed. The remote side is held
+//! if it is this process. Memory that is absent in *another* process is an error that we cannot prevent.
 
 use crate::guard::call::{Way, make};
 use crate::guard::holds::{Holds, allowed};
@@ -13,7 +13,7 @@ use core::ffi::c_ulong;
 use libc::{iovec, pid_t};
 use rustix::io::Errno;
 
-/// One side's vector, from the range that is copied next.
+/// One side's vector, starting at the range to be copied next.
 struct Side {
     at: usize,
     ranges: usize,
@@ -29,7 +29,7 @@ impl Side {
         }
     }
 
-    /// Whether there is anything left.
+    /// Returns whether anything is left.
     fn has_more(&mut self) -> Result<bool, Errno> {
         while self.now.len == 0 && self.ranges > 0 {
             self.now = entry(self.at).ok_or(Errno::FAULT)?;
@@ -45,7 +45,7 @@ impl Side {
     }
 }
 
-/// Copies piece by piece. The answer is the sum, or the error of the first.
+/// Copies piece by piece. Returns the sum, or the error of the first piece.
 unsafe fn in_pieces(
     number: i64,
     process: usize,
@@ -58,7 +58,7 @@ unsafe fn in_pieces(
         let piece = match (local.has_more(), remote.has_more()) {
             (Ok(true), Ok(true)) => {
                 let len = local.now.len.min(remote.now.len).min(allowed() / 2);
-                // SAFETY: the caller guarantees it for the whole of both vectors.
+                // SAFETY: the caller guarantees this for the whole of both vectors.
                 unsafe {
                     one(
                         number,
@@ -111,9 +111,9 @@ unsafe fn one(
     unsafe { make(number, &[process, local, 1, remote, 1, 0], Way::Plain) }
 }
 
-/// Whether a number names this process or a thread of it.
+/// Returns whether a number names this process or one of its threads.
 fn is_this_process(pid: usize) -> bool {
-    // SAFETY: the call asks.
+    // SAFETY: the call is a query.
     let own = unsafe { raw::syscall(libc::SYS_getpid, [0; 6]) };
     own.is_ok_and(|own| {
         let args = [own, pid, 0, 0, 0, 0];
@@ -122,8 +122,8 @@ fn is_this_process(pid: usize) -> bool {
     })
 }
 
-/// Makes the call of this number, for the functions and for the program's own. It is made as it is where there is no
-/// direct delivery, or where the kernel refuses it.
+/// Makes the call of this number, for the functions and for the program's own calls. It is made unchanged if there is
+/// no direct delivery, or if the kernel would refuse it.
 ///
 /// # Safety
 /// The conditions are those of the system call.

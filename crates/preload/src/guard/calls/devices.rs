@@ -1,12 +1,13 @@
 //! `ioctl`: commands whose structure names further memory.
 //!
-//! The structure lies on the caller's stack mostly, and the filter sees no further. The commands whose structures are
-//! known (`millpond_guard::touched`) are few, and common: the list of interfaces, what `ethtool` asks for, SCSI
-//! commands, questions about mappings. What other drivers' structures name is not brought in, and is EFAULT where it is
-//! out. (The pages of a graphics card's memory are pinned by such commands, which no hold replaces.)
+//! The structure usually lies on the caller's stack, so the filter sees nothing beyond its address. The commands
+//! whose structures we know (`millpond_guard::touched`) are few and common: the list of interfaces, `ethtool`'s
+//! queries, SCSI commands, queries about mappings. Memory named by other drivers' structures is not brought in; if it
+//! is absent, the command fails with EFAULT. (Such commands pin the pages of a graphics card's memory, and no hold
+//! can replace that.)
 //!
-//! A guest of KVM touches its memory from the kernel, and would stop at the first page that is out, without a word. So
-//! KVM is not given managed memory, and the program is told (`EINVAL`, and a line for the user).
+//! A KVM guest's memory is touched from the kernel, and the guest would silently stop at the first absent page. So
+//! KVM is not given managed memory, and the program gets an error (`EINVAL`, with a line for the user).
 
 use crate::guard::call::held;
 use crate::guard::is_on;
@@ -20,13 +21,13 @@ const SIOCETHTOOL: c_ulong = 0x8946;
 const SG_IO: c_ulong = 0x2285;
 const PAGEMAP_SCAN: c_ulong = 0xc060_6610;
 const PROCMAP_QUERY: c_ulong = 0xc068_6611;
-/// `KVM_SET_USER_MEMORY_REGION` and its successor, whose structures both have the address of the memory as their fourth
-/// word.
+/// `KVM_SET_USER_MEMORY_REGION` and its successor, whose structures both have the address of the memory as their
+/// fourth word.
 const KVM_MEMORY: [c_ulong; 2] = [0x4020_ae46, 0x40a0_ae49];
 const NAME_MORE: [c_ulong; 5] = [SIOCGIFCONF, SIOCETHTOOL, SG_IO, PAGEMAP_SCAN, PROCMAP_QUERY];
 
 exports! {
-    /// Its type is that of a call with three arguments. The function takes these as one that is not variadic does,
+    /// This type is that of a call with three arguments. The variadic function takes them like a non-variadic one,
     /// since none of them is a floating-point number.
     real IOCTL: unsafe extern "C" fn(c_int, c_ulong, usize) -> c_int = c"ioctl";
 
@@ -42,7 +43,7 @@ exports! {
             }
         }
         match IOCTL.get() {
-            // SAFETY: the caller guarantees it.
+            // SAFETY: the caller guarantees this.
             Some(real) if !is_on() || !NAME_MORE.contains(&command) => unsafe {
                 real(fd, command, argument)
             },

@@ -1,7 +1,7 @@
-//! `read` and `write`, with and without a place in the file.
+//! `read` and `write`, with and without a file offset.
 //!
-//! The names with two underscores are the C library's own for the same functions, which other libraries are linked
-//! with. Those that end in `_chk` come from programs that are compiled with checks of their buffers' sizes.
+//! The names with two underscores are the C library's own names for the same functions, used by other libraries.
+//! Those that end in `_chk` come from programs compiled with buffer size checks.
 
 use crate::guard::call::with_buffer;
 use crate::guard::concerns;

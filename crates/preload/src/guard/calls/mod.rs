@@ -1,10 +1,10 @@
 //! Wrappers of calls that programs make often.
 //!
-//! A call that the filter stops costs a signal, almost 2 µs. Reading and writing is what programs do all day, with
-//! buffers from `malloc`. And what a vector or a message names is not seen by the filter at all, which looks at the
-//! arguments only. So the functions for that are replaced. Where nothing that the call touches lies in the space, or
-//! there is no direct delivery, they call the C library's. Otherwise the memory is held and the call made at the gate.
-//! That costs no signal.
+//! A call that the filter stops costs a signal, almost 2 µs. Programs read and write all day, with buffers from
+//! `malloc`. The filter, which sees only the arguments, cannot see the memory that a vector or a message names. So we
+//! replace the functions for these. If nothing that the call touches lies in the space, or there is no direct
+//! delivery, they call the C library's. Otherwise the memory is held and the call is made at the gate, which costs no
+//! signal.
 //!
 //! | file | functions |
 //! | --- | --- |
@@ -16,11 +16,11 @@
 //! | `devices` | `ioctl` |
 //! | `rings` | `io_uring` and the kernel's asynchronous I/O, which are refused |
 //!
-//! They are cancellation points, as in the C library ([`super::cancel`]), and so are of the ABI that unwinds.
+//! They are cancellation points, as in the C library ([`super::cancel`]), and therefore have the ABI that unwinds.
 //!
-//! The C library's own calls (`fread`, `getline`) do not come here. They are stopped by the filter where the buffer
-//! of a stream lies in the space, a buffer's length at a time. The few places where it makes calls with vectors have
-//! them name memory of its own stack.
+//! The C library's own calls (`fread`, `getline`) bypass these wrappers. If the buffer of a stream lies in the space,
+//! the filter stops them, once per buffer length. In the few places where the C library makes calls with vectors,
+//! these name memory on its own stack.
 
 pub mod copies;
 mod devices;
@@ -35,7 +35,7 @@ pub use rings::{are_linked as rings_are_linked, refuse};
 use super::real;
 use core::ffi::c_void;
 
-/// Looks the C library's functions up. The program must not run yet.
+/// Looks up the C library's functions. The program must not be running yet.
 pub fn find() {
     for functions in [
         devices::FUNCTIONS,
@@ -49,7 +49,7 @@ pub fn find() {
     }
 }
 
-/// Whether the kernel's touch of one of several addresses must be prepared.
+/// Returns whether the kernel's access to one of several addresses must be prepared.
 #[inline]
 fn concern(addresses: &[*const c_void]) -> bool {
     super::is_on()
@@ -58,7 +58,7 @@ fn concern(addresses: &[*const c_void]) -> bool {
             .any(|at| crate::space::contains(*at as usize))
 }
 
-/// Ends the process as the C library does where a buffer is too short for what it is to take.
+/// Ends the process as the C library does when a buffer is too short for the data.
 #[cold]
 fn overflow() -> ! {
     unsafe extern "C" {

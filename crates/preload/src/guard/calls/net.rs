@@ -1,7 +1,7 @@
-//! Sockets: sending and receiving, with addresses, and with messages of several parts.
+//! Sockets: sending and receiving, with addresses and with multi-part messages.
 //!
-//! A message is looked at as a vector is (`vectors.rs`): its header, its address, its control data and its ranges may
-//! each lie in the space, and the filter sees the header's address at most.
+//! Messages are checked like vectors (`vectors.rs`): the header, the address, the control data and the ranges may
+//! each lie in the space, and the filter sees at most the header's address.
 
 use super::vectors::vector_concerns;
 use crate::guard::call::{point, with_buffer};
@@ -11,10 +11,10 @@ use core::mem::MaybeUninit;
 use libc::{mmsghdr, msghdr, sockaddr, socklen_t, timespec};
 use millpond_mmu::read;
 
-/// The most messages of one call; the kernel takes no more.
+/// The maximum number of messages in one call; the kernel accepts no more.
 const MOST_MESSAGES: usize = 1024;
 
-/// Whether a message's header, or memory that it names, must be prepared.
+/// Returns whether a message's header, or memory that it names, must be prepared.
 fn message_concerns(message: *const msghdr) -> bool {
     if !is_on() || concerns(message.cast()) {
         return is_on();
@@ -35,7 +35,7 @@ fn message_concerns(message: *const msghdr) -> bool {
         || vector_concerns(header.msg_iov, header.msg_iovlen)
 }
 
-/// Whether one of several messages must be prepared.
+/// Returns whether one of several messages must be prepared.
 fn messages_concern(messages: *const mmsghdr, count: usize) -> bool {
     let concerned = |index| message_concerns(messages.wrapping_add(index).cast());
     is_on() && (0..count.min(MOST_MESSAGES)).any(concerned)

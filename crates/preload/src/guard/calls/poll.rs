@@ -1,11 +1,11 @@
-//! Waiting for descriptors. (Those of these calls that change the signal mask belong to [`crate::guard::signals`].)
+//! Waiting for descriptors. (The calls that also change the signal mask belong to [`crate::guard::signals`].)
 
 use crate::arch::waits;
 use crate::guard::call::with_range;
 use crate::guard::concerns;
 use core::ffi::{c_int, c_ulong};
 
-/// The address of a signal mask where the program gives none.
+/// The address of a signal mask if the program passes none.
 const NO_MASK: usize = 0;
 
 exports! {

@@ -1,22 +1,23 @@
-//! Calls that the kernel finishes later are refused: `io_uring`, and the asynchronous I/O of `libaio`.
+//! Refuses calls that the kernel finishes later: `io_uring`, and the asynchronous I/O of `libaio`.
 //!
-//! What such a call is to read or write is named in a ring that both sides map, and touched by the kernel when it gets
-//! to it. No filter sees the addresses, and memory that is out then makes the operation fail with `EFAULT`. To hold all
-//! that is in the ring would mean to follow it. So the rings are refused, as by a kernel without them, and programs
-//! turn to threads or `epoll`. Sandboxes refuse them too, so programs are used to it.
+//! The memory that such a call reads or writes is named in a ring that both sides map, and the kernel touches it when
+//! it gets around to it. No filter sees the addresses, and if the memory is absent at that point the operation fails
+//! with `EFAULT`. To hold everything named in the ring we would have to track it. So we refuse the rings, like a
+//! kernel without them, and programs fall back on threads or `epoll`. Sandboxes refuse them too, so programs are used
+//! to it.
 //!
-//! They are refused where they are asked for by a function: `syscall` of the C library, `liburing`, `libaio`. A program
-//! that makes the call by an instruction of its own, with its parameters outside of the space, gets its ring;
-//! operations on memory that is out then fail with `EFAULT`. (The filter could refuse the number, but it is
-//! inherited, and a child that has no managed memory would lose its rings without a word.)
+//! We refuse them when they are requested through a function: the C library's `syscall`, `liburing`, `libaio`. A
+//! program that makes the call by its own instruction, with its parameters outside the space, gets its ring;
+//! operations on absent memory then fail with `EFAULT`. (The filter could refuse the number, but filters are
+//! inherited, and a child that has no managed memory would silently lose its rings.)
 
 use crate::dlopen::find_next;
 use crate::guard::is_on;
 use core::ffi::{c_int, c_long, c_uint, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Whether a call by number is refused, with `ENOSYS`. Says so once. `mark` is the third argument, by which the store's
-/// own reads are known.
+/// Returns whether a call by number is refused, with `ENOSYS`, and prints a line the first time. `mark` is the third
+/// argument, which identifies the store's own reads.
 pub fn refuse(number: c_long, mark: usize) -> bool {
     let is_asked = match number {
         libc::SYS_io_uring_setup => true,
@@ -30,8 +31,8 @@ pub fn refuse(number: c_long, mark: usize) -> bool {
     is_refused
 }
 
-/// Whether a library for such rings is linked to the program. That is a hint, and no proof: many programs can do
-/// without. Those that make rings by `syscall` are not known.
+/// Returns whether a library for such rings is linked to the program. That is a hint, not proof: many programs can do
+/// without rings. It misses programs that create rings by `syscall`.
 pub fn are_linked() -> bool {
     [c"io_uring_queue_init", c"io_setup"]
         .into_iter()
@@ -49,14 +50,14 @@ fn say() {
     }
 }
 
-/// The answer of a library that is asked for a ring: the error by itself.
+/// Returns what a library returns when it is asked for a ring: the bare error.
 fn refused() -> c_int {
     say();
     -libc::ENOSYS
 }
 
 exports! {
-    /// It refuses under direct delivery.
+    /// Refuses under direct delivery.
     [io_setup: Held]
     unsafe extern "C" fn io_setup(count: c_int, context: *mut c_void) -> c_int {
         type Setup = unsafe extern "C" fn(c_int, *mut c_void) -> c_int;
@@ -70,7 +71,7 @@ exports! {
         }
     }
 
-    /// It refuses under direct delivery.
+    /// Refuses under direct delivery.
     [io_setup: Held]
     unsafe extern "C" fn io_queue_init(count: c_int, context: *mut c_void) -> c_int {
         type Setup = unsafe extern "C" fn(c_int, *mut c_void) -> c_int;
@@ -84,7 +85,7 @@ exports! {
         }
     }
 
-    /// It refuses under direct delivery.
+    /// Refuses under direct delivery.
     [io_uring_setup: Held]
     unsafe extern "C" fn io_uring_queue_init(
         entries: c_uint,
@@ -104,7 +105,7 @@ exports! {
         }
     }
 
-    /// It refuses under direct delivery.
+    /// Refuses under direct delivery.
     [io_uring_setup: Held]
     unsafe extern "C" fn io_uring_queue_init_params(
         entries: c_uint,

@@ -1,8 +1,8 @@
 //! Reading and writing with vectors.
 //!
-//! The filter sees the vector's address, which mostly is on the stack, and nothing of the memory that it names. So each
-//! vector is looked at here. It may lie in the space itself, or be no memory at all: then the kernel's answer is
-//! right.
+//! The filter sees the vector's address, usually on the stack, and nothing of the memory that the vector names. So we
+//! check each vector here. It may itself lie in the space, or be no memory at all, in which case the kernel's answer
+//! is correct.
 
 use crate::guard::call::point;
 use crate::guard::pieces::entry;
@@ -10,7 +10,7 @@ use crate::guard::{concerns, is_on};
 use crate::raw::MAX_RANGES;
 use core::ffi::{c_int, c_void};
 
-/// Whether a vector, or memory that it names, must be prepared.
+/// Returns whether a vector, or memory that it names, must be prepared.
 pub fn vector_concerns(vector: *const libc::iovec, count: usize) -> bool {
     if !is_on() || count > MAX_RANGES {
         return false;
@@ -22,7 +22,7 @@ pub fn vector_concerns(vector: *const libc::iovec, count: usize) -> bool {
     concerns(vector.cast()) || (0..count).any(names_some)
 }
 
-/// The arguments of the system call. The upper half of the place is a register that x86-64 does not look at.
+/// Returns the arguments of the system call. The upper half of the offset is a register that x86-64 ignores.
 fn words(fd: c_int, vector: *const libc::iovec, count: c_int, at: i64, flags: c_int) -> [usize; 6] {
     [
         fd as usize,

@@ -1,19 +1,20 @@
-//! Threads whose allocations come from outside of the space for a moment.
+//! Threads that temporarily allocate outside the space.
 //!
-//! `popen` and `wordexp` allocate what their child reads with all signals blocked, and make the child in the same call.
-//! Nothing can be held in between. So `malloc` serves a thread that makes such a call as it serves the manager's own.
+//! `popen` and `wordexp` allocate the memory that their child reads with all signals blocked, and create the child in
+//! the same call. Nothing can be held in between. So `malloc` treats a thread that makes such a call like one of the
+//! manager's own.
 
 use crate::raw;
 use core::sync::atomic::{AtomicUsize, Ordering::*};
 
-/// The most threads at once. Others wait.
+/// The maximum number of such threads at once. Others wait.
 const MOST: usize = 64;
 
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// The threads, by their thread pointers.
+/// The threads, identified by their thread pointers.
 static THREADS: [AtomicUsize; MOST] = [const { AtomicUsize::new(0) }; MOST];
 
-/// Whether the calling thread allocates outside of the space now.
+/// Returns whether the calling thread currently allocates outside the space.
 #[inline]
 pub fn is_this_thread() -> bool {
     COUNT.load(Relaxed) > 0 && is_listed()
@@ -25,7 +26,7 @@ fn is_listed() -> bool {
     THREADS.iter().any(|thread| thread.load(Relaxed) == own)
 }
 
-/// The calling thread allocates outside of the space while the value lives.
+/// Makes the calling thread allocate outside the space while the value lives.
 pub struct Apart(&'static AtomicUsize);
 
 impl Apart {

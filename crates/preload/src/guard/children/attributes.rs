@@ -1,10 +1,10 @@
-//! The attributes of a new thread, where they would have the C library name memory of the space to the kernel.
+//! The attributes of a new thread, where they would make the C library pass memory of the space to the kernel.
 //!
-//! A new thread begins with all signals blocked. The thread that makes it sets its affinity in that state, from a set
-//! in the program's heap. And a thread whose stack lies in the space registers lists at its top with the kernel. Either
-//! call is stopped by the filter, and a SIGSYS that is blocked kills. So the affinity is given in other memory, and a
-//! thread with such a stack gets one of the C library's, of the same length: its frames are where the kernel reads
-//! them, and a program that asks where its stack lies is told the truth.
+//! A new thread starts with all signals blocked. Its creator sets the affinity in that state, from a set in the
+//! program's heap. And a thread whose stack lies in the space registers lists at the stack's top with the kernel. The
+//! filter stops either call, and a blocked SIGSYS kills. So we pass the affinity in other memory, and such a thread
+//! gets a stack from the C library instead, of the same length: its frames are where the kernel reads them, and a
+//! program that asks where its stack lies gets the truth.
 
 use super::apart::Apart;
 use crate::guard::{is_on, signals};
@@ -14,7 +14,7 @@ use core::mem::MaybeUninit;
 use libc::{cpu_set_t, pthread_attr_t};
 
 const WORDS: usize = size_of::<pthread_attr_t>() / size_of::<usize>();
-/// Processors that a set has room for.
+/// Bytes of a set of processors.
 const SET: usize = 8192 / 8;
 
 /// A new thread's attributes as they are passed on.
@@ -32,13 +32,13 @@ impl Fit {
 impl Drop for Fit {
     fn drop(&mut self) {
         if let Some(copy) = &mut self.copy {
-            // SAFETY: the copy is valid, and what it has allocated is its own.
+            // SAFETY: the copy is valid, and it owns what it has allocated.
             unsafe { libc::pthread_attr_destroy(copy.as_mut()) };
         }
     }
 }
 
-/// The attributes, or a copy of them where they name memory of the space.
+/// Returns the attributes, or a copy if they name memory of the space.
 ///
 /// # Safety
 /// The attributes are null or valid.
@@ -62,8 +62,8 @@ pub unsafe fn fit(at: *const pthread_attr_t) -> Fit {
     }
 }
 
-/// A copy of attributes that names nothing of the space. The answer is `None` where there is nothing to be copied, or
-/// no memory for it.
+/// Returns a copy of attributes that names no memory of the space, or `None` if there is nothing to copy or no memory
+/// for the copy.
 ///
 /// # Safety
 /// The attributes are null or valid.
@@ -91,7 +91,7 @@ unsafe extern "C" {
     fn pthread_attr_getdetachstate(at: *const pthread_attr_t, state: *mut c_int) -> c_int;
 }
 
-/// Sets all that was set in other attributes. A value that cannot be had leaves the C library's own.
+/// Copies everything set in other attributes. If a value cannot be read, the C library's own remains.
 ///
 /// # Safety
 /// Both are valid.
@@ -121,7 +121,7 @@ unsafe fn carry_over(from: *const pthread_attr_t, to: &mut pthread_attr_t) {
         }
         let has_size = libc::pthread_attr_getstacksize(from, &mut len) == 0;
         let size = len;
-        // Without a stack of the program's own the end is address 0.
+        // If the program has set no stack, the end is address 0.
         let is_given = libc::pthread_attr_getstack(from, &mut stack, &mut len) == 0
             && !stack.is_null()
             && (stack as usize)
@@ -136,14 +136,14 @@ unsafe fn carry_over(from: *const pthread_attr_t, to: &mut pthread_attr_t) {
     }
 }
 
-/// Carries the affinity and the signal mask over, if there are any.
+/// Copies the affinity and the signal mask, if any.
 unsafe fn carry_sets_over(from: *const pthread_attr_t, to: &mut pthread_attr_t) {
     let mut set = [0u8; SET];
-    // SAFETY: the caller promises valid attributes; the set is as long as is said.
+    // SAFETY: the caller promises valid attributes; the set has the stated length.
     unsafe {
         let at = set.as_mut_ptr().cast::<cpu_set_t>();
         let is_known = libc::pthread_attr_getaffinity_np(from, SET, at) == 0;
-        // Without an affinity all processors are in the set.
+        // Without an affinity the set contains all processors.
         if is_known && set.iter().any(|&byte| byte != 0xff) {
             libc::pthread_attr_setaffinity_np(to, SET, set.as_ptr().cast());
         }

@@ -1,8 +1,8 @@
-//! The gate: a page of code with the one instruction that the filter lets everything pass from.
+//! The gate: a page of code with the one instruction from which the filter allows every system call.
 //!
-//! It lies at a place of its own above the space, the same in all processes: the filter names its address, and is
-//! inherited. Where something else lies there, there is no direct delivery. (Directly below the space, clisp has its
-//! heap: up to 0x2000_0000_0000.)
+//! It has a fixed address above the space, the same in all processes, because the filter contains that address and is
+//! inherited. If something else is mapped there, direct delivery is unavailable. (clisp has its heap directly below
+//! the space, up to 0x2000_0000_0000.)
 
 use crate::arch::gate as code;
 use crate::raw;
@@ -13,10 +13,10 @@ use millpond_mmu::gate;
 pub const LEN: usize = 4096;
 /// The page's address.
 pub const START: usize = super::END;
-/// The address that a call at the gate returns to, which is what a filter sees.
+/// The return address of a call at the gate, which is what a filter sees.
 pub const RETURN: usize = START + code::RETURN;
 
-/// Maps the page, and makes all of this library's calls go through it.
+/// Maps the page and routes all of this library's calls through it.
 ///
 /// # Errors
 /// A line that says what the kernel refuses.
@@ -28,7 +28,7 @@ pub fn open() -> Result<(), String> {
     if made != Ok(START) {
         return Err(format!("the page at {START:#x} is taken"));
     }
-    // SAFETY: the page was mapped just now, and is nobody else's.
+    // SAFETY: the page was just mapped, and nobody else uses it.
     unsafe {
         core::ptr::copy_nonoverlapping(code::CODE.as_ptr(), START as *mut u8, code::CODE.len())
     };
@@ -41,14 +41,14 @@ pub fn open() -> Result<(), String> {
     Ok(())
 }
 
-/// Makes system call `number` at the gate, as [`raw::syscall`] does, but so that the thread may be cancelled in it: the
-/// compiler takes this for a function that unwinds, and the unwinder finds its way through it. The answer is the
-/// kernel's.
+/// Makes system call `number` at the gate like [`raw::syscall`], but in such a way that the thread may be cancelled
+/// during the call: the compiler takes this for a function that unwinds, and the unwinder can walk through it.
+/// Returns the kernel's answer.
 ///
 /// # Safety
 /// The conditions are those of the system call.
 #[inline]
 pub unsafe fn call(number: i64, args: &[usize; 6]) -> isize {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees this.
     unsafe { code::call(number, args) }
 }

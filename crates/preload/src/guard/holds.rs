@@ -1,7 +1,8 @@
-//! What one call holds: ranges of the space that are brought in and stay until the call has returned.
+//! The holds of one call: ranges of the space that are brought in and stay until the call has returned.
 //!
-//! Most calls hold one range, so nothing is allocated for the first few. Lists of texts (the arguments of a program)
-//! name the same pages over and over, a word of the list and a text in turn, so the last ranges are remembered.
+//! Most calls hold one range, so the first few need no allocation. Lists of strings (the arguments of a program) name
+//! the same pages over and over, alternating between a word of the list and a string, so we remember the most recent
+//! ranges.
 
 use crate::space;
 use crate::vma::{self, PAGE};
@@ -13,16 +14,16 @@ use millpond_guard::call::Access;
 use millpond_guard::touched::{self, Source};
 use millpond_mmu::{Held, read, touch};
 
-/// Ranges that need no allocation. The child of a `vfork` that becomes another program gives none back, so there should
-/// be room for the texts of an ordinary environment.
+/// Number of ranges that need no allocation. The child of a `vfork` that becomes another program gives none back, so
+/// there should be room for the strings of an ordinary environment.
 const FEW: usize = 64;
-/// Ranges that are remembered.
+/// Number of ranges that are remembered.
 const RECENT: usize = 4;
-/// The least number of bytes that one call may hold of a long buffer, whatever the budget is, and the length of a piece
-/// where more than that is seldom transferred at once.
+/// The minimum number of bytes of a long buffer that one call may hold, whatever the budget, and the length of a
+/// piece where more than that is seldom transferred at once.
 pub const LEAST: usize = 256 << 10;
-/// The least length of a piece of a call that waits beside many others. What is written to a pipe at once, by the
-/// standard, is less.
+/// The minimum length of a piece if many calls wait at once. Writes that the standard makes atomic on a pipe are
+/// shorter.
 const SHORT: usize = 16 << 10;
 const WORD: usize = size_of::<usize>();
 
@@ -33,28 +34,28 @@ pub fn allow(bytes: u64) {
     ALLOWED.store((bytes as usize).max(LEAST) & !(PAGE - 1), Relaxed);
 }
 
-/// The length of a piece of a call that may wait, for a pipe or a socket. Two hundred threads that wait in `read`
-/// with 256 KiB each stood at 92 MiB of 32: so what a call may hold is less the more is held. An eighth of what a
-/// file's call may hold is shared by all, and as each takes its part of that when it begins, a hundred hold four
-/// times as much. Each holds [`SHORT`] at least.
+/// Returns the length of a piece of a call that may wait, for a pipe or a socket. Two hundred threads waiting in
+/// `read` with 256 KiB each once took 92 MiB in a budget of 32, so a call may hold less the more is held already. All
+/// such calls share an eighth of what a call on a file may hold. As each takes its part of that when it starts, a
+/// hundred of them hold four times as much. Each holds at least [`SHORT`].
 #[inline]
 pub fn piece() -> usize {
     let share = ALLOWED.load(Relaxed) / 8 / (1 + Held::count());
     share.clamp(SHORT, LEAST) & !(PAGE - 1)
 }
 
-/// The most bytes of a long buffer that are held at once.
+/// Returns the maximum number of bytes of a long buffer that are held at once.
 pub fn allowed() -> usize {
     ALLOWED.load(Relaxed)
 }
 
-/// Whether a buffer is longer than a piece.
+/// Returns whether a buffer is longer than a piece.
 #[inline]
 pub fn is_long(len: usize) -> bool {
     len > SHORT && len > piece()
 }
 
-/// The pages of so many bytes.
+/// Returns the pages that contain these bytes.
 #[inline]
 pub fn pages(start: usize, len: usize) -> Range<usize> {
     let end = start.saturating_add(len).saturating_add(PAGE - 1);
@@ -65,7 +66,7 @@ pub fn pages(start: usize, len: usize) -> Range<usize> {
 pub struct Holds {
     few: ArrayVec<Held, FEW>,
     more: Vec<Held>,
-    /// The ranges that were added last, and the place of the next one.
+    /// The most recently added ranges, and the place of the next one.
     recent: [(usize, usize); RECENT],
     next: usize,
     /// Whether a range could not be held.
@@ -84,8 +85,8 @@ impl Holds {
         }
     }
 
-    /// Brings the pages of a range in, and holds them. What lies outside the space is passed over, and so are pages
-    /// that cannot be had: the kernel will find them out by itself.
+    /// Brings in the pages of a range and holds them. Memory outside the space is skipped, and so are pages that
+    /// cannot be brought in: the kernel will notice by itself.
     #[inline]
     pub fn add(&mut self, start: usize, len: usize) {
         let end = start.saturating_add(len);
@@ -100,7 +101,7 @@ impl Holds {
             None => Held::first(pages.start, pages.end, frame),
         };
         let Some(held) = held else {
-            // Other calls have all lines of the table.
+            // Other calls occupy the whole table.
             match self.more.last_mut().or(self.few.last_mut()) {
                 Some(last) => {
                     last.widen(pages.start, pages.end);
@@ -118,7 +119,7 @@ impl Holds {
         let _ = touch(start, end);
     }
 
-    /// Holds a text up to its end.
+    /// Holds a string up to its end.
     pub fn text(&mut self, at: *const c_char) {
         let mut at = at as usize;
         while space::contains(at) {
@@ -131,7 +132,7 @@ impl Holds {
         }
     }
 
-    /// Holds a list of texts, which ends with a null, and the texts.
+    /// Holds a list of strings, which ends with a null, and the strings.
     pub fn texts(&mut self, list: *const *const c_char) {
         let mut at = list as usize;
         while at != 0 {
@@ -145,14 +146,14 @@ impl Holds {
         }
     }
 
-    /// Whether all that was added is held.
+    /// Returns whether everything that was added is held.
     #[inline]
     pub fn are_complete(&self) -> bool {
         !self.failed
     }
 }
 
-/// Whether a text has its zero in this part of a page, or cannot be read.
+/// Returns whether a string ends in this part of a page, or cannot be read.
 fn ends_before(mut at: usize, end: usize) -> bool {
     let mut bytes = [0; 64];
     while at < end {
@@ -165,19 +166,19 @@ fn ends_before(mut at: usize, end: usize) -> bool {
     false
 }
 
-/// Keeps memory where it is for good: the kernel comes back to it when the call has returned, with nobody to help.
+/// Keeps memory in place for good: the kernel comes back to it after the call has returned, when nobody can help.
 #[cold]
 pub fn keep(start: usize, len: usize) {
     if len > 0 && space::overlaps(start, len) {
         let pages = pages(start, len);
-        // If this fails, the call fails by the kernel's own look, or nothing better can be done.
+        // If this fails, either the call fails when the kernel checks the memory, or nothing better can be done.
         let _ = vma::locked(move |vmas| vmas.pin(pages));
     }
 }
 
 impl Source for Holds {
     fn touch(&mut self, range: touched::Range) {
-        // What the kernel keeps to read it later is a pipe's, and `crate::references` sees to that.
+        // If the kernel keeps memory to read it later, it belongs to a pipe, which `crate::references` handles.
         if range.is_kept && range.access == Access::Writes {
             keep(range.start as usize, range.len as usize);
         }

@@ -1,11 +1,11 @@
-//! Installing the filter, unless it was inherited.
+//! Installs the filter, unless it was inherited.
 //!
-//! A process that a filtered one has become, by `execve`, is filtered already, by the same program: its addresses do
-//! not differ from process to process. One more would cost each call its time again, for each generation. So the
-//! filter answers a call by a number that the kernel has not given to anything, and whose argument lies in the space,
-//! with an error that no kernel has: a process knows by it that it is filtered.
+//! A process that was filtered before an `execve` stays filtered, by the same program: its addresses are the same in
+//! every process. Another filter would cost each call its time again, for each generation. So the filter answers one
+//! unassigned call number, whose argument lies in the space, with an error that no kernel has. From that a process
+//! knows that it is filtered.
 //!
-//! A filter without privileges needs `no_new_privs`: set-user-ID programs get no rights from then on.
+//! An unprivileged filter needs `no_new_privs`: from then on set-user-ID programs gain no rights.
 
 use super::{END, START, gate};
 use crate::raw;
@@ -27,8 +27,8 @@ pub fn filter() -> Result<(), String> {
     }
 }
 
-/// Makes the filter and gives it to the kernel. The filter is 120 KiB of stack, page faults that a process with an
-/// inherited one is not to have: so this is a function of its own.
+/// Builds the filter and passes it to the kernel. The filter takes 120 KiB of stack, whose page faults a process with
+/// an inherited filter should not pay for, so this is a separate function.
 #[inline(never)]
 fn install() -> Result<(), String> {
     let program = filter::program(START as u64, END as u64, gate::RETURN as u64)
@@ -52,9 +52,9 @@ fn install() -> Result<(), String> {
         .map_err(|error| format!("the kernel refuses a seccomp filter ({error})"))
 }
 
-/// Whether this process is filtered.
+/// Returns whether this process is filtered.
 fn is_there() -> bool {
-    // This call is not made at the gate, from where it would pass.
+    // This call is not made at the gate, where it would pass.
     // SAFETY: no kernel has a call of this number.
     let answer = unsafe { raw::unguarded(filter::PROBE as i64, [START, 0, 0, 0, 0, 0]) };
     answer == Err(Errno::from_raw_os_error(i32::from(filter::PROBED)))

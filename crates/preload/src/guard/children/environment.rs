@@ -1,20 +1,21 @@
-//! The environment, where the C library hands it to a child of its own making.
+//! The environment, where the C library passes it to a child that it creates itself.
 //!
-//! `system` passes the variable `environ` on, and no caller has a say. The list lies in the space after the program's
-//! first `setenv`, or where it has made its own. The child, which has no handler left, would be killed for the list's
-//! address. So the variable is set to a copy of the list, as `setenv` does when the list has to grow. The texts stay
-//! where they are and are held: the kernel reads them, and no filter sees their addresses.
+//! `system` passes on the variable `environ`, and no caller has a say in it. The list lies in the space after the
+//! program's first `setenv`, or if the program has made its own. The child no longer has a handler and would be
+//! killed because of the list's address. So we set the variable to a copy of the list, as `setenv` does when the list
+//! has to grow. The strings stay where they are and are held: the kernel reads them, and no filter sees their
+//! addresses.
 //!
-//! A program that goes on to change its environment lets the C library make the list anew, from the copy. So there may
-//! be many copies in the life of a process. A copy is freed some copies later, when no thread can still be in a call
-//! that it began with it.
+//! If the program then changes its environment, the C library builds a new list from the copy. So a process may make
+//! many copies in its life. A copy is freed several copies later, when no thread can still be in a call that it
+//! started with it.
 
 use crate::guard::holds::Holds;
 use crate::space;
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
 
-/// The copies that are kept.
+/// The number of copies that are kept.
 const KEPT: usize = 16;
 
 type Text = *const c_char;
@@ -27,16 +28,16 @@ unsafe extern "C" {
     static mut environ: *const Text;
 }
 
-/// The environment's list.
+/// Returns the environment's list.
 pub fn list() -> *const Text {
     // SAFETY: the C library's variable is a pointer, read as by any function that uses the environment.
     unsafe { (&raw const environ).read() }
 }
 
-/// The value of a variable.
+/// Returns the value of a variable.
 ///
 /// # Safety
-/// Nobody changes the environment while the value is used.
+/// Nobody changes the environment while the value is in use.
 pub unsafe fn variable<'a>(name: &[u8]) -> Option<&'a [u8]> {
     let mut at = list();
     while !at.is_null() {
@@ -58,12 +59,12 @@ pub unsafe fn variable<'a>(name: &[u8]) -> Option<&'a [u8]> {
     None
 }
 
-/// Holds all of the environment, for a child that reads it.
+/// Holds the whole environment, for a child that reads it.
 pub fn hold(holds: &mut Holds) {
     holds.texts(list());
 }
 
-/// Makes the environment's list one that does not lie in the space, and holds its texts.
+/// Replaces the environment's list by one outside the space, and holds its strings.
 pub fn settle(holds: &mut Holds) {
     let present = list();
     if space::contains(present as usize) {
@@ -74,7 +75,7 @@ pub fn settle(holds: &mut Holds) {
         let place = &COPIES[NEXT.fetch_add(1, Relaxed) % KEPT];
         let old = place.swap(copy, AcqRel);
         if !old.is_null() {
-            // SAFETY: the pointer came out of a box, and is nowhere else now.
+            // SAFETY: the pointer came from a box, and is stored nowhere else now.
             let old = unsafe { Box::from_raw(old) };
             if old.as_ptr() == list() {
                 // The program has set the variable back to a former value.
@@ -85,7 +86,7 @@ pub fn settle(holds: &mut Holds) {
     hold(holds);
 }
 
-/// A copy of a list of texts, with the null at its end.
+/// Returns a copy of a list of strings, including the null at its end.
 ///
 /// # Safety
 /// The list ends with a null.
@@ -93,7 +94,7 @@ pub unsafe fn copied(list: *const Text) -> Copy {
     let mut copy = Vec::new();
     let mut at = list;
     loop {
-        // SAFETY: the caller promises that the list goes on up to a null.
+        // SAFETY: the caller promises that the list continues up to a null.
         let text = unsafe { at.read() };
         copy.push(text);
         if text.is_null() {

@@ -1,8 +1,8 @@
 //! Becoming another program: paths, arguments and environment are held while the kernel reads them.
 //!
-//! The filter sees the three addresses of `execve` and nothing of the texts that the lists name. A call that succeeds
-//! ends this process image and all that it holds. In the child of a `vfork` it leaves its holds in the table that the
-//! parent goes on with: the parent's next call takes them away, since it stands higher in the same stack.
+//! The filter sees the three addresses of `execve` and nothing of the strings that the lists name. A successful call
+//! ends this process image and everything that it holds. In the child of a `vfork` its holds stay in the table, which
+//! the parent continues to use: the parent's next call removes them, since it is higher in the same stack.
 //!
 //! `execl` and its relatives have their arguments in registers and on the stack (`arch`).
 
@@ -23,7 +23,7 @@ fn hold(path: *const c_char, argv: Texts, envp: Texts) -> Option<Holds> {
     holds.are_complete().then_some(holds)
 }
 
-/// Makes the call at the gate, with the texts held.
+/// Makes the call at the gate, with the strings held.
 unsafe fn held(
     path: *const c_char,
     argv: Texts,

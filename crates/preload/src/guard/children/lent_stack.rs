@@ -1,8 +1,9 @@
 //! Stacks for children that share this memory (`clone` with `CLONE_VM`) and were given a stack in the space.
 //!
-//! The kernel takes the alternate stack away from such a child, unless it is a `vfork`'s: a page of its stack that is
-//! out could not be brought in, since the signal itself needs the stack. So it runs on a stack that is the kernel's.
-//! How long the program's own is, nobody says; this one is as long as a stack may be by default, and costs what is
+//! The kernel removes the alternate stack of such a child, unless it is a `vfork`'s: an absent page of its stack
+//! could not be brought in, since the signal itself needs the stack. So the child runs on a stack mapped by the
+//! kernel. Nobody says how long the program's own stack is; ours has the default maximum length of a stack, and costs
+//! only what is touched. It is reused when its child is gone.
 //! touched of it. It is used again when its child is gone.
 
 use crate::guard::is_on;
@@ -10,7 +11,7 @@ use crate::{raw, space};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering::*};
 
-/// The most stacks that are used again.
+/// The maximum number of stacks that are reused.
 const MOST: usize = 64;
 const LENGTH: usize = 8 << 20;
 
@@ -30,19 +31,19 @@ static PLACES: [Place; MOST] = [const {
     }
 }; MOST];
 
-/// A stack that a child is about to get.
+/// A stack to be lent to a child.
 pub struct Lent {
     place: Option<&'static Place>,
     base: usize,
 }
 
 impl Lent {
-    /// The end of the stack, where it begins to grow.
+    /// Returns the end of the stack, from which it grows down.
     pub fn top(&self) -> *mut c_void {
         (self.base + LENGTH) as *mut c_void
     }
 
-    /// Notes which child has the stack, or that none was made.
+    /// Records which child has the stack, or that none was created.
     pub fn keep(self, child: c_int) {
         if let Some(place) = self.place {
             place.child.store(child.max(FREE), Release);
@@ -50,12 +51,12 @@ impl Lent {
     }
 }
 
-/// Whether a child with these flags uses this memory while its parent goes on.
+/// Returns whether a child with these flags uses this memory while its parent continues.
 pub fn is_apart(flags: c_int) -> bool {
     flags & libc::CLONE_VM != 0 && flags & libc::CLONE_VFORK == 0
 }
 
-/// A stack for a child with these flags, if it needs another than the one that ends at `top`.
+/// Returns a stack for a child with these flags, if it needs one other than that which ends at `top`.
 pub fn in_place_of(top: *mut c_void, flags: c_int) -> Option<Lent> {
     if !is_on() || !is_apart(flags) || !space::contains((top as usize).wrapping_sub(1)) {
         return None;
@@ -76,7 +77,7 @@ pub fn in_place_of(top: *mut c_void, flags: c_int) -> Option<Lent> {
 }
 
 impl Place {
-    /// Takes the place if it is free, or if its child is gone.
+    /// Takes the place if it is free or its child is gone.
     fn take(&self) -> bool {
         let child = self.child.load(Acquire);
         let is_free = child == FREE || child > FREE && is_gone(child);
@@ -88,9 +89,9 @@ impl Place {
     }
 }
 
-/// Whether no process and no thread has this number.
+/// Returns whether no process and no thread has this ID.
 fn is_gone(child: i32) -> bool {
-    // SAFETY: a signal of the number 0 is sent to nobody.
+    // SAFETY: signal 0 is not delivered to anybody.
     let answer = unsafe { raw::syscall(libc::SYS_tkill, [child as usize, 0, 0, 0, 0, 0]) };
     answer == Err(rustix::io::Errno::SRCH)
 }

@@ -1,22 +1,22 @@
-//! Making children: what is touched between the making of a child and its `execve` is there, and lies where the child
-//! may name it.
+//! Creating children: all memory touched between a child's creation and its `execve` is present, and lies where the
+//! child may name it.
 //!
-//! `fork` needs nothing: the child has our handlers, and memory that is right. Nor does `vfork` by itself: the child
-//! runs on its parent's memory and signal mask, with a copy of its handlers, and what it brings in is brought in for
-//! both. But the C library makes most children by itself, and blocks all signals in them and sets caught signals to
-//! their defaults before `execve`. Such a child dies by its first touch of memory that is out, and by its first call
-//! with an address of the space too: the filter raises SIGSYS, in or out. To hold its memory is therefore not enough:
-//! what the child hands to the kernel must lie elsewhere.
+//! `fork` needs nothing: the child has our handlers and correct memory. Nor does `vfork` by itself: the child runs on
+//! its parent's memory and signal mask, with a copy of its handlers, and whatever it brings in is brought in for
+//! both. But the C library creates most children itself, and before `execve` it blocks all signals in them and resets
+//! caught signals to their defaults. Such a child dies when it first touches absent memory, and also when it first
+//! makes a call with an address of the space: the filter raises SIGSYS whether or not the memory is present. So it is
+//! not enough to hold its memory: whatever the child passes to the kernel must lie elsewhere.
 //!
 //! | what | is | by |
 //! | --- | --- | --- |
 //! | paths, lists, attributes and actions of `posix_spawn` | copied | [`spawn`] |
-//! | the environment's list, which `system`, `popen` and `wordexp` pass on | laid out of the space | [`environment`] |
-//! | what `popen` and `wordexp` allocate for the child | allocated out of the space | [`apart`] |
-//! | the texts of `execve` and its relatives, which no filter sees | held | [`exec`], [`search`] |
+//! | the environment's list, which `system`, `popen` and `wordexp` pass on | placed outside the space | [`environment`] |
+//! | what `popen` and `wordexp` allocate for the child | allocated outside the space | [`apart`] |
+//! | the strings of `execve` and its relatives, which no filter sees | held | [`exec`], [`search`] |
 //! | a stack in the space, of a child that shares the memory | replaced | [`lent_stack`] |
-//! | the wish to be traced of a debugger's child | put off until it becomes its program | [`traced`] |
-//! | affinity and stack of a new thread, which begins with all signals blocked | copied, replaced | [`attributes`] |
+//! | the request of a debugger's child to be traced | deferred until it becomes its program | [`traced`] |
+//! | affinity and stack of a new thread, which starts with all signals blocked | copied, replaced | [`attributes`] |
 //!
 //! `daemon` and `forkpty` fork, and touch nothing before the child is served.
 
@@ -32,7 +32,7 @@ pub mod traced;
 
 use super::real;
 
-/// Looks the C library's functions up. The program must not run yet.
+/// Looks up the C library's functions. The program must not be running yet.
 pub fn find() {
     for functions in [
         exec::FUNCTIONS,

@@ -1,10 +1,11 @@
-//! `execvp` and `execvpe`: a program that is looked for by its name.
+//! `execvp` and `execvpe`: running a program that is searched for by name.
 //!
-//! The C library's functions make their calls by instructions of their own, which the filter stops where the lists lie
-//! in the space. In the child of a debugger's `vfork` a signal is more than slow: the child is traced, stops at it and
-//! waits for its parent, which waits for the `vfork`. So the search is made here, and its calls at the gate.
+//! The C library's functions make their calls by instructions of their own, which the filter stops if the lists lie
+//! in the space. In the child of a debugger's `vfork` a signal is worse than slow: the child is traced, stops at it
+//! and waits for its parent, which waits for the `vfork`. So we search here, and make the calls at the gate.
 //!
-//! It is the C library's: a name with a slash is no name to look for, and what is no program is a script for the shell.
+//! The search follows the C library's: a name with a slash is not searched for, and a file that is not a program is
+//! passed to the shell as a script.
 
 use super::environment;
 use super::exec::{Texts, execve};
@@ -12,16 +13,16 @@ use crate::raw;
 use core::ffi::{CStr, c_char, c_int};
 use rustix::io::Errno;
 
-/// The longest name and path.
+/// The maximum length of a name and of a path.
 const MOST_NAME: usize = 255;
 const MOST_PATH: usize = 4096;
-/// The most arguments of a script that is given to the shell.
+/// The maximum number of arguments of a script that is passed to the shell.
 const MOST_ARGUMENTS: usize = 1024;
 const SHELL: &CStr = c"/bin/sh";
-/// Where programs are looked for without a variable that says so.
+/// Where to search for programs if no variable says so.
 const USUAL: &[u8] = b"/bin:/usr/bin";
 
-/// Looks for a program and becomes it. It returns where that fails, with `errno`.
+/// Searches for a program and becomes it. Returns only if that fails, with `errno` set.
 ///
 /// # Safety
 /// The conditions are those of `execvpe`.
@@ -38,7 +39,7 @@ pub unsafe fn execvpe(file: *const c_char, argv: Texts, envp: Texts) -> c_int {
     if name.len() > MOST_NAME {
         return refuse(Errno::NAMETOOLONG);
     }
-    // SAFETY: as for the C library's function: another thread that changes the environment now breaks the program.
+    // SAFETY: as for the C library's function: a program is broken if another thread changes the environment now.
     let listed = unsafe { environment::variable(b"PATH") };
     let mut is_closed = false;
     for directory in listed.unwrap_or(USUAL).split(|&byte| byte == b':') {
@@ -67,7 +68,7 @@ pub unsafe fn execvpe(file: *const c_char, argv: Texts, envp: Texts) -> c_int {
     -1
 }
 
-/// Becomes a program, or has the shell run what is none.
+/// Becomes a program, or makes the shell run a file that is not one.
 unsafe fn program_or_script(path: *const c_char, argv: Texts, envp: Texts) -> c_int {
     // SAFETY: the caller guarantees what this call needs.
     unsafe { execve(path, argv, envp) };

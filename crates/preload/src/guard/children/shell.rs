@@ -1,8 +1,8 @@
-//! `system`, `popen` and `wordexp`: the C library makes a shell, with the program's command and environment.
+//! `system`, `popen` and `wordexp`: the C library starts a shell, with the program's command and environment.
 //!
-//! Each makes its child as `posix_spawn` does, by functions of the C library's own. The command is a text in a list
-//! that the C library makes on its stack, so it is held; the environment is [settled](environment). `popen` and
-//! `wordexp` allocate what the child reads, and do so [apart](super::apart).
+//! Each creates its child as `posix_spawn` does, with internal functions of the C library. The command is a string in
+//! a list that the C library builds on its stack, so it is held; the environment is [settled](environment). `popen`
+//! and `wordexp` allocate memory that the child reads, and do so [apart](super::apart).
 
 use super::apart::Apart;
 use super::environment;
@@ -19,7 +19,7 @@ type Wordexp = unsafe extern "C-unwind" fn(*const c_char, *mut c_void, c_int) ->
 /// `WRDE_NOSPACE`.
 const NO_SPACE: c_int = 1;
 
-/// Holds what a shell needs. The answer is `None` where too much is held.
+/// Holds what a shell needs. Returns `None` if too much is held.
 fn hold(command: *const c_char) -> Option<Holds> {
     let mut holds = Holds::new();
     environment::settle(&mut holds);
@@ -38,13 +38,13 @@ exports! {
             return crate::c_answer(Err(Errno::NOSYS)) as c_int;
         };
         if !is_on() {
-            // SAFETY: the caller guarantees it.
+            // SAFETY: the caller guarantees this.
             return unsafe { real(command) };
         }
         let Some(_holds) = hold(command) else {
             return crate::c_answer(Err(Errno::NOMEM)) as c_int;
         };
-        // SAFETY: the caller guarantees it.
+        // SAFETY: the caller guarantees this.
         on_safe_stack(move || unsafe { real(command) })
     }
 
@@ -58,7 +58,7 @@ exports! {
             return core::ptr::null_mut();
         };
         if !is_on() {
-            // SAFETY: the caller guarantees it.
+            // SAFETY: the caller guarantees this.
             return unsafe { real(command, mode) };
         }
         let Some(_holds) = hold(command) else {
@@ -66,7 +66,7 @@ exports! {
             return core::ptr::null_mut();
         };
         let _apart = Apart::begin();
-        // SAFETY: the caller guarantees it.
+        // SAFETY: the caller guarantees this.
         on_safe_stack(move || unsafe { real(command, mode) })
     }
 
@@ -80,14 +80,14 @@ exports! {
             return NO_SPACE;
         };
         if !is_on() {
-            // SAFETY: the caller guarantees it.
+            // SAFETY: the caller guarantees this.
             return unsafe { real(words, result, flags) };
         }
         let Some(_holds) = hold(words) else {
             return NO_SPACE;
         };
         let _apart = Apart::begin();
-        // SAFETY: the caller guarantees it.
+        // SAFETY: the caller guarantees this.
         on_safe_stack(move || unsafe { real(words, result, flags) })
     }
 }

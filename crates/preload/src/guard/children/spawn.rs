@@ -1,15 +1,14 @@
-//! `posix_spawn`: all that its child reads or names is copied out of the space.
+//! `posix_spawn`: everything that its child reads or names is copied out of the space.
 //!
-//! The child runs on its parent's memory, with all signals blocked and caught ones at their defaults. It reads the
-//! attributes and the actions, opens the files that these name, and becomes the program. So it must not touch memory
-//! that is out, nor hand the kernel an address of the space. Copies live until the call returns; the child has become
-//! another program by then, or has failed.
+//! The child runs on its parent's memory, with all signals blocked and caught ones reset to their defaults. It reads
+//! the attributes and the actions, opens the files that these name, and becomes the program. So it must not touch
+//! absent memory or pass the kernel an address of the space. Copies live until the call returns; by then the child
+//! has become another program or has failed.
 //!
-//! The C library's own record of the call lies on the caller's stack, and the child names parts of it to the kernel. A
-//! caller whose stack lies in the space makes the call on one of ours.
+//! The C library's own record of the call lies on the caller's stack, and the child passes parts of it to the kernel.
+//! A caller whose stack lies in the space makes the call on one of our stacks.
 //!
-//! `posix_spawnp` also reads `PATH` in the child. For that it goes through the environment of the parent, which is
-//! held.
+//! `posix_spawnp` also reads `PATH` in the child. For that it walks the parent's environment, which is held.
 
 use super::environment::{self, copied};
 use crate::guard::holds::Holds;
@@ -30,7 +29,7 @@ type Spawn = unsafe extern "C" fn(
     *const Text,
 ) -> c_int;
 
-/// The C library's list of file actions: how many there are, and where. The rest is not used.
+/// The C library's list of file actions: their number, and their address. The other fields are not used.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Actions {
@@ -40,13 +39,13 @@ struct Actions {
     rest: [c_int; 16],
 }
 
-/// One action: what it is, and up to three words, of which some are texts. Numbers never look like an address of the
+/// One action: its type, and up to three words, some of which are strings. Numbers never look like an address of the
 /// space.
 type Action = [usize; 4];
 
 const _: () = assert!(size_of::<Actions>() == size_of::<posix_spawn_file_actions_t>());
 
-/// What a child reads, outside of the space.
+/// The memory that a child reads, outside the space.
 struct Copies {
     texts: Vec<Box<CStr>>,
     lists: [Vec<Text>; 2],
@@ -66,40 +65,40 @@ impl Copies {
         }
     }
 
-    /// The text, or a copy where it lies in the space.
+    /// Returns the string, or a copy if it lies in the space.
     ///
     /// # Safety
-    /// The text ends with a zero.
+    /// The string ends with a zero.
     unsafe fn text(&mut self, at: Text) -> Text {
         if !space::contains(at as usize) {
             return at;
         }
-        // SAFETY: the caller promises it.
+        // SAFETY: the caller promises this.
         let copy: Box<CStr> = unsafe { CStr::from_ptr(at) }.into();
         let at = copy.as_ptr();
         self.texts.push(copy);
         at
     }
 
-    /// A copy of a list of texts, and of those that lie in the space.
+    /// Returns a copy of a list of strings, and copies those that lie in the space.
     ///
     /// # Safety
-    /// The list ends with a null, and the texts with zeros.
+    /// The list ends with a null, and the strings with zeros.
     unsafe fn list(&mut self, which: usize, at: *const Text) -> *const Text {
         if at.is_null() {
             return at;
         }
-        // SAFETY: the caller promises it.
+        // SAFETY: the caller promises this.
         let mut list = unsafe { copied(at) };
         for text in &mut list {
-            // SAFETY: the caller promises it.
+            // SAFETY: the caller promises this.
             *text = unsafe { self.text(*text) };
         }
         self.lists[which] = list;
         self.lists[which].as_ptr()
     }
 
-    /// A copy of the actions and of the texts that they name.
+    /// Returns a copy of the actions, with copies of the strings that they name.
     ///
     /// # Safety
     /// The actions are valid.
@@ -117,7 +116,7 @@ impl Copies {
             let list = unsafe { core::slice::from_raw_parts(actions.at, actions.used as usize) };
             let mut list = list.to_vec();
             for word in list.as_flattened_mut() {
-                // SAFETY: a word of an action that looks like an address of the space is a text.
+                // SAFETY: a word of an action that looks like an address of the space is a string.
                 *word = unsafe { self.text(*word as Text) } as usize;
             }
             self.list = list;
@@ -126,7 +125,7 @@ impl Copies {
         core::ptr::from_ref(self.actions.insert(Box::new(actions)).as_ref()).cast()
     }
 
-    /// A copy of the attributes.
+    /// Returns a copy of the attributes.
     ///
     /// # Safety
     /// The attributes are valid.
@@ -134,7 +133,7 @@ impl Copies {
         if at.is_null() {
             return at;
         }
-        // SAFETY: the caller promises it.
+        // SAFETY: the caller promises this.
         let copy = Box::new(unsafe { at.read() });
         core::ptr::from_ref(self.attributes.insert(copy).as_ref())
     }
@@ -156,7 +155,7 @@ unsafe fn spawn(real: &Real<Spawn>, by_name: bool, call: Arguments) -> c_int {
         return libc::ENOSYS;
     };
     if !is_on() {
-        // SAFETY: the caller guarantees it.
+        // SAFETY: the caller guarantees this.
         return unsafe { make(real, call) };
     }
     let mut copies = Copies::new();
@@ -178,7 +177,7 @@ unsafe fn spawn(real: &Real<Spawn>, by_name: bool, call: Arguments) -> c_int {
     if !holds.are_complete() {
         return libc::ENOMEM;
     }
-    // SAFETY: the caller guarantees it, and the copies say the same.
+    // SAFETY: the caller guarantees this, and the copies have the same contents.
     on_safe_stack(move || unsafe { make(real, call) })
 }
 
@@ -191,7 +190,7 @@ unsafe fn make(real: Spawn, call: Arguments) -> c_int {
         argv,
         envp,
     } = call;
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees this.
     unsafe { real(pid, file, actions, attributes, argv, envp) }
 }
 

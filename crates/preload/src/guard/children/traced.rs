@@ -1,13 +1,13 @@
-//! `ptrace` for the child of a debugger's `vfork`, which asks to be traced (`PTRACE_TRACEME`) before it becomes the
-//! program that is to be debugged.
+//! `ptrace` in the child of a debugger's `vfork`, which asks to be traced (`PTRACE_TRACEME`) before it becomes the
+//! program to be debugged.
 //!
-//! A traced process stops at each signal, and goes on when its parent says so. Under direct delivery a touch of memory
-//! that is out is a signal, and the parent waits for the end of the `vfork`: neither would ever go on. gdb's child
-//! touches a good deal between the two calls. Nobody can see the difference if it is traced from its `execve` on only,
-//! since its parent cannot look before. So the wish is noted, in a word of the thread that both share, and told to the
-//! kernel as the last thing before an `execve` that finds its file.
+//! A traced process stops at each signal until its parent resumes it. Under direct delivery a touch of absent memory
+//! is a signal, and the parent waits for the end of the `vfork`: neither would ever continue. gdb's child touches a
+//! good deal between the two calls. Nobody can tell the difference if tracing starts only at its `execve`, since its
+//! parent cannot look earlier. So we record the request in a word of the thread, which both share, and pass it to the
+//! kernel as the last step before an `execve` that finds its file.
 //!
-//! The child of a `fork` has a parent that runs, and is traced at once.
+//! The child of a `fork` has a running parent, and is traced at once.
 
 use crate::guard::is_on;
 use crate::guard::signals::{is_borrowed, process, this};
@@ -19,7 +19,7 @@ use rustix::io::Errno;
 exports! {
     real PTRACE: unsafe extern "C" fn(c_int, ...) -> c_long = c"ptrace";
 
-    /// The arguments lie in registers, although their number may vary.
+    /// The arguments are in registers, although their number may vary.
     [ptrace: Held]
     unsafe extern "C" fn ptrace(
         request: c_int,
@@ -36,21 +36,21 @@ exports! {
     }
 }
 
-/// Makes this process traced if it has asked for that. The call that follows, whose memory is held, makes it another
-/// program.
+/// Starts tracing this process if it has asked for that. The call that follows, whose memory is held, turns it into
+/// another program.
 pub fn begin(number: i64, args: &[usize; 6]) {
     let asked = &this().asked_to_be_traced;
-    // A child that ended before it became a program has left its number.
+    // A child that ended before it became a program has left its process ID here.
     if asked.load(Relaxed) != process() as usize || !finds_its_file(number, args) {
         return;
     }
     asked.store(0, Relaxed);
     let request = [libc::PTRACE_TRACEME as usize, 0, 0, 0, 0, 0];
-    // SAFETY: the call names no memory. A process that is traced already stays so, and there is nobody to tell of it.
+    // SAFETY: the call names no memory. A process that is already traced stays so, and there is nobody to notify.
     let _ = unsafe { raw::syscall(libc::SYS_ptrace, request) };
 }
 
-/// Whether the call may find a file to run. A search asks for several that are not there, and goes on in between.
+/// Returns whether the call may find a file to run. A search tries several missing files, and continues in between.
 fn finds_its_file(number: i64, args: &[usize; 6]) -> bool {
     if number != libc::SYS_execve {
         return true;
@@ -60,6 +60,6 @@ fn finds_its_file(number: i64, args: &[usize; 6]) -> bool {
     let question = [here, path, is_executable, as_effective, 0, 0];
     // SAFETY: the path is held for the call that follows, and the kernel reads it.
     let answer = unsafe { raw::syscall(libc::SYS_faccessat2, question) };
-    // An older kernel, and a filter, may not know the question.
+    // An older kernel or a filter may not know this call.
     !matches!(answer, Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS))
 }

@@ -1,8 +1,8 @@
-//! POSIX asynchronous I/O (`aio_read` and its relatives): done when it is asked for.
+//! POSIX asynchronous I/O (`aio_read` and its relatives), performed at the time of the request.
 //!
-//! The C library's functions that ask for the state of an operation read it in the program's own control block, and
-//! find there an operation that was done at once. What waits for something other than a disk (a pipe, a socket) would
-//! keep the program from going on, so a thread does it; `aio_suspend` does not wait for that one, and its caller asks
+//! The C library's functions that query the state of an operation read it from the program's own control block, and
+//! find an operation that has already completed. An operation that waits for something other than a disk (a pipe, a
+//! socket) would block the program, so a thread performs it; `aio_suspend` does not wait for it, and its caller asks
 //! again.
 
 use super::notice::{self, Event};
@@ -35,12 +35,12 @@ const _: () = assert!(size_of::<Control>() == size_of::<libc::aiocb>());
 
 type One = unsafe extern "C" fn(*mut Control) -> c_int;
 
-/// Does what a control block asks for. `operation` is that of the block, or `LIO_READ` or `LIO_WRITE`.
+/// Performs the operation of a control block. `operation` is the block's own, or `LIO_READ` or `LIO_WRITE`.
 ///
 /// # Safety
 /// The block and its buffer are valid.
 unsafe fn perform(control: *mut Control, operation: c_int) {
-    // SAFETY: the caller promises it.
+    // SAFETY: the caller promises this.
     let (fd, buffer, len, offset) = unsafe {
         let control = &*control;
         (
@@ -57,7 +57,7 @@ unsafe fn perform(control: *mut Control, operation: c_int) {
     // SAFETY: the caller promises a buffer of that length.
     let answer = unsafe { call::held(number, [fd, buffer, len, offset as usize, 0, 0]) };
     if answer == Err(Errno::SPIPE) {
-        // SAFETY: the caller promises a block that stays until the operation is done.
+        // SAFETY: the caller promises a block that stays until the operation is complete.
         unsafe {
             (*control).operation = operation;
             (*control).error.store(libc::EINPROGRESS, Release);
@@ -67,14 +67,14 @@ unsafe fn perform(control: *mut Control, operation: c_int) {
         }
         return;
     }
-    // SAFETY: the caller promises it.
+    // SAFETY: the caller promises this.
     unsafe { done(control, answer) };
 }
 
-/// Does, in a thread of its own, what has no place in a file.
+/// Performs, in a thread of its own, an operation on a descriptor that has no file offset.
 unsafe extern "C-unwind" fn wait(control: *mut c_void) -> *mut c_void {
     let control = control.cast::<Control>();
-    // SAFETY: the program keeps the block and its buffer until the operation is done.
+    // SAFETY: the program keeps the block and its buffer until the operation is complete.
     unsafe {
         let Control {
             fd,
@@ -93,12 +93,12 @@ unsafe extern "C-unwind" fn wait(control: *mut c_void) -> *mut c_void {
     core::ptr::null_mut()
 }
 
-/// Notes the answer in the block, and tells the program.
+/// Records the result in the block, and notifies the program.
 ///
 /// # Safety
 /// The block is valid.
 unsafe fn done(control: *mut Control, answer: Result<usize, Errno>) {
-    // SAFETY: the caller promises it. The event is copied before the program may take the block away.
+    // SAFETY: the caller promises this. The event is copied before the program may free the block.
     unsafe {
         let event = (*control).event;
         (*control).answer = answer.map_or(-1, |value| value as isize);
@@ -108,10 +108,10 @@ unsafe fn done(control: *mut Control, answer: Result<usize, Errno>) {
     }
 }
 
-/// Does one operation, or lets the C library do it.
+/// Performs one operation, or lets the C library do it.
 unsafe fn one(real: &Real<One>, control: *mut Control, operation: c_int) -> c_int {
     match real.get() {
-        // SAFETY: the caller guarantees it.
+        // SAFETY: the caller guarantees this.
         Some(real) if !is_on() => unsafe { real(control) },
         _ => {
             // SAFETY: the caller guarantees a valid block.
@@ -187,7 +187,7 @@ unsafe fn sync(how: c_int, control: *mut Control) -> c_int {
 unsafe fn all(mode: c_int, list: *const *mut Control, count: c_int, event: *const Event) -> c_int {
     let mut is_well = true;
     for index in 0..count.max(0) as usize {
-        // SAFETY: the caller guarantees that many blocks, of which some may be null.
+        // SAFETY: the caller guarantees that many blocks, some of which may be null.
         unsafe {
             let control = *list.add(index);
             if control.is_null() || (*control).operation == libc::LIO_NOP {
@@ -216,6 +216,6 @@ unsafe fn all(mode: c_int, list: *const *mut Control, count: c_int, event: *cons
 /// # Safety
 /// The block is valid.
 unsafe fn is_under_way(control: *const Control) -> bool {
-    // SAFETY: the caller promises it.
+    // SAFETY: the caller promises this.
     unsafe { (*control).error.load(core::sync::atomic::Ordering::Acquire) == libc::EINPROGRESS }
 }

@@ -1,7 +1,7 @@
-//! `getaddrinfo_a`: names are looked up when it is asked for, by the thread that asks.
+//! `getaddrinfo_a`: names are looked up at the time of the request, by the thread that makes it.
 //!
-//! The program sees requests that were done at once. It waits for the answers of name servers where it would have gone
-//! on; that is the price.
+//! The program sees requests that completed at once. The price is that it waits for the answers of name servers where
+//! it would otherwise have continued.
 
 use super::notice::{self, Event};
 use crate::guard::is_on;
@@ -33,7 +33,7 @@ exports! {
         const NO_WAIT: c_int = 1;
         if !is_on() {
             return match LOOKUP.get() {
-                // SAFETY: the caller guarantees it.
+                // SAFETY: the caller guarantees this.
                 Some(real) => unsafe { real(mode, list, count, event) },
                 None => libc::EAI_SYSTEM,
             };
@@ -43,7 +43,7 @@ exports! {
             return libc::EAI_SYSTEM;
         }
         for index in 0..count.max(0) as usize {
-            // SAFETY: the caller guarantees that many requests, of which some may be null.
+            // SAFETY: the caller guarantees that many requests, some of which may be null.
             unsafe {
                 let request = *list.add(index);
                 if let Some(request) = request.as_mut() {

@@ -1,16 +1,17 @@
-//! Helper threads of the C library, which have no place under direct delivery.
+//! Helper threads of the C library, which cannot work under direct delivery.
 //!
-//! For timers that start a thread, for asynchronous I/O and for asynchronous look-ups of names the C library has
-//! helper threads of its own. They run with all signals blocked for good, and are made past `pthread_create`. So they
-//! die at their first touch of memory that is out, and by the first call with an address of the space: SIGBUS and
-//! SIGSYS kill where they are blocked. They cannot be made differently from here, so what they do is done otherwise.
+//! The C library has helper threads for timers that start a thread, for asynchronous I/O and for asynchronous name
+//! look-ups. They run with all signals permanently blocked, and are created without going through `pthread_create`.
+//! So they die when they first touch absent memory, or when they first make a call with an address of the space:
+//! SIGBUS and SIGSYS kill if they are blocked. We cannot change how they are created, so we do their work in other
+//! ways.
 //!
 //! | functions | are |
 //! | --- | --- |
 //! | `timer_create` with `SIGEV_THREAD` | served by a helper of ours, which can be interrupted ([`timers`]) |
-//! | `aio_read`, `aio_write`, `aio_fsync`, `lio_listio` | done when they are asked for ([`aio`]) |
-//! | `getaddrinfo_a` | done when it is asked for ([`lookups`]) |
-//! | `mq_notify` with `SIGEV_THREAD` | the C library's, whose helper touches unmanaged memory only ([`queues`]) |
+//! | `aio_read`, `aio_write`, `aio_fsync`, `lio_listio` | performed at the time of the request ([`aio`]) |
+//! | `getaddrinfo_a` | performed at the time of the request ([`lookups`]) |
+//! | `mq_notify` with `SIGEV_THREAD` | left to the C library, whose helper touches only unmanaged memory ([`queues`]) |
 
 mod aio;
 mod lookups;
@@ -20,7 +21,7 @@ mod timers;
 
 use super::real;
 
-/// Looks the C library's functions up. The program must not run yet.
+/// Looks up the C library's functions. The program must not be running yet.
 pub fn find() {
     for functions in [
         aio::FUNCTIONS,

@@ -1,4 +1,4 @@
-//! Telling the program that something is done, as a `sigevent` asks for: by a signal, or by a thread.
+//! Notifies the program that something is complete, as a `sigevent` specifies: by a signal, or by a thread.
 
 use crate::{raw, threads};
 use core::ffi::{c_int, c_void};
@@ -22,21 +22,21 @@ const _: () = assert!(size_of::<Event>() == size_of::<libc::sigevent>());
 /// `SI_ASYNCIO`.
 const ASYNCHRONOUS_IO: i32 = -4;
 
-/// A function of the program's that a new thread is to call.
+/// A function of the program that a new thread is to call.
 struct Call {
     function: usize,
     value: usize,
     blocked: u64,
 }
 
-/// Tells the program. Where that fails there is nobody to be told.
+/// Notifies the program. If that fails, there is nobody to tell.
 ///
 /// # Safety
 /// The event is valid.
 pub unsafe fn tell(event: &Event) {
     match event.how {
         libc::SIGEV_SIGNAL => send(event),
-        // SAFETY: the caller promises it.
+        // SAFETY: the caller promises this.
         libc::SIGEV_THREAD => unsafe { start_thread(event, 0) },
         _ => {}
     }
@@ -44,7 +44,7 @@ pub unsafe fn tell(event: &Event) {
 
 fn send(event: &Event) {
     let word = |low: u32, high: u32| (high as usize) << 32 | low as usize;
-    // SAFETY: the calls ask.
+    // SAFETY: the calls are queries.
     let (process, user) = unsafe {
         let process = raw::syscall(libc::SYS_getpid, [0; 6]).unwrap_or(0);
         (process, raw::syscall(libc::SYS_getuid, [0; 6]).unwrap_or(0))
@@ -62,14 +62,14 @@ fn send(event: &Event) {
         0,
         0,
     ];
-    // SAFETY: the kernel reads a siginfo that lives here, and sends this process a signal that it has asked for.
+    // SAFETY: the kernel reads a siginfo that lives here, and sends this process a signal that it asked for.
     let _ = unsafe { raw::syscall(libc::SYS_rt_sigqueueinfo, args) };
 }
 
-/// Starts a thread that calls the event's function, with the signals `blocked`. Nobody joins it.
+/// Starts a thread that calls the event's function, with the signals in `blocked` blocked. Nobody joins it.
 ///
 /// # Safety
-/// The event has a function of the program's, and valid attributes or none.
+/// The event has a function of the program, and valid attributes or none.
 pub unsafe fn start_thread(event: &Event, blocked: u64) {
     let call = Box::new(Call {
         function: event.function,
@@ -77,9 +77,9 @@ pub unsafe fn start_thread(event: &Event, blocked: u64) {
         blocked,
     });
     let call = Box::into_raw(call);
-    // SAFETY: the caller promises it; the box belongs to the new thread.
+    // SAFETY: the caller promises this; the box belongs to the new thread.
     if unsafe { start(event.attributes, begin, call.cast()) }.is_err() {
-        // SAFETY: no thread was made that could have taken the box.
+        // SAFETY: no thread was created that could have taken the box.
         drop(unsafe { Box::from_raw(call) });
     }
 }
@@ -87,7 +87,7 @@ pub unsafe fn start_thread(event: &Event, blocked: u64) {
 pub type Begin = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 type Plain = extern "C" fn(*mut c_void) -> *mut c_void;
 
-/// Starts a thread of the program's, with signals as its maker has them, that nobody joins.
+/// Starts a program thread that nobody joins, with the signal mask of its creator.
 ///
 /// # Safety
 /// The attributes are valid, or null. `begin` may be called with `argument`.
@@ -101,7 +101,7 @@ pub unsafe fn start(
     unsafe extern "C" {
         fn pthread_attr_getdetachstate(at: *const pthread_attr_t, state: *mut c_int) -> c_int;
     }
-    // SAFETY: the caller promises it. A thread that may be left by unwinding is called like any other.
+    // SAFETY: the caller promises this. A thread function that may unwind is called like any other.
     unsafe {
         if !attributes.is_null() {
             pthread_attr_getdetachstate(attributes, &mut state);
@@ -120,7 +120,7 @@ pub unsafe fn start(
 
 unsafe extern "C-unwind" fn begin(call: *mut c_void) -> *mut c_void {
     type Function = unsafe extern "C-unwind" fn(usize);
-    // SAFETY: the maker gave the box away.
+    // SAFETY: the creator gave the box away.
     let Call {
         function,
         value,

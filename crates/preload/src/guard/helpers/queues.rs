@@ -1,8 +1,8 @@
-//! `mq_notify` with a thread to be started: what the helper of the C library touches lies outside of the space.
+//! `mq_notify` with a thread to be started: the memory that the C library's helper touches lies outside the space.
 //!
-//! The helper reads the kernel's notice into its own stack, and starts the thread with attributes that `mq_notify` has
-//! copied into the heap. So that copy is made [apart](crate::guard::children::apart). The new thread unblocks all
-//! signals before it calls the program.
+//! The helper reads the kernel's notification into its own stack, and starts the thread with attributes that
+//! `mq_notify` has copied to the heap. So that copy is made [apart](crate::guard::children::apart). The new thread
+//! unblocks all signals before it calls the program.
 
 use crate::guard::children::apart::Apart;
 use crate::guard::is_on;
@@ -18,7 +18,7 @@ exports! {
             return crate::c_answer(Err(Errno::NOSYS)) as c_int;
         };
         let _apart = is_on().then(Apart::begin);
-        // SAFETY: the caller guarantees it.
+        // SAFETY: the caller guarantees this.
         unsafe { real(queue, event) }
     }
 }

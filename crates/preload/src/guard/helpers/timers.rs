@@ -1,11 +1,11 @@
 //! Timers that start a thread (`SIGEV_THREAD`), with a helper thread of ours.
 //!
-//! The kernel knows no such timers. It sends a signal to the helper, which waits for nothing else and starts the
-//! thread that the program wants. The signal is the one that the C library's own helper waits for. The program's handle
-//! of a timer is the kernel's number of it; the four functions that take a handle look for it here first.
+//! The kernel has no such timers. It sends a signal to the helper, which waits for nothing else and starts the thread
+//! that the program wants. The signal is the one for which the C library's own helper waits. The program's handle for
+//! a timer is the kernel's ID of it; the four functions that take a handle look for it here first.
 //!
-//! A child of a fork has neither timers nor the helper. Table and lock belong to a process: another one begins anew,
-//! and takes the lock from a thread that it does not have.
+//! A child of a fork has neither timers nor the helper. The table and the lock each belong to one process: another
+//! process starts afresh, and takes the lock from a thread that it does not have.
 
 use super::notice::{self, Event};
 use crate::guard::children::attributes;
@@ -21,8 +21,8 @@ use rustix::io::Errno;
 
 /// The C library's own signal for timers.
 const SIGNAL: c_int = 32;
-/// The signals that the helper blocks, and the threads that it starts, as with the C library's helper: all but those
-/// which our faults raise, and the C library's own by which all threads change their user.
+/// The signals that the helper and the threads that it starts block, as with the C library's helper: all but those
+/// that our faults raise, and the C library's own with which all threads change their user.
 const BLOCKED: u64 = !(RAISED | 1 << 32);
 
 type Create = unsafe extern "C" fn(clockid_t, *mut Event, *mut timer_t) -> c_int;
@@ -31,9 +31,9 @@ type Set = unsafe extern "C" fn(timer_t, c_int, *const itimerspec, *mut itimersp
 type Get = unsafe extern "C" fn(timer_t, *mut itimerspec) -> c_int;
 
 struct Timer {
-    /// The kernel's number.
+    /// The kernel's ID.
     id: usize,
-    /// Differs from timer to timer, and comes with the signal.
+    /// Unique to each timer, and delivered with the signal.
     mark: usize,
     event: Event,
     attributes: Option<Box<pthread_attr_t>>,
@@ -42,13 +42,13 @@ struct Timer {
 struct Table {
     timers: Vec<Timer>,
     marks: usize,
-    /// The helper's number, or 0.
+    /// The helper's thread ID, or 0.
     helper: usize,
 }
 
 struct Locked(UnsafeCell<Table>);
 
-// SAFETY: the table is used under the lock alone.
+// SAFETY: the table is only used under the lock.
 unsafe impl Sync for Locked {}
 
 static TABLE: Locked = Locked(UnsafeCell::new(Table {
@@ -56,18 +56,18 @@ static TABLE: Locked = Locked(UnsafeCell::new(Table {
     marks: 0,
     helper: 0,
 }));
-/// The process that has the lock, or 0; and the process whose table it is.
+/// The process that holds the lock, or 0; and the process that owns the table.
 static LOCK: AtomicUsize = AtomicUsize::new(0);
 static OWNER: AtomicUsize = AtomicUsize::new(0);
 
 /// Runs `work` on the table of this process. Signal handlers may set timers, so none runs meanwhile.
 fn locked<R>(work: impl FnOnce(&mut Table) -> R) -> R {
     let _blocked = Blocked::new();
-    // SAFETY: the call asks.
+    // SAFETY: the call is a query.
     let process = unsafe { raw::syscall(libc::SYS_getpid, [0; 6]) }.unwrap_or(1);
     loop {
         let holder = LOCK.load(Relaxed);
-        // A holder of another process was a thread of the parent's.
+        // A holder in another process was a thread of the parent.
         if holder != process
             && LOCK
                 .compare_exchange(holder, process, Acquire, Relaxed)
@@ -77,10 +77,10 @@ fn locked<R>(work: impl FnOnce(&mut Table) -> R) -> R {
         }
         rustix::thread::sched_yield();
     }
-    // SAFETY: this thread has the lock.
+    // SAFETY: this thread holds the lock.
     let table = unsafe { &mut *TABLE.0.get() };
     if OWNER.swap(process, Relaxed) != process {
-        // The parent's table may have been left half-way.
+        // The parent may have been in the middle of changing its table.
         core::mem::forget(core::mem::take(&mut table.timers));
         table.helper = 0;
     }
@@ -89,10 +89,10 @@ fn locked<R>(work: impl FnOnce(&mut Table) -> R) -> R {
     result
 }
 
-/// Timers that this process, or its parents, ever had.
+/// Number of timers that this process, or its ancestors, ever had.
 static EVER: AtomicUsize = AtomicUsize::new(0);
 
-/// The number of a timer of ours.
+/// Returns the kernel's ID if the timer is one of ours.
 fn ours(timer: timer_t) -> Option<usize> {
     let id = timer as usize;
     let is_there =
@@ -114,7 +114,7 @@ unsafe extern "C-unwind" fn help(_: *mut c_void) -> *mut c_void {
         0,
         0,
     ];
-    // SAFETY: the kernel reads a set that lives here; the second call asks.
+    // SAFETY: the kernel reads a set that lives here; the second call is a query.
     unsafe {
         let _ = raw::syscall(libc::SYS_rt_sigprocmask, set);
         STARTED.store(raw::syscall(libc::SYS_gettid, [0; 6]).unwrap_or(0), Release);
@@ -138,7 +138,7 @@ unsafe extern "C-unwind" fn help(_: *mut c_void) -> *mut c_void {
     }
 }
 
-/// Starts the thread of the timer with this mark, if there is one still.
+/// Starts the thread of the timer with this mark, if it still exists.
 fn start(mark: usize) {
     locked(|table| {
         if let Some(timer) = table.timers.iter().find(|timer| timer.mark == mark) {
@@ -157,7 +157,7 @@ fn start(mark: usize) {
 }
 
 impl Table {
-    /// Starts the helper if there is none, and answers its number.
+    /// Starts the helper if there is none, and returns its thread ID.
     fn helper(&mut self) -> Result<usize, Errno> {
         if self.helper == 0 {
             STARTED.store(0, Relaxed);
@@ -226,7 +226,7 @@ exports! {
             unsafe { event.as_ref() }.filter(|event| is_on() && event.how == libc::SIGEV_THREAD);
         let Some(asked) = asked else {
             return match CREATE.get() {
-                // SAFETY: the caller guarantees it.
+                // SAFETY: the caller guarantees this.
                 Some(real) => unsafe { real(clock, event, timer) },
                 None => crate::c_answer(Err(Errno::NOSYS)) as c_int,
             };
@@ -247,7 +247,7 @@ exports! {
     unsafe extern "C" fn timer_delete(timer: timer_t) -> c_int {
         let Some(id) = ours(timer) else {
             return match DELETE.get() {
-                // SAFETY: the caller guarantees it.
+                // SAFETY: the caller guarantees this.
                 Some(real) => unsafe { real(timer) },
                 None => crate::c_answer(Err(Errno::NOSYS)) as c_int,
             };
@@ -273,7 +273,7 @@ exports! {
         old: *mut itimerspec,
     ) -> c_int {
         match (ours(timer), SET.get()) {
-            // SAFETY: the caller guarantees it.
+            // SAFETY: the caller guarantees this.
             (None, Some(real)) => unsafe { real(timer, flags, new, old) },
             (id, _) => {
                 let id = id.unwrap_or(timer as usize);
@@ -288,7 +288,7 @@ exports! {
     [timer_gettime: Held]
     unsafe extern "C" fn timer_gettime(timer: timer_t, at: *mut itimerspec) -> c_int {
         match (ours(timer), GET.get()) {
-            // SAFETY: the caller guarantees it.
+            // SAFETY: the caller guarantees this.
             (None, Some(real)) => unsafe { real(timer, at) },
             (id, _) => {
                 let args = [id.unwrap_or(timer as usize), at as usize, 0, 0, 0, 0];
@@ -302,7 +302,7 @@ exports! {
     [timer_getoverrun: Numbers]
     unsafe extern "C" fn timer_getoverrun(timer: timer_t) -> c_int {
         match (ours(timer), OVERRUN.get()) {
-            // SAFETY: the caller guarantees it.
+            // SAFETY: the caller guarantees this.
             (None, Some(real)) => unsafe { real(timer) },
             (id, _) => {
                 let args = [id.unwrap_or(timer as usize), 0, 0, 0, 0, 0];

@@ -1,4 +1,4 @@
-//! Which descriptors take a long call in pieces.
+//! Decides for which descriptors a long call may be made in pieces.
 
 use super::{Further, ask};
 use crate::guard::holds::{allowed, piece};
@@ -7,26 +7,26 @@ use core::mem::size_of;
 /// How a call is cut.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cut {
-    /// The most bytes of one piece.
+    /// The maximum number of bytes in one piece.
     pub(super) piece: usize,
     pub(super) further: Further,
 }
 
-/// What a descriptor is, as far as that decides how a call is cut.
+/// The type of a descriptor, as far as it decides how a call is cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
-    /// A file or a disk: it has all bytes, and nobody waits for them.
+    /// A file or a disk: all bytes are available, and nobody waits for them.
     Stored,
-    /// A device that has endless bytes, or takes them: `/dev/zero`, `/dev/urandom`, `/dev/null`.
+    /// A device that supplies or accepts endless bytes: `/dev/zero`, `/dev/urandom`, `/dev/null`.
     Endless,
-    /// A pipe or a socket that is a stream.
+    /// A pipe or a stream socket.
     Stream,
-    /// Anything else: what it takes and gives may be messages.
+    /// Anything else: it may transfer messages.
     Messages,
 }
 
 impl Cut {
-    /// `getrandom`.
+    /// Returns how `getrandom` is cut.
     pub(super) fn of_a_generator() -> Self {
         Self {
             piece: piece(),
@@ -34,7 +34,7 @@ impl Cut {
         }
     }
 
-    /// The same, for a call that waits until its memory is full, or does not.
+    /// Returns the same cut for a call that waits until its memory is full, or does not.
     pub(super) const fn with_flags(self, waits_for_all: bool) -> Self {
         match waits_for_all {
             true => Self {
@@ -46,7 +46,7 @@ impl Cut {
     }
 }
 
-/// How a call with this descriptor is cut, if it may be.
+/// Returns how a call with this descriptor is cut, if it may be.
 pub(super) fn cut(
     fd: usize,
     writes: bool,
@@ -61,7 +61,7 @@ pub(super) fn cut(
             further: Further::AsAsked,
         }),
         Kind::Endless => Some(Cut::of_a_generator()),
-        // A pipe with this flag keeps the borders of packets. (A socket cannot have it.)
+        // A pipe with this flag preserves packet boundaries. (A socket cannot have it.)
         Kind::Stream if is_direct => None,
         Kind::Stream => Some(Cut {
             piece: piece(),
@@ -75,7 +75,7 @@ pub(super) fn cut(
     }
 }
 
-/// How a message with this descriptor is cut, if it may be: only if it is a part of a stream.
+/// Returns how a message with this descriptor is cut; only a message that is part of a stream may be.
 pub(super) fn cut_message(fd: usize, writes: bool) -> Option<Cut> {
     match kind(fd)? {
         Kind::Stream => cut(fd, writes, || false),
@@ -94,10 +94,10 @@ fn kind(fd: usize) -> Option<Kind> {
     })
 }
 
-/// The flags of an open file.
+/// Returns the flags of an open file.
 fn flags(fd: usize) -> i32 {
     let args = [fd, libc::F_GETFL as usize, 0, 0, 0, 0];
-    // SAFETY: the call asks.
+    // SAFETY: the call is a query.
     unsafe { crate::raw::syscall(libc::SYS_fcntl, args) }.map_or(0, |flags| flags as i32)
 }
 
@@ -110,7 +110,7 @@ fn is_stream(fd: usize) -> bool {
     ask::<i32>(libc::SYS_getsockopt, args) == Some(libc::SOCK_STREAM)
 }
 
-/// `null`, `zero`, `full`, `random`, `urandom`: numbers that the kernel has given them for good.
+/// `null`, `zero`, `full`, `random`, `urandom`: their device numbers are fixed.
 fn is_endless(device: libc::dev_t) -> bool {
     libc::major(device) == 1 && matches!(libc::minor(device), 3 | 5 | 7 | 8 | 9)
 }

@@ -1,8 +1,8 @@
-//! `sendmmsg` and `recvmmsg`: many messages, of which no more are held at once than one call may hold.
+//! `sendmmsg` and `recvmmsg`: many messages, of which we hold at once no more than one call may hold.
 //!
-//! The kernel makes these calls message by message, too, and answers with their number up to the first that fails. So
-//! a call for fewer messages, and another for the rest, do the same. What says how long to wait is for the kernel to
-//! keep: it writes the rest of the time back after each call.
+//! The kernel also makes these calls message by message, and returns the number of messages before the first failure.
+//! So a call for fewer messages, and another for the rest, have the same effect. The kernel itself keeps track of the
+//! timeout: it writes the remaining time back after each call.
 
 use super::message::header;
 use super::vector::total;
@@ -12,9 +12,9 @@ use libc::mmsghdr;
 use millpond_mmu::read;
 use rustix::io::Errno;
 
-/// The most messages of one call; the kernel takes no more.
+/// The maximum number of messages in one call; the kernel accepts no more.
 const MOST: usize = 1024;
-/// The most ranges that one piece has in all.
+/// The maximum total number of ranges in one piece.
 const RANGES: usize = 512;
 
 /// Messages that are sent or received in several calls.
@@ -31,7 +31,7 @@ pub(super) fn of(number: i64, args: &[usize; 6]) -> Option<Many> {
     })
 }
 
-/// The number of messages at the beginning that fit into one piece: one at least.
+/// Returns how many of the first messages fit in one piece, but at least one.
 fn fitting(at: usize, count: usize) -> usize {
     let (mut bytes, mut ranges) = (0usize, 0usize);
     for index in 0..count {
@@ -58,7 +58,7 @@ impl Many {
         while done < count {
             args[1] = start.wrapping_add(done * size_of::<mmsghdr>());
             args[2] = fitting(args[1], count - done);
-            // SAFETY: the caller guarantees it for all messages, of which these are some.
+            // SAFETY: the caller guarantees this for all messages, including these.
             let served = match unsafe { at_once(number, args, way) } {
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
@@ -73,8 +73,8 @@ impl Many {
     }
 }
 
-/// Whether the rest of a call that receives may go on: its time is not over. A call that waits for the first message
-/// alone takes only what is there from now on.
+/// Returns whether the rest of a receiving call may continue because its time is not over. A call that waits only for
+/// the first message takes only what is available from now on.
 fn waits_on(args: &mut [usize; 6]) -> bool {
     if args[3] as i32 & libc::MSG_WAITFORONE != 0 {
         args[3] |= libc::MSG_DONTWAIT as usize;

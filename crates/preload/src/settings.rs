@@ -10,7 +10,6 @@
 //! looked up. sudo's ended the process by SIGSEGV before the program's first instruction. Nobody knows what such a
 //! function does, or which locks and memory it touches, when a thread of ours starts or in the child of a fork. So
 //! the code linked into this library calls [`__wrap_getenv`] instead.
-//! child of a fork. So the code that is linked into this library calls [`__wrap_getenv`] instead.
 
 use core::ffi::{CStr, c_char};
 use millpond_settings::Settings;

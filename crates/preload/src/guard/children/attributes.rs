@@ -71,7 +71,7 @@ pub unsafe fn copy(at: *const pthread_attr_t) -> Option<Box<pthread_attr_t>> {
     if at.is_null() {
         return None;
     }
-    // What the copy allocates is read by a thread that cannot bring it in.
+    // A thread that cannot bring it in reads the memory that the copy allocates.
     let _apart = Apart::begin();
     let mut copy = Box::new(MaybeUninit::<pthread_attr_t>::uninit());
     // SAFETY: the C library makes the copy valid; the caller promises that the original is.

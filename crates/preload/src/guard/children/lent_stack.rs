@@ -4,7 +4,6 @@
 //! could not be brought in, since the signal itself needs the stack. So the child runs on a stack mapped by the
 //! kernel. Nobody says how long the program's own stack is; ours has the default maximum length of a stack, and costs
 //! only what is touched. It is reused when its child is gone.
-//! touched of it. It is used again when its child is gone.
 
 use crate::guard::is_on;
 use crate::{raw, space};

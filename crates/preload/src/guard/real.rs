@@ -1,30 +1,30 @@
-//! The C library's functions behind those that this library replaces.
+//! The C library's functions that this library replaces.
 //!
 //! They are looked up before any code of the program can call them, because the look-up may allocate and take locks,
-//! and a program may call them in a signal handler. A function that is called even earlier (by a `.preinit_array`, by
-//! this library's own standard library) finds none. Then it makes its system call by itself ([`Real::get`]), or looks
-//! the other one up after all ([`Real::must`]).
+//! and a program may call them in a signal handler. An export that is called even earlier (by a `.preinit_array`, by
+//! this library's own standard library) finds none. In that case it makes its system call itself ([`Real::get`]), or
+//! looks up the other function after all ([`Real::must`]).
 
 use crate::dlopen::{find_next, next};
 use core::ffi::CStr;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// A function of the type `F`, a pointer to a function.
+/// A function of type `F`, a function pointer.
 pub struct Real<F> {
     name: &'static CStr,
     at: AtomicUsize,
     function: PhantomData<F>,
 }
 
-// SAFETY: the value holds an address and no function.
+// SAFETY: the value holds only an address.
 unsafe impl<F> Sync for Real<F> {}
 
 impl<F: Copy> Real<F> {
-    /// The function of this name, which must be of the type `F`.
+    /// Refers to the function of this name, which must be of type `F`.
     ///
     /// # Safety
-    /// `F` is a pointer to a function of the type that the C library's function of this name has.
+    /// `F` is a function pointer of the same type as the C library's function of this name.
     pub const unsafe fn named(name: &'static CStr) -> Self {
         assert!(size_of::<F>() == size_of::<usize>());
         Self {
@@ -34,7 +34,7 @@ impl<F: Copy> Real<F> {
         }
     }
 
-    /// The function, if it has been looked up and is there.
+    /// Returns the function, if it has been looked up and exists.
     #[inline]
     pub fn get(&self) -> Option<F> {
         match self.at.load(Relaxed) {
@@ -46,8 +46,8 @@ impl<F: Copy> Real<F> {
 }
 
 impl<F: Copy> Real<F> {
-    /// The function. It ends the process where there is none: the program has found ours, and asks for something that
-    /// cannot be done.
+    /// Returns the function. Ends the process if there is none: the program has found ours, and asks for something
+    /// that cannot be done.
     #[inline]
     pub fn must(&self) -> F {
         self.get().unwrap_or_else(|| self.late())
@@ -65,10 +65,10 @@ impl<F: Copy> Real<F> {
 
 /// A function that is looked up by its name.
 pub trait Find: Sync {
-    /// Looks the function up. What an older C library lacks stays unknown: no program that runs there calls it.
+    /// Looks up the function. If an older C library lacks it, it stays unknown: no program that runs there calls it.
     fn find(&self);
 
-    /// The name by which it is looked up, and whether it has been found.
+    /// Returns the name that is looked up, and whether it has been found.
     #[cfg(test)]
     fn found(&self) -> (&'static CStr, bool);
 }
@@ -84,7 +84,7 @@ impl<F: Copy> Find for Real<F> {
     }
 }
 
-/// A text that ends with a zero, as the name of a function.
+/// Returns a string that ends with a zero as the name of a function.
 pub const fn c_name(text: &'static str) -> &'static CStr {
     match CStr::from_bytes_with_nul(text.as_bytes()) {
         Ok(name) => name,
@@ -92,7 +92,7 @@ pub const fn c_name(text: &'static str) -> &'static CStr {
     }
 }
 
-/// Looks functions up.
+/// Looks up the functions.
 pub fn find(functions: &[&dyn Find]) {
     for function in functions {
         function.find();

@@ -1,26 +1,27 @@
-//! Runtimes that work past the C library: what they map is left to the kernel.
+//! Runtimes that bypass the C library: their mappings are left to the kernel.
 //!
-//! Go blocks all signals, by an instruction of its own, where it makes a thread or takes one in from C, and makes
-//! system calls on memory of its heap meanwhile: the stack for its signals lies there, and the words that its threads
-//! wait at. The filter stops these calls, and a SIGSYS that is blocked kills. A program that calls C has its heap
-//! from the C library's `mmap`, so that it was in the space. So a Go program's own mappings are the kernel's under
-//! direct delivery, and only what its C code allocates is managed. With handler delivery all of it is.
+//! When Go creates a thread or enters from C, it blocks all signals by its own instruction, and meanwhile makes
+//! system calls on memory of its heap, which contains its signal stack and the words that its threads wait on. The
+//! filter stops these calls, and a blocked SIGSYS kills. A Go program that calls C gets its heap from the C library's
+//! `mmap`, so it used to lie in the space. So under direct delivery a Go program's own mappings come from the kernel,
+//! and only memory that its C code allocates is managed. With handler delivery all of it is.
 //!
-//! A Go program is known by the build's id among the notes of its file. So is a library of Go's that another program
-//! loads, by which the call of `mmap` comes: the rest of that program is managed as ever. A C library before 2.35 does
-//! not tell where an address belongs without a lock; there a library is not known.
+//! We recognise a Go program by the build ID among the notes of its file. The same goes for a Go library loaded by
+//! another program if the call of `mmap` comes from it: the rest of that program is managed as usual. A C library
+//! before 2.35 cannot tell without a lock which object an address belongs to; there such a library is not recognised.
 
 use super::real::{Find, Real};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Where an object that holds an address is mapped: the C library's `dl_find_object`.
+/// The object that contains an address, as described by the C library's `dl_find_object`.
 #[repr(C)]
 struct Place {
     flags: u64,
     start: usize,
     end: usize,
-    /// Its first word is how far from where its headers say the object is mapped, as `<link.h>` promises.
+    /// Its first word is the offset of the object's mapping from the addresses in its headers, as `<link.h>`
+    /// promises.
     link_map: *const usize,
     eh_frame: usize,
     reserved: [u64; 8],
@@ -35,18 +36,18 @@ static FIND_OBJECT: Real<FindObject> = unsafe { Real::named(c"_dl_find_object") 
 static MAPS_ARE_ITS_OWN: AtomicBool = AtomicBool::new(false);
 static IS_ANYWHERE: AtomicBool = AtomicBool::new(false);
 
-/// Whether what code at `caller` maps is left to the kernel.
+/// Returns whether mappings made by the code at `caller` are left to the kernel.
 #[inline]
 pub fn maps_for_itself(caller: usize) -> bool {
     super::is_on() && (MAPS_ARE_ITS_OWN.load(Relaxed) || calls_from_go(caller))
 }
 
-/// Whether a runtime of Go's has been seen in this process.
+/// Returns whether a Go runtime has been seen in this process.
 pub fn is_anywhere() -> bool {
     IS_ANYWHERE.load(Relaxed)
 }
 
-/// Looks at the program's file, whose headers are mapped.
+/// Examines the program's file, whose headers are mapped.
 pub fn find() {
     unsafe extern "C" fn first(
         object: *mut libc::dl_phdr_info,
@@ -68,19 +69,19 @@ pub fn find() {
     FIND_OBJECT.find();
 }
 
-/// Whether the object that this code lies in is Go's. No lock is taken, and nothing is allocated.
+/// Returns whether the object that contains this code is Go's. Takes no lock and allocates nothing.
 fn calls_from_go(caller: usize) -> bool {
     let Some(find_object) = FIND_OBJECT.get() else {
         return false;
     };
     // SAFETY: zeros are valid.
     let mut place: Place = unsafe { core::mem::zeroed() };
-    // SAFETY: the C library's function fills a structure of this size. Code that runs is mapped, and so is its object.
+    // SAFETY: the C library's function fills a structure of this size. Running code is mapped, and so is its object.
     if unsafe { find_object(caller, &mut place) } != 0 {
         return false;
     }
-    // SAFETY: the linker has filled all of the structure. A mapped object begins with its header, unless it is a
-    // strange one, which is not Go's.
+    // SAFETY: the linker has filled all of the structure. A mapped object starts with its header, unless it is an
+    // unusual one, which is not Go's.
     let found = unsafe { has_notes_of_go(place.start, *place.link_map) };
     if found {
         IS_ANYWHERE.store(true, Relaxed);
@@ -88,10 +89,10 @@ fn calls_from_go(caller: usize) -> bool {
     found
 }
 
-/// Whether the object whose first page is at `start` is Go's.
+/// Returns whether the object whose first page is at `start` is Go's.
 ///
 /// # Safety
-/// The page is mapped, and the object `at` so many bytes from where its headers say.
+/// The page is mapped, and `at` is the offset of the object from the addresses in its headers.
 unsafe fn has_notes_of_go(start: usize, at: usize) -> bool {
     const MAGIC: [u8; 4] = *b"\x7fELF";
     // SAFETY: the caller promises a page.
@@ -105,13 +106,13 @@ unsafe fn has_notes_of_go(start: usize, at: usize) -> bool {
     unsafe { is_of_go(at, headers, header.e_phnum.into()) }
 }
 
-/// Whether a note of the object is Go's.
+/// Returns whether a note of the object is Go's.
 ///
 /// # Safety
-/// The object is mapped `at` so many bytes from where its headers say, and has this many.
+/// The object is mapped at offset `at` from the addresses in its headers, and has this many headers.
 unsafe fn is_of_go(at: usize, headers: *const Header, count: usize) -> bool {
     (0..count).any(|n| {
-        // SAFETY: the caller promises so many headers.
+        // SAFETY: the caller promises this many headers.
         let header = unsafe { &*headers.add(n) };
         if header.p_type != libc::PT_NOTE {
             return false;
@@ -124,8 +125,8 @@ unsafe fn is_of_go(at: usize, headers: *const Header, count: usize) -> bool {
     })
 }
 
-/// Whether one of the notes has this owner: each is three words (the lengths of name and contents, and a type), and the
-/// two, each filled up to a word.
+/// Returns whether one of the notes has this owner. Each note is three words (the lengths of name and contents, and a
+/// type), then the name and the contents, each padded to a word.
 fn has_name(mut notes: &[u8], wanted: &[u8]) -> bool {
     let word = |notes: &[u8], at: usize| {
         let bytes = notes.get(at..at + 4)?.try_into().ok()?;

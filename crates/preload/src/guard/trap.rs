@@ -1,9 +1,9 @@
-//! SIGSYS: a call that the filter stopped is made here, and the thread goes on behind it with the answer.
+//! SIGSYS: makes a call that the filter stopped, and lets the thread continue after it with the answer.
 //!
-//! The signal comes in place of the call, at its instruction; the registers are as the program left them. The call is
-//! made inside of the handler, under the program's own signal mask: it may block, be interrupted, and be restarted by
-//! the kernel like any other, since a restart repeats the instruction at the gate. A handler of the program that runs
-//! meanwhile and never returns leaves this one behind; what the call held is given up later (`millpond_mmu::Held`).
+//! The signal arrives in place of the call, at its instruction, with the registers as the program left them. The call
+//! is made inside the handler, under the program's own signal mask: it may block, be interrupted, and be restarted by
+//! the kernel like any other, since a restart repeats the instruction at the gate. If a handler of the program runs
+//! meanwhile and never returns, this one is abandoned; the call's holds are released later (`millpond_mmu::Held`).
 
 use super::call::{self, Way};
 use super::{cancel, signals};
@@ -16,7 +16,7 @@ use rustix::io::Errno;
 /// `SYS_SECCOMP`: the code of a signal from a filter.
 const FROM_FILTER: i32 = 1;
 
-/// Serves a SIGSYS. The answer is false when the signal is not our filter's, but another one's or sent.
+/// Serves a SIGSYS. Returns false if the signal was not raised by our filter but by another, or was sent.
 ///
 /// # Safety
 /// The arguments are those of a handler with `SA_SIGINFO`.
@@ -29,7 +29,7 @@ pub unsafe extern "C-unwind" fn serve(info: *const libc::siginfo_t, context: *mu
     // SAFETY: the kernel passes the interrupted context, which nobody else refers to.
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
     let (number, args) = interrupted::stopped_call(context);
-    // The C library's function may have made the thread one that can be ended at any instruction. Here it can only be
+    // The C library's function may have made the thread cancellable at any instruction. Here it may be cancelled only
     // where the call waits.
     let cancellation = cancel::put_off();
     let way = match cancel::is_asynchronous(cancellation) {
@@ -46,7 +46,8 @@ pub unsafe extern "C-unwind" fn serve(info: *const libc::siginfo_t, context: *mu
     true
 }
 
-/// Makes the call: by the code that serves it for the C library's functions too, or as it is with its memory held.
+/// Makes the call, either with the code that also serves it for the C library's functions, or directly with its
+/// memory held.
 ///
 /// # Safety
 /// The conditions are those of the system call.
@@ -68,7 +69,7 @@ unsafe fn made(
     }
 }
 
-/// The answer of a function as the kernel would give it. `errno` stays as it was.
+/// Returns a function's result as the kernel would. `errno` is preserved.
 fn kernels(function: impl FnOnce() -> i64) -> Result<usize, Errno> {
     // SAFETY: this is the calling thread's errno.
     let errno = unsafe { &mut *libc::__errno_location() };

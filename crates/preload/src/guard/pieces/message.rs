@@ -1,10 +1,10 @@
-//! `sendmsg` and `recvmsg` on a stream: a header, and a long vector behind it.
+//! `sendmsg` and `recvmsg` on a stream: a header that names a long vector.
 //!
-//! A program that does not wait sends a long message by many calls, each with all that is left (the transports of
-//! Python's asyncio). What the socket does not take need not be in memory.
+//! A non-blocking program sends a long message with many calls, each with everything that is left (the transports of
+//! Python's asyncio do so). Data that the socket does not accept need not be in memory.
 //!
-//! Each piece that is received has the program's own room for control data: descriptors come with the bytes that they
-//! were sent with. A piece that brings some is the last, so what came is told once and nothing is lost.
+//! Each received piece has the program's full room for control data: descriptors arrive with the bytes that they were
+//! sent with. A piece that brings some is the last, so control data is reported once and nothing is lost.
 
 use super::descriptor::{self, Cut};
 use super::vector::{PART, Place, total};
@@ -81,7 +81,7 @@ impl Message {
                 flags |= libc::MSG_DONTWAIT as usize;
             }
             let args = [fd, &raw mut now as usize, flags, 0, 0, 0];
-            // SAFETY: the caller guarantees it for the whole memory, of which this is a part.
+            // SAFETY: the caller guarantees this for the whole memory, of which this is a part.
             let moved = match unsafe { at_once(number, args, way) } {
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
@@ -100,7 +100,7 @@ impl Message {
     }
 }
 
-/// Copies the header of the program's that the kernel would read.
+/// Copies the program's header as the kernel would read it.
 pub(super) fn header(at: usize) -> Option<msghdr> {
     let mut header = MaybeUninit::<msghdr>::zeroed();
     // SAFETY: the slice is the header's bytes, all of which are written.
@@ -111,7 +111,7 @@ pub(super) fn header(at: usize) -> Option<msghdr> {
     read(at, bytes).then(|| unsafe { header.assume_init() })
 }
 
-/// Tells the program what the kernel said of a received message, in the fields that it writes.
+/// Passes on to the program what the kernel reported about a received message, in the fields that it writes.
 fn told(at: usize, answer: &msghdr) -> bool {
     let mut holds = Holds::new();
     holds.add(at, size_of::<msghdr>());

@@ -1,27 +1,28 @@
-//! Long transfers: a buffer is held in pieces, so that one call does not push everything else out.
+//! Long transfers: a buffer is held in pieces, so that one call does not evict everything else.
 //!
-//! The program sees one call: the sum of the pieces, up to the first that is short. That is right only where several
-//! calls of the kernel's do the same as one. So a call is cut only where that is known, by the kind of the descriptor
-//! ([`descriptor`]) and by the flags ([`shape`]), and everything else is made at once, however long it is:
+//! The program sees one call: the sum of the pieces, up to the first short one. That is correct only if several
+//! kernel calls have the same effect as one. So we cut a call only if we know that from the kind of the descriptor
+//! ([`descriptor`]) and the flags ([`shape`]), and make everything else at once, however long it is:
 //!
 //! | the call | why it stays whole |
 //! | --- | --- |
-//! | sockets that keep the borders of messages, pipes with `O_DIRECT`, and devices that are not known | a piece would be a message of its own, or get a part of one and lose the rest |
+//! | sockets that preserve message boundaries, pipes with `O_DIRECT`, and unknown devices | a piece would be a separate message, or get part of one and lose the rest |
 //! | `MSG_PEEK` | each piece would show the same bytes |
-//! | `MSG_OOB`, `MSG_FASTOPEN`, `MSG_ERRQUEUE`, `RWF_ATOMIC` and flags that are not known | the flag means something for the whole |
-//! | `O_DIRECT` with lengths or addresses that are not whole pages | the kernel refuses all of it, or nothing |
-//! | messages with control data that are sent | it belongs to the first byte, and what credentials it has to all |
+//! | `MSG_OOB`, `MSG_FASTOPEN`, `MSG_ERRQUEUE`, `RWF_ATOMIC` and unknown flags | the flag has a meaning for the whole call |
+//! | `O_DIRECT` with lengths or addresses that are not whole pages | the kernel refuses all or nothing |
+//! | sent messages with control data | it belongs to the first byte, and any credentials in it to all |
 //!
-//! A piece behind the first must not wait where the whole call would not have. Reads of files and disks never wait, and
-//! writes and reads with `MSG_WAITALL` may; every other read takes what is there and no more ([`Further`]). An error
-//! behind the first piece is not told; the program meets it at its next call, as with the kernel's own short counts.
+//! A piece after the first must not wait if the whole call would not have waited. Reads of files and disks never
+//! wait, and writes and reads with `MSG_WAITALL` may; every other read takes what is available and no more
+//! ([`Further`]). An error after the first piece is not reported; the program meets it at its next call, as with the
+//! kernel's own short counts.
 //!
-//! A piece of a file's is an eighth of the budget. A socket or pipe takes less than 256 KiB at a time mostly, and a
-//! program that does not wait asks again and again with all that is left: with longer pieces each of its calls would
-//! bring in, and hold, a multiple of what is sent. Where many calls wait, their pieces are shorter
+//! On a file a piece is an eighth of the budget. A socket or pipe usually accepts less than 256 KiB at a time, and a
+//! non-blocking program tries again and again with everything that is left: with longer pieces each of its calls
+//! would bring in, and hold, a multiple of what is sent. If many calls wait, their pieces are shorter
 //! ([`piece`](super::holds::piece)).
 //!
-//! Two writers to the same file who each write more than a piece may find their pieces in turns.
+//! If two writers to the same file each write more than a piece, their pieces may interleave.
 
 mod descriptor;
 mod many;
@@ -43,19 +44,19 @@ use rustix::io::Errno;
 use shape::{Buffer, Shape};
 use vector::{PART, Place};
 
-/// The most bytes that one call transfers (`MAX_RW_COUNT`).
+/// The maximum number of bytes that one call transfers (`MAX_RW_COUNT`).
 const MOST: usize = 0x7fff_f000;
-/// The argument of `preadv2` that asks for the file's own position.
+/// The argument of `preadv2` that selects the file's own position.
 const OWN_POSITION: usize = usize::MAX;
-/// The flag of `preadv2` by which it does not wait (`RWF_NOWAIT`).
+/// The flag of `preadv2` that keeps it from waiting (`RWF_NOWAIT`).
 const NO_WAIT: usize = 8;
 
-/// How the pieces behind the first are asked for.
+/// How the pieces after the first are requested.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Further {
-    /// As the call itself says: it never waits, or may.
+    /// Exactly as in the original call: it never waits, or is allowed to.
     AsAsked,
-    /// Only what is there: the call has transferred something, and would not have waited for more.
+    /// Only what is available: the call has transferred something, and would not have waited for more.
     IfThere,
 }
 
@@ -66,7 +67,7 @@ pub enum Pieces {
     Many(many::Many),
 }
 
-/// The call, if it is too long for one piece and may be made in several.
+/// Returns the call in pieces if it is too long for one piece and may be made in several.
 pub fn of(number: i64, args: &[usize; 6]) -> Option<Pieces> {
     match number {
         libc::SYS_sendmsg | libc::SYS_recvmsg => message::of(number, args).map(Pieces::Message),
@@ -107,7 +108,7 @@ fn plain(number: i64, args: &[usize; 6]) -> Option<Plain> {
         Buffer::At(_, len) => args[len],
         Buffer::Vector => vector::total(args[1], args[2])?,
     };
-    // A negative length is for the kernel to refuse.
+    // The kernel refuses a negative length.
     if !is_long(len) || len > isize::MAX as usize || !shape.has_only_known_flags(args) {
         return None;
     }
@@ -153,7 +154,7 @@ impl Plain {
                 true => if_there(number, args, shape, &part, ranges),
                 false => (number, args),
             };
-            // SAFETY: the caller guarantees it for the whole memory, of which this is a part.
+            // SAFETY: the caller guarantees this for the whole memory, of which this is a part.
             let moved = match unsafe { at_once(number, args_now, way) } {
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
@@ -173,8 +174,8 @@ impl Plain {
     }
 }
 
-/// The call for the next piece of a read that takes only what is there. A pipe or socket has a flag for that, and old
-/// kernels refuse it, which ends the call with what it has.
+/// Returns the call for the next piece of a read that takes only what is available. A pipe or socket has a flag for
+/// that; old kernels refuse it, which ends the call with what it has so far.
 fn if_there(
     number: i64,
     mut args: [usize; 6],
@@ -199,12 +200,12 @@ fn if_there(
     (libc::SYS_preadv2, args)
 }
 
-/// Asks the kernel by a call that fills in one value.
+/// Queries the kernel with a call that fills in one value.
 fn ask<T: Copy>(number: i64, args: impl FnOnce(usize) -> [usize; 6]) -> Option<T> {
     let mut value = MaybeUninit::<T>::zeroed();
     let args = args(value.as_mut_ptr() as usize);
     // SAFETY: the kernel writes a value of this type, which lives here.
     unsafe { at_once(number, args, Way::Plain) }.ok()?;
-    // SAFETY: zeros are a valid value of the plain types that are asked for, and so is what the kernel wrote.
+    // SAFETY: zeros are a valid value of the plain types that are queried, and so is whatever the kernel wrote.
     Some(unsafe { value.assume_init() })
 }

@@ -1,10 +1,10 @@
-//! What the arguments of a call that transfers bytes mean.
+//! The meaning of the arguments of calls that transfer bytes.
 
 use super::vector::Place;
 use super::{OWN_POSITION, PART};
 use crate::raw::Entry;
 
-/// Flags of sockets' calls that mean the same for a part as for the whole.
+/// Flags of socket calls that mean the same for a part as for the whole.
 const SENT_IN_PARTS: i32 = libc::MSG_DONTWAIT
     | libc::MSG_NOSIGNAL
     | libc::MSG_MORE
@@ -13,28 +13,28 @@ const SENT_IN_PARTS: i32 = libc::MSG_DONTWAIT
     | libc::MSG_ZEROCOPY;
 const RECEIVED_IN_PARTS: i32 =
     libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_WAITALL | libc::MSG_CMSG_CLOEXEC;
-/// The same for `preadv2` and `pwritev2`: all flags up to Linux 6.18 but `RWF_ATOMIC`.
+/// The same for `preadv2` and `pwritev2`: all flags up to Linux 6.18 except `RWF_ATOMIC`.
 const WITH_FILES_IN_PARTS: i32 = 0x01 | 0x02 | 0x04 | 0x08 | 0x10 | 0x20 | 0x80;
 
-/// Where a call has its memory.
+/// How a call names its memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Buffer {
-    /// The arguments that are the address and the length.
+    /// By the arguments with these indices, an address and a length.
     At(usize, usize),
-    /// A vector: the second argument is its address, the third its number of ranges.
+    /// By a vector: the second argument is its address, the third its number of ranges.
     Vector,
 }
 
-/// A call that transfers bytes, and may transfer less than asked for.
+/// A call that transfers bytes, and may transfer fewer than requested.
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
     pub(super) writes: bool,
     pub(super) buffer: Buffer,
     /// Whether the first argument is a descriptor.
     pub(super) has_descriptor: bool,
-    /// The argument that says where in the file, if there is one.
+    /// The index of the argument with the file offset, if there is one.
     pub(super) offset: Option<usize>,
-    /// The argument that has flags, if there is one, and those that mean the same for a part.
+    /// The index of the argument with the flags, if there is one, and the flags that mean the same for a part.
     pub(super) flags: Option<usize>,
     in_parts: i32,
 }
@@ -76,20 +76,20 @@ impl Shape {
         })
     }
 
-    /// Whether all flags of the call mean the same for its parts.
+    /// Returns whether all flags of the call mean the same for its parts.
     pub(super) fn has_only_known_flags(self, args: &[usize; 6]) -> bool {
         self.flags
             .is_none_or(|flags| args[flags] as i32 & !self.in_parts == 0)
     }
 
-    /// Whether a read is to wait until its whole buffer is full.
+    /// Returns whether a read waits until its whole buffer is full.
     pub(super) fn waits_for_all(self, args: &[usize; 6]) -> bool {
         let is_received = self.in_parts == RECEIVED_IN_PARTS;
         let flags = self.flags.filter(|_| is_received);
         flags.is_some_and(|flags| waits_for_all(args[flags] as i32))
     }
 
-    /// Whether all addresses, lengths and places are those of whole pages, as direct I/O wants them.
+    /// Returns whether all addresses, lengths and offsets are multiples of a page, as direct I/O requires.
     pub(super) fn is_of_whole_pages(self, args: &[usize; 6]) -> bool {
         let is_whole = |value: usize| value.is_multiple_of(4096);
         let place = self.offset.map_or(0, |offset| args[offset]);
@@ -116,7 +116,7 @@ impl Shape {
     }
 }
 
-/// Whether all flags of a message's call mean the same for its parts.
+/// Returns whether all flags of a call for a message mean the same for its parts.
 pub(super) fn are_for_parts(writes: bool, flags: i32) -> bool {
     let in_parts = if writes {
         SENT_IN_PARTS
@@ -126,7 +126,7 @@ pub(super) fn are_for_parts(writes: bool, flags: i32) -> bool {
     flags & !in_parts == 0
 }
 
-/// Whether a call of a socket's that receives is to wait until all of its memory is full.
+/// Returns whether a receiving socket call waits until all of its memory is full.
 pub(super) fn waits_for_all(flags: i32) -> bool {
     flags & libc::MSG_WAITALL != 0
 }

@@ -5,7 +5,7 @@ use crate::guard::holds::allowed;
 
 const LONG: usize = 1 << 20;
 
-/// A file without a name, with so many bytes.
+/// Creates an unnamed file with these bytes.
 fn file(bytes: &[u8]) -> usize {
     // SAFETY: the name is a C string, the bytes are borrowed.
     unsafe {
@@ -22,7 +22,7 @@ fn bytes(len: usize) -> Vec<u8> {
     (0..len).map(|n| (n % 251) as u8).collect()
 }
 
-/// Makes a call in pieces, which must be wanted for it.
+/// Makes a call that must be cut into pieces.
 fn made(number: i64, args: [usize; 6]) -> Result<usize, Errno> {
     let pieces = of(number, &args).expect("a call in pieces");
     // SAFETY: the tests pass memory of their own.
@@ -40,7 +40,7 @@ fn a_short_call_is_made_at_once() {
     assert!(of(libc::SYS_close, &[0; 6]).is_none());
 }
 
-/// Lengths and vectors that the kernel refuses are for the kernel.
+/// Leaves lengths and vectors that the kernel refuses to the kernel.
 #[test]
 fn what_the_kernel_refuses_is_made_at_once() {
     assert!(of(libc::SYS_read, &[0, 4096, usize::MAX, 0, 0, 0]).is_none());
@@ -95,7 +95,7 @@ fn a_vector_is_cut_where_a_piece_ends() {
     }
 }
 
-/// A message is one call, however long.
+/// A message is one call, however long it is.
 #[test]
 fn what_is_written_to_a_socket_with_borders_is_one_call() {
     let mut ends = [0; 2];
@@ -116,7 +116,7 @@ fn what_is_written_to_a_socket_with_borders_is_one_call() {
     }
 }
 
-/// A read that found something does not go on to wait for more.
+/// A read that found something does not wait for more.
 #[test]
 fn a_read_of_a_pipe_does_not_wait_behind_its_first_piece() {
     let mut ends = [0; 2];

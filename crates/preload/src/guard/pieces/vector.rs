@@ -1,18 +1,18 @@
-//! Vectors of the program's, and how far a call has come in one.
+//! Vectors of the program, and a call's progress through them.
 
 use crate::raw::{Entry, MAX_RANGES};
 use millpond_mmu::read;
 
-/// The ranges that one piece of a vector has.
+/// The maximum number of ranges in one piece of a vector.
 pub(super) const PART: usize = 64;
 
-/// How far a call has come in the program's memory.
+/// A call's progress through the program's memory.
 pub(super) struct Place {
-    /// The address of the vector's present range. A single buffer is [`now`](Self::now) from the beginning.
+    /// The address of the vector's current range. A single buffer is in [`now`](Self::now) from the start.
     at: usize,
-    /// The ranges that are left in the vector.
+    /// The number of ranges left in the vector.
     ranges: usize,
-    /// What is left of the present range.
+    /// The rest of the current range.
     now: Entry,
 }
 
@@ -33,7 +33,7 @@ impl Place {
         }
     }
 
-    /// Fills `part` with the ranges of the next piece. The answer is its bytes, and its number of ranges.
+    /// Fills `part` with the ranges of the next piece. Returns its length in bytes and its number of ranges.
     pub(super) fn next(&mut self, wanted: usize, part: &mut [Entry; PART]) -> (usize, usize) {
         let (mut bytes, mut count) = (0, 0);
         while count < PART && bytes < wanted {
@@ -57,7 +57,7 @@ impl Place {
         (bytes, count)
     }
 
-    /// Takes the next range of the vector. The answer is `None` at its end, and where it cannot be read.
+    /// Takes the next range of the vector. Returns `None` at its end, or if it cannot be read.
     fn further(&mut self) -> Option<Entry> {
         self.ranges = self.ranges.checked_sub(1)?;
         let range = entry(self.at)?;
@@ -66,7 +66,7 @@ impl Place {
     }
 }
 
-/// Reads a range of a vector of the program's.
+/// Reads a range from the program's vector.
 pub fn entry(at: usize) -> Option<Entry> {
     let mut bytes = [0; size_of::<Entry>()];
     if !read(at, &mut bytes) {
@@ -79,7 +79,7 @@ pub fn entry(at: usize) -> Option<Entry> {
     })
 }
 
-/// The length of a vector. The answer is `None` for a vector that the kernel refuses.
+/// Returns the length of a vector, or `None` if the kernel refuses the vector.
 pub(super) fn total(at: usize, count: usize) -> Option<usize> {
     if count > MAX_RANGES {
         return None;

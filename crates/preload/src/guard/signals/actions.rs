@@ -1,16 +1,16 @@
-//! `sigaction`: what a program does when a signal comes.
+//! `sigaction`: a program's response to signals.
 //!
-//! What the program sets is in a [table](super::table), and is read back exactly as it was set; what the kernel would
-//! take out (flags that it does not know, SIGKILL in the mask) is taken out here. The actions that were inherited at
-//! `execve` (the default, or to ignore) are read when the process starts, and are the first in the table.
+//! The actions that the program sets are stored in a [table](super::table) and read back exactly; anything that the
+//! kernel would remove (unknown flags, SIGKILL in the mask) is removed here. The actions inherited across `execve`
+//! (default or ignore) are read when the process starts, and fill the table initially.
 //!
 //! *SIGBUS, SIGSEGV, SIGSYS.* The kernel always has our handlers.
 //!
-//! *All other signals.* The kernel has the program's action while that is the default, or to ignore. In place of a
-//! handler of the program's it has our [entry](frames), with the program's flags, and with the program's mask
-//! but for SIGBUS and SIGSYS, because the handler may touch memory that is out.
+//! *All other signals.* The kernel has the program's action as long as it is the default, or to ignore. In place of a
+//! handler of the program it has our [entry](frames), with the program's flags, and with the program's mask except
+//! for SIGBUS and SIGSYS, because the handler may touch absent memory.
 //!
-//! *The child of `vfork`* has actions of its own but shares this memory with its parent. Its changes are not noted,
+//! *The child of `vfork`* has its own actions but shares this memory with its parent. Its changes are not recorded,
 //! and it keeps our handlers until its `execve`, which resets them.
 
 use super::table::{self, Action, Record, Writer};
@@ -21,13 +21,13 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};
 use rustix::io::Errno;
 
-/// The size of a set of signals, as the kernel has them.
+/// The size of the kernel's signal set.
 pub const SET: usize = size_of::<u64>();
 /// `SA_RESTORER`, which glibc sets on x86-64.
 const RESTORER: usize = 0x0400_0000;
 /// `SA_EXPOSE_TAGBITS`.
 const TAGS: usize = 0x800;
-/// The flags that the kernel keeps of those that a program sets (since Linux 5.11).
+/// The flags that the kernel keeps when a program sets them (since Linux 5.11).
 const KNOWN: usize = TAGS
     | RESTORER
     | (libc::SA_NOCLDSTOP
@@ -41,10 +41,10 @@ const KNOWN: usize = TAGS
 /// How the C library's handlers return: the flag, and the address of its code.
 static RESTORER_FLAG: AtomicUsize = AtomicUsize::new(0);
 static RESTORER_AT: AtomicUsize = AtomicUsize::new(0);
-/// The process whose actions are noted.
+/// The process whose actions are recorded.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
 
-/// Reads the actions that the process begins with, and installs our handlers.
+/// Reads the actions that the process starts with, and installs our handlers.
 ///
 /// # Errors
 /// A line that says what the kernel refuses.
@@ -71,7 +71,7 @@ pub fn start() -> Result<(), String> {
     Ok(())
 }
 
-/// Gives the kernel our handler for a signal anew, after what it is for has changed.
+/// Reinstalls our handler for a signal after its purpose has changed.
 ///
 /// # Errors
 /// A line that says what the kernel refuses.
@@ -84,14 +84,14 @@ pub fn install_again(signal: c_int) -> Result<(), String> {
     }
 }
 
-/// Whether the kernel always has our handler for this signal.
+/// Returns whether the kernel always has our handler for this signal.
 fn is_raised(signal: c_int) -> bool {
     matches!(signal, libc::SIGBUS | libc::SIGSEGV | libc::SIGSYS)
 }
 
-/// Finds the code by which the C library's handlers return: it is set with each action by its function.
+/// Finds the code by which the C library's handlers return: its function sets the code with each action.
 fn find_restorer() -> Result<(), Errno> {
-    // SAFETY: zeros are the default action, for which the process has this moment no use.
+    // SAFETY: zeros are the default action, which the process does not need at this moment.
     let default: libc::sigaction = unsafe { core::mem::zeroed() };
     // SAFETY: the C library's function of this name has this type, and the action is valid.
     unsafe { SIGACTION.must()(libc::SIGBUS, &default, core::ptr::null_mut()) };
@@ -101,24 +101,24 @@ fn find_restorer() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Begins in a new child.
+/// Starts in a new child.
 pub fn after_fork_in_child() {
     PROCESS.store(process(), Relaxed);
     table::after_fork_in_child();
 }
 
-/// The number of the process, which a child of `vfork` has for itself.
+/// Returns the process ID. The child of a `vfork` has its own.
 pub fn process() -> i32 {
-    // SAFETY: the call only asks.
+    // SAFETY: the call is a query.
     unsafe { raw::syscall(libc::SYS_getpid, [0; 6]) }.map_or(0, |id| id as i32)
 }
 
-/// Whether the caller is a process of its own which borrows this memory.
+/// Returns whether the caller is a separate process that borrows this memory.
 pub fn is_borrowed() -> bool {
     process() != PROCESS.load(Relaxed)
 }
 
-/// The kernel's action before, and the new one if there is one.
+/// Returns the kernel's previous action, and sets the new one, if any.
 fn kernels(signal: c_int, new: Option<&Action>) -> Result<Action, Errno> {
     let mut old = Action::default();
     let new = new.map_or(0, |action| core::ptr::from_ref(action) as usize);
@@ -127,7 +127,7 @@ fn kernels(signal: c_int, new: Option<&Action>) -> Result<Action, Errno> {
     unsafe { raw::syscall(libc::SYS_rt_sigaction, args) }.map(|_| old)
 }
 
-/// The action with a mask that blocks neither SIGBUS nor SIGSYS.
+/// Returns the action with a mask that blocks neither SIGBUS nor SIGSYS.
 fn without_ours(action: Action) -> Action {
     Action {
         mask: action.mask & !(never_blocked() as usize),
@@ -135,14 +135,14 @@ fn without_ours(action: Action) -> Action {
     }
 }
 
-/// Gives the kernel what it is to have for a signal whose action in the table is `action`.
+/// Gives the kernel the right action for a signal whose action in the table is `action`.
 fn install(signal: c_int, action: &Action) -> Result<(), Errno> {
     const RESTART: usize = libc::SA_RESTART as usize;
     const ONSTACK: usize = libc::SA_ONSTACK as usize;
     const NODEFER: usize = libc::SA_NODEFER as usize;
     let is_handled = action.handler != libc::SIG_DFL && action.handler != libc::SIG_IGN;
     let mut ours = without_ours(*action);
-    // The kernel blocks a signal while its handler runs, unless it is told not to.
+    // The kernel blocks a signal while its handler runs, unless told otherwise.
     let comes_always = match never_blocked() & bit(signal) {
         0 => 0,
         _ => NODEFER,
@@ -154,7 +154,7 @@ fn install(signal: c_int, action: &Action) -> Result<(), Errno> {
         }
         return kernels(signal, Some(&ours)).map(drop);
     }
-    // A signal that is ignored must not end the call that it comes in.
+    // A signal that is ignored must not end the call that it interrupts.
     let restarts = if action.handler == libc::SIG_IGN {
         RESTART
     } else {
@@ -192,7 +192,7 @@ pub fn install_default(signal: c_int) -> bool {
     kernels(signal, Some(&Action::default())).is_ok()
 }
 
-/// Sets, if there is a new one, the program's action for a signal. The answer is the action before.
+/// Sets the program's action for a signal, if there is a new one. Returns the previous action.
 fn exchange(signal: c_int, new: Option<Action>) -> Result<Action, Errno> {
     let Some(record) = Record::of(signal) else {
         let new = new.map(without_ours);
@@ -216,25 +216,25 @@ fn exchange(signal: c_int, new: Option<Action>) -> Result<Action, Errno> {
     Ok(old)
 }
 
-/// The signals 1 to 64 of a set of the C library's: the kernel knows no others.
+/// Returns signals 1 to 64 of a C library set; the kernel knows no others.
 ///
 /// # Safety
 /// The set is valid for reads.
 pub unsafe fn word(set: *const libc::sigset_t) -> u64 {
-    // SAFETY: the caller guarantees it; a set begins with the bits of the signals from 1 on.
+    // SAFETY: the caller guarantees this; a set starts with the bits of the signals from 1 on.
     unsafe { set.cast::<u64>().read_unaligned() }
 }
 
-/// Changes the signals 1 to 64 of a set.
+/// Replaces signals 1 to 64 of a set.
 ///
 /// # Safety
 /// The set is valid for reads and writes.
 pub unsafe fn set_word(set: *mut libc::sigset_t, word: u64) {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees this.
     unsafe { set.cast::<u64>().write_unaligned(word) };
 }
 
-/// A set of the C library's with these signals.
+/// Returns a C library set with these signals.
 pub fn set_of(word: u64) -> libc::sigset_t {
     // SAFETY: zeros are an empty set.
     let mut set: libc::sigset_t = unsafe { core::mem::zeroed() };
@@ -243,7 +243,7 @@ pub fn set_of(word: u64) -> libc::sigset_t {
     set
 }
 
-/// Does what `sigaction` does, with structures of the C library's.
+/// Does what `sigaction` does, with the C library's structures.
 ///
 /// # Safety
 /// The conditions are those of `sigaction`.
@@ -261,17 +261,17 @@ pub unsafe fn act(
         handler: new.sa_sigaction,
         flags: new.sa_flags as u32 as usize | RESTORER_FLAG.load(Relaxed),
         restorer: RESTORER_AT.load(Relaxed),
-        // SAFETY: the set is a part of a copy that lives here.
+        // SAFETY: the set is part of a copy that lives here.
         mask: unsafe { word(&new.sa_mask) } as usize,
     });
     let before = exchange(signal, new)?;
-    // SAFETY: the caller guarantees a null pointer or a place for an action.
+    // SAFETY: the caller guarantees a null pointer or room for an action.
     if let Some(old) = unsafe { old.as_mut() } {
         old.sa_sigaction = before.handler;
         old.sa_mask = set_of(before.mask as u64);
         old.sa_flags = before.flags as i32;
         if before.flags & RESTORER != 0 || before.restorer != 0 {
-            // SAFETY: the address is that of the code that was set, which takes nothing and returns nothing.
+            // SAFETY: the address is that of the code that was set, which takes and returns nothing.
             let restorer =
                 unsafe { core::mem::transmute::<usize, extern "C" fn()>(before.restorer) };
             old.sa_restorer = Some(restorer);
@@ -296,13 +296,13 @@ pub fn by_number(args: [usize; 6]) -> Result<usize, Errno> {
             if !millpond_mmu::read(at, &mut bytes) {
                 return Err(Errno::FAULT);
             }
-            // SAFETY: an action is made of words, which any bytes are.
+            // SAFETY: an action consists of words, for which any bytes are valid.
             Some(unsafe { core::mem::transmute::<[u8; size_of::<Action>()], Action>(bytes) })
         }
     };
     let before = exchange(signal, new)?;
     if old != 0 {
-        // SAFETY: the kernel finds out whether the place can be written, and writes an action of this size.
+        // SAFETY: the kernel checks that the place can be written, and writes an action of this size.
         unsafe {
             put(old, &before, |at| {
                 raw::syscall(

@@ -1,25 +1,25 @@
 //! Alternate stacks: every thread of the program has one of ours, and the program believes that it has its own.
 //!
-//! SIGBUS and SIGSYS come at any instruction. The thread's own stack may be in managed memory, where the kernel cannot
-//! write a frame, or have no room: a thread that looks for the end of its stack must not be ended by a fault of ours.
-//! An alternate stack that a program sets is commonly made for printing one message. So each thread gets 256 KiB of
-//! memory that is there when it is touched.
+//! SIGBUS and SIGSYS can arrive at any instruction. The thread's own stack may be in managed memory, where the kernel
+//! cannot write a frame, or may be full: a fault of ours must not end a thread that is probing for the end of its
+//! stack. An alternate stack set by a program is usually meant for printing one message. So each thread gets 256 KiB
+//! of memory that is present whenever it is touched.
 //!
-//! *What the program sets* is noted for each [thread](super::thread) and read back; its handlers run on our stack,
-//! which is at least 128 KiB longer than the program's. What it may not set is refused with the kernel's errors. A
-//! program that asks whether its handler runs on the stack that it has set hears that it does, and finds the stack
+//! *A stack that the program sets* is recorded for each [thread](super::thread) and read back; the program's handlers
+//! run on our stack, which is at least 128 KiB longer. Invalid requests are refused with the kernel's errors. A
+//! program that asks whether its handler runs on the stack that it has set is told that it does, but finds the stack
 //! pointer elsewhere.
 //!
-//! *Its own after all.* A stack that disarms itself while a handler is on it (`SS_AUTODISARM`) belongs to a program
-//! that leaves handlers by switching stacks. It goes to the kernel as it is. So does every stack of a thread that has
-//! none of ours: it was made past `pthread_create`, or has put another in place of ours by an instruction of its own.
-//! Such memory stays in memory for good.
+//! *Exceptions.* A stack that disarms itself while a handler is on it (`SS_AUTODISARM`) belongs to a program that
+//! leaves handlers by switching stacks. It goes to the kernel unchanged. So does every stack of a thread that has
+//! none of ours, because it was created without `pthread_create` or has replaced ours by its own system call
+//! instruction. Such memory stays resident for good.
 //!
-//! *The end of a thread.* A destructor takes the stack away, which a later thread may have. It is the first of all
-//! destructors of thread-specific data; the others run on the thread's own stack.
+//! *The end of a thread.* A destructor takes the stack away and makes it available to a later thread. It is the first
+//! of all destructors of thread-specific data; the others run on the thread's own stack.
 //!
-//! The child of a fork has copies of all stacks, and of the words about them. Those of the parent's other threads are
-//! lost to it.
+//! The child of a fork has copies of all stacks, and of the words that describe them. Those of the parent's other
+//! threads are lost to it.
 
 use super::{put, thread};
 use crate::guard::holds::keep;
@@ -31,18 +31,18 @@ use rustix::io::Errno;
 
 /// The length of our stacks.
 const STACK: usize = 256 << 10;
-/// What a stack of ours has more than the program's.
+/// How much longer a stack of ours is than the program's.
 const MORE: usize = 128 << 10;
-/// The shortest stack that the kernel takes (`MINSIGSTKSZ`).
+/// The minimum length of a stack that the kernel accepts (`MINSIGSTKSZ`).
 const LEAST: usize = 2048;
 /// The flag of a stack that is disarmed while a handler is on it.
 const DISARMS: c_int = 1 << 31;
-/// The most stacks that are kept for later threads.
+/// The maximum number of stacks that are kept for later threads.
 const KEPT: usize = 32;
 
 /// Stacks of threads that have ended.
 static FREE: [AtomicUsize; KEPT] = [const { AtomicUsize::new(0) }; KEPT];
-/// The key whose destructor takes a thread's stack away.
+/// The key whose destructor takes away a thread's stack.
 static KEY: AtomicU32 = AtomicU32::new(0);
 
 /// Gives the first thread its stack.
@@ -64,7 +64,7 @@ pub fn start() -> Result<(), String> {
     Ok(())
 }
 
-/// Gives the calling thread a stack. Where there is no memory for it, the thread goes on without.
+/// Gives the calling thread a stack. If there is no memory for it, the thread continues without one.
 pub fn begin_thread() {
     let kept = FREE
         .iter()
@@ -89,13 +89,13 @@ pub fn begin_thread() {
     unsafe { libc::pthread_setspecific(KEY.load(Relaxed), at as *const c_void) };
 }
 
-/// Takes the stack of a thread that ends, and what its calls may have left behind.
+/// Takes away the stack of a thread that ends, and releases what its calls may have left behind.
 unsafe extern "C" fn end_thread(_: *mut c_void) {
     millpond_mmu::Held::forget_thread();
     let words = thread::this();
     let (at, len) = (words.stack.load(Relaxed), words.stack_len.load(Relaxed));
     let is_free = match in_kernel(None) {
-        // A thread that ends in a handler stays on its stack.
+        // A thread that ends in a handler is still on its stack.
         Ok(now) if now.ss_sp as usize == at => in_kernel(Some(&NONE)).is_ok(),
         _ => true,
     };
@@ -112,7 +112,7 @@ fn give_back(at: usize, len: usize) {
             .iter()
             .any(|place| place.compare_exchange(0, at, AcqRel, Relaxed).is_ok());
     if !is_kept {
-        // SAFETY: the mapping was made for a stack, and no thread has it any more.
+        // SAFETY: the mapping was made for a stack, and no thread uses it any more.
         let _ = unsafe { raw::munmap(at, len) };
     }
 }
@@ -123,7 +123,7 @@ const NONE: libc::stack_t = libc::stack_t {
     ss_size: 0,
 };
 
-/// Makes the system call on structures that live here. The answer is the stack before.
+/// Makes the system call on structures that live here. Returns the previous stack.
 fn in_kernel(new: Option<&libc::stack_t>) -> Result<libc::stack_t, Errno> {
     let mut old = NONE;
     let new = new.map_or(0, |new| core::ptr::from_ref(new) as usize);
@@ -132,15 +132,15 @@ fn in_kernel(new: Option<&libc::stack_t>) -> Result<libc::stack_t, Errno> {
     unsafe { raw::syscall(libc::SYS_sigaltstack, args) }.map(|_| old)
 }
 
-/// Where a change is made: in the kernel at once, or in the context of a handler that makes a call for the program,
-/// which the kernel takes over when the handler returns.
+/// Where a change is made: directly in the kernel, or in the context of a handler that makes a call for the program,
+/// which the kernel adopts when the handler returns.
 enum Place<'a> {
     Kernel,
     Context(&'a mut libc::ucontext_t),
 }
 
 impl Place<'_> {
-    /// The stack that the kernel has, and the stack pointer of the program.
+    /// Returns the kernel's current stack, and the program's stack pointer.
     fn now(&self) -> Result<(libc::stack_t, usize), Errno> {
         Ok(match self {
             Self::Kernel => (in_kernel(None)?, psm::stack_pointer() as usize),
@@ -159,19 +159,19 @@ impl Place<'_> {
     }
 }
 
-/// Whether a stack pointer is on a stack, as the kernel sees it.
+/// Returns whether a stack pointer is on a stack, as the kernel sees it.
 fn is_on(pointer: usize, stack: &libc::stack_t) -> bool {
     let base = stack.ss_sp as usize;
     stack.ss_flags & DISARMS == 0 && pointer > base && pointer - base <= stack.ss_size
 }
 
-/// Whether the kernel has the calling thread's stack of ours.
+/// Returns whether the kernel has our stack for the calling thread.
 fn is_ours(now: &libc::stack_t) -> bool {
     let at = thread::this().stack.load(Relaxed);
     at != 0 && now.ss_sp as usize == at
 }
 
-/// The stack that the program believes it has.
+/// Returns the stack that the program believes it has.
 fn believed(now: &libc::stack_t, pointer: usize) -> libc::stack_t {
     let words = thread::this();
     let size = words.set_len.load(Relaxed);
@@ -187,7 +187,7 @@ fn believed(now: &libc::stack_t, pointer: usize) -> libc::stack_t {
     }
 }
 
-/// Sets a stack, if there is one. The answer is the stack before. Both are the program's.
+/// Sets a stack, if there is one. Returns the previous stack. Both are as the program sees them.
 fn change(mut place: Place<'_>, new: Option<libc::stack_t>) -> Result<libc::stack_t, Errno> {
     let (now, pointer) = place.now()?;
     let has_ours = is_ours(&now);
@@ -218,7 +218,7 @@ fn change(mut place: Place<'_>, new: Option<libc::stack_t>) -> Result<libc::stac
     Ok(before)
 }
 
-/// The stack as the kernel would note it, or the kernel's refusal.
+/// Returns the stack as the kernel would record it, or the kernel's refusal.
 fn checked(mut new: libc::stack_t) -> Result<libc::stack_t, Errno> {
     match new.ss_flags & !DISARMS {
         libc::SS_DISABLE => {
@@ -232,7 +232,7 @@ fn checked(mut new: libc::stack_t) -> Result<libc::stack_t, Errno> {
     Ok(new)
 }
 
-/// Has the kernel use a stack of ours that is long enough for a program that asks for `asked` bytes.
+/// Makes the kernel use a stack of ours that is long enough for a program that asks for `asked` bytes.
 fn make_room(
     place: &mut Place<'_>,
     now: &libc::stack_t,
@@ -253,7 +253,7 @@ fn make_room(
     let wanted = wanted.ok_or(Errno::NOMEM)?;
     let mine = ours(at, len);
     if wanted <= len || is_on(pointer, &mine) || matches!(place, Place::Context(_)) {
-        // A handler, or a call that is made in one, is on our stack now and cannot leave it.
+        // A handler, or a call that is made in one, is currently on our stack and cannot leave it.
         return if is_ours(now) {
             Ok(())
         } else {
@@ -281,14 +281,14 @@ pub fn by_number(args: [usize; 6], context: Option<&mut libc::ucontext_t>) -> Re
             if !millpond_mmu::read(at, &mut bytes) {
                 return Err(Errno::FAULT);
             }
-            // SAFETY: the structure is made of numbers and an address that nobody follows here.
+            // SAFETY: the structure consists of numbers and an address that nobody follows here.
             Some(unsafe { core::ptr::read_unaligned(bytes.as_ptr().cast::<libc::stack_t>()) })
         }
     };
     let place = context.map_or(Place::Kernel, Place::Context);
     let before = change(place, new)?;
     if old != 0 {
-        // SAFETY: the kernel finds out whether the place can be written, and writes a structure of this size.
+        // SAFETY: the kernel checks that the place can be written, and writes a structure of this size.
         unsafe {
             put(old, &before, |at| {
                 raw::syscall(libc::SYS_sigaltstack, [0, at, 0, 0, 0, 0])

@@ -1,11 +1,11 @@
-//! The beginning of a thread of the program's: its alternate stack, and its mask as the program sees it.
+//! The start of a program thread: its alternate stack, and its mask as the program sees it.
 //!
-//! A thread begins in a function of ours. It may end by `pthread_exit` or be cancelled, and is unwound through that
-//! function then, which keeps nothing that would have to be given back.
+//! A thread starts in a function of ours. If it ends by `pthread_exit` or is cancelled, it is unwound through that
+//! function, which therefore keeps nothing that would have to be given back.
 //!
-//! It takes no lock before the program's code runs. A fork holds ours over the system call, and the kernel may wait in
-//! that call for the very thread: for one that reads a userfaultfd of the program's own, which is told of forks. So a
-//! new thread leaves the memory that it was handed, and the next thread to make one gives it back.
+//! It takes no lock before the program's code runs. A fork holds our locks during the system call, in which the
+//! kernel may wait for that very thread, for instance one that reads the program's own userfaultfd and is notified of
+//! forks. So a new thread abandons the memory that it was handed, and the next thread to create one frees it.
 
 use super::given::{self, Attributes, Given, Unwound};
 use super::{alternate, masks, thread};
@@ -14,7 +14,7 @@ use crate::threads::{PthreadCreate, Start};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering::*};
 
-/// What a new thread needs to begin, handed over in unmanaged memory.
+/// The values that a new thread needs to start, passed in unmanaged memory.
 struct Beginning {
     start: Start,
     argument: *mut c_void,
@@ -24,20 +24,20 @@ struct Beginning {
 
 const _: () = assert!(!core::mem::needs_drop::<Beginning>());
 
-/// A block with a beginning. A thread that has begun has taken the contents, and the block is in a list.
+/// A block with a beginning. A thread that has started has taken the contents, and the block is in a list.
 struct Block {
     beginning: Beginning,
     next: *mut Block,
 }
 
-/// The blocks that threads have left. Threads put blocks in one by one and take all of them out, so no block can come
-/// back between a look and an exchange.
+/// The blocks that threads have abandoned. Threads insert blocks one by one and remove them all at once, so no block
+/// can reappear between a load and an exchange.
 static LEFT: AtomicPtr<Block> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Takes the contents of a block, and leaves the block.
+/// Takes the contents of a block, and abandons the block.
 ///
 /// # Safety
-/// The block was made by `Box::into_raw`, and is the caller's.
+/// The block was made by `Box::into_raw`, and belongs to the caller.
 unsafe fn take(block: *mut Block) -> Beginning {
     // SAFETY: the block is the caller's, and nobody takes its contents again; they have nothing to drop.
     let beginning = unsafe { (&raw const (*block).beginning).read() };
@@ -52,11 +52,11 @@ unsafe fn take(block: *mut Block) -> Beginning {
     }
 }
 
-/// Gives back what threads have left. The caller may take locks.
+/// Frees abandoned blocks. The caller may take locks.
 fn give_back() {
     let mut block = LEFT.swap(core::ptr::null_mut(), Acquire);
     while !block.is_null() {
-        // SAFETY: who takes the list has all blocks in it, which were made by `Box::into_raw`.
+        // SAFETY: whoever takes the list has all blocks in it, which were made by `Box::into_raw`.
         block = unsafe { Box::from_raw(block) }.next;
     }
 }
@@ -71,7 +71,7 @@ extern "C-unwind" fn begin(beginning: *mut c_void) -> *mut c_void {
         // SAFETY: the creating thread gave the block away.
     } = unsafe { take(beginning.cast()) };
     masks::begin_thread(masked);
-    // SAFETY: the types differ in whether the function may be unwound, which costs a caller nothing.
+    // SAFETY: the types differ only in whether the function may unwind, which makes no difference to a caller.
     let start = unsafe { core::mem::transmute::<Start, Unwound>(start) };
     match given {
         Some(given) => given::run(given, start, argument),
@@ -79,7 +79,7 @@ extern "C-unwind" fn begin(beginning: *mut c_void) -> *mut c_void {
     }
 }
 
-/// Makes a thread of the program's by `real`.
+/// Creates a program thread with `real`.
 ///
 /// # Safety
 /// The conditions are those of `pthread_create`, whose address `real` is.
@@ -114,13 +114,13 @@ pub unsafe fn create(
             next: core::ptr::null_mut(),
         })) as usize
     });
-    // SAFETY: the types differ in whether the function may be unwound, which costs a caller nothing.
+    // SAFETY: the types differ only in whether the function may unwind, which makes no difference to a caller.
     let begin = unsafe { core::mem::transmute::<Unwound, Start>(begin) };
-    // SAFETY: the caller guarantees it; the box belongs to the new thread.
+    // SAFETY: the caller guarantees this; the box belongs to the new thread.
     let result = unsafe { real(thread, attributes, begin, block as *mut c_void) };
     if result != 0 {
         on_safe_stack(move || {
-            // SAFETY: no thread was made that could have taken the block.
+            // SAFETY: no thread was created that could have taken the block.
             drop(unsafe { Box::from_raw(block as *mut Block) });
         });
     }

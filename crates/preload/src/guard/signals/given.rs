@@ -1,15 +1,15 @@
 //! Threads on stacks that the program gives them, in managed memory.
 //!
-//! The C library puts a thread's control block and static thread-local storage at the top of its stack. It begins and
-//! ends threads with all signals blocked, and names that memory to the kernel meanwhile: the filter stops such a call,
-//! and the thread is killed by a SIGSYS that is blocked. To keep the top in memory is not enough, since the filter does
-//! not know.
+//! The C library puts a thread's control block and static thread-local storage at the top of its stack. It starts and
+//! ends threads with all signals blocked, and meanwhile passes that memory to the kernel: the filter stops such a
+//! call, and the blocked SIGSYS kills the thread. Pinning the top is not enough: the filter checks addresses, not
+//! residency.
 //!
-//! So such a thread begins on a stack of the C library's, as long as the given one, where its control block stays.
-//! From there it goes to the given stack to run the program's function, and comes back when that returns, or is
-//! unwound through the step when the thread ends otherwise. The C library compares the addresses of frames while it
+//! So such a thread starts on a stack from the C library, as long as the given one, where its control block stays.
+//! From there it switches to the given stack to run the program's function. It comes back when that returns, or is
+//! unwound through the switch if the thread ends otherwise. The C library compares the addresses of frames while it
 //! unwinds; managed memory lies below its own mappings, so the frames are in the order that it expects. A thread that
-//! asks for its own attributes is told of the given stack.
+//! asks for its own attributes is told the given stack.
 
 use super::thread;
 use crate::arch;
@@ -22,7 +22,7 @@ use core::sync::atomic::Ordering::Relaxed;
 type GetMask = unsafe extern "C" fn(*const libc::pthread_attr_t, *mut libc::sigset_t) -> c_int;
 type SetMask = unsafe extern "C" fn(*mut libc::pthread_attr_t, *const libc::sigset_t) -> c_int;
 
-/// What our own frames need below the C library's.
+/// Room for our own frames below the C library's.
 const MORE: usize = 64 << 10;
 
 /// A stack: its lowest address and its length.
@@ -33,7 +33,7 @@ pub struct Given {
 }
 
 impl Given {
-    /// The stack of these attributes, if they have one in managed memory.
+    /// Returns the stack of these attributes, if they have one in managed memory.
     ///
     /// # Safety
     /// The attributes are null or valid.
@@ -52,7 +52,7 @@ impl Given {
     }
 }
 
-/// Attributes of a thread that are given back when the value is dropped.
+/// Attributes of a thread that are destroyed when the value is dropped.
 pub struct Attributes(libc::pthread_attr_t);
 
 impl Drop for Attributes {
@@ -67,7 +67,7 @@ unsafe extern "C" {
 }
 
 impl Attributes {
-    /// The same attributes, with a stack of the C library's in place of the given one. The answer is `None` where the C
+    /// Returns the same attributes, with a stack from the C library in place of the given one, or `None` if the C
     /// library refuses one of them.
     ///
     /// # Safety
@@ -78,7 +78,7 @@ impl Attributes {
         if unsafe { libc::pthread_attr_init(made.as_mut_ptr()) } != 0 {
             return None;
         }
-        // SAFETY: the attributes were initialised just now.
+        // SAFETY: the attributes were just initialised.
         let mut made = Self(unsafe { made.assume_init() });
         let to = &mut made.0;
         let (mut detached, mut inherits, mut policy, mut guard) = (0, 0, 0, 0);
@@ -106,12 +106,12 @@ impl Attributes {
     }
 }
 
-/// Copies the processors that the thread may run on. Attributes without any answer that it may run on all.
+/// Copies the processors that the thread may run on. Attributes without any report all processors.
 unsafe fn copy_processors(
     from: *const libc::pthread_attr_t,
     to: *mut libc::pthread_attr_t,
 ) -> bool {
-    /// Enough for as many processors as a kernel can have.
+    /// Enough for the maximum number of processors of any kernel.
     const BYTES: usize = 8192 / 8;
     let mut set = [0u64; BYTES / 8];
     // SAFETY: the caller guarantees the attributes, and the set lives here.
@@ -125,7 +125,7 @@ unsafe fn copy_processors(
     }
 }
 
-/// Copies the mask that the thread is to begin with, where the C library knows of such masks.
+/// Copies the mask that the thread is to start with, if the C library supports such masks.
 pub unsafe fn copy_mask(from: *const libc::pthread_attr_t, to: *mut libc::pthread_attr_t) -> bool {
     /// `PTHREAD_ATTR_NO_SIGMASK_NP`.
     const NONE: c_int = -1;
@@ -144,13 +144,13 @@ pub unsafe fn copy_mask(from: *const libc::pthread_attr_t, to: *mut libc::pthrea
 
 pub use crate::arch::Unwound;
 
-/// Runs a thread's function on the stack that the program has given.
+/// Runs a thread's function on the stack that the program has given it.
 pub fn run(given: Given, start: Unwound, argument: *mut c_void) -> *mut c_void {
     let words = thread::this();
     words.given_len.store(given.len, Relaxed);
     words.given.store(given.base, Relaxed);
     let top = (given.base + given.len) & !63;
-    // SAFETY: the program has given this memory for the thread's stack, which nobody else uses then.
+    // SAFETY: the program has given this memory for the thread's stack, so nobody else uses it.
     unsafe { arch::on_given(argument, start, top) }
 }
 
@@ -160,9 +160,9 @@ exports! {
     real ATTR_GETSIGMASK: GetMask = c"pthread_attr_getsigmask_np";
     real ATTR_SETSIGMASK: SetMask = c"pthread_attr_setsigmask_np";
 
-    /// Go's runtime calls it with all signals blocked by an instruction of its own, to learn the bounds of the stack
-    /// that C calls it on. The C library reads the kernel's list of mappings for the answer, so what it allocates comes
-    /// from outside of the space.
+    /// Go's runtime calls this with all signals blocked by its own instruction, to learn the bounds of the stack on
+    /// which C calls it. The C library reads the kernel's list of mappings for the answer, so its allocations come
+    /// from outside the space.
     [none: Thread]
     unsafe extern "C" fn pthread_getattr_np(
         of: libc::pthread_t,
@@ -182,7 +182,7 @@ exports! {
         if base == 0 || unsafe { libc::pthread_self() } != of {
             return 0;
         }
-        // SAFETY: the attributes were made just now.
+        // SAFETY: the attributes were just made.
         unsafe { libc::pthread_attr_setstack(attributes, base as *mut c_void, len) }
     }
 }

@@ -1,22 +1,23 @@
-//! Our handlers, and the way from them to the program's.
+//! Our signal handlers, and how they call the program's.
 //!
 //! *SIGBUS.* The kernel chooses the stack: the thread's alternate one, which may be 8 KiB, or its own. The fault is
-//! served on a stack of ours (`stack_switch.rs`), with everything blocked; a thread whose fault is done never knows.
+//! served on a stack of ours (`stack_switch.rs`), with all signals blocked; the thread never notices a fault that is
+//! served.
 //!
-//! *SIGSYS.* The call that was stopped is made inside of the handler, under the program's mask. It may block for hours,
-//! and other handlers of the program may run meanwhile, on top of it. So this handler keeps little on the stack.
+//! *SIGSYS.* The stopped call is made inside the handler, under the program's mask. It may block for hours, and other
+//! handlers of the program may run meanwhile, on top of it. So this handler keeps little on the stack.
 //!
-//! *SIGSEGV.* Somebody may have looked at closed memory for the kernel (`millpond_mmu::touch`), and goes on elsewhere.
-//! All others are the program's, and so are all other signals: their frames go where the program wants them
-//! ([`frames`](super::frames)), and its handler finds everything as without us.
+//! *SIGSEGV.* The thread may have probed closed memory on the kernel's behalf (`millpond_mmu::touch`), and continues
+//! elsewhere. All others are the program's, and so are all other signals: their frames go where the program wants
+//! them ([`frames`](super::frames)), and its handler finds everything as it would without us.
 //!
-//! *The program's handler* for SIGBUS or SIGSYS is called on the stack where the signal came, under the mask that its
-//! action asks for. Without a handler the default action is the kernel's again: a fault repeats itself when the
-//! handler returns, and ends the process with its core as it would have; a signal that was sent is sent once more,
-//! with all that it said.
+//! *The program's handler* for SIGBUS or SIGSYS is called on the stack where the signal arrived, under the mask that
+//! its action asks for. If there is no handler, the kernel gets the default action again: a fault recurs when the
+//! handler returns, and ends the process with the core that it would have had; a signal that was sent is sent again,
+//! with all of its information.
 //!
-//! *Cancelled threads* are unwound through these handlers, so they may be. They keep nothing that would have to be
-//! given back.
+//! *Cancelled threads* are unwound through these handlers, which support that: they keep nothing that would have to
+//! be given back.
 
 use super::actions::{install_default, word};
 use super::table::{Action, Record};
@@ -28,9 +29,9 @@ use crate::{raw, space, stack_switch};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::Relaxed;
 
-/// `SI_KERNEL` and all codes above 0 are the kernel's own.
+/// `SI_KERNEL` and all codes above 0 come from the kernel itself.
 const SENT: c_int = 0;
-/// `SYS_SECCOMP`: the code of a SIGSYS in place of a call.
+/// `SYS_SECCOMP`: the code of a SIGSYS raised in place of a call.
 const IN_PLACE_OF_CALL: c_int = 1;
 
 /// The handler for SIGBUS.
@@ -65,18 +66,18 @@ pub unsafe extern "C-unwind" fn on_sigsys(
     }
 }
 
-/// What is done with a signal: a handler, and whether it runs on the stack where the signal came.
+/// How a signal is handled: the handler, and whether it runs on the stack where the signal arrived.
 pub struct Chosen {
     pub handler: usize,
     #[allow(dead_code, reason = "on some processors all frames stay there")]
     pub stays: bool,
 }
 
-/// Chooses what is done with a signal other than SIGBUS and SIGSYS. The kernel has set the mask that the program's
-/// action asks for.
+/// Chooses how to handle a signal other than SIGBUS and SIGSYS. The kernel has set the mask that the program's action
+/// asks for.
 ///
 /// # Safety
-/// The arguments are those of a handler. The siginfo is whole for SIGSEGV.
+/// The arguments are those of a handler. The siginfo is complete for SIGSEGV.
 pub unsafe fn choose(
     signal: c_int,
     info: *mut libc::siginfo_t,
@@ -86,7 +87,7 @@ pub unsafe fn choose(
         handler: frames::nothing as *const () as usize,
         stays: true,
     };
-    // SAFETY: the caller passes a whole siginfo and the interrupted context.
+    // SAFETY: the caller passes a complete siginfo and the interrupted context.
     if signal == libc::SIGSEGV && unsafe { serve_sigsegv(info, context) } {
         return nothing;
     }
@@ -96,7 +97,7 @@ pub unsafe fn choose(
     let handler = action.handler;
     if handler != libc::SIG_DFL && handler != libc::SIG_IGN {
         let asks = action.flags & libc::SA_ONSTACK as usize != 0;
-        // Go asks the kernel itself where the thread's alternate stack is, and takes ours for the program's.
+        // Go asks the kernel itself where the thread's alternate stack is, and takes ours for its own.
         let has_one = thread::this().set_len.load(Relaxed) > 0 || runtime::is_anywhere();
         let stays = asks && has_one;
         return Chosen { handler, stays };
@@ -111,18 +112,18 @@ pub unsafe fn choose(
     nothing
 }
 
-/// Serves a SIGSEGV of ours: a page that is closed because it is out, where there is no userfaultfd, or a look at
-/// closed memory. The answer is false for the program's.
+/// Serves a SIGSEGV of ours: a page that is closed because it is absent, if there is no userfaultfd, or a probe of
+/// closed memory. Returns false for the program's.
 ///
 /// # Safety
 /// The arguments are those of a handler.
 unsafe fn serve_sigsegv(info: *mut libc::siginfo_t, context: *mut libc::ucontext_t) -> bool {
     if space::is_closed() {
         let serves = &thread::this().serves;
-        // The mask is the one that the program's action asks for, and no handler may run here.
+        // The current mask is the one that the program's action asks for, but no handler may run here.
         let before = swap_mask(u64::MAX);
         serves.store(1, Relaxed);
-        // SAFETY: the caller guarantees it, and all signals are blocked.
+        // SAFETY: the caller guarantees this, and all signals are blocked.
         let is_served = stack_switch::on_fault_stack(|| unsafe {
             millpond_mmu::serve_sigsegv(info, context.cast())
         });
@@ -136,9 +137,9 @@ unsafe fn serve_sigsegv(info: *mut libc::siginfo_t, context: *mut libc::ucontext
     millpond_mmu::give_up(unsafe { &mut *context })
 }
 
-/// Sends the calling thread a signal once more.
+/// Sends the calling thread a signal again.
 fn send_again(signal: c_int) {
-    // SAFETY: the calls ask, and send a signal whose action the program has chosen.
+    // SAFETY: the calls are queries, and the last sends a signal whose action the program has chosen.
     unsafe {
         let process = raw::syscall(libc::SYS_getpid, [0; 6]).unwrap_or(0);
         let thread = raw::syscall(libc::SYS_gettid, [0; 6]).unwrap_or(0);
@@ -149,7 +150,7 @@ fn send_again(signal: c_int) {
     }
 }
 
-/// Gives a signal to the program, under the mask that the program's action asks for.
+/// Delivers a signal to the program, under the mask that the program's action asks for.
 ///
 /// # Safety
 /// The arguments are those of a handler with `SA_SIGINFO`.
@@ -161,8 +162,8 @@ unsafe extern "C-unwind" fn pass_on_under_mask(
     let Some(action) = Record::of(signal).map(Record::take) else {
         return;
     };
-    // The kernel's structure has a set of 64 signals there, and other things behind it.
-    // SAFETY: the set is a part of the context.
+    // The kernel's structure has a set of 64 signals there, followed by other fields.
+    // SAFETY: the set is part of the context.
     let interrupted = unsafe { word(&raw const (*context.cast::<libc::ucontext_t>()).uc_sigmask) };
     let own = match action.flags & libc::SA_NODEFER as usize {
         0 => bit(signal),
@@ -178,7 +179,7 @@ fn set_mask(mask: u64) {
     swap_mask(mask);
 }
 
-/// Sets the mask in the kernel, and answers the one before.
+/// Sets the mask in the kernel, and returns the previous one.
 fn swap_mask(mask: u64) -> u64 {
     let mut before = 0u64;
     let args = [
@@ -194,7 +195,7 @@ fn swap_mask(mask: u64) -> u64 {
     before
 }
 
-/// Does with a signal what the program's action says.
+/// Handles a signal as the program's action specifies.
 ///
 /// # Safety
 /// The arguments are those of a handler with `SA_SIGINFO`.
@@ -211,10 +212,10 @@ unsafe extern "C-unwind" fn pass_on(
         // SAFETY: the caller passes a valid siginfo.
         unsafe { without_handler(signal, info, handler == libc::SIG_IGN) };
     } else if action.flags & libc::SA_SIGINFO as usize != 0 {
-        // SAFETY: an action with SA_SIGINFO has a function of three arguments.
+        // SAFETY: an action with SA_SIGINFO has a function with three arguments.
         unsafe { core::mem::transmute::<usize, OfThree>(handler)(signal, info, context) };
     } else {
-        // SAFETY: an action without SA_SIGINFO that is no special value has a function of one argument.
+        // SAFETY: an action without SA_SIGINFO that is no special value has a function with one argument.
         unsafe { core::mem::transmute::<usize, OfOne>(handler)(signal) };
     }
 }
@@ -225,7 +226,7 @@ unsafe fn without_handler(signal: c_int, info: *mut libc::siginfo_t, is_ignored:
     let code = unsafe { (*info).si_code };
     let (is_fault, comes_again) = match signal {
         libc::SIGSYS => (code == IN_PLACE_OF_CALL, false),
-        // Memory that is found broken before a thread touches it is told like a signal that was sent.
+        // Memory found broken before a thread touches it is reported like a signal that was sent.
         libc::SIGBUS if code == libc::BUS_MCEERR_AO => (false, false),
         _ => (code > SENT, code > SENT),
     };
@@ -233,11 +234,12 @@ unsafe fn without_handler(signal: c_int, info: *mut libc::siginfo_t, is_ignored:
         return;
     }
     if !install_default(signal) && is_fault {
-        // A filter of the program's forbids it, and the fault would come again for ever.
+        // A filter of the program forbids it, and the fault would recur forever.
         raw::exit_group(128 + signal);
     }
     if !comes_again {
-        // SAFETY: the calls ask, and send this thread a signal that says what the first one said.
+        // SAFETY: the calls are queries, and the last sends this thread a signal with the same information as the
+        // first.
         unsafe {
             let process = raw::syscall(libc::SYS_getpid, [0; 6]).unwrap_or(0);
             let thread = raw::syscall(libc::SYS_gettid, [0; 6]).unwrap_or(0);

@@ -1,8 +1,8 @@
-//! Locales: the C library keeps what it has loaded of them outside of the space.
+//! Locales: the C library keeps its loaded locale data outside the space.
 //!
-//! A new thread looks at the process's locale while all signals are still blocked, and its maker cannot hold what the
-//! thread looks at. The data are loaded once, into memory from `malloc`, and stay. A program that had set its locale
-//! and pushed that memory out was killed by the first thread that it made afterwards.
+//! A new thread reads the process's locale while all signals are still blocked, and its creator cannot hold the
+//! memory that the thread reads. The data are loaded once, into memory from `malloc`, and stay. If a program had set
+//! its locale and that memory was evicted, the next thread that it created was killed.
 
 use crate::guard;
 use crate::guard::children::apart::Apart;

@@ -1,19 +1,18 @@
-//! The masks of threads: SIGBUS and SIGSYS are never blocked in the kernel, and the program reads back what it has set.
+//! Thread masks: SIGBUS and SIGSYS are never blocked in the kernel, and the program reads back what it has set.
 //!
-//! A SIGBUS that is blocked when a page is out ends the process, and so does a SIGSYS in place of a call. So both are
-//! taken out of each mask on its way to the kernel. Which of them the program believes to be blocked is kept for each
-//! [thread](super::thread) and added to each mask that it reads. A new thread begins with its maker's.
+//! A blocked SIGBUS ends the process when a page is absent, and so does a blocked SIGSYS in place of a call. So both
+//! are removed from each mask on its way to the kernel. For each [thread](super::thread) we record which of them the
+//! program believes to be blocked, and add these to each mask that it reads. A new thread starts with its creator's.
 //!
-//! *Where a fault is served* both are blocked all the same, with everything else: another signal would have its frame
-//! written where that of the fault is, since the thread is on neither of its stacks. The manager's own code blocks and
-//! restores signals there by the same functions, which then do what they say.
+//! *While a fault is served* both are blocked nonetheless, along with everything else: the frame of another signal
+//! would overwrite that of the fault, since the thread is on neither of its stacks. The manager's own code blocks and
+//! restores signals there with the same functions, which in that case act directly.
 //!
-//! *What differs from the kernel.* A SIGBUS or SIGSYS that somebody sends to a thread which believes it blocked comes
+//! *Differences from the kernel.* A SIGBUS or SIGSYS that somebody sends to a thread that believes it blocked arrives
 //! at once. A handler that leaves the mask changed, or is left by `siglongjmp`, leaves the thread's two bits as they
-//! were set last: the program may read one of the two where the kernel would say otherwise. A program that is begun
-//! by `execve` finds neither blocked. A mask that is put together by hand in a handler's context (`uc_sigmask`)
-//! reaches the kernel as it is, and so does one that lies outside of managed memory and is set by an instruction of
-//! the program's own.
+//! were last set: the program may read one of the two where the kernel would say otherwise. A program started by
+//! `execve` finds neither blocked. A mask that is built by hand in a handler's context (`uc_sigmask`) reaches the
+//! kernel unchanged, and so does one that lies outside managed memory and is set by the program's own instruction.
 
 use super::actions::{SET, set_word, word};
 use super::thread;
@@ -23,10 +22,10 @@ use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
 use rustix::io::Errno;
 
-/// The signals that the C library keeps for itself, and takes out of the masks that a program sets by its functions.
+/// The signals that the C library reserves, and removes from the masks that a program sets with its functions.
 pub const OF_C_LIBRARY: u64 = bit(32) | bit(33);
 
-/// Unblocks SIGBUS and SIGSYS in the first thread, which may have inherited a mask with them.
+/// Unblocks SIGBUS and SIGSYS in the first thread, which may have inherited a mask that contains them.
 ///
 /// # Errors
 /// A line that says what the kernel refuses.
@@ -39,7 +38,7 @@ pub fn start() -> Result<(), String> {
     Ok(())
 }
 
-/// Unblocks more signals in the first thread, which are ours from now on.
+/// Unblocks further signals in the first thread, which are ours from now on.
 ///
 /// # Errors
 /// As for [`start`].
@@ -50,7 +49,7 @@ pub fn unblock_too(signals: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Begins in a new thread whose maker believed `masked` to be blocked. A thread may begin with a mask of its own,
+/// Initialises a new thread whose creator believed `masked` to be blocked. A thread may start with its own mask,
 /// which the C library has put into its attributes and set.
 pub fn begin_thread(masked: u64) {
     let before = in_kernel(libc::SIG_UNBLOCK, Some(never_blocked())).unwrap_or(0) & never_blocked();
@@ -58,7 +57,7 @@ pub fn begin_thread(masked: u64) {
     thread::this().masked.store(masked, Relaxed);
 }
 
-/// Makes the system call on words that live here. The answer is the mask before.
+/// Makes the system call on words that live here. Returns the previous mask.
 fn in_kernel(how: c_int, set: Option<u64>) -> Result<u64, Errno> {
     let mut before = 0u64;
     let set = set
@@ -69,10 +68,10 @@ fn in_kernel(how: c_int, set: Option<u64>) -> Result<u64, Errno> {
     unsafe { raw::syscall(libc::SYS_rt_sigprocmask, args) }.map(|_| before)
 }
 
-/// Changes the mask that a thread will have when it leaves a handler. The answer is the mask before.
+/// Changes the mask that a thread will have when it leaves a handler. Returns the previous mask.
 fn in_context(how: c_int, set: Option<u64>, context: &mut libc::ucontext_t) -> Result<u64, Errno> {
-    // The kernel's structure has a set of 64 signals there, and other things behind it.
-    // SAFETY: the set is the context's.
+    // The kernel's structure has a set of 64 signals there, followed by other fields.
+    // SAFETY: the set belongs to the context.
     let before = unsafe { word(&context.uc_sigmask) };
     if let Some(set) = set {
         if !matches!(how, libc::SIG_BLOCK | libc::SIG_UNBLOCK | libc::SIG_SETMASK) {
@@ -86,7 +85,7 @@ fn in_context(how: c_int, set: Option<u64>, context: &mut libc::ucontext_t) -> R
     Ok(before)
 }
 
-/// A mask, changed by a set.
+/// Returns a mask changed by a set.
 fn applied(how: c_int, before: u64, set: u64) -> u64 {
     match how {
         libc::SIG_BLOCK => before | set,
@@ -95,7 +94,7 @@ fn applied(how: c_int, before: u64, set: u64) -> u64 {
     }
 }
 
-/// Changes the calling thread's mask, as the program sees it, if there is a set. The answer is the mask before. In a
+/// Changes the calling thread's mask as the program sees it, if there is a set. Returns the previous mask. In a
 /// handler that makes a call for the program, the mask is that of the handler's `context`.
 pub fn change(
     how: c_int,
@@ -135,7 +134,7 @@ unsafe fn change_by_function(
     };
     let before = change(how, set, None)?;
     if !old.is_null() {
-        // SAFETY: the caller guarantees a place for a set. Like the kernel, this writes 64 signals.
+        // SAFETY: the caller guarantees room for a set. Like the kernel, this writes 64 signals.
         unsafe { set_word(old, before) };
     }
     Ok(())
@@ -153,7 +152,7 @@ pub fn by_number(args: [usize; 6], context: Option<&mut libc::ucontext_t>) -> Re
     };
     let before = change(how as c_int, set, context)?;
     if old != 0 {
-        // SAFETY: the kernel finds out whether the place can be written, and writes a set of this size.
+        // SAFETY: the kernel checks that the place can be written, and writes a set of this size.
         unsafe {
             put(old, &before, |at| {
                 raw::syscall(libc::SYS_rt_sigprocmask, [0, 0, at, SET, 0, 0])
@@ -163,7 +162,7 @@ pub fn by_number(args: [usize; 6], context: Option<&mut libc::ucontext_t>) -> Re
     Ok(0)
 }
 
-/// Reads a set of the program's.
+/// Reads a set from the program.
 pub fn read(at: usize) -> Result<u64, Errno> {
     let mut bytes = [0; SET];
     match millpond_mmu::read(at, &mut bytes) {

@@ -1,30 +1,30 @@
 //! Signals under direct delivery: three of them are ours, and the program must not notice.
 //!
-//! A page that is out raises SIGBUS, a call on managed memory SIGSYS, and a look at memory that is closed SIGSEGV. Our
-//! handlers must be there at all times, and SIGBUS and SIGSYS must never be blocked: a thread that faults with the
-//! signal blocked is killed. Programs install handlers for all signals, block all signals, and bring stacks for their
-//! handlers. So every function by which they do so is replaced:
+//! An absent page raises SIGBUS, a call on managed memory SIGSYS, and a probe of closed memory SIGSEGV. Our handlers
+//! must be installed at all times, and SIGBUS and SIGSYS must never be blocked: a thread that faults with the signal
+//! blocked is killed. Programs install handlers for all signals, block all signals, and set stacks for their
+//! handlers. So we replace every function with which they do so:
 //!
 //! | concern | file |
 //! | --- | --- |
-//! | our handlers, and the way to the program's; the stacks that these run on | `handlers`; `frames` of `arch` |
-//! | what the program does about a signal | `actions`, `table`; `older` for the functions of System V and BSD |
+//! | our handlers, and how they call the program's; the stacks that these run on | `handlers`; `frames` of `arch` |
+//! | the program's response to a signal | `actions`, `table`; `older` for the functions of System V and BSD |
 //! | masks of threads; calls that wait under a mask | `masks`, `waits` |
-//! | alternate stacks; a thread's beginning, its own stack | `alternate`; `begin`, `given` |
-//! | what is kept of each thread | `thread` |
-//! | what a new thread looks at before its signals are unblocked | `locale` |
+//! | alternate stacks; a thread's start, its own stack | `alternate`; `begin`, `given` |
+//! | the state of each thread | `thread` |
+//! | memory that a new thread reads before its signals are unblocked | `locale` |
 //!
-//! *Without userfaultfd* a page that is out is closed, and its fault is SIGSEGV. Then SIGSEGV is treated as SIGBUS is:
-//! never blocked, and served before the program hears of it ([`serve_sigsegv`]). One thing shows: a handler of the
-//! program's for SIGSEGV that asks for its mask does not find SIGSEGV in it.
+//! *Without userfaultfd* an absent page is closed, and its fault is SIGSEGV. In that case SIGSEGV is treated like
+//! SIGBUS: never blocked, and served before the program learns of it ([`serve_sigsegv`]). One thing shows: if the
+//! program's handler for SIGSEGV asks for its mask, it does not find SIGSEGV in it.
 //!
 //! Without direct delivery each export goes straight to the C library.
 //!
-//! *By the number of the call.* The same calls come from the program's own instructions, when what they name lies in
-//! managed memory and the filter stops them ([`by_number`]). They are made inside of the handler of SIGSYS. A mask
-//! and a stack that are changed there would be as before when the handler returns, so they are changed in its
-//! context. What the program passes is read so that a bad address is an error; what it gets back is written after the
-//! kernel has written to the same place, which finds out whether it may be written.
+//! *Calls by number.* The same calls come from the program's own instructions, if the memory that they name is
+//! managed and the filter stops them ([`by_number`]). They are made inside the handler of SIGSYS. Changes to a mask
+//! or a stack there would be undone when the handler returns, so they are made in its context. The program's
+//! arguments are read in such a way that a bad address is an error; its results are written after the kernel has
+//! written to the same place, which checks that it may be written.
 
 pub mod actions;
 mod alternate;
@@ -50,18 +50,18 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use rustix::io::Errno;
 
-/// The signals that are raised by what a thread does. Where they are blocked, it is killed.
+/// The signals that are raised by a thread's own actions. If they are blocked, it is killed.
 pub const RAISED: u64 = bit(libc::SIGBUS) | bit(libc::SIGSYS) | bit(libc::SIGSEGV);
 
 static NEVER_BLOCKED: AtomicU64 = AtomicU64::new(bit(libc::SIGBUS) | bit(libc::SIGSYS));
 
-/// The signals that are blocked only in the program's eyes: SIGBUS and SIGSYS, and SIGSEGV where it is the fault of a
-/// page that is out.
+/// Returns the signals that are blocked only in the program's eyes: SIGBUS and SIGSYS, and SIGSEGV if it is raised
+/// for absent pages.
 pub fn never_blocked() -> u64 {
     NEVER_BLOCKED.load(Relaxed)
 }
 
-/// The calls about signals that are served by their number.
+/// The calls about signals that are served by number.
 pub const SERVED: &[i64] = &[
     libc::SYS_rt_sigaction,
     libc::SYS_rt_sigprocmask,
@@ -73,7 +73,7 @@ pub const SERVED: &[i64] = &[
     libc::SYS_epoll_pwait2,
 ];
 
-/// Looks the C library's functions up. The program must not run yet.
+/// Looks up the C library's functions. The program must not be running yet.
 pub fn find() {
     for functions in [
         actions::FUNCTIONS,
@@ -89,7 +89,7 @@ pub fn find() {
     }
 }
 
-/// A signal's place in a mask.
+/// Returns a signal's bit in a mask.
 const fn bit(signal: c_int) -> u64 {
     1 << (signal - 1)
 }
@@ -106,8 +106,8 @@ pub fn start() -> Result<(), String> {
     masks::start()
 }
 
-/// Has SIGSEGV always come, as SIGBUS does, because pages that are out are closed. This must be called before any
-/// thread touches managed memory.
+/// Makes sure that SIGSEGV always arrives, like SIGBUS, because absent pages are closed. This must be called before
+/// any thread touches managed memory.
 ///
 /// # Errors
 /// A line that says what the system refuses.
@@ -118,13 +118,13 @@ pub fn serve_sigsegv() -> Result<(), String> {
     actions::install_again(libc::SIGSEGV)
 }
 
-/// Begins in a new child.
+/// Starts in a new child.
 pub fn after_fork_in_child() {
     actions::after_fork_in_child();
 }
 
-/// Serves a call about signals by its number. `context` is that of the handler that makes it for the program, if it is
-/// made in one. The answer is `None` for all other calls.
+/// Serves a call about signals by number. `context` is that of the handler that makes the call for the program, if it
+/// is made in one. Returns `None` for all other calls.
 ///
 /// # Safety
 /// The conditions are those of the system call.
@@ -142,11 +142,11 @@ pub unsafe fn by_number(
     })
 }
 
-/// Writes an answer into the program's memory. `write` has the kernel write as many bytes to the same place, which
-/// finds out whether they may be written.
+/// Writes an answer to the program's memory. `write` makes the kernel write the same number of bytes to the same
+/// place, which checks that they may be written.
 ///
 /// # Safety
-/// What `write` writes is no longer than `T`.
+/// `write` writes no more bytes than `T` has.
 unsafe fn put<T: Copy>(
     at: usize,
     answer: &T,
@@ -155,7 +155,7 @@ unsafe fn put<T: Copy>(
     let mut holds = Holds::new();
     holds.add(at, size_of::<T>());
     write(at)?;
-    // SAFETY: the kernel has written as many bytes there just now, and they are held.
+    // SAFETY: the kernel has just written this many bytes there, and they are held.
     unsafe { (at as *mut T).write_unaligned(*answer) };
     Ok(())
 }

@@ -1,10 +1,10 @@
 //! The older functions about signals: those of System V and BSD.
 //!
-//! The C library makes all of them from `sigaction` and `sigprocmask`, by calls inside of itself that no export of
-//! ours sees. So they are made anew here from ours. What each does is in its manual page: `signal` gives a handler
-//! that stays and restarts calls, unless `siginterrupt` was told otherwise for that signal; `sysv_signal` one for a
-//! single signal; `sigset` answers `SIG_HOLD` for a signal that was blocked. Masks of type `int` have the signals 1
-//! to 32.
+//! The C library builds all of them on `sigaction` and `sigprocmask`, with internal calls that no export of ours
+//! sees. So we reimplement them here on top of ours. Their manual pages specify them: `signal` sets a handler that
+//! stays and restarts calls, unless `siginterrupt` said otherwise for that signal; `sysv_signal` sets one for a
+//! single signal; `sigset` returns `SIG_HOLD` for a signal that was blocked. Masks of type `int` contain signals 1 to
+//! 32.
 
 use super::masks::{self, change};
 use super::{actions, bit, waits};
@@ -17,15 +17,15 @@ pub type Handler = libc::sighandler_t;
 /// The argument of `sigset` that blocks a signal.
 const HOLD: Handler = 2;
 
-/// The signals whose handlers by `signal` interrupt calls.
+/// The signals whose handlers set by `signal` interrupt calls.
 static INTERRUPTING: AtomicU64 = AtomicU64::new(0);
 
-/// Whether a program may name this signal: the C library keeps two to itself.
+/// Returns whether a program may name this signal: the C library reserves two.
 fn is_known(signal: c_int) -> bool {
     (1..=64).contains(&signal) && masks::OF_C_LIBRARY & bit(signal) == 0
 }
 
-/// Sets a handler with this mask and these flags. The answer is the handler before.
+/// Sets a handler with this mask and these flags. Returns the previous handler.
 fn set(signal: c_int, handler: Handler, mask: u64, flags: c_int) -> Result<Handler, Errno> {
     if handler == libc::SIG_ERR || !is_known(signal) {
         return Err(Errno::INVAL);
@@ -66,7 +66,7 @@ exports! {
     [rt_sigaction: Thread]
     unsafe extern "C" fn __sysv_signal(signal: c_int, handler: Handler) -> Handler
         = SYSV_SIGNAL.must() if !guard::is_on(), else {
-            /// `SA_INTERRUPT`, which newer kernels forget.
+            /// `SA_INTERRUPT`, which newer kernels ignore.
             const INTERRUPT: c_int = 0x2000_0000;
             let flags = libc::SA_RESETHAND | libc::SA_NODEFER | INTERRUPT;
             handler_or_error(set(signal, handler, 0, flags))
@@ -102,7 +102,7 @@ exports! {
     [rt_sigaction: Thread]
     unsafe extern "C" fn siginterrupt(signal: c_int, interrupts: c_int) -> c_int
         = SIGINTERRUPT.must() if !guard::is_on(), else {
-            // SAFETY: zeros are a valid action, and the one before has room here.
+            // SAFETY: zeros are a valid action, and there is room here for the previous one.
             let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
             let read = match is_known(signal) {
                 // SAFETY: as above.
@@ -117,7 +117,7 @@ exports! {
                     INTERRUPTING.fetch_and(!bit(signal), Relaxed);
                     action.sa_flags |= libc::SA_RESTART;
                 }
-                // SAFETY: the action was read just now.
+                // SAFETY: the action was just read.
                 unsafe { actions::act(signal, &action, core::ptr::null_mut()) }
             });
             c_result(written)
@@ -141,21 +141,21 @@ exports! {
             old_mask(libc::SIG_BLOCK, 0)
         }
 
-    /// This is BSD's.
+    /// BSD's `sigpause`.
     [rt_sigsuspend: Thread]
     unsafe extern "C-unwind" fn sigpause(mask: c_int) -> c_int
         = SIGPAUSE.must() if !guard::is_on(), else unsafe {
             pause_under(mask)
         }
 
-    /// This is `sigpause` for programs of System V.
+    /// `sigpause` for programs of System V.
     [rt_sigsuspend: Thread]
     unsafe extern "C-unwind" fn __xpg_sigpause(signal: c_int) -> c_int
         = XPG_SIGPAUSE.must() if !guard::is_on(), else unsafe {
             pause_without(signal)
         }
 
-    /// This is either of the two.
+    /// Either of the two.
     [rt_sigsuspend: Thread]
     unsafe extern "C-unwind" fn __sigpause(signal_or_mask: c_int, is_signal: c_int) -> c_int
         = PRIVATE_SIGPAUSE.must() if !guard::is_on(), else unsafe {
@@ -172,7 +172,7 @@ fn sigset_with(signal: c_int, handler: Handler) -> Result<Handler, Errno> {
     }
     if handler == HOLD {
         let before = change(libc::SIG_BLOCK, Some(bit(signal)), None)?;
-        // SAFETY: zeros are a valid action, and the one before has room here.
+        // SAFETY: zeros are a valid action, and there is room here for the previous one.
         let mut old: libc::sigaction = unsafe { core::mem::zeroed() };
         // SAFETY: as above.
         unsafe { actions::act(signal, core::ptr::null(), &mut old) }?;
@@ -195,7 +195,7 @@ fn change_one(how: c_int, signal: c_int) -> c_int {
     })
 }
 
-/// The answer of a function whose masks have type `int`.
+/// Returns the answer of a function whose masks have type `int`.
 fn old_mask(how: c_int, mask: c_int) -> c_int {
     let set = u64::from(mask as u32);
     match change(how, Some(set), None) {
@@ -204,7 +204,7 @@ fn old_mask(how: c_int, mask: c_int) -> c_int {
     }
 }
 
-/// Waits for a signal under a mask of BSD's.
+/// Waits for a signal under a BSD mask.
 unsafe extern "C-unwind" fn pause_under(mask: c_int) -> c_int {
     let set = actions::set_of(u64::from(mask as u32));
     // SAFETY: the set lives here.

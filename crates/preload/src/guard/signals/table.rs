@@ -1,23 +1,23 @@
 //! The program's actions.
 //!
-//! The kernel has our handlers, so what the program sets is kept here. Signal handlers read the table while a
-//! thread writes it, perhaps the very thread that they interrupt. So there are two records for each signal, and a
-//! number that says by its lowest bit which of them counts. A writer fills the other one and then raises the number. A
-//! reader copies a record and looks whether the number is still the same; it never waits for a writer.
+//! The kernel has our handlers, so the program's actions are kept here. Signal handlers read the table while a thread
+//! writes it, perhaps the very thread that they interrupt. So there are two records for each signal, and a number
+//! whose lowest bit selects the valid one. A writer fills the other one and then increments the number. A reader
+//! copies a record and checks that the number is still the same; it never waits for a writer.
 //!
-//! *Handlers for one signal only* (`SA_RESETHAND`) are spent by a handler, which may not wait for a writer either. So
-//! it does not change the record: it notes that the record of this number is spent, and readers see the default action
-//! in its place.
+//! *Handlers for one signal only* (`SA_RESETHAND`) are spent by a handler, which cannot wait for a writer either. So
+//! it does not change the record: it marks the record of this number as spent, and readers see the default action
+//! instead.
 //!
-//! *Writers* exclude one another by a word. A thread that has it runs no handler of the program's meanwhile; a new
-//! child, whose parent's other thread may have had it, sets it free.
+//! *Writers* exclude one another with a word. A thread that holds it runs no handler of the program meanwhile; a new
+//! child frees it, since another thread of the parent may have held it.
 
 use crate::raw;
 use crate::signals::Blocked;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
-/// An action, laid out as the kernel wants it.
+/// An action in the kernel's layout.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct Action {
@@ -31,10 +31,10 @@ const WORDS: usize = size_of::<Action>() / size_of::<usize>();
 
 /// The record of one signal.
 pub struct Record {
-    /// Counts the changes. The lowest bit says which copy counts.
+    /// Counts the changes. The lowest bit selects the valid copy.
     number: AtomicUsize,
     copies: [[AtomicUsize; WORDS]; 2],
-    /// The number of a record whose handler has been called for the only time, and one more.
+    /// The number, plus one, of a record whose handler has had its only call.
     spent: AtomicUsize,
 }
 
@@ -47,8 +47,8 @@ impl Record {
         }
     }
 
-    /// The action of a signal, if the program may change it: not of those that the C library keeps for itself, nor of
-    /// SIGKILL and SIGSTOP.
+    /// Returns the record of a signal's action if the program may change it, which excludes the signals that the C
+    /// library reserves, SIGKILL and SIGSTOP.
     pub fn of(signal: c_int) -> Option<&'static Self> {
         let is_fixed = matches!(signal, 0 | 32 | 33 | libc::SIGKILL | libc::SIGSTOP);
         usize::try_from(signal)
@@ -57,7 +57,7 @@ impl Record {
             .and_then(|at| ALL.get(at))
     }
 
-    /// The action, as the program would read it.
+    /// Returns the action as the program would read it.
     pub fn get(&self) -> Action {
         self.read().1
     }
@@ -82,7 +82,7 @@ impl Record {
         }
     }
 
-    /// The action that a signal which has come now is to have. A handler for one signal only is spent by this.
+    /// Returns the action for a signal that has just arrived. A handler for one signal only is spent by this.
     pub fn take(&self) -> Action {
         let (number, mut action) = self.read();
         if action.flags & libc::SA_RESETHAND as usize != 0 && action.handler != libc::SIG_DFL {
@@ -110,7 +110,7 @@ impl Record {
     }
 }
 
-/// The greatest number of a signal.
+/// The highest signal number.
 pub const LAST: c_int = 64;
 
 static ALL: [Record; LAST as usize + 1] = [const { Record::new() }; LAST as usize + 1];
@@ -137,7 +137,7 @@ impl Drop for Writer {
     }
 }
 
-/// Lets writers write in a new child.
+/// Lets writers write again in a new child.
 pub fn after_fork_in_child() {
     IS_WRITING.store(false, Release);
 }

@@ -1,20 +1,20 @@
-//! What is kept of each thread: a few words of thread-local storage.
+//! The state of each thread: a few words of thread-local storage.
 //!
-//! They are read by signal handlers and by functions that a program may call in its handlers, so they must be there
-//! without an allocation. The usual way to thread-local storage of a library asks the dynamic linker, which may
-//! allocate when libraries have been loaded meanwhile. This library is loaded when the process starts, so its storage
-//! lies at a distance from the thread pointer that the linker knows then (the model "initial exec"). Rust has no stable
-//! name for that model, hence the few lines of assembler (and of `arch`).
+//! Signal handlers read these words, and so do functions that a program may call in its handlers, so they must be
+//! accessible without an allocation. The usual access to a library's thread-local storage goes through the dynamic
+//! linker, which may allocate if libraries have been loaded meanwhile. This library is loaded when the process
+//! starts, so its storage lies at an offset from the thread pointer that the linker knows at that time (the model
+//! "initial exec"). Rust has no stable name for that model, hence the few lines of assembler (and of `arch`).
 //!
 //! A child of `vfork` shares the words with the thread that waits for it.
 
 use crate::arch;
 use core::sync::atomic::{AtomicU64, AtomicUsize};
 
-/// The words of one thread. All begin as zeros. The thread's signal handlers change them too.
+/// The words of one thread. All start as zeros. The thread's signal handlers also change them.
 #[repr(C)]
 pub struct Thread {
-    /// Those of [`never_blocked`](super::never_blocked) that the program believes to be blocked.
+    /// The signals of [`never_blocked`](super::never_blocked) that the program believes to be blocked.
     pub masked: AtomicU64,
     /// Our alternate stack: its lowest address, or 0, and its length.
     pub stack: AtomicUsize,
@@ -26,7 +26,7 @@ pub struct Thread {
     /// The stack in managed memory that the program has given the thread: its lowest address, or 0, and its length.
     pub given: AtomicUsize,
     pub given_len: AtomicUsize,
-    /// Not 0 while the thread serves a fault, with all signals blocked in earnest.
+    /// Nonzero while the thread serves a fault, with all signals really blocked.
     pub serves: AtomicUsize,
     /// The child of a `vfork` by this thread that has asked to be traced, or 0
     /// ([`traced`](crate::guard::children::traced)).
@@ -47,10 +47,10 @@ core::arch::global_asm!(
     ".popsection",
 );
 
-/// The words of the calling thread.
+/// Returns the words of the calling thread.
 #[inline]
 pub fn this() -> &'static Thread {
-    // SAFETY: the address is that of 80 aligned bytes which belong to the calling thread and live as long as it runs.
+    // SAFETY: the address is that of 80 aligned bytes that belong to the calling thread and live as long as it runs.
     // No caller keeps the reference beyond its own frame, and all words are atomic.
     unsafe { &*arch::this_thread().cast::<Thread>() }
 }

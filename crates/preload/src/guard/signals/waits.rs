@@ -1,8 +1,8 @@
 //! Calls that wait under a mask of their own: `sigsuspend`, `ppoll`, `pselect`, `epoll_pwait`.
 //!
-//! SIGBUS and SIGSYS are taken out of the mask, which the kernel reads from our stack. Everything else that the call
-//! names is held while it lasts. The functions are points where a thread may be cancelled; the C library has them
-//! cancelled at once while they wait, and so do these. A thread that is cancelled there leaves its holds to its end.
+//! SIGBUS and SIGSYS are removed from the mask, which the kernel reads from our stack. Everything else that the call
+//! names is held while it lasts. The functions are cancellation points; in the C library cancellation takes effect at
+//! once while they wait, and so it does here. A cancelled thread keeps its holds until its end.
 
 use super::actions::{self, SET};
 use super::{masks, never_blocked};
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 pub type Mask = *const libc::sigset_t;
 
-/// Makes one of these calls for the program. The answer is `None` for any other call.
+/// Makes one of these calls for the program. Returns `None` for any other call.
 ///
 /// # Safety
 /// The conditions are those of the system call.
@@ -40,7 +40,7 @@ unsafe fn suspended([mask, size, ..]: [usize; 6]) -> Result<usize, Errno> {
     unsafe { call::held(libc::SYS_rt_sigsuspend, args) }
 }
 
-/// Makes a call whose argument `at` is a mask, with the mask's size behind it.
+/// Makes a call whose argument `at` is a mask, followed by the mask's size.
 unsafe fn under_mask(number: i64, mut args: [usize; 6], at: usize) -> Result<usize, Errno> {
     let mask;
     if args[at] != 0 {
@@ -63,7 +63,7 @@ unsafe fn selected(mut args: [usize; 6]) -> Result<usize, Errno> {
         if !millpond_mmu::read(args[5], &mut bytes) {
             return Err(Errno::FAULT);
         }
-        // SAFETY: any bytes are two numbers.
+        // SAFETY: any bytes are two valid numbers.
         named = unsafe { core::mem::transmute::<[u8; size_of::<[usize; 2]>()], [usize; 2]>(bytes) };
         if named[0] != 0 {
             if named[1] != SET {
@@ -79,11 +79,11 @@ unsafe fn selected(mut args: [usize; 6]) -> Result<usize, Errno> {
 }
 
 unsafe extern "C-unwind" {
-    /// A thread that is to be cancelled never returns from it.
+    /// A thread that is to be cancelled never returns from this.
     fn pthread_setcanceltype(new: c_int, old: *mut c_int) -> c_int;
 }
 
-/// Makes a call for a function of the C library's, in which the thread may be cancelled.
+/// Makes a call for a C library function, during which the thread may be cancelled.
 ///
 /// # Safety
 /// The conditions are those of the system call.
@@ -127,7 +127,7 @@ exports! {
         mask: Mask,
     ) -> c_int
         = PPOLL.must() if !guard::is_on(), else unsafe {
-            // The kernel writes the time that is left, and the program does not expect that.
+            // The kernel writes the remaining time, which the program does not expect.
             let left = timeout.as_ref().copied();
             let left = left
                 .as_ref()
@@ -136,7 +136,7 @@ exports! {
             waited(libc::SYS_ppoll, args)
         }
 
-    /// The caller says how long the array is. The C library's function ends a process whose array is too short.
+    /// The caller passes the length of the array. The C library's function ends a process whose array is too short.
     [ppoll: Held]
     unsafe extern "C-unwind" fn __ppoll_chk(
         fds: *mut libc::pollfd,
@@ -159,7 +159,7 @@ exports! {
         mask: Mask,
     ) -> c_int
         = PSELECT.must() if !guard::is_on(), else unsafe {
-            // The kernel writes the time that is left, and the program does not expect that.
+            // The kernel writes the remaining time, which the program does not expect.
             let left = timeout.as_ref().copied();
             let left = left
                 .as_ref()
@@ -218,7 +218,7 @@ exports! {
         }
 }
 
-/// Whether an array of `len` bytes has no room for `count` descriptors.
+/// Returns whether an array of `len` bytes is too short for `count` descriptors.
 fn is_too_short(len: usize, count: libc::nfds_t) -> bool {
     ((len / size_of::<libc::pollfd>()) as u64) < count
 }

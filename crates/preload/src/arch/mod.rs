@@ -1,25 +1,25 @@
-//! Everything in this crate that depends on the processor, and what a new one needs.
+//! Everything in this crate that depends on the processor, and the requirements for a new one.
 //!
-//! The processor is chosen here and nowhere else. A new one gets a folder with these items, each of which has its
-//! conditions in the first folder, `x86_64`.
+//! The processor is selected here and nowhere else. A new one gets a folder with these items; the first folder,
+//! `x86_64`, documents the conditions of each.
 //!
 //! | item | does | used by |
 //! | --- | --- | --- |
 //! | `thread_pointer`, `tls_table` | read the thread pointer, and the address of the thread's table of thread-local blocks | `raw.rs`, `fork.rs` |
-//! | `this_thread` | answers the address of this library's own words of the thread | `guard/signals/thread.rs` |
-//! | `on_given` | calls a function on another stack, so that it can be unwound | `guard/signals/given.rs` |
-//! | `caller_as_second`, `caller_as_third`, `caller_as_seventh` | bodies of exports that go on in a function whose last argument is where the export was called | `malloc.rs`, `mmap/mod.rs` |
+//! | `this_thread` | returns the address of this library's own words for the thread | `guard/signals/thread.rs` |
+//! | `on_given` | calls a function on another stack in such a way that it can be unwound | `guard/signals/given.rs` |
+//! | `caller_as_second`, `caller_as_third`, `caller_as_seventh` | bodies of exports that continue in a function whose last argument is the export's return address | `malloc.rs`, `mmap/mod.rs` |
 //! | `without_flags_in_second`, `without_flags_in_third` | bodies of exports that clear bits of an argument and jump to the replaced function, which finds the stack as the program left it | `dlopen.rs` |
 //! | `by_option` | the body of `prctl`: some values of the first argument are served, all others jump to the C library | `prctl.rs` |
-//! | `by_number` | the body of `syscall`: numbers that have a bit are served, but for children that share memory or begin elsewhere; all others jump to the C library | `syscall.rs` |
+//! | `by_number` | the body of `syscall`: numbers that have a bit are served, except for children that share memory or start elsewhere; all others jump to the C library | `syscall.rs` |
 //! | `DUP2`, `FORK`, `CHILDREN`, `MAP_32BIT` | numbers and a flag that only some processors have | `syscall.rs`, `clone.rs`, `mmap/unfixed.rs` |
-//! | `waits::poll`, `waits::select` | make these calls, or what newer processors have in their place | `guard/calls/poll.rs` |
-//! | `frames::entry`, `frames::nothing` | the handler that the kernel gets in place of the program's. It moves the frame to the stack that the program wants; without that frames stay where the kernel has put them, and a stack in managed memory has none | `guard/signals/actions.rs`, `handlers.rs` |
-//! | `HAS_GATE`, `gate::CODE`, `gate::RETURN`, `gate::call`, `gate::FRAME` | direct delivery: the code of the gate, the way through it by which a thread may be cancelled, and what the unwinder must know of it. Without a gate there is no direct delivery, and faults are served by a handler | `guard/mod.rs`, `guard/gate.rs`, `guard/cancel.rs` |
-//! | `FUNCTIONS` | the replaced functions that exports of the folder's own call: on x86-64 `setcontext` and `swapcontext`, whose contexts bring masks, and `execl` and its relatives, whose arguments lie in registers | `guard/signals/mod.rs` |
+//! | `waits::poll`, `waits::select` | make these calls, or their replacements on newer processors | `guard/calls/poll.rs` |
+//! | `frames::entry`, `frames::nothing` | the handler that the kernel gets in place of the program's. It moves the frame to the stack that the program wants; without it frames stay where the kernel has put them, and cannot be on a stack in managed memory | `guard/signals/actions.rs`, `handlers.rs` |
+//! | `HAS_GATE`, `gate::CODE`, `gate::RETURN`, `gate::call`, `gate::FRAME` | direct delivery: the code of the gate, the path through it on which a thread may be cancelled, and its description for the unwinder. Without a gate there is no direct delivery, and a handler serves faults | `guard/mod.rs`, `guard/gate.rs`, `guard/cancel.rs` |
+//! | `FUNCTIONS` | the replaced functions that the folder's own exports call: on x86-64 `setcontext` and `swapcontext`, whose contexts contain masks, and `execl` and its relatives, whose arguments are in registers | `guard/signals/mod.rs` |
 //!
 //! The bodies of exports are macros, because an export is one naked function. `guard::start` refuses direct delivery
-//! where [`HAS_GATE`] is false, so what only direct delivery needs may be left out until then.
+//! if [`HAS_GATE`] is false, so items that only direct delivery needs may be omitted until then.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;

@@ -1,17 +1,17 @@
 //! `mmap`: private anonymous memory comes from the space, everything else from the kernel.
 //!
-//! Mappings that the space cannot give come from the kernel: executable, locked and huge-page memory, files and
-//! shared memory pass through as they are. Bad arguments pass through too, so that the error is the kernel's own.
-//! [`unfixed`] decides where a mapping goes when its place is not fixed.
+//! Mappings that the space cannot provide come from the kernel: executable, locked and huge-page memory, files and
+//! shared memory pass through unchanged. Bad arguments also pass through, so that the error is the kernel's own.
+//! [`unfixed`] decides where a mapping goes if its place is not fixed.
 //!
 //! A growing mapping (`MAP_GROWSDOWN`) at a fixed place in the space cannot be the kernel's: the kernel grows it into
-//! addresses where nothing is mapped, and our reservation is there. So it is managed memory that has grown already,
-//! as far as the addresses below are free and at most as far as a stack does. Only a question about the mapping shows
-//! the difference, and memory that is not touched costs nothing.
+//! addresses where nothing is mapped, and our reservation is there. So we provide managed memory that has already
+//! grown, as far as the addresses below are free and at most as far as a stack does. Only a query about the mapping
+//! shows the difference, and untouched memory costs nothing.
 //!
 //! The one difficult case is `MAP_FIXED` over the space: the program may put a file on top of memory that it got from
-//! us (loaders and shared-memory runtimes reserve first and map pieces later). The kernel's rule is that nothing is
-//! lost when the call fails, so such a mapping is first made elsewhere and then moved over its place in one step.
+//! us (loaders and shared-memory runtimes reserve first and map pieces later). The kernel guarantees that nothing is
+//! lost when the call fails, so we first make such a mapping elsewhere and then move it into place in one step.
 
 mod unfixed;
 
@@ -24,10 +24,10 @@ use libc::{
 };
 use rustix::io::Errno;
 
-/// The most that a growing mapping may grow: as much as a stack may by default.
+/// The maximum growth of a growing mapping: the default limit of a stack.
 const GROWTH: usize = 8 << 20;
 
-/// Executable memory of this length or more is a heap with code among its data, as Lisp has it.
+/// Executable memory of this length or more is a heap with code among its data, such as Lisp's.
 const EXECUTABLE_HEAP: usize = 256 << 20;
 
 /// The arguments of one call.
@@ -43,7 +43,8 @@ struct Request {
 
 impl Request {
     fn to_kernel(self) -> Result<usize, Errno> {
-        // SAFETY: the program asked for it, and no part of the space is concerned (or the caller has seen to it).
+        // SAFETY: the program asked for it, and no part of the space is concerned (or the caller has taken care of
+        // it).
         unsafe {
             raw::mmap(
                 self.addr,
@@ -56,8 +57,8 @@ impl Request {
         }
     }
 
-    /// Lets the kernel choose a place where the program would like one of the space's, in a process that has no space
-    /// yet. Its parent's filter would end it there, as no handler of ours is installed. (Chromium's allocator maps at
+    /// Lets the kernel choose a place if the program's hint lies in the space, in a process that has no space yet.
+    /// Its parent's filter would end it there, as no handler of ours is installed. (Chromium's allocator maps at
     /// 0x21b0_0000_0000 when the linker first calls it, before any constructor.)
     fn leave_out_hint(&mut self) {
         let end = self.addr.saturating_add(self.len);
@@ -66,12 +67,12 @@ impl Request {
         }
     }
 
-    /// Whether the space can give the memory that is asked for.
+    /// Returns whether the space can provide the requested memory.
     fn is_ours(self) -> bool {
         self.is_ours_but_for(0)
     }
 
-    /// Whether this is a growing mapping that the space can otherwise give.
+    /// Returns whether this is a growing mapping that the space can otherwise provide.
     fn grows(self) -> bool {
         self.flags & MAP_GROWSDOWN != 0 && self.is_ours_but_for(MAP_GROWSDOWN | MAP_STACK)
     }
@@ -84,9 +85,9 @@ impl Request {
             && self.prot & !self.possible() == 0
     }
 
-    /// The protections that managed memory may be mapped with. Executable memory moves by copies, ten times as slow
-    /// as other memory, and compilers at run time want it in small pieces. So only a piece as long as a heap may be
-    /// executable.
+    /// Returns the protections with which managed memory may be mapped. Executable memory is moved by copying, ten
+    /// times as slowly as other memory, and JIT compilers want it in small pieces. So only a piece as long as a heap
+    /// may be executable.
     fn possible(self) -> i32 {
         match self.len >= EXECUTABLE_HEAP {
             true => PROT_READ | PROT_WRITE | PROT_EXEC,
@@ -98,7 +99,7 @@ impl Request {
         self.flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) != 0
     }
 
-    /// The pages that are asked for, if the length and (for fixed ones) the address make sense.
+    /// Returns the requested pages, if the length and (for fixed ones) the address are valid.
     fn range(self) -> Option<Range> {
         let len = self
             .len
@@ -157,7 +158,7 @@ impl Vmas {
                 if let Some(done) = done
                     && request.flags & MAP_FIXED_NOREPLACE != 0
                 {
-                    // SAFETY: the kernel mapped this part anew in this very call.
+                    // SAFETY: the kernel newly mapped this part in this very call.
                     let _ = unsafe { raw::munmap(done.start, done.len()) };
                 }
                 return Err(error);
@@ -169,8 +170,8 @@ impl Vmas {
         Ok(range.start)
     }
 
-    /// The range together with the free addresses below it that it may grow into. The lowest page stays free, as a
-    /// guard.
+    /// Returns the range together with the free addresses below it that it may grow into. The lowest page stays free,
+    /// as a guard.
     fn grown(&self, range: Range) -> Range {
         let lowest = range
             .start
@@ -219,7 +220,7 @@ impl Vmas {
         ceded
     }
 
-    /// Moves a mapping of the kernel's over `target`, of which `inside` lies in the space.
+    /// Moves a mapping of the kernel over `target`; the part `inside` of it lies in the space.
     pub fn move_over(
         &mut self,
         from: usize,
@@ -229,7 +230,7 @@ impl Vmas {
     ) -> Result<(), Errno> {
         self.make_way(&inside)?;
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-        // SAFETY: the program wants `target` replaced, and the space knows by `clear` that it holds nothing there.
+        // SAFETY: the program wants `target` replaced, and after `clear` the space holds nothing there.
         let moved = unsafe { raw::mremap(from, from_len, target.len(), flags, target.start) };
         match moved {
             Ok(_) if inside.is_empty() => Ok(()),
@@ -247,7 +248,7 @@ impl Vmas {
     }
 }
 
-/// Does the system call `mmap` for code at `caller`.
+/// Performs the system call `mmap` for code at `caller`.
 ///
 /// # Safety
 /// The conditions are those of the system call.
@@ -271,7 +272,8 @@ pub unsafe extern "C" fn map_for(
     if !init::is_ready() {
         request.leave_out_hint();
     }
-    // What the allocator has mapped before it is up is given to the program as blocks, which are known by their place.
+    // Memory that the allocator maps before it is up goes to the program as blocks, which are recognised by their
+    // address.
     let result = match init::is_ready() && guard::runtime::maps_for_itself(caller) {
         true => request.to_kernel(),
         false => map(request),

@@ -1,17 +1,17 @@
-//! The place of a mapping that may go anywhere, or that the program would like to have at an address (a *hint*).
+//! The place of a mapping that may go anywhere, or for which the program suggests an address (a *hint*).
 //!
-//! Natively a hint is honoured where nothing is mapped. In the space it is honoured, too, for managed memory as well
-//! as for a file or executable memory, which then lies in the space as if its place had been fixed. The kernel by
-//! itself would find our reservation there and choose another place. `MAP_32BIT` is treated in this way, with an
-//! address that is chosen here.
+//! Natively a hint is honoured if nothing is mapped there. We also honour it in the space, both for managed memory
+//! and for a file or executable memory, which then lies in the space as if its place had been fixed. Left alone, the
+//! kernel would find our reservation there and choose another place. `MAP_32BIT` is treated the same way, with an
+//! address that we choose.
 //!
-//! A hint outside the space would be a mapping outside the budget. Memory that can be managed comes from the space
-//! all the same, as long as the program does not mind ([`Hints`](crate::vma::hints::Hints)). Below 4 GiB it always
-//! minds.
+//! A hint outside the space would create a mapping outside the budget. Memory that can be managed comes from the
+//! space nonetheless, as long as the program does not mind ([`Hints`](crate::vma::hints::Hints)). Below 4 GiB it
+//! always minds.
 //!
-//! A mapping that is longer than any gap of the space is the kernel's: sanitizers and databases reserve terabytes,
-//! readable and writable, of which they touch little. The report of a run names the part of them that
-//! became memory outside the budget.
+//! A mapping longer than any gap of the space goes to the kernel: sanitizers and databases reserve terabytes,
+//! readable and writable, and touch little of them. The report of a run states how much of them became memory outside
+//! the budget.
 
 use super::Request;
 use crate::space;
@@ -21,13 +21,13 @@ use rustix::io::Errno;
 
 pub use crate::arch::MAP_32BIT;
 
-/// The end of the addresses for `MAP_32BIT`, by the kernel's rule.
+/// The end of the addresses for `MAP_32BIT`, as the kernel defines it.
 const END_OF_32BIT: usize = 2 << 30;
-/// An address below this is asked for because it must be low.
+/// A program that asks for an address below this needs it to be low.
 const LOW: usize = 4 << 30;
 
 impl Request {
-    /// The addresses that the program would like to have; empty if it names none.
+    /// Returns the addresses that the program suggests; empty if it names none.
     fn hint(self, len: usize) -> Range {
         match self.addr & !(PAGE - 1) {
             0 => 0..0,
@@ -44,14 +44,14 @@ impl Request {
 pub fn map(request: Request, len: usize) -> Result<usize, Errno> {
     let hint = request.hint(len);
     let inside = space::overlaps(hint.start, hint.len());
-    // The kernel grows a mapping into free addresses, and moves no huge pages of its pool.
+    // The kernel grows a mapping into free addresses, and cannot move huge pages from its pool.
     let stays = request.flags & (MAP_GROWSDOWN | MAP_HUGETLB) != 0;
     let concerned = request.is_ours() || !stays && (request.is_32bit() || inside);
     if !concerned {
         return request.to_kernel();
     }
     if !hint.is_empty() && hint.start < LOW && !inside {
-        // Below the space the kernel has addresses of its own, which are used as long as they last.
+        // The kernel has its own addresses below the space, which are used as long as they last.
         let result = request.to_kernel();
         if result.is_ok() || !request.is_32bit() {
             return result;
@@ -63,14 +63,14 @@ pub fn map(request: Request, len: usize) -> Result<usize, Errno> {
 }
 
 impl Vmas {
-    /// Maps a request in the space. The answer is `None` when it is for the kernel.
+    /// Maps a request in the space. Returns `None` if it is for the kernel.
     fn map_unfixed(&mut self, request: Request, len: usize) -> Option<Result<usize, Errno>> {
         let range = self.place_for(request, len)?;
         let start = range.start;
         if request.is_ours() {
             return Some(self.place(range, request.prot).map(|()| start));
         }
-        // A mapping that cannot be made or moved gets the kernel's own answer.
+        // If a mapping cannot be made or moved, the program gets the kernel's own answer.
         self.put_foreign(request, range.clone(), range).ok().map(Ok)
     }
 

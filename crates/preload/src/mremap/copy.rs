@@ -1,25 +1,25 @@
-//! Carrying contents by copying, where tables cannot be moved: to a place that lies otherwise in its 2 MiB or
-//! (partly) outside the space, or when pages are pinned.
+//! Moves contents by copying if page tables cannot be moved: to a place that is aligned differently within its 2 MiB
+//! or lies (partly) outside the space, or if pages are pinned.
 //!
-//! *Threads that touch the area meanwhile* must lose nothing, and a write to a page that has been copied already
-//! would be lost. So nothing is copied where the program can reach it. The contents step aside by their tables, to
-//! addresses that the program does not know, are copied there, and go to their new place by tables again:
+//! *Threads that touch the area meanwhile* must lose nothing, but a write to a page that has already been copied
+//! would be lost. So nothing is copied where the program can reach it. The contents step aside by their page tables,
+//! to addresses that the program does not know, are copied there, and go to their new place by page tables again:
 //!
 //! ```text
 //! from ──tables──▶ aside, like from ──copy──▶ aside, like to ──tables──▶ to
 //! ```
 //!
-//! A touch of the old place finds the page until the first step and is SIGSEGV from then on (zeros, with
-//! `MREMAP_DONTUNMAP`). A touch of the new place is SIGSEGV until the last step and finds the page from then on. Two
-//! cases have no such protection. A new place outside the space is written to directly, so that a touch there may
-//! read zeros before the call returns. And an area with pinned pages, which is a thread's stack, may lose a write
-//! that is made during the call.
+//! A touch of the old place finds the page until the first step and raises SIGSEGV from then on (or finds zeros, with
+//! `MREMAP_DONTUNMAP`). A touch of the new place raises SIGSEGV until the last step and finds the page from then on.
+//! Two cases have no such protection. A new place outside the space is written to directly, so a touch there may read
+//! zeros before the call returns. And an area with pinned pages, such as a thread's stack, may lose a write that is
+//! made during the call.
 //!
 //! One mebibyte is copied at a time, and its source is discarded at once: the move needs no more memory than the area
-//! had. Pages that are zero are not written at the new place, so a sparse area stays sparse.
+//! had. Zero pages are not written at the new place, so a sparse area stays sparse.
 //!
-//! Copying touches managed memory, so the VMA lock cannot be held meanwhile. A fork in the middle would show the child
-//! an area of which a part is in neither place, so moves and forks exclude each other by a lock of their own
+//! Copying touches managed memory, so the VMA lock cannot be held meanwhile. A fork in the middle would show the
+//! child an area of which a part is in neither place, so moves and forks exclude each other with a separate lock
 //! ([`lock_for_fork`](super::lock_for_fork)).
 
 use crate::vma::{Kind, PAGE, Range, Vmas, locked};
@@ -28,11 +28,11 @@ use libc::{MAP_ANONYMOUS, MAP_FIXED, MAP_PRIVATE, PROT_READ, PROT_WRITE};
 use millpond::space::Aside;
 use rustix::io::Errno;
 
-/// Number of bytes that are copied before their source is discarded.
+/// Number of bytes copied before their source is discarded.
 const CHUNK: usize = 1 << 20;
 const READ_WRITE: i32 = PROT_READ | PROT_WRITE;
 
-/// The contents that are to be carried, and where to.
+/// The contents to be moved, and their destination.
 #[derive(Clone)]
 pub struct Carry {
     pub from: Range,
@@ -40,16 +40,16 @@ pub struct Carry {
     /// The kind of the new place.
     pub kind: Kind,
     pub keep_source: bool,
-    /// The parts of `from` that the program had locked. They are not locked while the carrying is under way.
+    /// The parts of `from` that the program had locked. They are not locked during the move.
     pub locked: Vec<Range>,
 }
 
-/// Contents that are being carried.
+/// Contents being moved.
 pub struct Underway {
     carry: Carry,
-    /// The place of the contents while they are copied, if they have stepped aside.
+    /// Where the contents are while they are copied, if they have stepped aside.
     source: Option<Aside>,
-    /// The place that they are copied to, if that is not their final place.
+    /// Where they are copied to, if that is not their final place.
     target: Option<Aside>,
     /// Whether the kernel was told to keep the area in memory.
     is_locked: bool,
@@ -82,7 +82,7 @@ impl Underway {
                 unsafe { copy_page((from + page) as *const u64, (to + page) as *mut u64) };
             }
             if let Some(space) = space {
-                // If the space refuses, the source is dropped later with the whole area.
+                // If the space refuses, the source is dropped later along with the whole area.
                 let _ = space.discard(from, chunk);
             }
             done += chunk;
@@ -111,7 +111,7 @@ unsafe fn copy_page(from: *const u64, to: *mut u64) {
 }
 
 impl Vmas {
-    /// Carries a reservation, which holds nothing, or prepares a copy of contents.
+    /// Moves a reservation, which holds nothing, or prepares to copy contents.
     pub fn prepare_copy(&mut self, carry: Carry) -> Result<Option<Underway>, Errno> {
         let Kind::Managed { prot, opened, .. } = carry.kind else {
             return Ok(None);
@@ -133,7 +133,7 @@ impl Vmas {
             underway.target = self.space.lend_aside(to.len(), to.start);
         }
         let prepared = match &underway.target {
-            // The place is kept, so that it is given to no other mapping meanwhile.
+            // The place is reserved so that no other mapping gets it meanwhile.
             Some(aside) => self
                 .prepare_target(to, false)
                 .and_then(|()| self.space.open(aside.start, aside.len)),
@@ -141,7 +141,7 @@ impl Vmas {
         };
         let prepared = prepared.and_then(|()| self.step_aside(&mut underway));
         if let Err(error) = prepared {
-            // The new place is unmapped, as the kernel leaves it.
+            // The new place is unmapped, the state in which the kernel leaves it.
             let (_, inside, _) = self.split(&underway.carry.to);
             self.clear(inside)?;
             if let Some(aside) = underway.target {
@@ -157,7 +157,7 @@ impl Vmas {
         Ok(Some(underway))
     }
 
-    /// Takes the contents out of the program's reach, if that is possible.
+    /// Moves the contents out of the program's reach, if that is possible.
     fn step_aside(&mut self, underway: &mut Underway) -> Result<(), Errno> {
         let Carry {
             from, keep_source, ..
@@ -167,7 +167,7 @@ impl Vmas {
         };
         match (self.space).remap(from.start, from.len(), aside.start, keep_source) {
             Ok(()) => {}
-            // The process has no more mappings, or the store failed: nothing has changed.
+            // The process can have no more mappings, or the store failed: nothing has changed.
             Err(error) => {
                 self.space.return_aside(aside);
                 return match error {
@@ -185,7 +185,7 @@ impl Vmas {
         Ok(())
     }
 
-    /// Puts zeros where `MREMAP_FIXED` wants the contents, inside and outside the space.
+    /// Maps zeros where `MREMAP_FIXED` wants the contents, inside and outside the space.
     fn prepare_target(&mut self, target: Range, opened: bool) -> Result<(), Errno> {
         let (before, inside, after) = self.split(&target);
         let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
@@ -203,7 +203,7 @@ impl Vmas {
         self.place_as(inside, prot, opened)
     }
 
-    /// Finishes the carrying when the contents have been copied.
+    /// Finishes the move after the contents have been copied.
     pub fn arrived(&mut self, underway: Underway) -> Result<(), Errno> {
         let Underway {
             carry,
@@ -226,7 +226,7 @@ impl Vmas {
             None => self.dress(&to, kind)?,
         }
         if is_locked {
-            // An area that cannot be locked is there all the same.
+            // An area that cannot be locked still exists.
             let _ = locked::lock(&to);
         }
         self.lock_again(&parts, &from, &to);
@@ -248,7 +248,7 @@ impl Vmas {
         Ok(())
     }
 
-    /// Gives the new place its protection, when the contents were copied to it directly.
+    /// Gives the new place its protection if the contents were copied to it directly.
     fn dress(&mut self, to: &Range, kind: Kind) -> Result<(), Errno> {
         let Kind::Managed { prot, .. } = kind else {
             return Ok(());

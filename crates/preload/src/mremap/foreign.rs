@@ -7,7 +7,7 @@ use libc::{MREMAP_DONTUNMAP, MREMAP_FIXED};
 use rustix::io::Errno;
 
 impl Vmas {
-    /// Moves a mapping of the kernel's out of the space, into it, or within it.
+    /// Moves a mapping of the kernel out of the space, into it, or within it.
     pub(super) fn remap_foreign(&mut self, request: Request) -> Result<usize, Errno> {
         let (_, old_inside, _) = self.split(&request.old_range());
         let place = if request.has(MREMAP_FIXED) {
@@ -45,8 +45,8 @@ impl Vmas {
         Ok(place)
     }
 
-    /// Makes a second mapping of shared memory, over a part of the space. It is made elsewhere first, so that nothing
-    /// is lost when the kernel refuses.
+    /// Makes a second mapping of shared memory over a part of the space. It is first made elsewhere, so that nothing
+    /// is lost if the kernel refuses.
     fn duplicate(&mut self, request: Request, inside: Range) -> Result<usize, Errno> {
         let elsewhere = Request {
             flags: request.flags & !MREMAP_FIXED,

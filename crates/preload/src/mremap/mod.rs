@@ -1,17 +1,17 @@
-//! `mremap`: an area shrinks and grows where it is if possible; otherwise it is moved.
+//! `mremap`: an area shrinks and grows in place if possible; otherwise it is moved.
 //!
-//! A move is a move of tables ([`Space::remap`](crate::space::Space::remap)), the space's and the kernel's, whatever
-//! part of the area is in the store. It needs source and target to lie alike in their 2 MiB, which a target that we
-//! choose does. If the area is to grow, a target with room behind it is chosen, so that the next growth need not move
-//! it. Only where `MREMAP_FIXED` names a place that lies otherwise, the contents are copied, out of the program's
-//! reach ([`copy`]).
+//! We move page tables ([`Space::remap`](crate::space::Space::remap)), the space's and the kernel's, however much of
+//! the area is in the store. That requires source and target to be aligned alike within their 2 MiB, which a target
+//! that we choose is. If the area is to grow, we choose a target with room after it, so that the next growth need not
+//! move it. Only if `MREMAP_FIXED` names a place with a different alignment are the contents copied, out of the
+//! program's reach ([`copy`]).
 //!
 //! *Threads that touch the area meanwhile* find the page before the move, or get SIGSEGV after it (zeros, with
 //! `MREMAP_DONTUNMAP`), as with the kernel. `millpond_mmu`'s `hand_over.rs` explains how.
 //!
-//! *Errors* are the kernel's, in its order (tests/c/mremap_table.c compares them). Errors of the arguments alone are
-//! left to the kernel itself. Several areas at once can be moved by `MREMAP_FIXED` without a change of length where
-//! the kernel can do that (Linux 6.17), which is asked once.
+//! *Errors* are the kernel's, in its order (tests/c/mremap_table.c compares them). The kernel itself checks for
+//! errors in the arguments alone. `MREMAP_FIXED` can move several areas at once without a change of length if the
+//! kernel can do that (Linux 6.17), which we ask it once.
 
 mod copy;
 mod foreign;
@@ -27,16 +27,16 @@ use millpond_sync::Rank;
 use rustix::io::Errno;
 use std::sync::OnceLock;
 
-/// The most room that a growing area gets behind it.
+/// The maximum room that a growing area gets after it.
 const MOST_ROOM: usize = 1 << 30;
 
-/// No area is longer than this, or ends above. Whether a request for more is a bad argument or a lack of memory
-/// depends on the kernel.
+/// No area is longer than this or ends above it. Whether the kernel treats a request for more as a bad argument or a
+/// lack of memory depends on its version.
 const LONGEST: usize = 1 << 48;
 
 static MOVING: RawLock = RawLock::new(Rank::Moving);
 
-/// Waits for moves under way and keeps new ones out until [`unlock_after_fork`]. Signals are blocked by the caller.
+/// Waits for moves in progress and keeps new ones out until [`unlock_after_fork`]. The caller has signals blocked.
 pub fn lock_for_fork() {
     MOVING.lock();
 }
@@ -55,7 +55,7 @@ struct Request {
     new: usize,
 }
 
-/// The rest of the work when the VMA lock has been released.
+/// The work that remains once the VMA lock has been released.
 enum Next {
     Done(usize),
     /// Contents have to be copied; the number is the request's own result.
@@ -72,8 +72,8 @@ impl Request {
         unsafe { raw::mremap(self.old, self.old_len, self.new_len, self.flags, self.new) }
     }
 
-    /// The request with lengths in whole pages. The answer is `None` when the kernel refuses such arguments whatever
-    /// is mapped.
+    /// Returns the request with lengths in whole pages, or `None` if the kernel refuses such arguments whatever is
+    /// mapped.
     fn normal(self) -> Option<Self> {
         let old_len = self.old_len.checked_next_multiple_of(PAGE)?;
         let new_len = self.new_len.checked_next_multiple_of(PAGE)?;
@@ -105,12 +105,12 @@ impl Request {
         self.new..self.new + self.new_len
     }
 
-    /// Whether the request leaves the area where it is, if that is possible.
+    /// Returns whether the request leaves the area in place if possible.
     fn stays(self) -> bool {
         !self.has(MREMAP_FIXED) && !self.has(MREMAP_DONTUNMAP)
     }
 
-    /// The request for a part of the old range, to the corresponding part of the new one.
+    /// Returns the request for a part of the old range, to the corresponding part of the new one.
     fn part(self, range: &Range) -> Self {
         Self {
             old: range.start,
@@ -137,7 +137,7 @@ fn remap(request: Request) -> Result<usize, Errno> {
     if !into_space && !from_space {
         return request.to_kernel();
     }
-    // A fork handler of the program's may move memory in a new child. The kernel tells a thread of ours of it.
+    // A fork handler of the program may move memory in a new child. The kernel notifies a thread of ours of that.
     fork::finish_child();
     let _blocked = Blocked::new();
     MOVING.lock();
@@ -167,7 +167,7 @@ fn remap_alone(request: Request, from_space: bool) -> Result<usize, Errno> {
     }
 }
 
-/// Whether the kernel moves several mappings at once.
+/// Returns whether the kernel moves several mappings at once.
 fn kernel_moves_several() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| {
@@ -175,7 +175,7 @@ fn kernel_moves_several() -> bool {
             return false;
         };
         let flags = MREMAP_MAYMOVE | MREMAP_FIXED;
-        // SAFETY: these are four pages of our own. The second becomes a mapping of its own, and the first two replace
+        // SAFETY: these are four pages of our own. The second becomes a separate mapping, and the first two replace
         // the others.
         unsafe {
             let several = raw::mprotect(place + PAGE, PAGE, libc::PROT_READ, None)
@@ -233,7 +233,7 @@ impl Vmas {
         }
     }
 
-    /// Checks seals: the first page may not move if it is sealed, a part that is to go may not go, and a sealed
+    /// Checks seals: the first page may not move if it is sealed, a sealed part may not be removed, and a sealed
     /// target may not be replaced.
     fn unless_remap_meets_seal(&self, request: Request) -> Result<(), Errno> {
         let old = request.old_range();
@@ -247,7 +247,7 @@ impl Vmas {
         }
     }
 
-    /// Moves one area after the other. Holes stay holes, and mappings at the places of holes stay as well.
+    /// Moves one area after another. Holes stay holes, and mappings at the places of holes also stay.
     fn remap_several(&mut self, request: Request) -> Result<Next, Errno> {
         let mut copies = Vec::new();
         for piece in self.map.pieces(request.old_range()) {
@@ -303,8 +303,8 @@ impl Vmas {
         })
     }
 
-    /// Moves tables, or prepares a copy of contents. Parts that were locked are locked again at the new place or, on
-    /// failure, at the old one.
+    /// Moves page tables, or prepares to copy contents. Parts that were locked are locked again at the new place or,
+    /// on failure, at the old one.
     fn carry(&mut self, carry: Carry) -> Result<Next, Errno> {
         let Carry {
             from, to, locked, ..
@@ -324,15 +324,15 @@ impl Vmas {
         Ok(Next::Copy(tried?.into_iter().collect(), to.start))
     }
 
-    /// Whether the kernel sees several areas where we see one, because a part of it is locked or sealed.
+    /// Returns whether the kernel sees several areas where we see one, because part of it is locked or sealed.
     fn is_several(&self, kind: Kind, range: &Range) -> bool {
         let is_partly_locked =
             matches!(kind, Kind::Managed { opened: true, .. }) && self.is_partly_locked(range);
-        // A range that begins with a seal has been refused before.
+        // A range that starts with a seal was refused earlier.
         is_partly_locked || self.first_sealed(range).is_some()
     }
 
-    /// Grows an area where it is, if nothing is in the way. The answer is whether it grew.
+    /// Grows an area in place, if nothing is in the way. Returns whether it grew.
     fn grow_in_place(&mut self, request: Request, kind: Kind) -> Result<bool, Errno> {
         let old = request.old_range();
         let end = old.start.checked_add(request.new_len).ok_or(Errno::NOMEM)?;
@@ -344,7 +344,7 @@ impl Vmas {
         Ok(true)
     }
 
-    /// Maps a free range like the area `old` that it continues, and locks it if `old` is locked.
+    /// Maps a free range like the adjacent area `old`, and locks it if `old` is locked.
     fn extend(&mut self, range: Range, kind: Kind, old: &Range) -> Result<(), Errno> {
         let Kind::Managed { prot, opened, .. } = kind else {
             return Err(Errno::FAULT);
@@ -358,7 +358,7 @@ impl Vmas {
         Ok(())
     }
 
-    /// Maps zeros in a free range. Unlike in [`Vmas::place`], pages without access may be opened all the same.
+    /// Maps zeros in a free range. Unlike [`Vmas::place`], this may open pages even without access.
     fn place_as(&mut self, range: Range, prot: i32, opened: bool) -> Result<(), Errno> {
         if opened && prot == libc::PROT_NONE {
             // The space learns of the protection afterwards.
@@ -374,8 +374,8 @@ impl Vmas {
         Ok(())
     }
 
-    /// Moves the tables of an opened area. The answer is false when that is not possible; then nothing has changed,
-    /// but that nothing is mapped at the target.
+    /// Moves the page tables of an opened area. Returns false if that is not possible; in that case nothing has
+    /// changed, except that nothing is mapped at the target.
     fn move_tables(&mut self, carry: &Carry) -> Result<bool, Errno> {
         let Carry { from, to, .. } = carry;
         let (before, inside, after) = self.split(to);
@@ -393,8 +393,8 @@ impl Vmas {
             .remap(from.start, from.len(), to.start, carry.keep_source)
         {
             Ok(()) => {}
-            // When the process has no more mappings, a copy would need as many. When the store failed, a copy would
-            // find that out by SIGBUS.
+            // If the process can have no more mappings, a copy would fail too, since it needs as many. If the store
+            // failed, a copy would discover that through SIGBUS.
             Err(error @ (Errno::NOMEM | Errno::IO)) => {
                 self.clear(moved.end..to.end)?;
                 return Err(error);
@@ -415,7 +415,7 @@ impl Vmas {
 }
 
 exports! {
-    /// The last argument is there when the flags ask for it.
+    /// The last argument is present only if the flags ask for it.
     [mremap: Mappings]
     unsafe extern "C" fn mremap(
         old: *mut c_void,

@@ -1,12 +1,13 @@
-//! References of the kernel: no page may leave while the kernel refers to it.
+//! References held by the kernel: no page may be evicted while the kernel refers to it.
 //!
-//! A page is taken out by `UFFDIO_MOVE`: the page itself goes to the pool, is saved from there, and then holds other
-//! data. The kernel refuses to move a page that is *pinned*, as one is under direct I/O. It does not refuse a page
-//! that is only *referred to*: by a pipe after `vmsplice`, or by the queue of a socket after `MSG_ZEROCOPY`. Such a
-//! page left, was used for other data, and the reader at the far end got that: wrong bytes, and no error anywhere.
+//! A page is evicted by `UFFDIO_MOVE`: the page itself goes to the pool, is saved from there, and is then reused for
+//! other data. The kernel refuses to move a page that is *pinned*, as during direct I/O. It does not refuse a page
+//! that is merely *referred to*: by a pipe after `vmsplice`, or by the queue of a socket after `MSG_ZEROCOPY`. Such a
+//! page was evicted and reused for other data, which then reached the reader at the far end: wrong bytes, with no
+//! error anywhere.
 //!
-//! User space cannot ask whether the kernel holds such a reference, nor when it ends (`docs/REFERENCES.md` lists what
-//! was tried). So such references are prevented:
+//! User space cannot ask whether the kernel holds such a reference, or when it ends (`docs/REFERENCES.md` lists what
+//! was tried). So we prevent such references:
 //!
 //! | call | treatment | file |
 //! | --- | --- | --- |
@@ -14,8 +15,8 @@
 //! | `setsockopt` with `SO_ZEROCOPY` | refused as by a protocol without it; the program then sends copies | `socket` |
 //! | `setsockopt` that makes the kernel encrypt TLS | refused as by a kernel without it | `socket` |
 //!
-//! Only calls through the C library are seen here, not system call instructions of the program's own. That document
-//! also lists the other references to pages, and says why they need nothing or are not served yet.
+//! We see only calls through the C library, not the program's own system call instructions. That document also lists
+//! the other references to pages, and says why they need nothing or are not handled yet.
 
 mod pipe;
 mod socket;
@@ -26,12 +27,12 @@ pub use socket::setsockopt;
 use crate::{guard, raw};
 use rustix::io::Errno;
 
-/// The most bytes that one call copies. The kernel pins them meanwhile, and pinned pages cannot make room for absent
-/// ones.
+/// The maximum number of bytes that one call copies. The kernel pins them meanwhile, and pinned pages cannot make
+/// room for absent ones.
 const PIECE: usize = 64 << 10;
 
 /// Copies memory that the program named, up to the first byte that cannot be read. The kernel makes the copy, because
-/// a bad address is the program's and must not be a fault of ours.
+/// a bad address is the program's fault and must not cause a fault in our code.
 ///
 /// # Errors
 /// The first byte cannot be read.
@@ -61,7 +62,7 @@ fn copy_piece(from: usize, to: &mut [u8]) -> Result<usize, Errno> {
     }
     let local = [to.as_mut_ptr() as usize, to.len()];
     let remote = [from, to.len()];
-    // The thread's number is used, not the process's: that is the number of the first thread, which may have ended.
+    // We use the thread's ID, not the process's: the latter is that of the first thread, which may have ended.
     let thread = rustix::thread::gettid().as_raw_nonzero().get() as usize;
     let vectors = [&local, &remote].map(|vector| vector.as_ptr() as usize);
     // SAFETY: the kernel writes to `to`, which is borrowed for it.
@@ -74,9 +75,9 @@ fn copy_piece(from: usize, to: &mut [u8]) -> Result<usize, Errno> {
     match copied {
         Ok(0) => Err(Errno::FAULT),
         Err(Errno::PERM | Errno::NOSYS) => {
-            // A filter of system calls forbids the careful way. Then a bad address is SIGSEGV, where it should be
-            // EFAULT.
-            // SAFETY: the program hands the bytes to the kernel, so it says that they can be read; `to` is ours.
+            // A filter of system calls forbids the safe way. In that case a bad address raises SIGSEGV instead of
+            // failing with EFAULT.
+            // SAFETY: the program passes the bytes to the kernel, so it claims that they can be read; `to` is ours.
             unsafe { core::ptr::copy(from as *const u8, to.as_mut_ptr(), to.len()) };
             Ok(to.len())
         }

@@ -1,18 +1,18 @@
 //! `vmsplice`: the pipe gets copies of managed memory.
 //!
 //! The copy is private memory of ours that is unmapped after the call: the pipe's references are then the last, and
-//! the pages go when they have been read. The meaning of the call stays the kernel's, as it is still a `vmsplice`: it
-//! waits for a first free place in the pipe or answers `EAGAIN`, takes what fits, can be interrupted and restarted,
-//! and raises SIGPIPE. `write` would need one copy less than `vmsplice` does here, but waits until all is written,
-//! and follows `O_NONBLOCK` of the descriptor where `vmsplice` follows its own flag.
+//! the pages are freed once they have been read. The call keeps the kernel's semantics, as it is still a `vmsplice`:
+//! it waits for the first free place in the pipe or answers `EAGAIN`, takes what fits, can be interrupted and
+//! restarted, and raises SIGPIPE. `write` would need one copy less than `vmsplice` does here, but waits until
+//! everything is written, and follows the descriptor's `O_NONBLOCK`, whereas `vmsplice` follows its own flag.
 //!
-//! No more is copied than the whole pipe could hold. A range that cannot be read ends the copy where the kernel would
-//! have ended, and is `EFAULT` when it is the first. Two things differ. The reader gets the bytes as they were at the
-//! call, also where the program changes them before they are read, which it must not do. And small ranges share a
-//! page, so that more of them fit.
+//! We copy no more than the whole pipe could hold. A range that cannot be read ends the copy where the kernel would
+//! have ended, with `EFAULT` if it is the first. Two things differ. The reader gets the bytes as they were at the
+//! call, even if the program changes them before they are read, which it must not do. And small ranges share a page,
+//! so more of them fit.
 //!
-//! A `vmsplice` out of a pipe copies by itself, and memory that is not managed stays where it is. Both are left to
-//! the kernel.
+//! A `vmsplice` out of a pipe copies anyway, and memory that is not managed stays where it is. We leave both to the
+//! kernel.
 
 use super::copy_from_program;
 use crate::raw::{Entry, MAX_RANGES};
@@ -20,7 +20,7 @@ use crate::{guard, raw, space};
 use core::ffi::{c_int, c_uint, c_void};
 use rustix::io::Errno;
 
-/// Number of ranges that are read at a time: a thread's stack may be small.
+/// Number of ranges read at a time: a thread's stack may be small.
 const BLOCK: usize = 32;
 
 /// The arguments of one call.
@@ -42,7 +42,7 @@ impl Request {
             0,
             0,
         ];
-        // SAFETY: the call reads memory of the program's or a copy of ours, and writes what the program asked for.
+        // SAFETY: the call reads memory of the program or a copy of ours, and writes what the program asked for.
         unsafe { guard::call::held(libc::SYS_vmsplice, args) }
     }
 
@@ -74,8 +74,8 @@ impl Request {
         Ok(())
     }
 
-    /// The number of bytes that the vector names, when some of them are managed and no length is one that the kernel
-    /// refuses.
+    /// Returns the number of bytes that the vector names if some of them are managed and the kernel accepts every
+    /// length.
     fn managed_bytes(self) -> Option<usize> {
         let (mut bytes, mut managed, mut good) = (0usize, false, true);
         self.ranges(|Entry { base, len }| {
@@ -113,18 +113,18 @@ impl Request {
     }
 }
 
-/// The number of bytes that a pipe holds, if `fd` is one that may be written to.
+/// Returns the number of bytes that a pipe holds, if `fd` is a pipe open for writing.
 fn capacity(fd: i32) -> Option<usize> {
     let ask = |what: i32| {
         let args = [fd as usize, what as usize, 0, 0, 0, 0];
-        // SAFETY: the call asks about a descriptor.
+        // SAFETY: the call queries a descriptor.
         unsafe { raw::syscall(libc::SYS_fcntl, args) }.ok()
     };
     let access = ask(libc::F_GETFL)? as i32 & libc::O_ACCMODE;
     (access != libc::O_RDONLY).then(|| ask(libc::F_GETPIPE_SZ))?
 }
 
-/// Memory of ours for the copy of one call.
+/// Our own memory for the copy of one call.
 struct Copy {
     at: usize,
     len: usize,

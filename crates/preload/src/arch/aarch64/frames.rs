@@ -1,12 +1,11 @@
-//! The frames of the program's handlers where nothing is known of how to move one: they stay on the stack that the
-//! kernel chose.
+//! Signal frames on a processor for which we cannot yet move them: they stay on the stack that the kernel chose.
 
 use crate::guard::signals::handlers::{Chosen, choose};
 use core::ffi::{c_int, c_void};
 
 type Handler = unsafe extern "C-unwind" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
-/// The address of the handler that the kernel gets in place of the program's.
+/// Returns the address of the handler that the kernel gets in place of the program's.
 pub fn entry() -> usize {
     enter as *const () as usize
 }

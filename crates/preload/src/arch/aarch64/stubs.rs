@@ -1,20 +1,20 @@
 //! Bodies of exports that need the registers as the caller has left them. The caller's address is in x30.
 
-/// Goes on in `$to` with the caller's address as the second argument.
+/// Continues in `$to` with the caller's address as the second argument.
 macro_rules! caller_as_second {
     ($to:path) => {
         core::arch::naked_asm!("mov x1, x30", "b {}", sym $to)
     };
 }
 
-/// Goes on in `$to` with the caller's address as the third argument.
+/// Continues in `$to` with the caller's address as the third argument.
 macro_rules! caller_as_third {
     ($to:path) => {
         core::arch::naked_asm!("mov x2, x30", "b {}", sym $to)
     };
 }
 
-/// Goes on in `$to` with the caller's address as the seventh argument.
+/// Continues in `$to` with the caller's address as the seventh argument.
 macro_rules! caller_as_seventh {
     ($to:path) => {
         core::arch::naked_asm!("mov x6, x30", "b {}", sym $to)
@@ -49,8 +49,8 @@ macro_rules! without_flags_in_third {
     };
 }
 
-/// Goes on in `$serve` if the first argument is one of the three options, or the address in `$real` is 0, and there
-/// otherwise.
+/// Continues in `$serve` if the first argument is one of the three options or the address in `$real` is 0, and
+/// otherwise at that address.
 macro_rules! by_option {
     ([$first:expr, $second:expr, $third:expr], $real:path, $serve:path) => {
         core::arch::naked_asm!(
@@ -75,8 +75,8 @@ macro_rules! by_option {
     };
 }
 
-/// Goes on in `$serve` if the first argument is a number below `$numbers` that has a bit in `$is_served`, or the
-/// address in `$real` is 0, and there otherwise. No call that makes a child has a bit here
+/// Continues in `$serve` if the first argument is a number below `$numbers` that has a bit in `$is_served`, or the
+/// address in `$real` is 0, and otherwise at that address. No call that makes a child has a bit here
 /// ([`CHILDREN`](super::CHILDREN)).
 macro_rules! by_number {
     ($numbers:expr, $is_served:path, $sharing:expr, $real:path, $serve:path) => {

@@ -1,10 +1,9 @@
-//! `poll` and `select`. Processors that came late have only the calls that take a signal mask and a time in
-//! nanoseconds.
+//! `poll` and `select`. Newer processors have only the calls that take a signal mask and a time in nanoseconds.
 
 use crate::guard::call::{point, with_range};
 use libc::{c_int, timespec, timeval};
 
-/// The address of a signal mask where the program gives none.
+/// The address of a signal mask if the program passes none.
 const NO_MASK: usize = 0;
 
 /// # Safety
@@ -15,14 +14,14 @@ pub unsafe fn poll([list, count, timeout, ..]: [usize; 6], len: usize) -> isize 
         tv_sec: i64::from(milliseconds / 1000),
         tv_nsec: i64::from(milliseconds % 1000) * 1_000_000,
     };
-    // A time below zero is none at all.
+    // A negative time means no limit.
     let limit = if milliseconds < 0 {
         0
     } else {
         &raw mut limit as usize
     };
     let args = [list, count, limit, NO_MASK, 0, 0];
-    // SAFETY: the caller guarantees it; the time lives here.
+    // SAFETY: the caller guarantees this; the time lives here.
     unsafe { with_range(libc::SYS_ppoll, args, list, len) }
 }
 
@@ -31,7 +30,7 @@ pub unsafe fn poll([list, count, timeout, ..]: [usize; 6], len: usize) -> isize 
 pub unsafe fn select([count, reads, writes, exceptions, timeout, _]: [usize; 6]) -> isize {
     let given = timeout as *mut timeval;
     if given.is_null() {
-        // SAFETY: the caller guarantees it.
+        // SAFETY: the caller guarantees this.
         return unsafe {
             point(
                 libc::SYS_pselect6,
@@ -39,9 +38,9 @@ pub unsafe fn select([count, reads, writes, exceptions, timeout, _]: [usize; 6])
             )
         };
     }
-    // SAFETY: the caller passes a time, which the program's thread can read.
+    // SAFETY: the caller passes a time that the program's thread can read.
     let time = unsafe { given.read() };
-    // More microseconds than a second has are allowed here, and no such nanoseconds below.
+    // This call accepts a second or more of microseconds, but the one below does not accept that many nanoseconds.
     let mut limit = timespec {
         tv_sec: time
             .tv_sec
@@ -49,7 +48,7 @@ pub unsafe fn select([count, reads, writes, exceptions, timeout, _]: [usize; 6])
         tv_nsec: time.tv_usec.rem_euclid(1_000_000) * 1000,
     };
     let at = &raw mut limit as usize;
-    // SAFETY: the caller guarantees it; the time lives here.
+    // SAFETY: the caller guarantees this; the time lives here.
     let ready = unsafe {
         point(
             libc::SYS_pselect6,
@@ -60,7 +59,7 @@ pub unsafe fn select([count, reads, writes, exceptions, timeout, _]: [usize; 6])
         tv_sec: limit.tv_sec,
         tv_usec: limit.tv_nsec / 1000,
     };
-    // SAFETY: as above. Linux tells how much of the time is left.
+    // SAFETY: as above. Linux reports how much of the time is left.
     unsafe { given.write(left) };
     ready
 }

@@ -1,10 +1,10 @@
-//! `setcontext` and `swapcontext`: a context comes with a mask of signals.
+//! `setcontext` and `swapcontext`: a context contains a signal mask.
 //!
-//! Coroutines are often made with all signals blocked, and the C library sets such a mask by an instruction of its own.
-//! The next touch of a page that is out would end the process. So SIGBUS and SIGSYS are taken out of the context's mask
-//! first, and are blocked in the program's eyes only, as everywhere (`guard/signals/masks.rs`).
+//! Coroutines are often created with all signals blocked, and the C library sets such a mask by its own instruction.
+//! The next touch of an absent page would then end the process. So SIGBUS and SIGSYS are first removed from the
+//! context's mask, and are blocked only in the program's eyes, as everywhere (`guard/signals/masks.rs`).
 //!
-//! The C library's functions save the registers and the stack of their caller, so these jump to them.
+//! The C library's functions save the registers and the stack of their caller, so our exports jump to them.
 
 use crate::guard::is_on;
 use crate::guard::signals::actions::{set_word, word};
@@ -13,10 +13,10 @@ use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
 use libc::ucontext_t;
 
-/// Makes a context one that a thread can go on with, and answers the function to go on in.
+/// Adjusts a context so that a thread can safely continue in it, and returns the function to jump to.
 unsafe extern "C" fn fit(context: *mut ucontext_t, swaps: bool) -> usize {
     if is_on() && !context.is_null() {
-        // The kernel's structure has a set of 64 signals there, and other things behind it.
+        // The kernel's structure has a set of 64 signals there, followed by other fields.
         // SAFETY: the caller promises a context, which is its own.
         unsafe {
             let set = &mut (*context).uc_sigmask;

@@ -1,19 +1,18 @@
 //! The frames of the program's handlers, and the stacks that they lie on.
 //!
-//! The kernel writes a frame where the thread stands: below its stack pointer. With a coroutine's or a thread's stack
-//! in managed memory that page may be out, and the process is killed (the first signal on a new stack did it). So the
-//! kernel is asked to write all frames on alternate stacks, which are ours. From there a frame goes on to where the
-//! program wants it. If its action asks for an alternate stack and it has set one, the frame stays. If not, it is
-//! copied below the stack pointer of the interrupted code, by instructions that may fault, and the thread goes on
-//! from the copy: it enters the program's handler with the registers and the return address that the kernel would
-//! have given it there.
+//! The kernel writes a frame below the thread's stack pointer. If the stack of a coroutine or thread is in managed
+//! memory, that page may be absent, and the process is killed. (The first signal on a new stack was enough.) So we
+//! ask the kernel to write all frames on alternate stacks, which are ours. From there a frame is moved to where the
+//! program wants it. If the action asks for an alternate stack and the program has set one, the frame stays.
+//! Otherwise it is copied below the stack pointer of the interrupted code, by instructions that may fault, and the
+//! thread continues from the copy: it enters the program's handler with the registers and the return address that the
+//! kernel would have given it there.
 //!
-//! A frame stays, too, where the kernel did not switch stacks: the thread is on its alternate stack already, or has
-//! none.
+//! A frame also stays if the kernel did not switch stacks: the thread is already on its alternate stack, or has none.
 //!
-//! *The way back.* The kernel reads the frame when the handler returns. A copy in managed memory is brought in and held
-//! before that, by a few instructions in place of the C library's. The hold cannot be given back by a thread that is
-//! elsewhere then; the thread's next hold does it, or its end.
+//! *The way back.* The kernel reads the frame when the handler returns. Before that, a few instructions in place of
+//! the C library's bring in a copy in managed memory and hold it. The thread cannot release that hold, since it is
+//! elsewhere by then; its next hold does, or its end.
 
 use crate::guard::holds::pages;
 use crate::guard::signals::handlers::{Chosen, choose};
@@ -24,18 +23,18 @@ use core::sync::atomic::Ordering::Relaxed;
 use millpond_mmu::interrupted::stack_pointer;
 use millpond_mmu::{Held, touch};
 
-/// The frame: the return address, the context (as far as the kernel writes it), the siginfo.
+/// The frame: the return address, the context (the part that the kernel writes), the siginfo.
 const CONTEXT: usize = 8;
 const INFO: usize = CONTEXT + 304;
 const FRAME: usize = INFO + 128;
 /// The bytes below the stack pointer that belong to the interrupted code.
 const RED_ZONE: usize = 128;
-/// The longest state of a processor that is copied.
+/// The maximum length of a processor state that is copied.
 const MOST: usize = 64 << 10;
-/// The place on the stack of a hold that any later one of the thread finds left.
+/// The stack position of a hold that any later hold of the thread finds abandoned.
 const LEFT: usize = 1;
 
-// The entry calls `millpond_signal_place`, which answers by two registers: the frame and the handler. The stack
+// The entry calls `millpond_signal_place`, which returns the frame and the handler in two registers. The stack
 // pointer is that of a function that has just been called, with the frame's return address on top.
 core::arch::global_asm!(
     ".pushsection .text.millpond_signal_entry, \"ax\", @progbits",
@@ -95,19 +94,19 @@ unsafe extern "C" {
     safe fn millpond_signal_return();
 }
 
-/// The address of the handler that the kernel gets in place of the program's.
+/// Returns the address of the handler that the kernel gets in place of the program's.
 pub fn entry() -> usize {
     millpond_signal_entry as *const () as usize
 }
 
-/// Where a handler is to begin.
+/// Where a handler is to start.
 #[repr(C)]
 struct Placed {
     frame: usize,
     handler: usize,
 }
 
-/// Chooses what is to be done with a signal, and on which stack.
+/// Chooses how to handle a signal, and on which stack.
 unsafe extern "C-unwind" fn place(
     signal: c_int,
     info: *mut libc::siginfo_t,
@@ -120,7 +119,7 @@ unsafe extern "C-unwind" fn place(
     if stays || !is_known {
         return Placed { frame, handler };
     }
-    // SAFETY: the context is the kernel's, and in the frame.
+    // SAFETY: the context is the kernel's and lies in the frame.
     let moved = unsafe { moved(&*context, frame) };
     Placed {
         frame: moved.unwrap_or(frame),
@@ -128,25 +127,25 @@ unsafe extern "C-unwind" fn place(
     }
 }
 
-/// The range of the state of the processor that belongs to a context.
+/// Returns the range of the processor state that belongs to a context.
 ///
 /// # Safety
-/// The context is one that the kernel has written, or a copy.
+/// The kernel has written the context, or it is a copy of one that the kernel wrote.
 unsafe fn state(context: &libc::ucontext_t) -> Option<(usize, usize)> {
-    /// The place of the kernel's own words in the state, and the number that they begin with if the state is long.
+    /// The offset of the kernel's own words in the state, and the number that they start with if the state is long.
     const WORDS: usize = 464;
     const LONG: u32 = 0x4650_5853;
     let at = context.uc_mcontext.fpregs as usize;
     if at == 0 {
         return None;
     }
-    // SAFETY: a state has 512 bytes at least, and the first two of the kernel's words say whether it has more.
+    // SAFETY: a state has at least 512 bytes, and the first two of the kernel's words say whether it has more.
     let [mark, len] = unsafe { ((at + WORDS) as *const [u32; 2]).read_unaligned() };
     Some((at, if mark == LONG { len as usize } else { 512 }))
 }
 
-/// Copies a frame below the stack pointer of the code that it has interrupted. The answer is the copy's address, or
-/// `None` where the frame stays.
+/// Copies a frame below the stack pointer of the code that it has interrupted. Returns the copy's address, or `None`
+/// if the frame stays.
 unsafe fn moved(context: &libc::ucontext_t, frame: usize) -> Option<usize> {
     let interrupted = stack_pointer(context);
     let words = this();
@@ -159,8 +158,8 @@ unsafe fn moved(context: &libc::ucontext_t, frame: usize) -> Option<usize> {
     let (from, state_len) = unsafe { state(context) }.filter(|&(_, len)| len <= MOST)?;
     let to = (interrupted - RED_ZONE - state_len) & !63;
     let copy = ((to - FRAME) & !15) - 8;
-    // SAFETY: below the red zone nothing on the stack is in use, and the two copies do not overlap. Where the stack
-    // has no room, this faults, as the kernel would have refused to write there.
+    // SAFETY: nothing on the stack below the red zone is in use, and the two copies do not overlap. If the stack has
+    // no room, this faults, just as the kernel would have refused to write there.
     unsafe {
         core::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, state_len);
         core::ptr::copy_nonoverlapping(frame as *const u8, copy as *mut u8, FRAME);
@@ -173,7 +172,7 @@ unsafe fn moved(context: &libc::ucontext_t, frame: usize) -> Option<usize> {
     Some(copy)
 }
 
-/// Brings a frame in that the kernel is about to read, and holds it.
+/// Brings in a frame that the kernel is about to read, and holds it.
 unsafe extern "C" fn hold(context: *const libc::ucontext_t) {
     let mask = !RAISED;
     let args = [
@@ -184,7 +183,7 @@ unsafe extern "C" fn hold(context: *const libc::ucontext_t) {
         0,
         0,
     ];
-    // SAFETY: the kernel reads a set that lives here. The mask is replaced when the handler has returned.
+    // SAFETY: the kernel reads a set that lives here. The mask is replaced once the handler has returned.
     let _ = unsafe { raw::syscall(libc::SYS_rt_sigprocmask, args) };
     let start = context as usize - CONTEXT;
     // SAFETY: the context is a copy of the kernel's.

@@ -1,13 +1,13 @@
-//! The gate's code, and the way through it by which a thread may be cancelled.
+//! The gate's code, and the path through it on which a thread may be cancelled.
 
 use core::sync::atomic::AtomicUsize;
 
 /// The code: `syscall; ret`.
 pub const CODE: [u8; 3] = [0x0f, 0x05, 0xc3];
-/// Where a call returns to, from the gate's first instruction on: what a filter sees.
+/// The offset from the gate's first instruction to the return address of a call, which is what a filter sees.
 pub const RETURN: usize = 2;
 
-/// The address of the gate's code for [`call`]. It is 0 until the gate is open.
+/// The address of the gate's code for [`call`]; 0 until the gate is open.
 pub static OPEN: AtomicUsize = AtomicUsize::new(0);
 
 core::arch::global_asm!(
@@ -50,16 +50,16 @@ unsafe extern "C-unwind" {
 /// The conditions are those of the system call.
 #[inline]
 pub unsafe fn call(number: i64, args: &[usize; 6]) -> isize {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees this.
     unsafe { millpond_gate_call(number, args) }
 }
 
-/// What the unwinder has to know about all instructions of the gate, in the form of the common part of `.eh_frame`: the
-/// frame's address is that of the stack pointer plus 8, and the return address lies directly below it.
+/// The unwinder's description of all instructions of the gate, in the form of the common part of `.eh_frame`: the
+/// frame's address is the stack pointer plus 8, and the return address lies directly below it.
 pub const FRAME: [u8; 24] = [
-    20, 0, 0, 0, // The length behind this field.
+    20, 0, 0, 0, // The length after this field.
     0, 0, 0, 0, // This is the common part.
-    1, b'z', b'R', 0, // The version, and what is said in addition.
+    1, b'z', b'R', 0, // The version, and the augmentation.
     1, 0x78, 16, // Units of code (1) and data (-8), and the register of the return address.
     1, 0, // One more byte: addresses are absolute.
     0x0c, 7, 8, // DW_CFA_def_cfa: register 7 (the stack pointer) plus 8.

@@ -1,13 +1,13 @@
 //! Bodies of exports that need the registers as the caller has left them.
 
-/// Goes on in `$to` with the caller's address as the second argument.
+/// Continues in `$to` with the caller's address as the second argument.
 macro_rules! caller_as_second {
     ($to:path) => {
         core::arch::naked_asm!("mov rsi, [rsp]", "jmp {}", sym $to)
     };
 }
 
-/// Goes on in `$to` with the caller's address as the third argument.
+/// Continues in `$to` with the caller's address as the third argument.
 macro_rules! caller_as_third {
     ($to:path) => {
         core::arch::naked_asm!("mov rdx, [rsp]", "jmp {}", sym $to)
@@ -45,8 +45,8 @@ macro_rules! without_flags_in_third {
     };
 }
 
-/// Goes on in `$serve` if the first argument is one of the three options, or the address in `$real` is 0, and there
-/// otherwise.
+/// Continues in `$serve` if the first argument is one of the three options or the address in `$real` is 0, and
+/// otherwise at that address.
 macro_rules! by_option {
     ([$first:expr, $second:expr, $third:expr], $real:path, $serve:path) => {
         core::arch::naked_asm!(
@@ -69,9 +69,9 @@ macro_rules! by_option {
     };
 }
 
-/// Goes on in `$serve` if the first argument is a number below `$numbers` that has a bit in `$is_served`, or the
-/// address in `$real` is 0, and there otherwise. Of the calls that make a child those are served that share nothing of
-/// `$sharing` and begin where their parent is.
+/// Continues in `$serve` if the first argument is a number below `$numbers` that has a bit in `$is_served`, or the
+/// address in `$real` is 0, and otherwise at that address. Of the calls that make a child, it serves those that share
+/// nothing of `$sharing` and start where their parent is.
 macro_rules! by_number {
     ($numbers:expr, $is_served:path, $sharing:expr, $real:path, $serve:path) => {
         core::arch::naked_asm!(

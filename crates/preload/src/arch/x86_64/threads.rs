@@ -1,9 +1,9 @@
-//! What a thread has of its own: its pointer, its words, its stack.
+//! A thread's own resources: its pointer, its words, its stack.
 
 use core::arch::{asm, global_asm};
 use core::ffi::c_void;
 
-/// The thread pointer.
+/// Returns the thread pointer.
 #[inline]
 pub fn thread_pointer() -> usize {
     let pointer: usize;
@@ -14,7 +14,7 @@ pub fn thread_pointer() -> usize {
     pointer
 }
 
-/// The address of the calling thread's table of thread-local blocks (`dtv`).
+/// Returns the address of the calling thread's table of thread-local blocks (`dtv`).
 pub fn tls_table() -> usize {
     let table: usize;
     // SAFETY: the second word of the thread control block is the table's address.
@@ -61,7 +61,7 @@ global_asm!(
 );
 
 unsafe extern "C" {
-    /// The address of `millpond_thread` in the calling thread's storage.
+    /// Returns the address of `millpond_thread` in the calling thread's storage.
     safe fn millpond_this_thread() -> *const c_void;
 }
 
@@ -70,10 +70,10 @@ unsafe extern "C-unwind" {
     fn millpond_on_given(argument: *mut c_void, start: Unwound, top: usize) -> *mut c_void;
 }
 
-/// A thread's function, which may be unwound.
+/// A thread's function, which may unwind.
 pub type Unwound = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
-/// The address of this library's words of the calling thread, which `guard/signals/thread.rs` lays out.
+/// Returns the address of this library's words for the calling thread, laid out in `guard/signals/thread.rs`.
 #[inline]
 pub fn this_thread() -> *const c_void {
     millpond_this_thread()
@@ -82,8 +82,8 @@ pub fn this_thread() -> *const c_void {
 /// Calls `start` with `argument` on the stack that ends at `top`.
 ///
 /// # Safety
-/// Below `top` lies memory that is nobody else's, and long enough.
+/// There is enough memory below `top`, and nobody else uses it.
 pub unsafe fn on_given(argument: *mut c_void, start: Unwound, top: usize) -> *mut c_void {
-    // SAFETY: the caller guarantees the stack. The code above keeps what a C function must keep.
+    // SAFETY: the caller guarantees the stack. The code above preserves what a C function must preserve.
     unsafe { millpond_on_given(argument, start, top) }
 }

@@ -1,15 +1,15 @@
-//! `execl` and its relatives, whose arguments lie in registers and on the stack.
+//! `execl` and its relatives, whose arguments are in registers and on the stack.
 //!
-//! The routines here put the registers below the stack's part, where they form the list, and go on with the functions
-//! that take a list. A list in the middle of `execle` is followed by the environment.
+//! The routines here store the registers below the arguments on the stack, so that they form the list, and continue
+//! in the functions that take a list. In `execle` the list is followed by the environment.
 
 use crate::guard::children::exec::{Texts, execv, execve, execvp};
 use core::ffi::{c_char, c_int};
 
-/// `execle` with its arguments as a list, behind whose null the environment is named.
+/// `execle` with its arguments as a list, whose null is followed by the environment.
 unsafe extern "C" fn execle_with(path: *const c_char, argv: Texts) -> c_int {
     let mut at = argv;
-    // SAFETY: the caller guarantees a list that ends with a null, and the environment behind it.
+    // SAFETY: the caller guarantees a list that ends with a null, followed by the environment.
     unsafe {
         while !at.read().is_null() {
             at = at.add(1);
@@ -18,8 +18,8 @@ unsafe extern "C" fn execle_with(path: *const c_char, argv: Texts) -> c_int {
     }
 }
 
-/// Goes on in `$with` with a list of the arguments behind the path. The registers go below the arguments on the stack,
-/// in the place of the return address and under it.
+/// Continues in `$with` with a list of the arguments after the path. The registers go below the arguments on the
+/// stack, in the slot of the return address and under it.
 macro_rules! listed {
     ($with:path) => {
         core::arch::naked_asm!(

@@ -1,14 +1,14 @@
-//! Options for the linker: this library is initialised before all others, and keeps its calls of its own functions.
+//! Linker options: this library is initialised before all others, and calls its own functions directly.
 //!
-//! The constructors of other libraries allocate. Ours has to come first: memory that is allocated before it runs
-//! stays unmanaged for good.
+//! The constructors of other libraries allocate. Ours has to run first: memory allocated before it runs stays
+//! unmanaged for good.
 //!
-//! A program that defines `malloc` itself comes before this library wherever a name is looked up. Without the second
-//! option the allocations that the standard library makes from the system's allocator (thread handles) would come
-//! from the program's. That is memory that may be out when it is needed to bring memory in, behind locks that are
-//! held over a fork.
+//! A program that defines `malloc` itself takes precedence over this library wherever a name is looked up. Without
+//! the second option, memory that the standard library takes from the system's allocator (thread handles) would come
+//! from the program's. That memory may be absent when it is needed to bring memory in, and be behind locks that are
+//! held across a fork.
 //!
-//! The third option does the same for `getenv`, which programs define, too: `settings.rs` describes what happened
+//! The third option does the same for `getenv`, which programs also define: `settings.rs` describes what happened
 //! without it.
 
 fn main() {

@@ -56,8 +56,7 @@ fn memory_of_32_bits_is_managed_and_ends() {
     is_where_it_is_named("of_32_bits");
 }
 
-/// Covers a space that a limit makes short: all low addresses would have been in it, without a zone to give them
-/// from.
+/// Covers a space that a limit makes short: all low addresses would be in it, without a zone to give them from.
 #[test]
 fn memory_of_32_bits_is_had_under_a_limit_on_addresses() {
     if !common::is_by_handler(NAMED) || !is_possible() {
@@ -65,7 +64,7 @@ fn memory_of_32_bits_is_had_under_a_limit_on_addresses() {
     }
     let directory = tempfile::tempdir().unwrap();
     let program = compile("addresses", directory.path(), &[]);
-    // A space of less than 16 GiB lies where the kernel likes, and low addresses are the kernel's.
+    // A space of less than 16 GiB lies where the kernel places it, and low addresses are the kernel's.
     let large = "134217728";
     for (limit, ram) in [(14, large), (20, large), (60, RAM), (200, RAM), (900, RAM)] {
         let mut shell = bare(Path::new("sh"));
@@ -80,7 +79,7 @@ fn memory_of_32_bits_is_had_under_a_limit_on_addresses() {
     }
 }
 
-/// Covers a program that has its heap, made by the kernel, where the space would begin.
+/// Covers a program whose heap, made by the kernel, lies where the space would start.
 #[test]
 fn a_program_that_is_not_position_independent_has_them_too() {
     if !common::is_by_handler(NAMED) || !is_possible() {
@@ -137,15 +136,15 @@ fn hints_that_are_meant_are_honoured() {
     is_where_it_should_be("of_several_views");
 }
 
-/// Checks that the first thread gets the address, and that memory which other threads get, and memory which comes there
-/// later, is theirs alone. Zeros brought in by a fault next to such memory used to be mistaken for the contents of
+/// Checks that the first thread gets the address, and that memory which other threads get, or that comes there later,
+/// is theirs alone. Zeros brought in by a fault next to such memory used to be mistaken for the contents of
 /// executable memory, and a child found them in its place.
 #[test]
 fn threads_that_want_the_same_addresses_share_none() {
     is_right("racing_addresses", &[&seconds()]);
 }
 
-/// Runs a JVM with its heap's arrays in a budget that holds a part of them. The JVM is not told of the budget: it would
+/// Runs a JVM with its heap's arrays in a budget that holds part of them. The JVM is not told the budget: it would
 /// make its heap a quarter of it. Returns `None`, with a line that says why, if there is no JVM.
 fn java(ram: &str, options: &[&str], mebibytes: &str) -> Option<()> {
     if !is_possible() {

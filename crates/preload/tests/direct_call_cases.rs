@@ -1,7 +1,7 @@
-//! Tests of calls and of children under direct delivery, with which the kernel itself brings nothing in.
+//! Tests of calls and of children under direct delivery, where the kernel itself brings nothing in.
 //!
-//! Each test is a small C program that pushes its memory out before the kernel touches it, and runs under both
-//! deliveries: the right result is the same. (`tests/c/out.h`)
+//! Each test is a small C program that evicts its memory before the kernel touches it, and runs under both
+//! deliveries: the correct result is the same. (`tests/c/out.h`)
 
 mod common;
 
@@ -9,7 +9,7 @@ use common::{
     Pace, compile, direct, finish, is_direct_possible, printed, prints_the_same_directly,
 };
 
-/// Checks that the program ends well under direct delivery, in time, and says so.
+/// Checks that the program succeeds under direct delivery, in time, and says so.
 fn is_right(name: &str, arguments: &[&str], more: &[&str], says: &str) {
     if !is_direct_possible() {
         return;
@@ -119,7 +119,8 @@ fn many_threads_that_wait_hold_little() {
     }
     let directory = tempfile::tempdir().unwrap();
     let program = compile("many_readers", directory.path(), &[]);
-    // The process may say that it is above its budget for a while: what a page of a large folio is held for, holds it.
+    // The process may report that it is above its budget for a while: a hold on one page of a large folio holds the
+    // folio.
     let output = finish(direct(&program));
     assert!(output.status.success(), "{output:?}");
     assert_eq!(output.stdout, b"all have read\n");

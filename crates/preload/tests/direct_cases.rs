@@ -44,7 +44,7 @@ fn an_ordinary_user_needs_no_right() {
         return;
     }
     if !rustix::process::geteuid().is_root() {
-        // The other tests of this file are run by an ordinary user then.
+        // In that case an ordinary user runs the other tests of this file.
         println!("skipped: only root becomes another user");
         return;
     }

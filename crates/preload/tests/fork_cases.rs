@@ -81,9 +81,9 @@ fn a_fork_that_holds_the_allocators_lock_does_not_wait_for_a_thread_that_needs_i
     is_right("fork_handlers_before_ours", &["slow"]);
 }
 
-/// Covers a child that waited forever: threads of ours asked the linker for a symbol when they began, and a bare clone
-/// by a constructor inherits the linker's lock in the locked state. In the parent they waited as long as the
-/// constructor ran.
+/// Covers a child that waited forever: threads of ours asked the linker for a symbol when they started, and a bare
+/// clone by a constructor inherits the linker's lock in the locked state. In the parent they waited until the
+/// constructor had finished.
 #[test]
 fn a_constructor_makes_children_while_its_library_is_loaded() {
     if !is_possible() {
@@ -99,14 +99,14 @@ fn a_constructor_makes_children_while_its_library_is_loaded() {
     assert_eq!(said, "clone: 7\nfork: 7\nsystem: 7\nloaded\n");
 }
 
-/// Covers a fork that never ended: the kernel waits in it for the thread that reads the program's own userfaultfd, and
-/// that thread, just made, waited for a lock of ours which the fork held.
+/// Covers a fork that never ended: the kernel waits in it for the thread that reads the program's own userfaultfd,
+/// and that thread, just created, waited for a lock of ours that the fork held.
 #[test]
 fn a_new_thread_reads_the_event_that_a_fork_waits_for() {
     is_right("own_fork_events", &[]);
 }
 
-/// With a handler such a program's children still end, so it is served directly unless the user asks for a handler.
+/// With a handler such a program's children still die, so it is served directly unless the user asks for a handler.
 #[test]
 fn a_program_with_an_allocator_linked_in_forks() {
     common::is_right_under(common::unasked, "own_allocator", &[]);

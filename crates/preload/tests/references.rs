@@ -20,13 +20,13 @@ fn is_right(name: &str, arguments: &[&str], runs: usize) {
     }
 }
 
-/// Covers pages referenced by a pipe: they were moved out, and their frames used for other data.
+/// Covers pages referenced by a pipe: they were evicted, and their frames reused for other data.
 #[test]
 fn what_was_given_to_a_pipe_is_read_from_it() {
     is_right("spliced", &[], 5);
 }
 
-/// Covers pages that a pipe refers to for long, so that the frames are used for other data many times over.
+/// Covers pages that a pipe refers to for so long that the frames are reused for other data many times over.
 #[test]
 fn what_was_given_to_a_pipe_is_read_from_it_much_later() {
     is_right("spliced", &["400000"], 1);
@@ -43,7 +43,8 @@ fn readers_at_far_ends_see_what_was_given_while_memory_is_short() {
     is_right("racing_references", &[&seconds()], 1);
 }
 
-/// Checks full pipes, bad addresses, bad descriptors and signals: all but the two refusals is the kernel's answer.
+/// Checks full pipes, bad addresses, bad descriptors and signals: except for the two refusals, the answers are the
+/// kernel's.
 #[test]
 fn calls_that_refer_to_memory_answer_as_the_kernel_does() {
     let Some([ours, kernel]) = tables("reference_table", &[]) else {

@@ -1,5 +1,5 @@
-//! Tests of programs under the library that change their user, their group or their capabilities, and of the programs
-//! that they then run.
+//! Tests of programs under the library that change their user, group or capabilities, and of the programs that they
+//! then run.
 //!
 //! As in `fork_cases.rs`, these are C programs in `tests/c`, whose sources tell their stories.
 
@@ -8,7 +8,7 @@ mod common;
 use common::{compile, finish, is_possible, is_right, library, preloaded, printed, seconds};
 use millpond_board::Board;
 
-/// Errors, as the program takes them.
+/// Error numbers, as the program's arguments.
 mod libc_errno {
     pub const EPERM: &str = "1";
     pub const EACCES: &str = "13";
@@ -26,7 +26,7 @@ fn threads_on_managed_stacks_change_their_user() {
     is_right("racing_rights", &[&seconds()]);
 }
 
-/// Runs as root only, and where the kernel keeps userfaultfd from other users.
+/// Runs only as root, and only if the kernel denies userfaultfd to other users.
 #[test]
 fn a_program_that_may_not_be_managed_runs_all_the_same() {
     if !is_possible() {
@@ -37,7 +37,7 @@ fn a_program_that_may_not_be_managed_runs_all_the_same() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    // A run has a board, by which the library knows that its program was started below a run.
+    // A run has a board, from which the library knows that its program was started within a run.
     let (_board, file) = Board::create("test").unwrap();
     let mut command = preloaded(&compile("becomes_another", directory.path(), &[]));
     command.args(["/bin/sh", "-c", "echo \"$LD_PRELOAD\"; /bin/echo in"]);
@@ -82,7 +82,7 @@ fn a_program_in_a_sandbox_without_userfaultfd_runs_all_the_same() {
             String::from_utf8_lossy(&output.stderr),
         );
         assert!(output.status.success() && out == "in\n", "{output:?}");
-        // Where there is another way, nothing is to be said.
+        // If another way works, nothing is reported.
         assert!(err.is_empty() || err.contains("without a budget"), "{err}");
     }
 }
@@ -109,7 +109,7 @@ fn a_namespace_that_is_refused_for_our_threads_says_so() {
 }
 
 /// Covers kernels built without a feature, as far as a filter can simulate them. Each works, or is refused with a
-/// remedy before the program begins.
+/// remedy before the program starts.
 #[test]
 fn a_kernel_without_a_call_is_served_or_refused() {
     if !is_possible() {
@@ -133,7 +133,7 @@ fn a_kernel_without_a_call_is_served_or_refused() {
             let output = finish(command);
             let err = String::from_utf8_lossy(&output.stderr);
             let is_right = output.status.success() && output.stdout == b"right\n" && err.is_empty();
-            // A filter is what direct delivery is made of, and userfaultfd what a handler reads.
+            // Direct delivery is built on filters, and a handler reads userfaultfd.
             let may_refuse = match way {
                 "direct" => calls.contains("seccomp"),
                 "handler" => calls.contains("userfaultfd"),
@@ -151,8 +151,8 @@ fn a_kernel_without_a_call_is_served_or_refused() {
     }
 }
 
-/// Direct delivery is the faster one, and the most tested: so it is the default, even for root. It refuses rings, so a
-/// program that is linked with a library for them gets a handler if the kernel allows one.
+/// Direct delivery is faster and the most tested, so it is the default, even for root. It refuses rings, so a program
+/// that is linked with a library for them gets a handler if the kernel allows one.
 #[test]
 fn whoever_asks_for_nothing_is_served_directly_but_for_programs_with_rings() {
     if !common::is_direct_possible() {

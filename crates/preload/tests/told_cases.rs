@@ -92,7 +92,7 @@ fn node_says_the_budget() {
     }
 }
 
-/// Python has the figures by `os.sysconf`, and its packages by `/proc/meminfo`.
+/// Python gets the figures from `os.sysconf`, and its packages from `/proc/meminfo`.
 #[test]
 fn python_says_the_budget() {
     let script = "import os; print('pages', os.sysconf('SC_PHYS_PAGES'))\nprint(open('/proc/meminfo').read())";
@@ -104,7 +104,7 @@ fn python_says_the_budget() {
     }
 }
 
-/// The files that say what this process's control group may have, and those above it.
+/// Returns the files that state the limits of this process's control group and those above it.
 fn limits() -> Vec<PathBuf> {
     let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let mut found = Vec::new();

@@ -1,17 +1,17 @@
-//! `setsockopt`: options that would let a socket refer to the program's pages are refused.
+//! `setsockopt`: refuses options that would let a socket refer to the program's pages.
 //!
-//! *Sending without a copy.* `MSG_ZEROCOPY` does something only on a socket whose `SO_ZEROCOPY` is set; on all others
+//! *Sending without a copy.* `MSG_ZEROCOPY` has an effect only on a socket whose `SO_ZEROCOPY` is set; on all others
 //! the kernel ignores the flag and copies. So the option is refused with `EOPNOTSUPP`, the answer for protocols that
-//! cannot do it, and programs send copies then. Making copies here would require knowing when the copies may go: the
-//! kernel says so in the socket's error queue, and that is for the program to read.
+//! cannot do it, and programs then send copies. To make the copies here we would have to know when they may be freed:
+//! the kernel reports that in the socket's error queue, which is for the program to read.
 //!
 //! *TLS in the kernel.* With the protocol `tls` above TCP the kernel encrypts out of the program's pages and decrypts
 //! into them, and refers to them meanwhile without a pin. The protocol is refused with `ENOENT`, the answer of a
-//! kernel without it, and TLS libraries then encrypt by themselves.
+//! kernel without it, and TLS libraries then do the encryption themselves.
 //!
-//! Everything else about the arguments is the kernel's: before a refusal it is asked for something harmless with the
-//! same option, so that a bad descriptor, or a socket that never had the option, gets the usual answer. One case
-//! remains: a socket from a process that is not under Millpond, handed over with the option already set.
+//! The kernel decides everything else about the arguments: before a refusal we make a harmless request with the same
+//! option, so that a bad descriptor, or a socket that never had the option, gets the usual answer. One case remains:
+//! a socket passed on by a process that is not under Millpond, with the option already set.
 
 use super::copy_from_program;
 use crate::{guard, space};
@@ -48,7 +48,7 @@ impl Request {
         unsafe { guard::call::held(libc::SYS_setsockopt, args) }.map(drop)
     }
 
-    /// Whether the value is the number one, which the kernel would accept.
+    /// Returns whether the value is the number one, which the kernel would accept.
     fn is_one(self) -> bool {
         let mut value = [0; size_of::<c_int>()];
         self.len as usize >= value.len()
@@ -56,7 +56,7 @@ impl Request {
             && c_int::from_ne_bytes(value) == 1
     }
 
-    /// Whether the value is the name `tls`, ended by its length or by a zero.
+    /// Returns whether the value is the name `tls`, terminated by its length or by a zero.
     fn is_tls(self) -> bool {
         let mut name = [0; TLS.len() + 1];
         let len = name.len().min(self.len as usize);
@@ -79,7 +79,7 @@ fn set(request: Request) -> Result<(), Errno> {
         return Err(Errno::OPNOTSUPP);
     }
     if protocol && request.is_tls() {
-        // A name of no bytes is invalid on sockets that may have a protocol above them.
+        // An empty name is invalid on sockets that may have a protocol above them.
         return match (Request { len: 0, ..request }).to_kernel() {
             Ok(()) | Err(Errno::INVAL) => Err(Errno::NOENT),
             result => result,

@@ -1,4 +1,4 @@
-//! Functions that say how much memory there is.
+//! Functions that report how much memory there is.
 
 use super::{budget, count, left};
 use crate::guard::call::point;
@@ -6,11 +6,11 @@ use crate::vma::PAGE;
 use core::ffi::{c_int, c_long};
 
 unsafe extern "C" {
-    /// The C library's `sysconf` by its other name.
+    /// The C library's `sysconf` under its other name.
     safe fn __sysconf(name: c_int) -> c_long;
 }
 
-/// The smaller number of pages, which the program is told; an error of the system's stays one.
+/// Returns the smaller number of pages, which the program is told; a system error stays an error.
 fn at_most(machine: c_long, bytes: u64) -> c_long {
     count();
     machine.min((bytes / PAGE as u64) as c_long)
@@ -43,12 +43,12 @@ exports! {
     }
 }
 
-/// The system call `sysinfo`, with the budget in what it says. The answer is that of the C library's function.
+/// Makes the system call `sysinfo` and puts the budget into its result. Returns what the C library's function would.
 ///
 /// # Safety
 /// The conditions are those of the system call.
 pub unsafe fn by_number(into: usize) -> c_int {
-    // SAFETY: the caller guarantees what the call needs.
+    // SAFETY: the caller guarantees what this call needs.
     let done = unsafe { point(libc::SYS_sysinfo, [into, 0, 0, 0, 0, 0]) } as c_int;
     if done == 0
         && let Some(budget) = budget()
@@ -60,7 +60,7 @@ pub unsafe fn by_number(into: usize) -> c_int {
     done
 }
 
-/// Puts the budget and what is left of it, in bytes, in place of the machine's memory.
+/// Replaces the machine's memory by the budget and what is left of it, in bytes.
 fn tell(info: &mut libc::sysinfo, budget: u64, left: u64) {
     count();
     let units = |bytes: u64| bytes / u64::from(info.mem_unit.max(1));
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn the_figures_are_in_the_structures_unit_and_never_more_than_there_is() {
-        // SAFETY: the structure is made of numbers.
+        // SAFETY: the structure consists of numbers.
         let mut info: libc::sysinfo = unsafe { core::mem::zeroed() };
         (info.totalram, info.freeram, info.totalswap, info.mem_unit) = (10_000, 500, 7, 4096);
         tell(&mut info, 64 << 20, 32 << 20);

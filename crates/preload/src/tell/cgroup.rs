@@ -1,26 +1,26 @@
-//! The files of a control group that say how much memory it may have and has, of both versions.
+//! The control group files, of both versions, that report how much memory the group may use and does use.
 //!
-//! A file counts if its directory is the control group of this process or one above that: its path below the mount is a
-//! beginning of the path in `/proc/self/cgroup`. The file of a sibling is the sibling's business.
+//! A file counts if its directory is the control group of this process or an ancestor of it: its path below the mount
+//! is a prefix of the path in `/proc/self/cgroup`. A sibling's file concerns only the sibling.
 
 use super::words::{number, read_path};
 
 /// A file of a control group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum File {
-    /// The most that it may have (`memory.max`, `memory.high`, `memory.limit_in_bytes`).
+    /// The maximum that the group may use (`memory.max`, `memory.high`, `memory.limit_in_bytes`).
     Limit,
-    /// What it has (`memory.current`, `memory.usage_in_bytes`).
+    /// What the group uses (`memory.current`, `memory.usage_in_bytes`).
     Usage,
-    /// The most swap that it may have beside its memory (`memory.swap.max`).
+    /// The maximum swap that the group may use in addition to memory (`memory.swap.max`).
     Swap,
 }
 
 impl File {
-    /// The file of this name.
+    /// Returns the kind of the file with this name.
     pub fn named(name: &[u8]) -> Option<Self> {
         match name {
-            // Memory and swap together are no more than memory: there is no swap to count on.
+            // Memory and swap together are no more than memory: there is no swap to rely on.
             b"memory.max"
             | b"memory.high"
             | b"memory.limit_in_bytes"
@@ -31,10 +31,10 @@ impl File {
         }
     }
 
-    /// What the file says in place of `text`, with the budget and what is left of it, in bytes.
+    /// Returns what the file says in place of `text`, given the budget and what is left of it, in bytes.
     pub fn says(self, text: &[u8], budget: u64, left: u64) -> u64 {
         match self {
-            // A group without a limit says `max`, or a number that is as large as numbers are.
+            // A group without a limit says `max`, or the largest possible number.
             Self::Limit => number(text).map_or(budget, |limit| limit.min(budget)),
             Self::Usage => budget.saturating_sub(left),
             Self::Swap => 0,
@@ -42,13 +42,14 @@ impl File {
     }
 }
 
-/// Whether the control group at `path`, below a mount of control groups, is the one of this process or one above it.
+/// Returns whether the control group at `path`, below a control group mount, is this process's own or an ancestor of
+/// it.
 pub fn is_above_us(path: &[u8]) -> bool {
     let mut text = [0; 2048];
     read_path(c"/proc/self/cgroup", &mut text).is_some_and(|text| is_above(path, text))
 }
 
-/// The same for the groups that `/proc/self/cgroup` says: lines of a number, controllers, and a path.
+/// The same for the groups listed in `/proc/self/cgroup`: lines of a number, controllers, and a path.
 fn is_above(path: &[u8], own: &[u8]) -> bool {
     own.split(|&byte| byte == b'\n').any(|line| {
         let mut parts = line.splitn(3, |&byte| byte == b':');
@@ -64,7 +65,7 @@ fn is_above(path: &[u8], own: &[u8]) -> bool {
     })
 }
 
-/// Whether `own` is `path`, or goes on below it.
+/// Returns whether `own` is `path` or lies below it.
 fn begins(path: &[u8], own: &[u8]) -> bool {
     let path = path.strip_suffix(b"/").unwrap_or(path);
     own.strip_prefix(path)

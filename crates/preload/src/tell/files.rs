@@ -1,4 +1,4 @@
-//! Files that say how much memory there is: an open one is exchanged for one with other words.
+//! Files that report how much memory there is: an open one is exchanged for one with different contents.
 
 use super::words::{self, Text};
 use super::{budget, cgroup, count, left, meminfo};
@@ -7,36 +7,36 @@ use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use std::os::fd::FromRawFd;
 
-/// The kinds of file systems (`f_type` of `statfs`).
+/// File system types (`f_type` of `statfs`).
 const PROC: u64 = 0x9fa0;
 const CGROUP: u64 = 0x0027_e0eb;
 const CGROUP2: u64 = 0x6367_7270;
 
-/// The longest path that is looked at.
+/// The maximum length of a path that is considered.
 const MOST_PATH: usize = 512;
 
-/// Exchanges the file that was just opened as `path` under the descriptor `fd`, if it says how much memory there is.
-/// The descriptor keeps its number. Whatever fails, the descriptor stays what it is. The answer is `fd`.
+/// Exchanges the file that was just opened as `path` under the descriptor `fd`, if it reports how much memory there
+/// is. The descriptor keeps its number. If anything fails, the descriptor stays as it is. Returns `fd`.
 ///
 /// # Safety
-/// `path` is a text that the kernel has read.
+/// `path` is a string that the kernel has read.
 #[inline]
 pub unsafe fn exchange(fd: c_int, path: *const c_char) -> c_int {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees this.
     if fd >= 0 && unsafe { may_say(path) } && budget().is_some() {
         said_anew(fd);
     }
     fd
 }
 
-/// Whether a path begins like that of a file that says how much memory there is. It is true of few files, and looks at
-/// few bytes.
+/// Returns whether a path starts like that of a file that reports how much memory there is. That is true of few
+/// files, and reads few bytes.
 ///
 /// # Safety
-/// `path` is a text.
+/// `path` is a string.
 #[inline]
 unsafe fn may_say(path: *const c_char) -> bool {
-    // SAFETY: the comparison ends at the first byte that differs, which is the text's end at the latest.
+    // SAFETY: the comparison ends at the first byte that differs, which is the string's end at the latest.
     let begins = |with: &[u8]| unsafe {
         (0..with.len()).all(|at| path.add(at).cast::<u8>().read() == with[at])
     };
@@ -46,7 +46,7 @@ unsafe fn may_say(path: *const c_char) -> bool {
 #[cold]
 fn said_anew(fd: c_int) -> Option<()> {
     let budget = budget()?;
-    // SAFETY: the descriptor was opened just now for the program, which has not got it yet.
+    // SAFETY: the descriptor was just opened for the program, which has not received it yet.
     let open = unsafe { BorrowedFd::borrow_raw(fd) };
     let text = anew(open, budget)?;
     count();
@@ -56,12 +56,12 @@ fn said_anew(fd: c_int) -> Option<()> {
         true => rustix::io::DupFlags::CLOEXEC,
         false => rustix::io::DupFlags::empty(),
     };
-    // SAFETY: the descriptor is the program's, and goes on to be open; it is not closed here.
+    // SAFETY: the descriptor is the program's and stays open; it is not closed here.
     let mut theirs = core::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(fd) });
     rustix::io::dup3(&made, &mut theirs, flags).ok()
 }
 
-/// What an open file says of the budget; `None` for a file that says nothing of memory.
+/// Returns what an open file says about the budget, or `None` if the file does not report memory.
 fn anew(open: BorrowedFd<'_>, budget: u64) -> Option<Text<{ meminfo::MOST }>> {
     let flags = rustix::fs::fcntl_getfl(open).ok()?;
     if flags.contains(OFlags::PATH) || flags & (OFlags::WRONLY | OFlags::RDWR) != OFlags::empty() {
@@ -97,7 +97,7 @@ fn anew(open: BorrowedFd<'_>, budget: u64) -> Option<Text<{ meminfo::MOST }>> {
     Some(text)
 }
 
-/// The part of a directory's path that lies below the mount of its file system.
+/// Returns the part of a directory's path that lies below the mount of its file system.
 fn below_mount(directory: &[u8], kind: u64) -> Option<&[u8]> {
     let mut mount = directory.len();
     while let Some(slash) = directory[..mount].iter().rposition(|&byte| byte == b'/') {
@@ -117,7 +117,7 @@ fn below_mount(directory: &[u8], kind: u64) -> Option<&[u8]> {
     None
 }
 
-/// A file in memory that says `text`, open for reading alone.
+/// Creates a file in memory that contains `text`, open only for reading.
 fn read_only(text: &[u8]) -> Option<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = rustix::fs::memfd_create(c"millpond-told", flags).ok()?;
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn few_paths_are_looked_at() {
-        // SAFETY: these are texts.
+        // SAFETY: these are strings.
         let may = |path: &CStr| unsafe { may_say(path.as_ptr()) };
         assert!(may(c"/proc/meminfo") && may(c"/sys/fs/cgroup/memory.max"));
         for path in [

@@ -1,9 +1,9 @@
-//! `/proc/meminfo`: the budget as the machine's memory. The lines that are about more than one process's memory and are
-//! read by programs that size themselves are changed; all others stay as they are.
+//! `/proc/meminfo` with the budget as the machine's memory. We change the lines that concern more than one process's
+//! memory and are read by programs that size themselves; all others stay as they are.
 
 use super::words::{Text, number};
 
-/// As much of the file as is looked at. It has 1.6 KiB on Linux 6.18.
+/// Maximum number of bytes of the file that are read. It has 1.6 KiB on Linux 6.18.
 pub const MOST: usize = 4096;
 
 /// Adds the file's text to `out`, with the budget and what is left of it, in bytes.
@@ -20,7 +20,8 @@ pub fn rewrite(text: &[u8], budget: u64, left: u64, out: &mut Text<MOST>) {
     }
 }
 
-/// A line's name with its colon, the width of its number, and the number that it gets; `None` for a line that stays.
+/// Returns a line's name with its colon, the width of its number, and the new number, or `None` for a line that
+/// stays.
 fn changed(line: &[u8], budget: u64, left: u64) -> Option<(&[u8], usize, u64)> {
     let colon = line.iter().position(|&byte| byte == b':')?;
     let (name, rest) = line.split_at(colon + 1);

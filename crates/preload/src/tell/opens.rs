@@ -1,7 +1,7 @@
-//! `open` and its relatives, and `fopen`. What is opened is exchanged if it says how much memory there is.
+//! `open` and its relatives, and `fopen`. The opened file is exchanged if it reports how much memory there is.
 //!
-//! The last argument of `open` is there only for some flags. It is passed on as it came, as the C library's own
-//! function looks at it only then.
+//! The last argument of `open` is present only for some flags. It is passed on as it came, since the C library's own
+//! function reads it only for those flags.
 
 use super::files::exchange;
 use crate::guard::call::point;
@@ -15,9 +15,9 @@ type OpenAtChecked = unsafe extern "C-unwind" fn(c_int, *const c_char, c_int) ->
 type OpenStream = unsafe extern "C-unwind" fn(*const c_char, *const c_char) -> *mut libc::FILE;
 
 exports! {
-    /// The last argument of its type is one of a variable number.
+    /// The last parameter of this type is variadic in the C function.
     real OPEN: Open = c"open64";
-    /// The last argument of its type is one of a variable number.
+    /// The last parameter of this type is variadic in the C function.
     real OPEN_AT: OpenAt = c"openat64";
     real OPEN_CHECKED: OpenChecked = c"__open64_2";
     real OPEN_AT_CHECKED: OpenAtChecked = c"__openat64_2";
@@ -55,7 +55,7 @@ exports! {
         path: *const c_char,
         mode: *const c_char,
     ) -> *mut libc::FILE = unsafe {
-        // A stream that was opened just now has read nothing.
+        // A stream that was just opened has read nothing.
         let stream = OPEN_STREAM.must()(path, mode);
         if !stream.is_null() {
             exchange(libc::fileno(stream), path);
@@ -137,7 +137,7 @@ unsafe fn by_call(at: c_int, path: *const c_char, flags: c_int, mode: c_uint) ->
     unsafe { point(libc::SYS_openat, args) as c_int }
 }
 
-/// `open` in a program that is compiled with checks: the function ends a program that makes a file and gives no mode.
+/// `open` in a program compiled with checks: the function ends a program that creates a file without giving a mode.
 ///
 /// # Safety
 /// The conditions are those of the C library's `__open_2`.
@@ -167,8 +167,8 @@ unsafe fn openat_checked(at: c_int, path: *const c_char, flags: c_int) -> c_int 
     }
 }
 
-/// Whether an open with these flags may make a file, which needs a mode. The flag of a file without a name has the bit
-/// of a directory in it, which alone makes nothing.
+/// Returns whether an open with these flags may create a file, which needs a mode. The flag for an unnamed file
+/// includes the bit for a directory, which alone creates nothing.
 fn makes(flags: c_int) -> bool {
     flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE
 }

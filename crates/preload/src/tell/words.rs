@@ -1,16 +1,16 @@
-//! Text in buffers of a fixed length: these calls may come in a signal handler, where nothing may be allocated.
+//! Text in buffers of a fixed length: these calls may be made in a signal handler, which must not allocate.
 
 use core::ffi::CStr;
 use rustix::fd::{AsFd, AsRawFd};
 use rustix::fs::{Mode, OFlags};
 
-/// Reads the beginning of a file: as much of it as `into` has room for.
+/// Reads the start of a file: as much of it as fits in `into`.
 pub fn read_path<'a>(path: &CStr, into: &'a mut [u8]) -> Option<&'a [u8]> {
     let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     read(&file, into)
 }
 
-/// Reads an open file from its beginning, and leaves its offset where it is.
+/// Reads an open file from its start, without moving its offset.
 pub fn read(file: impl AsFd, into: &mut [u8]) -> Option<&[u8]> {
     let mut len = 0;
     while len < into.len() {
@@ -23,7 +23,7 @@ pub fn read(file: impl AsFd, into: &mut [u8]) -> Option<&[u8]> {
     Some(&into[..len])
 }
 
-/// The length of an open file's path, which is written as the kernel has it; `None` where it does not fit.
+/// Writes an open file's path, as the kernel has it, and returns its length, or `None` if it does not fit.
 pub fn path_of(file: impl AsFd, into: &mut [u8]) -> Option<usize> {
     let name = name_of(file);
     let name = CStr::from_bytes_with_nul(name.bytes()).ok()?;
@@ -32,7 +32,7 @@ pub fn path_of(file: impl AsFd, into: &mut [u8]) -> Option<usize> {
     (len < room).then_some(len)
 }
 
-/// The name by which this process finds one of its open files, with the zero at its end.
+/// Returns the name under which this process finds one of its open files, with the zero at its end.
 pub fn name_of(file: impl AsFd) -> Text<32> {
     let mut name = Text::new();
     name.add(b"/proc/self/fd/");
@@ -41,12 +41,12 @@ pub fn name_of(file: impl AsFd) -> Text<32> {
     name
 }
 
-/// A number in decimal, with nothing beside it but white space.
+/// Parses a decimal number, surrounded by nothing but white space.
 pub fn number(text: &[u8]) -> Option<u64> {
     core::str::from_utf8(text.trim_ascii()).ok()?.parse().ok()
 }
 
-/// Text of at most `N` bytes. What does not fit is left out.
+/// Text of at most `N` bytes. Anything that does not fit is omitted.
 pub struct Text<const N: usize> {
     bytes: [u8; N],
     len: usize,
@@ -74,7 +74,7 @@ impl<const N: usize> Text<N> {
         self.add_number_at_right(number, 0);
     }
 
-    /// Adds a number with spaces before it, so that both have `width` bytes at least.
+    /// Adds a number, padded with spaces on the left to at least `width` bytes.
     pub fn add_number_at_right(&mut self, mut number: u64, width: usize) {
         const MOST: usize = 20;
         let mut digits = [b' '; MOST];

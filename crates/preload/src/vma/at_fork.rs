@@ -1,13 +1,13 @@
-//! Areas that a child of a fork does not get, or gets empty (`MADV_DONTFORK`, `MADV_WIPEONFORK`).
+//! Areas that the child of a fork does not get, or gets empty (`MADV_DONTFORK`, `MADV_WIPEONFORK`).
 //!
-//! Managed memory is inherited as a whole, so the child itself drops what it should not have, before the program's code
-//! runs in it.
+//! All managed memory is inherited, so the child itself drops the areas that it should not have, before the program's
+//! code runs in it.
 
 use super::{AtFork, Kind, Vmas};
 use rustix::io::Errno;
 
 impl Vmas {
-    /// Drops, in a new child, whose space serves it already, the areas that it should not have. The answer is the
+    /// Drops, in a new child whose space is already being served, the areas that it should not have. Returns the
     /// error, if there was one.
     pub fn become_a_child(&mut self) -> Option<Errno> {
         // Locks are not inherited.

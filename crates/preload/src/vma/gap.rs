@@ -1,9 +1,9 @@
 //! The free addresses, by place and by length.
 //!
-//! Small requests take the shortest gap that fits, so that they pack into the holes that others left and long gaps
-//! stay long. Requests of 2 MiB and more begin on a 2 MiB boundary: the space keeps its tables by 2 MiB leaves, and
-//! two big areas that share one make each other slower. Requests of 1 GiB and more begin on a 1 GiB boundary if one
-//! is free: the kernel moves such an area by a pointer for each GiB.
+//! Small requests take the shortest gap that fits, so they pack into the holes left by others and long gaps stay
+//! long. Requests of 2 MiB and more start on a 2 MiB boundary: the space keeps its tables in 2 MiB leaves, and two
+//! big areas that share one slow each other down. Requests of 1 GiB and more start on a 1 GiB boundary if one is
+//! free: the kernel moves such an area with one pointer per GiB.
 
 use super::{GIGABYTE, LEAF, PAGE, Range};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,7 @@ impl Gaps {
         self.by_len.remove(&(range.end - range.start, range.start));
     }
 
-    /// Makes `range`, of which nothing is free, free.
+    /// Makes `range` free, none of which is free yet.
     pub fn give(&mut self, range: Range) {
         let mut whole = range.clone();
         if let Some((&start, &end)) = self.ends.range(..range.start).next_back()
@@ -42,7 +42,7 @@ impl Gaps {
         self.add(whole);
     }
 
-    /// Makes all of `range`, whether free or not, not free.
+    /// Makes all of `range` not free, whether it was free or not.
     pub fn take(&mut self, range: Range) {
         while let Some((start, end)) = self
             .last_before(range.end)
@@ -58,7 +58,7 @@ impl Gaps {
         }
     }
 
-    /// Whether all of `range` is free.
+    /// Returns whether all of `range` is free.
     pub fn holds(&self, range: &Range) -> bool {
         self.last_before(range.start + 1)
             .is_some_and(|gap| gap.1 >= range.end)
@@ -71,16 +71,17 @@ impl Gaps {
             .map(|(&start, &end)| (start, end))
     }
 
-    /// A place for `len` bytes (whole pages) at a multiple of `align` (a power of two, a page or more). If `len` is
-    /// as long as 2 MiB or 1 GiB, the place is at a multiple of that as well, of 1 GiB if there is one.
+    /// Returns a place for `len` bytes (whole pages) at a multiple of `align` (a power of two, a page or more). If
+    /// `len` is at least 2 MiB the place is also at a multiple of 2 MiB, and if it is at least 1 GiB at a multiple of
+    /// 1 GiB if there is one.
     pub fn find(&self, len: usize, align: usize) -> Option<usize> {
         let align = align.max(if len >= LEAF { LEAF } else { PAGE });
         let highest = (len >= GIGABYTE).then(|| self.find_at(len, align.max(GIGABYTE), 0));
         highest.flatten().or_else(|| self.find_at(len, align, 0))
     }
 
-    /// A place for `len` bytes (whole pages) that lies in its 2 MiB as `addr` does (from 1 GiB on in its 1 GiB), or
-    /// anywhere if there is none. Pages move between two such places by their tables.
+    /// Returns a place for `len` bytes (whole pages) that has the same offset in its 2 MiB as `addr` (from 1 GiB on
+    /// in its 1 GiB), or any place if there is none. Pages move between two such places by their page tables.
     pub fn find_like(&self, len: usize, addr: usize) -> Option<usize> {
         let highest = (len >= GIGABYTE).then(|| self.find_at(len, GIGABYTE, addr));
         highest
@@ -89,7 +90,7 @@ impl Gaps {
             .or_else(|| self.find_at(len, PAGE, 0))
     }
 
-    /// A place for `len` bytes that leaves the same rest as `like` when divided by `align`.
+    /// Returns a place for `len` bytes that has the same remainder as `like` when divided by `align`.
     fn find_at(&self, len: usize, align: usize, like: usize) -> Option<usize> {
         let rest = like % align;
         let fits = |&(gap, start): &(usize, usize)| {
@@ -98,7 +99,7 @@ impl Gaps {
             })?;
             (place.checked_add(len)? <= start + gap).then_some(place)
         };
-        // A gap of this length has a fitting place wherever it begins; some shorter ones may have one too.
+        // A gap of this length has a fitting place wherever it starts; some shorter ones may have one too.
         let certain = len.checked_add(align - PAGE)?;
         let shorter = self
             .by_len
@@ -110,7 +111,7 @@ impl Gaps {
             .or_else(|| self.by_len.range((len, 0)..(certain, 0)).find_map(fits))
     }
 
-    /// Number of bytes that are free.
+    /// Returns the number of free bytes.
     #[cfg(test)]
     pub fn total(&self) -> usize {
         self.by_len.iter().map(|gap| gap.0).sum()

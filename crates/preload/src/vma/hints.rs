@@ -1,25 +1,25 @@
-//! Hints: addresses that a program names for a mapping, and how to tell whether it insists on them.
+//! Hints: addresses that a program suggests for a mapping, and how to tell whether it insists on them.
 //!
-//! A program may name an address for a mapping without insisting on it. Addresses outside the space are not ours to
-//! give, and memory that the kernel maps there is outside the budget. Most programs that name such addresses do not
-//! mind where their memory is: V8 and mimalloc draw them at random. They get memory from the space. But a few can use
-//! no other address, as its bits have a meaning: ZGC maps its heap at 4, 8 and 16 TiB.
+//! A program may suggest an address for a mapping without insisting on it. Addresses outside the space are not ours
+//! to give, and memory that the kernel maps there is outside the budget. Most programs that suggest such addresses do
+//! not mind where their memory is: V8 and mimalloc draw them at random. They get memory from the space. But a few
+//! cannot use any other address, since its bits have a meaning: ZGC maps its heap at 4, 8 and 16 TiB.
 //!
-//! Such programs are known by what they do next: they unmap at once what they have got, and name another address for
-//! the same length, time and again. After [`IN_A_ROW`] such refusals hints outside the space go to the kernel, from
-//! then on. ZGC tries 8192 times. Other programs give up sooner, and the memory that they get is managed: an
-//! allocator that wants an aligned place asks without an address after the first try; Go, whose heap begins at an
-//! address drawn at random since 1.26, after 128 tries.
+//! Such programs reveal themselves by what they do next: they unmap at once what they got, and name another address
+//! for the same length, time and again. After [`IN_A_ROW`] such rejections, hints outside the space go to the kernel
+//! from then on. ZGC tries 8192 times. Other programs give up sooner, and the memory that they get is managed: an
+//! allocator that wants an aligned place asks without an address after the first try; Go, whose heap has started at a
+//! random address since 1.26, after 128 tries.
 
 use super::Range;
 
-/// A program that refuses so many addresses in a row insists on its own.
+/// A program that rejects this many addresses in a row insists on its own.
 const IN_A_ROW: u32 = 256;
 
 /// The history of hints outside the space.
 #[derive(Default)]
 pub struct Hints {
-    /// The range that the program got where it had named another address, until it unmaps that.
+    /// The range that the program got instead of the address that it had named, until it unmaps that range.
     instead: Option<Range>,
     /// The length of the last such range.
     len: usize,
@@ -27,12 +27,12 @@ pub struct Hints {
 }
 
 impl Hints {
-    /// Whether the program insists on its addresses.
+    /// Returns whether the program insists on its addresses.
     pub fn are_meant(&self) -> bool {
         self.in_a_row >= IN_A_ROW
     }
 
-    /// Notes that a hint was passed over, and `instead` mapped.
+    /// Records that a hint was ignored, and `instead` mapped.
     pub fn passed_over(&mut self, instead: Range) {
         if self.instead.is_some() || self.len != instead.len() {
             self.in_a_row = 0;
@@ -41,14 +41,14 @@ impl Hints {
         self.instead = Some(instead);
     }
 
-    /// Notes that memory was mapped without a hint.
+    /// Records that memory was mapped without a hint.
     pub fn asked_without(&mut self) {
         if !self.are_meant() {
             *self = Self::default();
         }
     }
 
-    /// Notes that the program has unmapped `range`.
+    /// Records that the program has unmapped `range`.
     pub fn unmapped(&mut self, range: &Range) {
         if self.instead.as_ref() == Some(range) {
             self.in_a_row += 1;

@@ -1,10 +1,10 @@
 //! The account of locked managed memory, as the kernel counts it.
 //!
-//! Memory that the program locks here is kept in memory by the manager, and the kernel hears of no lock. But the
-//! limit on locked memory (`ulimit -l`) is the kernel's, and so are the right to lock beyond it and the figure
-//! `VmLck`. So the kernel is asked with addresses that hold nothing: as many bytes are locked there as are locked in
-//! the space, to be brought in when they are touched, which never happens. Its answer goes to the program, for memory
-//! of either kind together.
+//! The manager keeps memory that the program locks here, and the kernel learns of no lock. But the limit on locked
+//! memory (`ulimit -l`) is the kernel's, and so are the privilege to exceed it and the figure `VmLck`. So we ask the
+//! kernel with addresses that hold nothing: we lock as many bytes there as are locked in the space, to be brought in
+//! when they are touched, which never happens. The program gets the kernel's answer, for both kinds of memory
+//! together.
 //!
 //! Locks are not inherited: a child's account is emptied.
 
@@ -20,10 +20,10 @@ pub(super) struct LockAccount {
 }
 
 impl LockAccount {
-    /// Locks `bytes` more, of `most` that there may ever be.
+    /// Locks another `bytes`, out of a maximum of `most` ever.
     ///
     /// # Errors
-    /// The error is the kernel's, for a lock of so many bytes.
+    /// The kernel's error for locking this many bytes.
     pub(super) fn add(&mut self, bytes: usize, most: usize) -> Result<(), Errno> {
         if bytes == 0 {
             return Ok(());
@@ -34,7 +34,7 @@ impl LockAccount {
             self.start = unsafe { raw::mmap(0, most, libc::PROT_NONE, flags, -1, 0) }?;
             self.len = most;
         }
-        // The budget may have been raised since. For bytes beyond the range the manager alone is responsible.
+        // The budget may have been raised since. Only the manager accounts for bytes beyond the range.
         let end = (self.locked + bytes).min(self.len);
         if end > self.locked {
             let flags = libc::MLOCK_ONFAULT as usize;
@@ -53,14 +53,14 @@ impl LockAccount {
     pub(super) fn set(&mut self, bytes: usize) {
         let before = self.locked.min(self.len);
         if bytes < before {
-            // The call cannot fail: the range is known to be there, and only the count changes.
+            // The call cannot fail: the range is known to exist, and only the count changes.
             let _ = self.call(libc::SYS_munlock, bytes, before, 0);
         }
         self.locked = self.locked.min(bytes);
     }
 
     fn call(&self, number: i64, from: usize, to: usize, flags: usize) -> Result<(), Errno> {
-        // SAFETY: this is a part of our own mapping, of which no byte is used.
+        // SAFETY: this is part of our own mapping, no byte of which is used.
         let done = unsafe { raw::syscall(number, [self.start + from, to - from, flags, 0, 0, 0]) };
         done.map(drop)
     }

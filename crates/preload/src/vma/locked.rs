@@ -1,10 +1,10 @@
 //! Memory that the program locked (`mlock`).
 //!
-//! Memory that is locked by the C library's functions ([`crate::mlock`]) is pinned in the space, once however often
-//! it is locked, and recorded here. Memory that is locked by an instruction of the program's own is locked by the
-//! kernel: it brings the pages in, and the space finds that it cannot take them out. Locked memory of either kind may
-//! not be discarded, so the kernel is asked too: `msync(MS_INVALIDATE)` looks at mappings only, does nothing to
-//! anonymous ones, and answers `EBUSY` when one of them is locked.
+//! Memory locked by the C library's functions ([`crate::mlock`]) is pinned in the space, once however often it is
+//! locked, and recorded here. Memory locked by the program's own system call instruction is locked by the kernel: it
+//! brings the pages in, and the space finds that it cannot evict them. Locked memory of either kind must not be
+//! discarded, so we also ask the kernel: `msync(MS_INVALIDATE)` only checks mappings, does nothing to anonymous ones,
+//! and answers `EBUSY` if one of them is locked.
 
 use super::{PAGE, Range, Vmas};
 use crate::raw;
@@ -20,7 +20,7 @@ fn is_locked(range: &Range) -> bool {
         ) == Err(Errno::BUSY)
 }
 
-/// The first locked page of `range`, all of which is managed memory.
+/// Returns the first locked page of `range`, all of which is managed memory.
 pub fn first(range: &Range) -> Option<usize> {
     if !is_locked(range) {
         return None;
@@ -45,7 +45,7 @@ pub fn lock(range: &Range) -> Result<(), Errno> {
     unsafe { raw::syscall(libc::SYS_mlock2, [range.start, range.len(), flags, 0, 0, 0]) }.map(drop)
 }
 
-/// Ends the lock on memory that is being unmapped: the kernel's mapping stays and would keep it. The answer is
+/// Ends the lock on memory that is being unmapped: the kernel's mapping remains and would keep the lock. Returns
 /// whether there was a lock.
 pub fn unlock(range: &Range) -> bool {
     let was_locked = is_locked(range);
@@ -59,9 +59,9 @@ pub fn unlock(range: &Range) -> bool {
 /// Whether the program has ever locked managed memory.
 static EVER: AtomicBool = AtomicBool::new(false);
 
-/// Unlocks `range`, for which the allocator has no use for now. Memory that the program locked and freed there is not
-/// locked any more: in the C library's allocator a large block is unmapped when it is freed, and few programs unlock
-/// it before.
+/// Unlocks `range`, which the allocator does not need for now. Memory that the program locked and freed there is no
+/// longer locked: in the C library's allocator a large block is unmapped when it is freed, and few programs unlock it
+/// first.
 pub fn forget(range: Range) {
     if EVER.load(Relaxed) {
         let _ = super::locked(move |vmas| drop(vmas.unlock_managed(&range)));
@@ -69,7 +69,7 @@ pub fn forget(range: Range) {
 }
 
 impl Vmas {
-    /// The first page of `range`, all of which is managed memory, that is locked in either way.
+    /// Returns the first page of `range`, all of which is managed memory, that is locked in either way.
     pub fn first_locked(&self, range: &Range) -> Option<usize> {
         let ours = self.mlocked.parts(range.clone()).into_iter();
         let ours = ours
@@ -79,9 +79,9 @@ impl Vmas {
         first(&(range.start..ours.unwrap_or(range.end))).or(ours)
     }
 
-    /// Brings opened pages in and keeps them until they are unlocked. The error is `ENOMEM` when the budget has no
-    /// room for them; then nothing is locked that was not locked before. It goes piece by piece: a long range at once
-    /// would push its own beginning out before its end is in.
+    /// Brings in opened pages and keeps them until they are unlocked. Fails with `ENOMEM` if the budget has no room
+    /// for them; in that case nothing is locked that was not locked before. It proceeds piece by piece: a long range
+    /// brought in all at once would evict its own start before its end is in.
     pub fn lock_managed(&mut self, range: Range) -> Result<(), Errno> {
         const PIECE: usize = 16 * PAGE;
         let parts = self.mlocked.parts(range).into_iter();
@@ -89,7 +89,7 @@ impl Vmas {
         let bounds = self.mlocked.parts(self.map.bounds()).into_iter();
         let before: usize = bounds.filter(|part| part.1).map(|part| part.0.len()).sum();
         let more: usize = new.iter().map(Range::len).sum();
-        // The other half is for the program's other memory, for tables and for pages on their way.
+        // The other half is for the program's other memory, for tables and for pages in transit.
         let most = usize::try_from(self.space.stats().ram / 2).unwrap_or(usize::MAX);
         if before + more > most {
             return Err(Errno::NOMEM);
@@ -110,14 +110,14 @@ impl Vmas {
         Ok(())
     }
 
-    /// Whether the kernel would see several areas in `range`, all of which is managed memory, because a part of it is
-    /// locked.
+    /// Returns whether the kernel would see several areas in `range`, all of which is managed memory, because part of
+    /// it is locked.
     pub fn is_partly_locked(&self, range: &Range) -> bool {
         self.mlocked.parts(range.clone()).len() > 1
             || first(range).is_some_and(|page| page > range.start)
     }
 
-    /// Locks `range`, by which an area grew, if the `last` page before it is locked.
+    /// Locks `range`, just appended to an area, if the `last` page before it is locked.
     pub fn lock_like(&mut self, range: Range, last: Range) -> Result<(), Errno> {
         if first(&last).is_some() {
             return lock(&range);
@@ -128,8 +128,8 @@ impl Vmas {
         }
     }
 
-    /// Locks at `to`, where an area went, the parts that were locked while it was at `from`, and the part by which it
-    /// grew if its end was locked. Parts that cannot be locked are there all the same.
+    /// Locks at `to`, the new place of an area, the parts that were locked while it was at `from`, and the part that
+    /// was appended if its end was locked. Parts that cannot be locked still exist.
     pub fn lock_again(&mut self, parts: &[Range], from: &Range, to: &Range) {
         for part in parts {
             let start = to.start + (part.start - from.start);
@@ -147,7 +147,7 @@ impl Vmas {
         }
     }
 
-    /// Unlocks all locked parts of `range`. The answer is these parts.
+    /// Unlocks all locked parts of `range` and returns them.
     pub fn unlock_managed(&mut self, range: &Range) -> Vec<Range> {
         let parts = self.mlocked.parts(range.clone()).into_iter();
         let locked: Vec<Range> = parts.filter(|part| part.1).map(|part| part.0).collect();

@@ -1,8 +1,8 @@
 //! The program's mappings in the space: areas by address, like the kernel's list of VMAs.
 //!
 //! The kernel sees one big mapping with a few protections and the program's own file mappings on top. Only this map
-//! knows which pages of it the program believes to have, and how. Areas never overlap, neighbours of one kind are
-//! joined, and addresses that are in no area are in the gaps.
+//! knows which pages of it the program believes it has, and of what kind. Areas never overlap, adjacent areas of one
+//! kind are joined, and addresses that are in no area are in the gaps.
 
 use super::zones::Zones;
 use super::{Kind, PAGE, Range};
@@ -31,7 +31,7 @@ pub struct Piece {
 }
 
 impl Map {
-    /// Makes a map of `bounds` with nothing in it.
+    /// Creates a map of `bounds` with nothing in it.
     pub fn new(bounds: Range) -> Self {
         Self {
             gaps: Zones::new(bounds.clone()),
@@ -40,7 +40,7 @@ impl Map {
         }
     }
 
-    /// Splits an area so that one begins at `addr`, if one goes across it.
+    /// Splits an area so that one starts at `addr`, if one spans it.
     fn cut(&mut self, addr: usize) {
         if let Some((&start, area)) = self.areas.range_mut(..addr).next_back()
             && area.end > addr
@@ -63,7 +63,7 @@ impl Map {
         }
     }
 
-    /// Makes all of `range` (not empty, inside the bounds) of this kind, whatever was there.
+    /// Gives all of `range` (not empty, inside the bounds) this kind, whatever was there.
     pub fn insert(&mut self, range: Range, kind: Kind) {
         debug_assert!(range.start < range.end);
         debug_assert!(range.start >= self.bounds.start && range.end <= self.bounds.end);
@@ -102,7 +102,7 @@ impl Map {
         }
     }
 
-    /// The pieces of `range`, cut to it, in order and without holes.
+    /// Returns the pieces of `range`, cut to it, in order and without holes.
     pub fn pieces(&self, range: Range) -> Vec<Piece> {
         let mut pieces = Vec::new();
         let mut at = range.start;
@@ -114,7 +114,7 @@ impl Map {
         pieces
     }
 
-    /// The first piece of `range`, which is not empty.
+    /// Returns the first piece of `range`, which is not empty.
     pub fn first_piece(&self, range: Range) -> Piece {
         let at = range.start;
         let before = self.areas.range(..=at).next_back();
@@ -131,7 +131,7 @@ impl Map {
         }
     }
 
-    /// Address and length of the kernel's mappings in the space, in order.
+    /// Returns the address and length of each of the kernel's mappings in the space, in order.
     pub fn foreign(&self) -> Vec<(usize, usize)> {
         let areas = self.areas.iter();
         let foreign = areas.filter(|(_, area)| area.kind == Kind::Foreign);
@@ -140,27 +140,27 @@ impl Map {
             .collect()
     }
 
-    /// Whether nothing is mapped in `range` and it lies inside the bounds.
+    /// Returns whether `range` lies inside the bounds and nothing is mapped in it.
     pub fn is_free(&self, range: &Range) -> bool {
         self.gaps.holds(range)
     }
 
-    /// A free place for `len` bytes at a multiple of `align`. [`Zones::find`] chooses it.
+    /// Returns a free place for `len` bytes at a multiple of `align`. [`Zones::find`] chooses it.
     pub fn find(&self, len: usize, align: usize) -> Option<usize> {
         self.gaps.find(len, align)
     }
 
-    /// A free place for `len` bytes that lies like `addr`. [`Zones::find_like`] chooses it.
+    /// Returns a free place for `len` bytes that is aligned like `addr`. [`Zones::find_like`] chooses it.
     pub fn find_like(&self, len: usize, addr: usize) -> Option<usize> {
         self.gaps.find_like(len, addr)
     }
 
-    /// A free place for `len` bytes that fits `MAP_32BIT`.
+    /// Returns a free place for `len` bytes that satisfies `MAP_32BIT`.
     pub fn find_32bit(&self, len: usize) -> Option<usize> {
         self.gaps.find_32bit(len, PAGE)
     }
 
-    /// The addresses that this map covers.
+    /// Returns the addresses that this map covers.
     pub fn bounds(&self) -> Range {
         self.bounds.clone()
     }

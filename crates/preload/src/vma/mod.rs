@@ -2,8 +2,8 @@
 //!
 //! Every operation that changes a mapping takes the VMA lock, changes the areas and the space together, and releases
 //! it. While the lock is held nothing touches managed memory (a page fault may need threads that are themselves about
-//! to take a lock of the space), no signal handler runs ([`crate::signals`]), and the thread stands on an unmanaged
-//! stack ([`crate::stack_switch`]). The order of locks is: jemalloc's locks, then this one, then those of the space.
+//! to take a lock of the space), no signal handler runs ([`crate::signals`]), and the thread is on an unmanaged stack
+//! ([`crate::stack_switch`]). The order of locks is: jemalloc's locks, then this one, then those of the space.
 
 mod at_fork;
 pub mod gap;
@@ -39,7 +39,7 @@ pub const GIGABYTE: usize = 1 << 30;
 /// A range of addresses, both ends page-aligned.
 pub type Range = core::ops::Range<usize>;
 
-/// The part of an area that the child of a fork gets other than as a copy: Linux's `VM_DONTCOPY` and `VM_WIPEONFORK`.
+/// How the child of a fork gets an area if not as a copy: Linux's `VM_DONTCOPY` and `VM_WIPEONFORK`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AtFork {
     /// The child gets nothing of the area.
@@ -58,7 +58,7 @@ pub enum Kind {
         /// Whether the space was told to open the pages, so that they may hold something. A reservation that was
         /// never accessible costs the space nothing.
         opened: bool,
-        /// What a child of a fork gets of the area.
+        /// How the child of a fork gets the area.
         at_fork: AtFork,
     },
     /// The area is the kernel's: a file, shared or special mapping that the program placed here with `MAP_FIXED`.
@@ -66,7 +66,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kind of managed memory of which a child gets a copy.
+    /// Returns the kind of managed memory that a child gets a copy of.
     pub fn managed(prot: i32, opened: bool) -> Self {
         Self::Managed {
             prot,
@@ -90,11 +90,11 @@ pub struct Vmas {
     locked_bytes: lock_account::LockAccount,
     /// The ranges that the program sealed (`sealed.rs`).
     sealed: ranges::Ranges,
-    /// The ranges that were moved here by their tables, or marked ([`marked`]). The kernel's mapping there came from
-    /// elsewhere, or is of another kind, and never joins its neighbours, so it is replaced when the program gives the
-    /// addresses back.
+    /// The ranges that were moved here by their page tables, or marked ([`marked`]). The kernel's mapping there came
+    /// from elsewhere or is of another kind, and never joins its neighbours, so it is replaced when the program gives
+    /// back the addresses.
     pub moved: ranges::Ranges,
-    /// The places in the space where segments of System V shared memory were attached.
+    /// The places in the space where System V shared memory segments were attached.
     pub attached: Vec<Range>,
     /// The history of addresses that the program named and did not get.
     pub hints: hints::Hints,
@@ -115,7 +115,7 @@ static VMAS: Guarded = Guarded {
     vmas: UnsafeCell::new(None),
 };
 
-/// Begins the account of `space`. This is called once, from the constructor, while there is only one program thread.
+/// Starts the account of `space`. Called once, from the constructor, while there is only one program thread.
 pub fn begin(space: &'static Space) {
     let map = Map::new(space.base()..space.base() + space.len());
     let vmas = Vmas {
@@ -134,8 +134,8 @@ pub fn begin(space: &'static Space) {
     unsafe { *VMAS.vmas.get() = Some(vmas) };
 }
 
-/// Runs `work` under the VMA lock, or answers `None` when there is no space. `work` must own what it uses (`move`):
-/// the caller's frame may lie in managed memory.
+/// Runs `work` under the VMA lock, or returns `None` if there is no space. `work` must own everything it uses
+/// (`move`): the caller's frame may lie in managed memory.
 pub fn locked<R>(work: impl FnOnce(&mut Vmas) -> R) -> Option<R> {
     space::get()?;
     on_safe_stack(move || {
@@ -149,9 +149,9 @@ pub fn locked<R>(work: impl FnOnce(&mut Vmas) -> R) -> Option<R> {
     })
 }
 
-/// Notes that the program had the kernel mark these mappings, for example with a node to take memory from, and that
-/// the mark stays with the addresses. When the program has unmapped its memory, the addresses are used for something
-/// else. So they are mapped anew then.
+/// Records that the program made the kernel mark these mappings, for example with a node to take memory from, and
+/// that the mark stays with the addresses. Once the program has unmapped its memory, the addresses are used for
+/// something else, so they are then remapped.
 pub fn marked(addr: usize, len: usize) {
     let end = len
         .checked_next_multiple_of(PAGE)
@@ -169,7 +169,7 @@ pub fn marked(addr: usize, len: usize) {
     });
 }
 
-/// Takes the lock until [`unlock_after_fork`]. Signals are blocked by the caller.
+/// Takes the lock until [`unlock_after_fork`]. The caller has signals blocked.
 pub fn lock_for_fork() {
     VMAS.lock.lock();
 }
@@ -204,7 +204,7 @@ impl Vmas {
         Ok(())
     }
 
-    /// Gives opened pages another protection than the readable and writable one that they are opened with.
+    /// Changes the protection of opened pages, which are opened readable and writable.
     pub fn set_protection(&self, range: &Range, prot: i32, key: Option<i32>) -> Result<(), Errno> {
         if prot == libc::PROT_READ | libc::PROT_WRITE && key.is_none() {
             return Ok(());
@@ -212,8 +212,8 @@ impl Vmas {
         self.reprotect(range, prot, key)
     }
 
-    /// Gives opened pages a protection. The space is told before, so that no folio reaches across the ends while they
-    /// become borders, and after.
+    /// Sets the protection of opened pages. The space is told before, so that no folio crosses the ends of the range
+    /// while they become boundaries, and after.
     pub fn reprotect(&self, range: &Range, prot: i32, key: Option<i32>) -> Result<(), Errno> {
         let (start, len) = (range.start, range.len());
         self.space.protection_changed(start, len);
@@ -245,7 +245,7 @@ impl Vmas {
         Ok(())
     }
 
-    /// The part of `range` inside the space, and the parts before and behind it; each may be empty.
+    /// Returns the part of `range` inside the space, and the parts before and after it; each may be empty.
     pub fn split(&self, range: &Range) -> (Range, Range, Range) {
         let bounds = self.map.bounds();
         let low = range.start.clamp(bounds.start, bounds.end);

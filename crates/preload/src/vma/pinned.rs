@@ -1,8 +1,8 @@
-//! Memory that stays resident for good, and how the program gives it back all the same.
+//! Memory that stays resident for good, and how the program can free it nonetheless.
 //!
-//! The tops of stacks that a program brought for its threads are pinned ([`crate::threads`]). The space refuses to
-//! forget pinned pages, but the program may unmap its stack when the thread is gone, or discard it, and must find
-//! zeros at the next use of the addresses. As the pages are in memory, zeroing them here by hand cannot fault.
+//! The tops of stacks that a program supplies for its threads are pinned ([`crate::threads`]). The space refuses to
+//! forget pinned pages, but the program may unmap its stack after the thread has ended, or discard it, and must find
+//! zeros when it next uses the addresses. As the pages are in memory, zeroing them here by hand cannot fault.
 
 use super::{Range, Vmas};
 use crate::space;
@@ -21,7 +21,7 @@ impl Vmas {
         Ok(())
     }
 
-    /// The parts of `range` that are not pinned.
+    /// Returns the parts of `range` that are not pinned.
     pub fn unpinned(&self, range: Range) -> impl Iterator<Item = Range> + use<> {
         let parts = self.pinned.parts(range).into_iter();
         parts.filter_map(|(part, pinned)| (!pinned).then_some(part))
@@ -38,7 +38,7 @@ impl Vmas {
                 self.space.discard(part.start, part.len())?;
             }
         }
-        // Parts that were locked stay so, as after `MADV_DONTNEED_LOCKED`.
+        // Parts that were locked remain locked, as after `MADV_DONTNEED_LOCKED`.
         locked
             .into_iter()
             .try_for_each(|part| self.lock_managed(part))
@@ -47,7 +47,7 @@ impl Vmas {
     /// Makes opened pages read as zeros or as before, as the kernel promises for `MADV_FREE`.
     pub fn free_lazily(&self, range: Range) -> Result<(), Errno> {
         for (part, pinned) in self.pinned.parts(range) {
-            // Memory that stays resident for good gains nothing by being free.
+            // Memory that stays resident for good gains nothing from being free.
             if pinned {
                 continue;
             }
@@ -60,7 +60,7 @@ impl Vmas {
         Ok(())
     }
 
-    /// Forgets opened pages and takes access away.
+    /// Discards opened pages and removes access.
     pub fn close(&mut self, range: Range) -> Result<(), Errno> {
         super::locked::unlock(&range);
         self.unlock_managed(&range);
@@ -76,12 +76,12 @@ impl Vmas {
         Ok(())
     }
 
-    /// Maps the parts anew that came here by a move of tables, now that they are closed.
+    /// Remaps the parts that came here by a move of page tables, now that they are closed.
     fn join_neighbours(&mut self, closed: Range) -> Result<(), Errno> {
         for (part, moved) in self.moved.parts(closed) {
             if moved {
                 self.space.restore(part.start, part.len())?;
-                // A stray touch may have brought a page in since the range was closed; it is not mapped any more.
+                // A stray touch may have brought in a page since the range was closed; it is no longer mapped.
                 self.space.discard(part.start, part.len())?;
                 self.moved.remove(&part);
             }
@@ -91,8 +91,8 @@ impl Vmas {
 
     fn zero(&self, pinned: &Range) -> Result<(), Errno> {
         self.reprotect(pinned, PROT_READ | PROT_WRITE, None)?;
-        // SAFETY: the pages belong to the program, which has asked for zeros in them. They are writable, and in
-        // memory, so that nothing here waits for the space.
+        // SAFETY: the pages belong to the program, which has asked for zeros in them. They are writable and in
+        // memory, so nothing here waits for the space.
         unsafe { (pinned.start as *mut u8).write_bytes(0, pinned.len()) };
         Ok(())
     }

@@ -1,9 +1,9 @@
-//! Small sets of address ranges that have a property in common.
+//! Small sets of address ranges that share a property.
 
 use super::Range;
 use rangemap::RangeSet;
 
-/// A set of ranges, in order and apart.
+/// A set of ranges, ordered and disjoint.
 #[derive(Default)]
 pub struct Ranges(RangeSet<usize>);
 
@@ -15,7 +15,7 @@ impl Ranges {
         }
     }
 
-    /// `range` in parts, each with whether it is in the set.
+    /// Returns `range` in parts, each with whether it is in the set.
     pub fn parts(&self, range: Range) -> Vec<(Range, bool)> {
         let mut parts = Vec::new();
         let mut at = range.start;
@@ -35,7 +35,7 @@ impl Ranges {
         parts
     }
 
-    /// Removes a range from the set, whether it is there or not.
+    /// Removes a range from the set, whether it is in it or not.
     pub fn remove(&mut self, range: &Range) {
         if !range.is_empty() {
             self.0.remove(range.clone());
@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(all(&ranges), vec![]);
     }
 
-    /// The kernel takes calls about no bytes at all, and so do the sets.
+    /// The kernel accepts calls about no bytes at all, and so do the sets.
     #[test]
     fn empty_ranges_change_nothing_and_have_no_parts() {
         let mut ranges = Ranges::default();

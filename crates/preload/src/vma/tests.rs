@@ -40,7 +40,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The naive answer to [`Map::pieces`].
+/// Returns the naive answer to [`Map::pieces`].
 fn pieces(model: &[Option<Kind>], wanted: &Range) -> Vec<Piece> {
     let mut out: Vec<Piece> = Vec::new();
     for addr in wanted.clone().step_by(PAGE) {
@@ -135,7 +135,7 @@ fn what_is_as_long_as_a_gigabyte_starts_on_one_and_lies_like_another() {
     let odd = BASE + 3 * LEAF + 7 * PAGE;
     assert_eq!(map.find_like(LEAF, odd), Some(BASE + 5 * LEAF + 7 * PAGE));
     assert_eq!(map.find_like(gigabyte, odd), Some(odd + gigabyte));
-    // Where there is no such place, any other will do.
+    // If there is no such place, any other will do.
     let most = 4 * gigabyte - 6 * LEAF;
     assert_eq!(map.find_like(most, odd), Some(BASE + 5 * LEAF + 7 * PAGE));
     assert_eq!(

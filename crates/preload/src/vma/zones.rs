@@ -1,9 +1,9 @@
-//! Zones of free addresses: they decide which requests get which addresses.
+//! Zones of free addresses, which determine the addresses that each request can get.
 //!
-//! A space that begins low covers addresses that programs ask for by number, because a pointer has to fit into 32
-//! bits or because a runtime's design says where its heap is. Natively these are free, as the kernel gives addresses
-//! from the other end. If the space gave them to requests that name no address, a program that names one would come
-//! too late. These were measured natively:
+//! A space that starts low covers addresses that programs ask for by number, because a pointer must fit in 32 bits or
+//! because a runtime's design fixes its heap. Natively these are free, because the kernel allocates addresses from
+//! the other end. If the space gave them to requests that name no address, a program that names one would come too
+//! late. We measured these natively:
 //!
 //! | request | wanted addresses |
 //! | --- | --- |
@@ -14,22 +14,22 @@
 //! | ghc's heap | a reservation of 1 TiB from 264 GiB on |
 //! | Go's heap | from 768 GiB on |
 //!
-//! So the free addresses are in zones, each with gaps of its own. A request that names an address gets it where it is
-//! free. A request that names none gets one from the last zone, or from the one before that when the last is full.
-//! Addresses below 4 GiB are given by name only, and by `MAP_32BIT`.
+//! So the free addresses are divided into zones, each with its own gaps. A request that names an address gets it if
+//! it is free. A request that names none gets one from the last zone, or from the one before it if the last is full.
+//! Addresses below 4 GiB are given out only by name, or for `MAP_32BIT`.
 
 use super::gap::Gaps;
 use super::{GIGABYTE, Range};
 
-/// The end of the addresses for `MAP_32BIT`, by the kernel's rule.
+/// The end of the addresses for `MAP_32BIT`, as the kernel defines it.
 const END_OF_32BIT: usize = 2 << 30;
-/// The end of the low addresses, which are given by name only.
+/// The end of the low addresses, which are given out only by name.
 const LOW: usize = 4 << 30;
-/// The end of the addresses that runtimes ask for by number: behind ghc's.
+/// The end of the addresses that runtimes ask for by number: after ghc's.
 const NAMED: usize = 1344 << 30;
-/// A space that begins at this address or above has none of these addresses.
+/// A space that starts at this address or above contains none of these addresses.
 const LOWEST: usize = 64 << 30;
-/// A space that is shorter than this had better lie where the kernel likes: low addresses that it has are lost to
+/// A space shorter than this should lie where the kernel places it: the low addresses that it occupies are lost to
 /// others.
 pub const LEAST: usize = 16 << 30;
 
@@ -37,11 +37,11 @@ pub const LEAST: usize = 16 << 30;
 pub struct Zones(Vec<(Range, Gaps)>);
 
 impl Zones {
-    /// Makes zones of `bounds` in which everything is free.
+    /// Creates zones of `bounds` in which everything is free.
     pub fn new(bounds: Range) -> Self {
         let mut borders = Vec::new();
         if bounds.start < LOWEST && bounds.len() >= LEAST {
-            // A short space keeps a quarter for requests that do not name an address.
+            // A short space keeps a quarter for requests that name no address.
             let most = bounds.start + (bounds.len() / 4 * 3).next_multiple_of(GIGABYTE);
             borders.extend([END_OF_32BIT, LOW, NAMED.min(most)]);
             borders.retain(|&border| bounds.start < border);
@@ -58,12 +58,12 @@ impl Zones {
         Self(borders.into_iter().map(zone).collect())
     }
 
-    /// Makes `range`, of which nothing is free, free.
+    /// Makes `range` free, none of which is free yet.
     pub fn give(&mut self, range: Range) {
         self.each(&range, |gaps, part| gaps.give(part));
     }
 
-    /// Makes all of `range`, whether free or not, not free.
+    /// Makes all of `range` not free, whether it was free or not.
     pub fn take(&mut self, range: Range) {
         self.each(&range, |gaps, part| gaps.take(part));
     }
@@ -77,7 +77,7 @@ impl Zones {
         }
     }
 
-    /// Whether all of `range` is free.
+    /// Returns whether all of `range` is free.
     pub fn holds(&self, range: &Range) -> bool {
         let mut at = range.start;
         for (zone, gaps) in &self.0 {
@@ -92,7 +92,7 @@ impl Zones {
         at >= range.end
     }
 
-    /// The gaps for requests that name no address, best first.
+    /// Returns the gaps for requests that name no address, best first.
     fn unnamed(&self) -> impl Iterator<Item = &Gaps> {
         let last = self.0.len() - 1;
         let usable = self.0.iter().enumerate().rev();
@@ -100,24 +100,25 @@ impl Zones {
         usable.map(|(_, (_, gaps))| gaps)
     }
 
-    /// A place for a request that names none. [`Gaps::find`] chooses it within a zone.
+    /// Returns a place for a request that names none. [`Gaps::find`] chooses it within a zone.
     pub fn find(&self, len: usize, align: usize) -> Option<usize> {
         self.unnamed().find_map(|gaps| gaps.find(len, align))
     }
 
-    /// A place that lies like `addr`, for a request that names none. [`Gaps::find_like`] chooses it within a zone.
+    /// Returns a place aligned like `addr`, for a request that names none. [`Gaps::find_like`] chooses it within a
+    /// zone.
     pub fn find_like(&self, len: usize, addr: usize) -> Option<usize> {
         self.unnamed().find_map(|gaps| gaps.find_like(len, addr))
     }
 
-    /// A place for `len` bytes that fits `MAP_32BIT`.
+    /// Returns a place for `len` bytes that satisfies `MAP_32BIT`.
     pub fn find_32bit(&self, len: usize, align: usize) -> Option<usize> {
         let zones = self.0.iter();
         let mut low = zones.take_while(|(zone, _)| zone.end <= END_OF_32BIT);
         low.find_map(|(_, gaps)| gaps.find(len, align))
     }
 
-    /// Number of bytes that are free.
+    /// Returns the number of free bytes.
     #[cfg(test)]
     pub fn total(&self) -> usize {
         self.0.iter().map(|(_, gaps)| gaps.total()).sum()
@@ -137,7 +138,7 @@ mod tests {
         assert_eq!(zones.find(PAGE, PAGE), Some(NAMED));
         assert_eq!(zones.find_like(PAGE, 5 * PAGE), Some(NAMED + 5 * PAGE));
         assert_eq!(zones.find_32bit(PAGE, PAGE), Some(GIGABYTE));
-        // When these are all in use, and for longer requests, the addresses that only runtimes name are given.
+        // When these are all in use, and for longer requests, the addresses that only runtimes name are given out.
         assert_eq!(zones.find(1024 * GIGABYTE, PAGE), Some(LOW));
         zones.take(NAMED..SPACE.end);
         assert_eq!(zones.find(PAGE, PAGE), Some(LOW));

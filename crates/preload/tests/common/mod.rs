@@ -1,9 +1,9 @@
-//! The shared part of the tests of C programs under the library: a program is compiled, run with the library and
-//! without it, and ended when it does not end by itself.
+//! Shared code of the tests of C programs under the library: compiles a program, runs it with the library and without
+//! it, and ends it if it does not end by itself.
 //!
 //! These tests need a C compiler and userfaultfd. Without either they say so and pass. The sources are in `tests/c`.
-//! Faults are delivered as the library chooses for itself, which is directly, or as `MILLPOND_DELIVERY` says. What
-//! direct delivery does not do is tested with a handler, where this user may have one.
+//! Faults are delivered in the library's default way, which is directly, or as `MILLPOND_DELIVERY` says. Anything
+//! that direct delivery does not support is tested with a handler, if this user may have one.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::os::unix::process::CommandExt;
@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 /// The budget of a program, in bytes: a third of the memory that most of them touch.
 pub const RAM: &str = "33554432";
-/// The time after which a program is taken to hang. None takes a tenth of it on an idle machine.
+/// The time after which a program is assumed to hang. None takes a tenth of it on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// The library, which is built now because no dependency of a test can be a shared library.
+/// Returns the library, which is built now because no dependency of a test can be a shared library.
 pub fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
@@ -25,7 +25,7 @@ pub fn library() -> &'static Path {
         let test = std::env::current_exe().unwrap();
         let profile = test.parent().unwrap().parent().unwrap();
         let mut cargo = Command::new(env!("CARGO"));
-        // The library is built as a part of the workspace, as `./test` has done already: by itself its dependencies
+        // The library is built as part of the workspace, as `./test` has already done: built alone, its dependencies
         // would have other features.
         cargo.args(["build", "--quiet", "--workspace"]);
         cargo.args(["--exclude", "millpond-remote", "--target-dir"]);
@@ -39,7 +39,7 @@ pub fn library() -> &'static Path {
     })
 }
 
-/// Whether there is a C compiler. A line says so if there is none.
+/// Returns whether there is a C compiler. Prints a line if there is none.
 pub fn has_compiler() -> bool {
     let is_there = Command::new("cc").arg("--version").output().is_ok();
     if !is_there {
@@ -48,7 +48,7 @@ pub fn has_compiler() -> bool {
     is_there
 }
 
-/// Whether programs can be compiled, and run under the library, here. A line says why if not.
+/// Returns whether programs can be compiled and run under the library here. Prints a line that says why if not.
 pub fn is_possible() -> bool {
     if !has_compiler() {
         return false;
@@ -56,7 +56,7 @@ pub fn is_possible() -> bool {
     is_run(preloaded(Path::new("/bin/true")))
 }
 
-/// Whether the library manages the program of this command. A line says why if not.
+/// Returns whether the library manages the program of this command. Prints a line that says why if not.
 fn is_run(command: Command) -> bool {
     let output = finish(command);
     if output.status.code() == Some(125) {
@@ -68,8 +68,9 @@ fn is_run(command: Command) -> bool {
     true
 }
 
-/// Whether what direct delivery does not do (`docs/INTERFACE.md`) can be tested with a handler. A line says what is
-/// left out if not: this user may have none, or `MILLPOND_DELIVERY` in the tests' environment says `direct`.
+/// Returns whether features that direct delivery lacks (`docs/INTERFACE.md`) can be tested with a handler. If not,
+/// prints a line that says what is skipped: this user may have none, or `MILLPOND_DELIVERY` in the tests' environment
+/// says `direct`.
 pub fn is_by_handler(what: &str) -> bool {
     let directly = std::env::var_os("MILLPOND_DELIVERY").is_some_and(|how| how == "direct");
     let is_possible = !directly && is_handler_possible();
@@ -79,8 +80,7 @@ pub fn is_by_handler(what: &str) -> bool {
     is_possible
 }
 
-/// Compiles `c/NAME.c`. The compiler must take the C library's functions for calls like any other, so that it leaves
-/// none out.
+/// Compiles `c/NAME.c`. The compiler must treat the C library's functions like any others, so that it omits no call.
 pub fn compile(name: &str, directory: &Path, more: &[&str]) -> PathBuf {
     let source = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c"));
     let program = directory.join(name);
@@ -96,14 +96,14 @@ pub fn compile(name: &str, directory: &Path, more: &[&str]) -> PathBuf {
     program
 }
 
-/// A command that runs without the library, whatever the tests themselves run under.
+/// Returns a command that runs without the library, whatever the tests themselves run under.
 pub fn bare(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.env_remove("LD_PRELOAD");
     command
 }
 
-/// A command that runs under the library, with the budget of [`RAM`].
+/// Returns a command that runs under the library, with the budget of [`RAM`].
 pub fn preloaded(program: &Path) -> Command {
     let mut command = unasked(program);
     if let Some(delivery) = std::env::var_os("MILLPOND_DELIVERY") {
@@ -112,19 +112,19 @@ pub fn preloaded(program: &Path) -> Command {
     command
 }
 
-/// A command that runs under the library with faults served by a handler.
+/// Returns a command that runs under the library with faults served by a handler.
 pub fn by_handler(program: &Path) -> Command {
     let mut command = unasked(program);
     command.env("MILLPOND_DELIVERY", "handler");
     command
 }
 
-/// Whether this user may have faults served by a handler.
+/// Returns whether this user may have faults served by a handler.
 pub fn is_handler_possible() -> bool {
     finish(by_handler(Path::new("/bin/true"))).status.success()
 }
 
-/// The same, with the delivery that the library chooses by itself.
+/// Returns a command that runs under the library with the delivery that the library chooses by default.
 pub fn unasked(program: &Path) -> Command {
     let mut command = Command::new(program);
     command
@@ -134,20 +134,20 @@ pub fn unasked(program: &Path) -> Command {
     command
 }
 
-/// A command that runs under the library with faults served in the thread that faults.
+/// Returns a command that runs under the library with faults served in the thread that faults.
 pub fn direct(program: &Path) -> Command {
     let mut command = preloaded(program);
     command.env("MILLPOND_DELIVERY", "direct");
     command
 }
 
-/// Whether programs can be compiled, and run with direct delivery, here. A line says why if not.
+/// Returns whether programs can be compiled and run with direct delivery here. Prints a line that says why if not.
 pub fn is_direct_possible() -> bool {
     has_compiler() && is_run(direct(Path::new("/bin/true")))
 }
 
-/// Runs a command to its end, which must come. If it does not, its children are ended with it: one of them may be the
-/// process that hangs, and holds the pipes open.
+/// Runs a command to its end, which must come. If it does not, its children are ended as well: one of them may be the
+/// process that hangs and keeps the pipes open.
 pub fn finish(mut command: Command) -> Output {
     let program = PathBuf::from(command.get_program());
     command
@@ -171,7 +171,7 @@ pub fn finish(mut command: Command) -> Output {
     output.unwrap()
 }
 
-/// The output of a command, which must end well and complain of nothing.
+/// Returns the output of a command, which must succeed and complain of nothing.
 pub fn printed(command: Command) -> String {
     in_order(finish(command))
 }
@@ -202,13 +202,13 @@ impl Pace {
         }
     }
 
-    /// The output of the program, which must have ended well. Some programs check what only the library does, and are
-    /// timed alone.
+    /// Returns the output of the program, which must have succeeded. Some programs check things that only the library
+    /// does, and are only timed.
     pub fn native(self) -> String {
         in_order(self.output)
     }
 
-    /// The output of the same program under the library, as for [`printed`].
+    /// Returns the output of the same program under the library, as for [`printed`].
     pub fn printed(&self, command: Command) -> String {
         let program = PathBuf::from(command.get_program());
         let began = Instant::now();
@@ -223,12 +223,12 @@ impl Pace {
     }
 }
 
-/// Checks that the program ends well under the library, and complains of nothing.
+/// Checks that the program succeeds under the library and complains of nothing.
 pub fn is_right(name: &str, arguments: &[&str]) {
     is_right_under(preloaded, name, arguments);
 }
 
-/// The same with a command that `make` makes.
+/// The same with a command made by `make`.
 pub fn is_right_under(make: fn(&Path) -> Command, name: &str, arguments: &[&str]) {
     if !is_possible() {
         return;
@@ -241,7 +241,7 @@ pub fn is_right_under(make: fn(&Path) -> Command, name: &str, arguments: &[&str]
     pace.printed(command);
 }
 
-/// The output of the program under the library, and without it.
+/// Returns the output of the program under the library, and without it.
 pub fn tables(name: &str, arguments: &[&str]) -> Option<[String; 2]> {
     tables_under(preloaded, name, arguments)
 }
@@ -258,7 +258,7 @@ fn tables_under(make: fn(&Path) -> Command, name: &str, arguments: &[&str]) -> O
     Some([pace.printed(command), pace.native()])
 }
 
-/// Checks that the program ends well with direct delivery, and without the library, and prints the same.
+/// Checks that the program succeeds with direct delivery and without the library, and prints the same.
 pub fn prints_the_same_directly(name: &str) {
     if !is_direct_possible() {
         return;
@@ -270,7 +270,7 @@ pub fn prints_the_same_directly(name: &str) {
     are_equal(&ours, &pace.native());
 }
 
-/// Compares two outputs line by line, as a table has hundreds.
+/// Compares two outputs line by line, as a table has hundreds of lines.
 pub fn are_equal(ours: &str, kernel: &str) {
     let differences: Vec<_> = ours
         .lines()
@@ -282,14 +282,14 @@ pub fn are_equal(ours: &str, kernel: &str) {
     assert_eq!(ours.lines().count(), kernel.lines().count());
 }
 
-/// Checks that the program ends well under the library and without it, and prints the same.
+/// Checks that the program succeeds under the library and without it, and prints the same.
 pub fn prints_the_same(name: &str, arguments: &[&str]) {
     if let Some([ours, kernel]) = tables(name, arguments) {
         are_equal(&ours, &kernel);
     }
 }
 
-/// The same with a handler. `what` is what only a handler does.
+/// The same with a handler. `what` is a feature that only a handler has.
 pub fn prints_the_same_by_handler(name: &str, arguments: &[&str], what: &str) {
     if is_by_handler(what)
         && let Some([ours, kernel]) = tables_under(by_handler, name, arguments)
@@ -298,7 +298,7 @@ pub fn prints_the_same_by_handler(name: &str, arguments: &[&str], what: &str) {
     }
 }
 
-/// The length of a race, in seconds.
+/// Returns the length of a race, in seconds.
 pub fn seconds() -> String {
     std::env::var("MILLPOND_STRESS_SECS").unwrap_or_else(|_| "3".to_owned())
 }

@@ -1,4 +1,5 @@
-//! Tests of the kernel's and the C library's interface, where a program under the library saw a difference.
+//! Tests of the kernel's and the C library's interface, covering differences that a program under the library once
+//! saw.
 //!
 //! Each test is a small C program that died, hung or got a wrong answer.
 
@@ -11,8 +12,7 @@ use millpond_board::Board;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
-/// Covers a library that was loaded with `RTLD_DEEPBIND`: it had the C library's `free`, and the process was aborted
-/// by it.
+/// Covers a library that was loaded with `RTLD_DEEPBIND`: it used the C library's `free`, which aborted the process.
 #[test]
 fn a_library_that_is_bound_deeply_shares_the_programs_allocator() {
     if !is_possible() {
@@ -34,8 +34,8 @@ fn a_library_that_is_bound_deeply_shares_the_programs_allocator() {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// Covers a core dump that had the whole reservation: 327 GiB by its length, 11 s to write. Now it has the memory
-/// that the program has.
+/// Covers a core dump that contained the whole reservation: 327 GiB long, 11 s to write. Now it contains the
+/// program's memory.
 #[test]
 fn a_core_has_the_programs_memory_and_no_reservation() {
     let pattern = std::fs::read("/proc/sys/kernel/core_pattern").unwrap_or_default();
@@ -90,27 +90,28 @@ fn questions_are_answered_as_without_us() {
     is_right("asked", &[]);
 }
 
-/// Covers calls that bypassed us: pages given back that way came back, and addresses unmapped that way tore a hole into
+/// Covers calls that bypassed us: pages discarded that way came back, and addresses unmapped that way tore a hole in
 /// the space.
 #[test]
 fn calls_by_number_are_served_as_by_name() {
     prints_the_same("by_number", &[]);
 }
 
-/// Covers calls by `syscall` with vectors that lie where the kernel manages memory: with direct delivery each was
-/// `EFAULT` where a buffer was out of memory. The list of these calls was never among the calls that are served.
+/// Covers calls by `syscall` with vectors that lie in the kernel's memory and name managed buffers: with direct
+/// delivery each failed with `EFAULT` if a buffer was absent. The list of these calls was never among the calls that
+/// are served.
 #[test]
 fn vectors_that_are_named_by_number_are_brought_in() {
     prints_the_same("vectors_by_number", &[]);
 }
 
-/// Covers a seal that was on our own mapping, so that no page could be brought in afterwards.
+/// Covers a seal on our own mapping, after which no page could be brought in.
 #[test]
 fn sealed_memory_stays_as_it_is_and_leaves_all_the_same() {
     prints_the_same("sealed", &[]);
 }
 
-/// Covers merging that was accepted and never done: a program that waited for it never ended.
+/// Covers merging that was accepted but never done: a program that waited for it never ended.
 #[test]
 fn what_is_not_done_is_refused() {
     if !is_possible() {
@@ -119,7 +120,7 @@ fn what_is_not_done_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let program = compile("refused_advice", directory.path(), &[]);
     assert_eq!(printed(preloaded(&program)), "refused\n");
-    // The process that starts the program has switched the merging of all memory on.
+    // The process that starts the program has enabled merging of all memory.
     let mut outer = bare(&program);
     outer.arg("outer").arg(library()).env("MILLPOND_RAM", RAM);
     let said = printed(outer);
@@ -151,7 +152,7 @@ fn a_program_that_forbids_itself_most_calls_ends_well() {
     assert_eq!(printed(ours), printed(bare(&program)));
 }
 
-/// Covers the preference for a node, which stayed with the addresses, and each round of it left more mappings.
+/// Covers a node preference that stayed with the addresses, so that each round of it left more mappings.
 #[test]
 fn a_node_is_wished_for_until_the_memory_is_unmapped() {
     prints_the_same("node_policy", &[]);
@@ -174,8 +175,8 @@ fn a_filter_that_forbids_what_faults_need_is_named() {
         let output = finish(command);
         let out = String::from_utf8_lossy(&output.stdout);
         let is_served = output.status.success() && out == "all there\n";
-        // A thread of the library's has no standard error of its own, and may not ask for the process's. The supervisor
-        // of a run prints what is on the board.
+        // The library's threads have no standard error of their own, and may not duplicate the process's. The
+        // supervisor of a run prints the board's contents.
         let said = board
             .last_words()
             .map_or_else(String::new, |(_, line)| line);
@@ -186,7 +187,7 @@ fn a_filter_that_forbids_what_faults_need_is_named() {
     }
 }
 
-/// Covers `EFAULT` where nothing is wrong: for some operations the kernel waits for no page.
+/// Covers `EFAULT` where nothing is wrong: for some operations the kernel does not wait for a page.
 #[test]
 fn futexes_whose_words_are_out_answer_as_the_kernel_does() {
     prints_the_same("futexes_out", &[]);

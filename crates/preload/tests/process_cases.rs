@@ -1,14 +1,14 @@
 //! Tests of how processes under the library end, and how resource limits affect them.
 //!
-//! As in `fork_cases.rs`, these are C programs at a third of the memory that they touch, which need a C compiler and
-//! userfaultfd. Without either the tests say so and pass. Each program's source tells its story.
+//! As in `fork_cases.rs`, these are C programs with a budget of a third of the memory that they touch, which need a C
+//! compiler and userfaultfd. Without either the tests say so and pass. Each program's source tells its story.
 
 mod common;
 
 use common::{compile, finish, is_possible, preloaded, prints_the_same};
 use std::path::Path;
 
-/// Checks that the program ends well, prints `wanted` and complains of nothing.
+/// Checks that the program succeeds, prints `wanted` and complains of nothing.
 fn prints(name: &str, arguments: &[&str], wanted: &str) {
     if !is_possible() {
         return;
@@ -34,7 +34,7 @@ fn the_last_thread_of_a_child_ends_it() {
     prints("last_thread_ends", &["child"], "ended\n");
 }
 
-/// Covers a last thread that ends by the bare system call, of which the library is not told.
+/// Covers a last thread that ends by the bare system call, which the library does not notice.
 #[test]
 fn the_last_thread_ends_the_process_however_it_ends() {
     if !common::is_possible() {
@@ -118,7 +118,7 @@ fn limits_end_a_program_with_a_line_or_not_at_all() {
     }
 }
 
-/// Covers sudo, which ended by SIGSEGV, and `TMPDIR`, which was not followed.
+/// Covers sudo, which ended by SIGSEGV, and `TMPDIR`, which was not honoured.
 #[test]
 fn nobody_asks_a_getenv_of_the_programs_own() {
     if !is_possible() {

@@ -1,4 +1,4 @@
-//! Small C programs under the library, at a third of the memory that they touch.
+//! Small C programs under the library, with a budget of a third of the memory that they touch.
 //!
 //! Each test covers one way in which it could show that memory only seems to be present: to system calls, to children,
 //! to handlers.
@@ -17,16 +17,16 @@ fn calls_answer_as_the_kernel_does() {
     prints_the_same("errno_table", &[]);
 }
 
-/// Gives every advice about every kind of memory. The test found that unknown advice about a hole said `ENOMEM`, that
-/// locked memory was discarded, that populating across a hole said `EINVAL`, and that `MADV_DONTFORK` and
+/// Gives every advice about every kind of memory. The test found that unknown advice about a hole returned `ENOMEM`,
+/// that locked memory was discarded, that populating across a hole returned `EINVAL`, and that `MADV_DONTFORK` and
 /// `MADV_WIPEONFORK` were refused.
 #[test]
 fn advice_is_answered_as_the_kernel_does() {
     let Some([ours, kernel]) = tables("advise_table", &[]) else {
         return;
     };
-    // Guards and merging are refused. Kernels before 6.13 have no guards, and those built without KSM do not merge:
-    // they answer in the same words.
+    // Guards and merging are refused. Kernels before 6.13 have no guards, and those built without KSM do not merge;
+    // their answer is the same.
     let is_refused = |line: &&str| line.contains(" GUARD_") || line.contains("MERGEABLE ");
     let refused = ours.lines().filter(is_refused);
     for name in ["read-write", "read-only", "reserved", "locked"] {
@@ -65,7 +65,7 @@ fn process_madvise_answers_as_the_kernel_does() {
     prints_the_same("process_advise_table", &[]);
 }
 
-/// Covers machines on which `transparent_hugepage/enabled` is *always*: sparse tables of the library's became huge
+/// Covers machines on which `transparent_hugepage/enabled` is *always*: sparse tables of the library became huge
 /// pages where they were touched, so that a budget of 30 MiB had 45 resident. The test checks the flags of the
 /// mappings, so it needs no such machine; `.ci/huge-pages` sets one up.
 #[test]
@@ -81,7 +81,7 @@ fn the_library_never_leaves_huge_pages_to_the_machine() {
     assert_eq!(printed(preloaded(&program)), "looked at all mappings: 7\n");
 }
 
-/// Checks memory that the allocator gave back, and the report's figures about it.
+/// Checks memory that the allocator freed, and the report's figures about it.
 #[test]
 fn freed_memory_is_kept_until_it_is_wanted() {
     if !is_possible() {
@@ -118,7 +118,7 @@ fn freed_memory_is_kept_until_it_is_wanted() {
     }
 }
 
-/// Covers the reclaimer, which read lazily freed memory that had become a guard page in the meantime, and the process
+/// Covers the reclaimer, which read lazily freed memory that had meanwhile become a guard page, so that the process
 /// died of SIGSEGV.
 #[test]
 fn freed_memory_may_become_inaccessible_when_it_is_used_again() {
@@ -136,7 +136,7 @@ fn freed_memory_is_purged_at_once_under_pressure_only() {
     is_right("decay", &[]);
 }
 
-/// Covers a start that made an arena for each processor, regardless of the program's needs.
+/// Covers a startup that created an arena for each processor, regardless of the program's needs.
 #[test]
 fn arenas_are_made_with_threads_and_with_large_blocks() {
     for kind in ["0", "1", "2", "3", "4"] {
@@ -166,7 +166,7 @@ fn a_grown_mapping_reads_the_right_pages() {
     is_right("mremap_grow", &[]);
 }
 
-/// Covers a fault of UMap: read(2) and write(2) on a buffer that is not in memory answer EFAULT.
+/// Covers a fault of UMap: read(2) and write(2) on an absent buffer fail with EFAULT.
 #[test]
 fn system_calls_take_buffers_that_are_not_in_memory() {
     is_right("absent_buffers", &[]);
@@ -226,7 +226,7 @@ fn what_was_dropped_by_a_bare_system_call_can_be_touched() {
     is_right("raw_dontneed", &[]);
 }
 
-/// Checks a runtime's own system call that gives back pages among others that it uses.
+/// Checks a runtime's own system call that frees pages among others in use.
 #[test]
 fn what_is_written_beside_pages_given_back_by_a_bare_system_call_stays() {
     is_right("raw_given_back", &[]);
@@ -256,8 +256,8 @@ fn large_areas_end_while_threads_touch_them() {
     is_right("racing_unmaps", &[&seconds()]);
 }
 
-/// The memory that a program gave up, from its board at the end: batches, those by workers, their bytes, pages
-/// discarded.
+/// Returns the figures for memory that a program gave up, from its board at the end: batches, those by workers, their
+/// bytes, pages discarded.
 fn given_up(ram: u64, arguments: &[&str], lazy: &str) -> Option<[u64; 4]> {
     if !is_possible() {
         return None;
@@ -282,8 +282,8 @@ fn given_up(ram: u64, arguments: &[&str], lazy: &str) -> Option<[u64; 4]> {
     Some(names.map(|field| seen.get(field)))
 }
 
-/// Checks that a program's `munmap` of much memory leaves the giving back to workers, in batches. Half of the budget
-/// may stay in the pool for the next faults.
+/// Checks that a program's `munmap` of much memory leaves the freeing to workers, in batches. Half of the budget may
+/// stay in the pool for the next faults.
 #[test]
 fn a_large_munmap_is_given_back_by_workers() {
     let Some([batches, by_workers, bytes, discarded]) =
@@ -291,18 +291,18 @@ fn a_large_munmap_is_given_back_by_workers() {
     else {
         return;
     };
-    // A tick gives spare frames back by itself.
+    // A tick returns spare frames by itself.
     assert!(
         by_workers >= 8 && batches >= by_workers,
         "{batches} {by_workers}"
     );
     assert!(bytes >= 64 << 20, "{bytes} bytes");
-    // All pages are counted but those that were folded into zeros or belong to the ends of the area.
+    // All pages are counted except those that were folded into zeros or belong to the ends of the area.
     assert!(discarded >= (220 << 20) / 4096, "{discarded} pages");
 }
 
-/// Checks extents that jemalloc gives up, which workers give back in batches: all long ones where it purges eagerly,
-/// and only those of a quarter of the budget where it zeroes memory that may be used again.
+/// Checks extents that jemalloc gives up, which workers free in batches: all long ones if it purges eagerly, and only
+/// those of a quarter of the budget if it zeroes memory for possible reuse.
 #[test]
 fn a_large_free_is_given_back_by_workers() {
     for (ram, lazy, ends) in [(256, "off", true), (256, "on", true), (1024, "on", false)] {
@@ -360,7 +360,7 @@ fn pages_of_files_that_are_mapped_meanwhile_come_off_the_budget() {
     is_right("file_pages_beside", &[]);
 }
 
-/// Covers threads with stacks of gigabytes. They are not managed, and everything else gives way.
+/// Covers threads with stacks of gigabytes. They are not managed, and everything else is evicted in their favour.
 #[test]
 fn stacks_may_be_deeper_than_the_budget() {
     for whose in ["", "own"] {

@@ -1,4 +1,4 @@
-//! Tests of memory that cannot be moved in its present state, because it is protected, locked or a stack in use, if
+//! Tests of memory that cannot be moved in its present state, because it is protected, locked or a stack in use, when
 //! there is more of it than the budget holds.
 //!
 //! Each program used to wait forever for room that no other memory could free. The programs must print the same as
@@ -27,7 +27,7 @@ fn a_write_barrier_counts_each_page_once() {
     prints_the_same("write_barrier", &[]);
 }
 
-/// Locks little, most of the budget, more than the budget, and everything.
+/// Locks a little, most of the budget, more than the budget, and everything.
 #[test]
 fn memory_is_locked_or_the_lock_is_refused() {
     prints_the_same("locked", &[]);

@@ -1,6 +1,6 @@
 /* Aborts, so that the kernel writes a core. Formerly the core contained the whole reservation, 327 GiB long, and
- * writing it took 11 s. With an argument the program unmaps memory first, which formerly made the closed memory a part
- * of the reservation that the kernel writes. */
+ * writing it took 11 s. With an argument the program first unmaps memory, which formerly made the closed memory
+ * part of the reservation that the kernel writes. */
 #define _GNU_SOURCE
 #include "check.h"
 

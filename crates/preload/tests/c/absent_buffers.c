@@ -1,4 +1,4 @@
-/* read(2) and write(2) work with buffers that are not in memory; so do a futex and a pipe. */
+/* read(2) and write(2) work with absent buffers; so do a futex and a pipe. */
 #include "check.h"
 #include <pthread.h>
 

@@ -1,6 +1,6 @@
-/* A program gets managed memory at the addresses that it names, as runtimes do for their heaps. The memory holds what
- * was written even if there is more of it than the budget, and the budget is kept. Formerly all memory below 4 GiB was
- * the kernel's, and hints above 4 GiB were ignored. */
+/* A program gets managed memory at the addresses that it names, as runtimes do for their heaps. The memory holds
+ * what was written even if it exceeds the budget, and the budget is kept. Formerly all memory below 4 GiB came
+ * from the kernel, and hints above 4 GiB were ignored. */
 #include "check.h"
 #include <fcntl.h>
 #include <pthread.h>
@@ -21,7 +21,7 @@
 static void is_within_the_budget(void) {
     const char *ram = getenv("MILLPOND_RAM");
     long peak = peak_kib();
-    /* Memory that is given back in 64 MiB at once can hide for one reading how much there is. Unmanaged memory would be
+    /* Memory freed 64 MiB at a time can hide the true amount from a single reading. Unmanaged memory would be
      * twice the budget. */
     if (ram && peak * 1024 > atol(ram) / 2 * 3) {
         fprintf(stderr, "%ld KiB resident of %s\n", peak, ram);
@@ -29,7 +29,7 @@ static void is_within_the_budget(void) {
     }
 }
 
-/* The memory is filled, pushed out, verified, written anew by another thread, verified by a child, and given back. */
+/* The memory is filled, evicted, verified, rewritten by another thread, verified by a child, and freed. */
 static char *used_at;
 static size_t used_len;
 static void *write_again(void *nothing) {
@@ -59,7 +59,7 @@ static void use(char *at, size_t len) {
     is_within_the_budget();
 }
 
-/* A heap is reserved at the address that is asked for, and committed piece by piece in one of two ways. */
+/* Reserves a heap at the requested address, and commits it piece by piece in one of two ways. */
 static void reserve_and_commit(uintptr_t wanted, size_t reserved, int by_mprotect) {
     char *at = AT(wanted, reserved, NONE);
     printf("reserved at %p\n", (void *)at);
@@ -75,7 +75,7 @@ static void reserve_and_commit(uintptr_t wanted, size_t reserved, int by_mprotec
     CHECK(at[0] == 0 && munmap(at, reserved) == 0);
 }
 
-/* HotSpot places its heap so that it ends at 4 GiB, and references fit into 32 bits. */
+/* HotSpot places its heap so that it ends at 4 GiB, and references fit in 32 bits. */
 static void below_4_gib(void) {
     reserve_and_commit(0xe0000000, 512 * MIB, 0);
     reserve_and_commit(0xe0000000, 512 * MIB, 1);
@@ -84,19 +84,19 @@ static void below_4_gib(void) {
 
 static void across_4_gib(void) { reserve_and_commit(4 * GIB - 32 * MIB, 128 * MIB, 0); }
 
-/* This is the heap of ghc. */
+/* The heap of ghc. */
 static void a_terabyte(void) {
     reserve_and_commit(0x4200000000, TIB, 0);
     reserve_and_commit(0x4200000000, TIB, 1);
 }
 
-/* These are the arenas of Go. */
+/* The arenas of Go. */
 static void of_64_mib(void) {
     reserve_and_commit(0xc000000000, 64 * MIB, 0);
     reserve_and_commit(0xc004000000, 64 * MIB, 0);
 }
 
-/* If its arenas begin at random addresses, Go tries each of 128 addresses, and then does without. */
+/* If its arenas start at random addresses, Go tries each of 128 addresses, and then does without. */
 static void at_random_places(void) {
     for (uintptr_t n = 0; n < 128; n++) {
         char *at = AT(0xd0000000000 + n * TIB / 2, 64 * MIB, NONE);
@@ -122,7 +122,7 @@ static void of_32_bits(void) {
     char *file = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE | MAP_32BIT, zero, 0);
     CHECK(file != MAP_FAILED && (uintptr_t)file < 2 * GIB && memcmp(file, "\177ELF", 4) == 0);
     CHECK(munmap(file, PAGE) == 0 && munmap(code, MIB) == 0 && munmap(at, 64 * MIB) == 0);
-    /* The program asks for more addresses than there are. */
+    /* The program asks for more addresses than exist. */
     CHECK(AT_WITH(0, 2 * GIB, RW, MAP_32BIT) == MAP_FAILED && errno == ENOMEM);
 }
 
@@ -138,7 +138,7 @@ static void at_fixed_places(void) {
     CHECK(munmap(at, 64 * MIB) == 0);
 }
 
-/* Unmanaged memory is at the address that was asked for, too, and can be unmapped again. */
+/* Unmanaged memory is also at the requested address, and can be unmapped again. */
 static void of_other_kinds(void) {
     int file = open("/proc/self/exe", O_RDONLY);
     for (int round = 0; round < 3; round++) {
@@ -174,7 +174,7 @@ static void of_system_v(void) {
         CHECK(shmat(id, (void *)(wanted + 77), 0) == (void *)-1 && errno == EINVAL);
         char *beside = shmat(id, at + 4 * MIB, SHM_RDONLY), *anywhere = shmat(id, NULL, 0);
         CHECK(beside == at + 4 * MIB && beside[round] == 7 && anywhere[round] == 7);
-        /* The memory is attached over another mapping, which goes. */
+        /* The memory is attached over another mapping, which is replaced. */
         char *over = AT_WITH(wanted + 16 * MIB, 8 * MIB, RW, MAP_FIXED);
         fill(over, 8 * MIB, 3);
         CHECK(shmat(id, over, SHM_REMAP) == over && over[round] == 7);
@@ -197,7 +197,7 @@ static void of_system_v(void) {
     CHECK(shmctl(id, IPC_RMID, NULL) == 0);
 }
 
-/* The heap of sbcl has code among its data. */
+/* The heap of sbcl contains code among its data. */
 static void executable_heap(void) {
     char *at = AT_WITH(0x1000000000, GIB, RWX, MAP_NORESERVE);
     CHECK(at == (char *)0x1000000000);
@@ -210,7 +210,7 @@ static void executable_heap(void) {
     CHECK(munmap(at, GIB) == 0);
 }
 
-/* This program calls mmap and the other functions by number. */
+/* Calls mmap and the other functions by number. */
 static void by_number(void) {
     char *at = (char *)syscall(SYS_mmap, 0x50000000, 64 * MIB, RW, -1, 0L);
     CHECK(at == (char *)0x50000000);
@@ -231,7 +231,7 @@ static void by_number(void) {
     CHECK(second != MAP_FAILED && memcmp(first + PAGE, second, PAGE) == 0);
 }
 
-/* Sanitizers and databases reserve memory that is longer than a space, readable and writable, and hardly touched. */
+/* Sanitizers and databases reserve memory longer than a space, readable and writable, and hardly touch it. */
 static void longer_than_the_space(void) {
     for (size_t len = TIB; len <= 16 * TIB; len *= 2) {
         char *at = AT_WITH(0, len, RW, MAP_NORESERVE);
@@ -243,8 +243,8 @@ static void longer_than_the_space(void) {
     is_within_the_budget();
 }
 
-/* ZGC's heap is one memory at several addresses that differ in single bits. ZGC tries other addresses, and ends if it
- * gets none of those that it asks for. */
+/* ZGC's heap is one memory at several addresses that differ in single bits. ZGC tries other addresses, and exits
+ * if it gets none of those that it asks for. */
 static void of_several_views(void) {
     const size_t len = GIB;
     int memory = memfd_create("heap", 0);

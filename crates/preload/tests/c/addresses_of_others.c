@@ -1,10 +1,11 @@
-/* Two programs that have addresses of their own near the space. Under direct delivery the filter outlives `execve`.
+/* Two programs that use their own addresses near the space. Under direct delivery the filter outlives `execve`.
  *
- * Chromium's allocator asks for memory at 0x21b000000000 when the dynamic linker first calls it, before any constructor.
- * In a program that a managed one had started, the filter stopped that call, and no handler of ours was there: SIGSYS.
+ * Chromium's allocator asks for memory at 0x21b000000000 when the dynamic linker first calls it, before any
+ * constructor. In a program started by a managed one, the filter stopped that call when no handler of ours was
+ * installed yet: SIGSYS.
  *
- * clisp maps its heap with MAP_FIXED up to 0x200000000000. It replaced the page through which our calls are made, and the
- * next one ended in SIGSEGV. */
+ * clisp maps its heap with MAP_FIXED up to 0x200000000000. It replaced the page through which our calls are made,
+ * and the next one ended in SIGSEGV. */
 #include "check.h"
 #include <sys/syscall.h>
 

@@ -1,6 +1,6 @@
-/* Prints what madvise answers for every advice about every kind of memory, and what the pages hold afterwards. The test
- * runs this with and without the library and compares. Advice that breaks pages of the machine (MADV_HWPOISON,
- * MADV_SOFT_OFFLINE) is left out. */
+/* Prints the result of madvise for every advice about every kind of memory, and the contents of the pages
+ * afterwards. The test runs this with and without the library and compares. Advice that breaks the machine's pages
+ * (MADV_HWPOISON, MADV_SOFT_OFFLINE) is omitted. */
 #include "check.h"
 #include "kinds.h"
 
@@ -48,7 +48,7 @@ static const struct advice {
     {"(-1)", -1},
 };
 
-/* The place of the pages when the advice is given. */
+/* Where the pages are when the advice is given. */
 enum state { IN_MEMORY, PAGED_OUT, PUSHED_OUT };
 
 static void one(size_t k, size_t a, enum state state) {
@@ -125,7 +125,7 @@ static void bad_ranges(void) {
     }
 }
 
-/* Pages that were discarded and written again stay, and a second advice finds them as the first advice left them. */
+/* Pages that were discarded and rewritten stay, and a second advice finds them as the first left them. */
 static void one_after_the_other(void) {
     static const int PAIR[][2] = {{MADV_DONTNEED, MADV_FREE},   {MADV_FREE, MADV_DONTNEED},
                                   {MADV_PAGEOUT, MADV_DONTNEED}, {MADV_COLD, MADV_PAGEOUT},

@@ -1,11 +1,12 @@
-/* Firefox hung when it made its first child. Its allocator has a lock, which its own fork handlers take before a fork
- * and give back in the child. The library's handler runs before them there, and formerly made its threads at once: for a
- * thread the C library takes memory from the program's allocator, so the child waited for itself.
+/* Firefox hung when it created its first child. Its allocator has a lock, which its own fork handlers take before
+ * a fork and release in the child. There the library's handler runs before them, and formerly created its threads
+ * at once: for a thread the C library takes memory from the program's allocator, so the child waited for itself.
  *
- * Two threads fork at once, and register handlers meanwhile. Each child finds what was there, moves memory and makes a
- * thread. By "moves" a handler in the child moves memory, which the kernel tells of in an event, before the threads are
- * there; by "forks" it makes a child of its own. By "clone" the program locks its allocator itself and makes a child by
- * clone, which runs no handlers and unlocks the allocator, as Firefox's server of forks does. */
+ * Two threads fork at once, and register handlers meanwhile. Each child finds the memory of its parent, moves
+ * memory and creates a thread. With "moves" a handler in the child moves memory, which the kernel reports in an
+ * event, before the threads exist; with "forks" it creates a child of its own. With "clone" the program locks its
+ * allocator itself and creates a child by clone, which runs no handlers and unlocks the allocator, as Firefox's
+ * fork server does. */
 #include "check.h"
 #include <pthread.h>
 #include <sched.h>

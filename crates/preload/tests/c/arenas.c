@@ -1,6 +1,6 @@
-/* The allocator makes an arena for a thread with the thread, and the one for large blocks with the first of these. All take
- * their memory by the library's hooks. A start once made all of them, for nothing in most processes: 24 pages for each
- * processor, whose faults were a third of the time that a start took. */
+/* The allocator creates a thread's arena along with the thread, and the one for large blocks with the first of
+ * these. All take their memory through the library's hooks. Formerly all were created at startup, uselessly in
+ * most processes: 24 pages for each processor, whose faults took a third of the startup time. */
 #include "check.h"
 #include <pthread.h>
 #include <stdbool.h>
@@ -14,7 +14,7 @@ static bool is_made(unsigned arena) {
     bool made;
     size_t len = sizeof made;
     uint64_t epoch = 1;
-    /* The answer is from the last look at all arenas, which this takes anew. */
+    /* The figure dates from the last refresh of the statistics, which this repeats. */
     CHECK(mallctl("epoch", NULL, NULL, &epoch, sizeof epoch) == 0);
     snprintf(name, sizeof name, "arena.%u.initialized", arena);
     CHECK(mallctl(name, &made, &len, NULL, 0) == 0);

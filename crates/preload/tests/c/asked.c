@@ -1,6 +1,6 @@
-/* The C library's queries about memory answer as they do without Millpond. Formerly msync and mincore answered that
- * unmapped addresses are mapped, mallinfo2 that nothing is allocated, and aligned_alloc refused an alignment that glibc
- * serves. */
+/* The C library's queries about memory give the same results as without Millpond. Formerly msync and mincore
+ * reported unmapped addresses as mapped, mallinfo2 reported nothing as allocated, and aligned_alloc refused an
+ * alignment that glibc accepts. */
 #define _GNU_SOURCE
 #include "check.h"
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* Questions by ioctl whose structure lies on the stack and names memory that is out: which pages of a range are there, and
-   what is mapped at an address. */
+/* Queries by ioctl whose structure lies on the stack and names absent memory: which pages of a range are present,
+ * and what is mapped at an address. */
 #include "out.h"
 #include <fcntl.h>
 #include <sys/ioctl.h>

@@ -1,4 +1,4 @@
-/* Gives root up and becomes another program, as su and runuser do. The other program may not have its memory managed,
+/* Gives up root and becomes another program, as su and runuser do. The other program's memory may not be managed,
  * so it runs without a budget; formerly it was ended for that. The arguments are the other program's. Without root
  * there is nothing to give up. */
 #include <grp.h>

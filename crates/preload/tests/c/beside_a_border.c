@@ -1,6 +1,6 @@
-/* Pages are touched for the first time right below a mapping of another kind. The pages that are brought in with a page
- * end at that border. Formerly zeros were mapped page by page up to the border and taken back when it was met, together
- * with data that the program had written into them by then. */
+/* Pages are touched for the first time right below a mapping of another kind. The pages brought in along with a
+ * page end at that boundary. Formerly zeros were mapped page by page up to the boundary and removed again when it
+ * was met, along with data that the program had written to them by then. */
 #include "check.h"
 
 int main(void) {

@@ -1,6 +1,6 @@
-/* Calls that are made by number, through the C library's syscall, do what the functions do. Formerly they went past the
- * library: memory that was given back in this way came back with its old contents, and memory that was unmapped in this
- * way left a hole in the reservation, where the next mapping of any library could lie. */
+/* Calls made by number, through the C library's syscall, do what the functions do. Formerly they bypassed the
+ * library: memory discarded this way came back with its old contents, and memory unmapped this way left a hole in
+ * the reservation, where any library's next mapping could land. */
 #include "check.h"
 #include <fcntl.h>
 #include <sys/prctl.h>
@@ -34,7 +34,7 @@ static void give_back(void) {
         int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
         struct iovec parts[2] = {{at, MIB}, {at + 4 * MIB, MIB}};
         long done = syscall(SYS_process_madvise, self, parts, 2, MADV_DONTNEED, 0);
-        /* Kernels before 6.13 take only hints. */
+        /* Kernels before 6.13 accept only hints. */
         printf("given back in parts: %zu of %ld\n", done < 0 ? 0 : other_than_zero(at, MIB), done < 0 ? 0 : done);
         verify(at + MIB, MIB, 60 + MIB / PAGE);
         if (self >= 0) CHECK(close(self) == 0);

@@ -43,8 +43,8 @@ static inline char *map(size_t len) {
     return at;
 }
 
-/* The most memory that was resident since the program began, in KiB. (What getrusage says counts the process from before
- * it became this program, too: the tests' own.) */
+/* The maximum memory that was resident since the program started, in KiB. (getrusage also counts the time before
+ * the process became this program, when it was the test's.) */
 static inline long peak_kib(void) {
     char line[256];
     long peak = 0;
@@ -55,7 +55,7 @@ static inline long peak_kib(void) {
     return peak;
 }
 
-/* Calls madvise by an instruction of the program's own, which no library sees. */
+/* Calls madvise by the program's own instruction, which no library sees. */
 static inline long bare_madvise(void *at, size_t len, long advice) {
 #if defined(__x86_64__)
     long result;
@@ -72,7 +72,7 @@ static inline long bare_madvise(void *at, size_t len, long advice) {
 }
 
 #if defined(__x86_64__)
-/* Makes a system call by an instruction of the program's own. */
+/* Makes a system call by the program's own instruction. */
 static inline long bare_call(long number, long a, long b, long c, long d) {
     long result;
     register long fourth __asm__("r10") = d;
@@ -85,7 +85,7 @@ static inline long bare_call(long number, long a, long b, long c, long d) {
 #endif
 
 static inline void press(void) {
-    /* This pushes all other memory out of a budget of 32 MiB. */
+    /* This evicts all other memory from a budget of 32 MiB. */
     char *at = map(48 * MIB);
     fill(at, 48 * MIB, 77);
     CHECK(munmap(at, 48 * MIB) == 0);

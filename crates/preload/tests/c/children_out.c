@@ -1,5 +1,6 @@
-/* Children whose program, arguments, environment, attributes and actions are all in managed memory, and out: by
-   posix_spawn, system, popen, wordexp, the exec functions after fork and vfork, and threads with an affinity. */
+/* Children whose program, arguments, environment, attributes and actions are all in managed memory, and absent:
+ * created by posix_spawn, system, popen, wordexp, the exec functions after fork and vfork, and threads with an
+ * affinity. */
 #include "out.h"
 #include <fcntl.h>
 #include <pthread.h>
@@ -14,7 +15,7 @@ extern char **environ;
 static char *pages;
 static size_t used;
 
-/* A text in managed memory, on pages of its own now and then. */
+/* Allocates a string in managed memory, sometimes on its own pages. */
 static char *text(const char *of) {
     size_t len = strlen(of) + 1;
     if (used % PAGE + len > PAGE / 2) used = (used + PAGE - 1) & ~(PAGE - 1);
@@ -34,7 +35,7 @@ static char **list(const char *first, const char *second, const char *third) {
     return at;
 }
 
-/* Pushes a page out. The first stack, where the environment is to begin with, has none. */
+/* Evicts a page. The first stack, which holds the initial environment, is not managed. */
 static void out(void *at) {
     madvise((void *)((uintptr_t)at & ~(PAGE - 1)), PAGE, MADV_PAGEOUT);
 }
@@ -46,7 +47,7 @@ static int ended(pid_t pid) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* What a child has written to a file in managed memory's own words. */
+/* Checks what a child has written to a file whose name is in managed memory. */
 static void has_written(const char *name, const char *wanted) {
     char found[200] = "";
     int fd = open(name, O_RDONLY);
@@ -81,7 +82,7 @@ static void spawned(int by_path) {
     CHECK(error == 0 && ended(pid) == 7);
     has_written(name, "here in /tmp\n");
     CHECK(posix_spawn_file_actions_destroy(actions) == 0);
-    /* A program that is not there is an error of the call. */
+    /* A missing program is an error of the call. */
     out(words);
     CHECK(posix_spawn(&pid, text("/nowhere"), NULL, NULL, words, environ) == ENOENT);
 }
@@ -142,7 +143,7 @@ static void becomes(int way, int by_vfork) {
     if (status != 9) fprintf(stderr, "way %d by %s: %d\n", way, by_vfork ? "vfork" : "fork", status);
     CHECK(status == 9);
     close(fd);
-    /* What the child of a vfork held is given up by its parent's next call. */
+    /* The holds of a vfork's child are released by its parent's next call. */
     static char *other;
     if (!other) other = block(PAGE);
     push_out(other, PAGE);

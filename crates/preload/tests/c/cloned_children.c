@@ -1,7 +1,6 @@
-/* The program makes children without `fork`: by `_Fork`, which runs no handlers, by `clone` on a stack of their own,
- * and by the number of the call, as sandboxes make them. Each child has a copy of the memory, most of which is not in
- * memory, and formerly died by SIGSEGV at its first access to it. A child that shares the memory has always been
- * served. */
+/* The program creates children without `fork`: by `_Fork`, which runs no handlers, by `clone` on a stack of their
+ * own, and by call number, as sandboxes do. Each child has a copy of the memory, most of which is absent, and
+ * formerly died by SIGSEGV when it first accessed it. A child that shares the memory has always been served. */
 #define _GNU_SOURCE
 #include <linux/sched.h>
 #include <sched.h>
@@ -76,7 +75,7 @@ int main(void)
             return 3;
         if (!ends_well(clone(look, unmanaged + STACK, SIGCHLD | CLONE_VM, word)))
             return 4;
-        /* The parent goes on as it did before. */
+        /* The parent continues as before. */
         if (look(word))
             return 5;
     }

@@ -1,6 +1,6 @@
-/* Every other 16 KiB of the memory is closed: given back, or without access for a while, as in the heaps of collectors.
- * Formerly a fault brought in the pages around its page whether they were closed or not, so that a third to a half of
- * the pages in memory after a pass in order were of no use. The argument says how the memory is closed. */
+/* Every other 16 KiB of the memory is closed: freed, or temporarily inaccessible, as in the heaps of collectors.
+ * Formerly a fault brought in the pages around its page whether they were closed or not, so that a third to a half
+ * of the pages in memory after a sequential pass were useless. The argument says how the memory is closed. */
 #include "check.h"
 #include <stdbool.h>
 
@@ -36,8 +36,8 @@ int main(int count, char **arguments) {
         int done = strcmp(how, "unmap") == 0 ? munmap(at + n, CHUNK) : mprotect(at + n, CHUNK, PROT_NONE);
         CHECK(done == 0);
     }
-    /* Passes in order have the longest windows. Pages that were in memory when they were closed leave with the first
-     * pass. */
+    /* Sequential passes have the longest windows. Pages that were in memory when they were closed are evicted in
+     * the first pass. */
     for (int pass = 0; pass < PASSES; pass++)
         for (size_t n = 0; n < LEN; n += PAGE)
             if (is_open(n)) {

@@ -1,6 +1,6 @@
-/* A program with 24 MiB of constants, which it reads once. Under a budget that is short of memory they must leave the
- * resident set, and read as before. Pages of them that the program has changed stay changed: one that is left writable,
- * one that is not, and one that is changed again and again. */
+/* A program with 24 MiB of constants, which it reads once. Under a tight budget they must leave the resident set,
+ * and read as before. Pages of them that the program has changed stay changed: one that stays writable, one that
+ * does not, and one that is changed again and again. */
 #include "check.h"
 
 #define CONSTANTS (24 * MIB)
@@ -32,7 +32,7 @@ static uint64_t sum(void) {
     return sum;
 }
 
-/* Writes into a page of the constants as a program does that changes its own code. */
+/* Writes to a page of the constants like a program that changes its own code. */
 static void change(size_t page, uint64_t value) {
     char *at = (char *)constants + page * PAGE;
     CHECK(mprotect(at, PAGE, PROT_READ | PROT_WRITE) == 0);

@@ -1,6 +1,6 @@
-/* A library whose constructor makes children: by a bare clone, which runs no fork handlers and inherits the linker's
-   lock taken, by fork and by system. Each of them makes a thread and touches memory that is out. Built with PROGRAM it
-   is the program that loads the library, the path of which is its argument. */
+/* A library whose constructor creates children: by a bare clone, which runs no fork handlers and inherits the
+ * linker's lock in the locked state, by fork and by system. Each of them creates a thread and touches absent
+ * memory. Built with PROGRAM, this is the program that loads the library, whose path is its argument. */
 #include "out.h"
 #include <dlfcn.h>
 #include <pthread.h>

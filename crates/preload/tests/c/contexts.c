@@ -1,4 +1,4 @@
-/* Coroutines whose contexts block all signals, and touch memory that is out. */
+/* Coroutines whose contexts block all signals, and which touch absent memory. */
 #include "out.h"
 #include <signal.h>
 #include <ucontext.h>

@@ -1,4 +1,4 @@
-/* Coroutines whose stacks are from malloc map, unmap, allocate and fork while their stacks leave memory. */
+/* Coroutines with stacks from malloc map, unmap, allocate and fork while their stacks are evicted. */
 #include "check.h"
 #include <sys/wait.h>
 #include <ucontext.h>

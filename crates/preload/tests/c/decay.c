@@ -1,5 +1,5 @@
-/* The allocator keeps freed memory for a short time while memory goes to the store, and for its usual time afterwards.
- * The library never changes that time if the program has set it. */
+/* The allocator keeps freed memory for a short time while memory goes to the store, and for its usual time
+ * afterwards. If the program has set that time, the library never changes it. */
 #include "check.h"
 
 extern int mallctl(const char *, void *, size_t *, void *, size_t) __attribute__((weak));
@@ -21,7 +21,7 @@ static void free_something(void) {
     void *volatile some = malloc(100);
     free(some);
 }
-/* Frees memory now and then, for ten seconds, until the time is as wanted. */
+/* Frees memory now and then, for up to ten seconds, until the time is as wanted. */
 static int becomes(int arena, ssize_t wanted, int pressed) {
     for (int n = 0; n < 500; n++) {
         if (pressed) press();
@@ -38,7 +38,7 @@ int main(void) {
     CHECK(becomes(0, 0, 1));
     CHECK(becomes(0, calm, 0));
 
-    /* The program sets a time of its own, and then a time that is the same as the library's under pressure. */
+    /* The program sets its own time, and then one equal to the library's under pressure. */
     set_dirty_ms(0, 12345);
     for (int n = 0; n < 40; n++) {
         press();

@@ -1,7 +1,7 @@
-/* A library that is loaded with RTLD_DEEPBIND frees memory that the program allocated, and the other way round. PHP
- * loads its extensions in this way, and formerly died at its start, because `free` was the C library's in such a
- * library. The loaded library is extension.c, made anew, and found by the caller's $ORIGIN: a wrapper that calls dlopen
- * would have another $ORIGIN. */
+/* A library loaded with RTLD_DEEPBIND frees memory that the program allocated, and vice versa. PHP loads its
+ * extensions this way, and formerly died at startup, because `free` was the C library's in such a library. The
+ * loaded library is extension.c, newly built, and found by the caller's $ORIGIN: a wrapper that calls dlopen would
+ * have another $ORIGIN. */
 #define _GNU_SOURCE
 #include "check.h"
 #include <dlfcn.h>

@@ -1,6 +1,6 @@
-/* Two threads use 24 MiB of their stacks each, in a budget of 32 (programs of OpenMP do so with OMP_STACKSIZE). Stacks are
- * not managed: they stay in memory, the budget is exceeded and said to be, and everything else leaves for them. With
- * "own" the program maps the stacks itself, and gives them to the threads. */
+/* Two threads use 24 MiB of their stacks each, in a budget of 32 (OpenMP programs do so with OMP_STACKSIZE).
+ * Stacks are not managed: they stay in memory, the budget is exceeded with a message that says so, and everything
+ * else is evicted in their favour. With "own" the program maps the stacks itself and gives them to the threads. */
 #include "check.h"
 #include <pthread.h>
 

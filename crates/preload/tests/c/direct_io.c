@@ -1,6 +1,6 @@
-/* A program writes and reads 32 MiB past the page cache at once, in a budget of 32 MiB. The device works on the pages
- * themselves, so they cannot leave memory until the call is done. Formerly they were chosen as victims again and again,
- * and the program never went on. The argument is a directory to write to. */
+/* A program writes and reads 32 MiB at once, bypassing the page cache, in a budget of 32 MiB. The device works on
+ * the pages themselves, so they cannot leave memory until the call is done. Formerly they were chosen as victims
+ * again and again, and the program never continued. The argument is a directory to write to. */
 #include "check.h"
 #include "words.h"
 #include <fcntl.h>

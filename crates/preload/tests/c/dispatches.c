@@ -1,5 +1,5 @@
-/* A program that asks for a signal at each system call of its own (syscall user dispatch). With faults that are served
-   in the thread this cannot be: our own calls would be stopped, too. */
+/* A program that asks for a signal at each of its own system calls (syscall user dispatch). This is impossible if
+ * the faulting thread serves its own faults: our own calls would be stopped too. */
 #include "check.h"
 #include <sys/prctl.h>
 

@@ -1,10 +1,10 @@
 /* The last thread ends by the bare system call. Without the library the process ends with it. (Kernels differ in
  * whether the process then has the status of the last thread or of the first; here both are the same.)
  *
- * Formerly the process stayed for ever and was deaf to SIGTERM, because the library's own threads were left. That was
- * found with the kernel's strict seccomp mode, in which that call is the only way to end. The argument "alone" is for a
- * program of one thread, "strict" for such a program in that mode, and "several" for a program whose first thread ends
- * before another, which still works. */
+ * Formerly the process stayed forever and was deaf to SIGTERM, because the library's own threads remained. We
+ * found this with the kernel's strict seccomp mode, in which that call is the only way to end. The argument
+ * "alone" is for a single-threaded program, "strict" for such a program in that mode, and "several" for a program
+ * whose first thread ends before another, which still works. */
 #define _GNU_SOURCE
 #include <linux/seccomp.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
-/* Tries for half a second to become a program that is none, by two threads. While one of them is at it the kernel makes
- * no thread (EAGAIN: copy_fs finds in_exec), so that the library's own threads, which it makes when a process is a tenth
- * of a second old, could not be made: a line said that a limit was to be raised, and nothing was freed in the background
- * from then on. */
+/* Tries for half a second, with two threads, to become something that is not a program. While one of them is
+ * trying, the kernel creates no thread (EAGAIN: copy_fs finds in_exec). So the library's own threads, which it
+ * creates when a process is a tenth of a second old, could not be created: a line advised raising a limit, and
+ * from then on nothing was freed in the background. */
 #include "check.h"
 #include <errno.h>
 #include <fcntl.h>

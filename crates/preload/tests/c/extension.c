@@ -1,4 +1,4 @@
-/* This is the library that deep_bound.c loads. */
+/* The library that deep_bound.c loads. */
 #include <stdlib.h>
 
 void take(void *block) { free(block); }

@@ -1,11 +1,11 @@
-/* A program that maps pages of a file keeps its budget while it faults seldom, as a compiler does that goes on to its next
- * phase and has its code mapped. The budget's keeper looked after each MiB of faults and ten times a second: cc1 was 3.3
- * MiB larger between two looks, and 1.1 MiB over a budget of 70. */
+/* A program that maps pages of a file keeps to its budget while it rarely faults, like a compiler that enters its
+ * next phase and maps its code. The budget was checked after each MiB of faults and ten times a second: cc1 grew
+ * by 3.3 MiB between two checks, and was 1.1 MiB over a budget of 70. */
 #include "check.h"
 #include <time.h>
 
 #define BUDGET (32 * MIB)
-/* The kernel maps so much of a file at one fault. */
+/* The kernel maps this much of a file at one fault. */
 #define AROUND (64ul << 10)
 #define FILE_BYTES (12 * MIB)
 

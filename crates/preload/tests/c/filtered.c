@@ -1,5 +1,5 @@
-/* A program forbids itself all calls but those that it needs to end, and ends by exit and by _exit, in a child and in
- * itself. Formerly it was killed at its end, for calls that the library made. */
+/* A program forbids itself all calls except those that it needs to end, and ends by exit and by _exit, in a child
+ * and in itself. Formerly it was killed at its end, for calls that the library made. */
 #include "check.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>

@@ -1,7 +1,7 @@
-/* A library that is preloaded before ours and has a malloc, as heaptrack has. It begins with its first block, by what the
- * environment says. Formerly that block was one that our constructor asked for through the linker, before the C library
- * had its environment: heaptrack did not find the pipe that it writes to, and its reader waited for ever. The program
- * asks the library what it found, and forks. */
+/* A library with its own malloc that is preloaded before ours, like heaptrack's. It initialises itself at its
+ * first block, according to the environment. Formerly our constructor requested that block through the linker,
+ * before the C library had its environment: heaptrack did not find the pipe that it writes to, and its reader
+ * waited forever. The program asks the library what it found, and forks. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* A file is mapped by MAP_FIXED into managed memory: its offset is right, its neighbours keep their contents, and the
- * addresses can be used again. */
+/* A file is mapped with MAP_FIXED into managed memory: its offset is correct, its neighbours keep their contents,
+ * and the addresses can be reused. */
 #include "check.h"
 #include <fcntl.h>
 

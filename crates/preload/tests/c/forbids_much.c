@@ -1,6 +1,6 @@
-/* A program whose filter answers EPERM to all calls but those that the C library's malloc and streams need, for one
-   thread or for all ("all"). It then uses more memory than its budget. With handler delivery that is served by threads
-   without the filter; what is needed of its own threads is forbidden. It must end, and say what is missing. */
+/* A program whose filter answers EPERM to all calls except those that the C library's malloc and streams need, for
+ * one thread or for all ("all"). It then uses more memory than its budget. With handler delivery, threads without
+ * the filter serve that; calls that its own threads must make are forbidden. It must end, and say what is missing. */
 #include "check.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>

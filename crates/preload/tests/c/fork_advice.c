@@ -1,4 +1,4 @@
-/* After MADV_DONTFORK a child does not have the pages, and after MADV_WIPEONFORK they are zeros there, wherever the
+/* After MADV_DONTFORK a child does not have the pages, and after MADV_WIPEONFORK it finds zeros, wherever the
  * pages were. */
 #include "check.h"
 #include <sys/wait.h>
@@ -33,7 +33,7 @@ int main(void) {
             zeros(at + third, third);
             CHECK(!readable(at + 2 * third) && !readable(at + 3 * third - 1));
             verify(at + 3 * third, len - 3 * third, 3 + 3 * third / PAGE);
-            /* The child uses its own memory as any memory, and a grandchild finds zeros again. */
+            /* The child uses its own memory like any other, and a grandchild again finds zeros. */
             fill(at + third, third, 9);
             verify(at + third, third, 9);
             CHECK(mmap(at + 2 * third, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
@@ -52,7 +52,7 @@ int main(void) {
         joined(child);
         verify(at, len, 3);
     }
-    /* The advice is taken back. A moved area keeps its advice. */
+    /* The advice is revoked. A moved area keeps its advice. */
     CHECK(madvise(at, len, MADV_DOFORK) == 0 && madvise(at, 2 * third, MADV_KEEPONFORK) == 0);
     CHECK(madvise(at, third, MADV_WIPEONFORK) == 0);
     char *moved = mremap(at, third, 2 * third, MREMAP_MAYMOVE);

@@ -1,6 +1,6 @@
-/* A daemon is started as root, gives root up, and then forks workers. Agents also forbid other processes to look at
- * them. Formerly no child could make a userfaultfd or open its page map after that. Without root there is nothing to
- * give up. */
+/* A daemon is started as root, gives up root, and then forks workers. Agents also forbid other processes to
+ * inspect them. Formerly no child could then create a userfaultfd or open its page map. Without root there is
+ * nothing to give up. */
 #include <grp.h>
 #include <stdlib.h>
 #include <sys/prctl.h>

@@ -1,5 +1,4 @@
-/* A forked child reads the pages of its parent that were not in memory. Parent and child do not see each other's
- * writes. */
+/* A forked child reads its parent's absent pages. Parent and child do not see each other's writes. */
 #include "check.h"
 #include <sys/wait.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
-/* A server has as many descriptors open as it may, and forks. Formerly the child died, because it had no descriptor for
- * its store. The child must find its memory, and be able to close the descriptors that it inherited. */
+/* A server with as many descriptors open as allowed forks. Formerly the child died, because it had no descriptor
+ * for its store. The child must find its memory, and be able to close the descriptors that it inherited. */
 #include "check.h"
 #include "words.h"
 #include <fcntl.h>
@@ -9,7 +9,7 @@
 enum { WANTED = 20000, SPARE = 61 };
 
 int main(int count, char **arguments) {
-    /* With an argument not one descriptor is left. */
+    /* With an argument no descriptor at all is left. */
     int spare = count > 1 && arguments[1] ? 0 : SPARE;
     const size_t len = 48 * MIB;
     char *at = map(len);

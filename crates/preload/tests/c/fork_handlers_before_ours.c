@@ -1,12 +1,12 @@
-/* rustc hung when it started the linker, by fork. It has an allocator of its own. The first caller of its `malloc` is
- * the dynamic linker, before any constructor, so its fork handlers were registered before the library's and ran after
- * them. There they touched managed memory while the forking thread held all locks that serve it. In this program, too,
- * `malloc` registers the handlers when it is first called, and memory is short. The allocator's lock is held over the
- * fork, as rustc's is: a thread of the library in the child formerly asked for memory through the C library, and waited
- * for the program's handler.
+/* rustc hung when it started the linker, by fork. It has its own allocator. The first caller of its `malloc` is
+ * the dynamic linker, before any constructor, so its fork handlers were registered before the library's and ran
+ * after them. There they touched managed memory while the forking thread held all the locks needed to serve it. In
+ * this program, too, `malloc` registers the handlers when it is first called, and memory is short. Like rustc's,
+ * the allocator's lock is held across the fork: a thread of the library in the child formerly asked for memory
+ * through the C library, and waited for the program's handler.
  *
- * With an argument the allocator's lock is held for so long before the first fork that a thread of the library's which
- * makes others, at its first tick, waits for it. The fork formerly waited for that thread. */
+ * With an argument the allocator's lock is held for so long before the first fork that a thread of the library
+ * which creates others, at its first tick, waits for it. The fork formerly waited for that thread. */
 #include "check.h"
 #include <pthread.h>
 #include <sys/wait.h>

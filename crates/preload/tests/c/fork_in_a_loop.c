@@ -1,5 +1,5 @@
-/* The program makes 400 children, one after the other, faster than the manager looks for those that have ended. The
- * memory of each child is right. */
+/* The program creates 400 children, one after another, faster than the manager checks for those that have ended.
+ * The memory of each child is correct. */
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>

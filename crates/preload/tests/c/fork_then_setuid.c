@@ -1,6 +1,6 @@
-/* A child gives up its rights, as su, runuser, nginx and cron do. The C library has every thread of the process do so,
- * by a signal, and waits for each thread. Formerly the library's threads had that signal blocked, and the child hung. A
- * change to the current user needs no right, and the signal is sent in this case too. */
+/* A child gives up its privileges, as su, runuser, nginx and cron do. The C library makes every thread of the
+ * process do so, by a signal, and waits for each thread. Formerly the library's threads had that signal blocked,
+ * and the child hung. Changing to the current user needs no privilege, but still sends the signal. */
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
-/* fork needs no descriptor, so a program may call it when it has as many descriptors open as it may.
+/* fork needs no descriptor, so a program may call it with as many descriptors open as allowed.
  *
- * Formerly the child ended with status 71, because its table had no room for its store and its userfaultfd. The library
- * now keeps a few descriptors for that, and the program cannot close them. */
+ * Formerly the child ended with status 71, because its table had no room for its store and its userfaultfd. The
+ * library now keeps a few descriptors for that, which the program cannot close. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
-/* The program loads forty plug-ins with thread-local storage, and memory is short. Formerly the dynamic linker's data
- * about them lay in managed memory and had left it. The child of a fork read the data when it made its first thread,
- * the one that serves faults, and hung. The argument is the source directory of the plug-in, in which the copies are
- * made. */
+/* The program loads forty plug-ins with thread-local storage, and memory is short. Formerly the dynamic linker's
+ * data about them lay in managed memory and had been evicted. The child of a fork read the data when it created
+ * its first thread, the one that serves faults, and hung. The argument is the source directory of the plug-in, in
+ * which the copies are made. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Operations on futexes whose words are out: those that wait and wake, and those for which the kernel changes a word
-   under locks of its own. */
+/* Operations on futexes whose words are absent: those that wait and wake, and those for which the kernel changes a
+ * word under its own locks. */
 #include "out.h"
 #include <linux/futex.h>
 #include <sys/syscall.h>

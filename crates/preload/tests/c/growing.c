@@ -1,6 +1,6 @@
-/* A growing mapping is made at a fixed address where another mapping was before. Formerly the program died by SIGSEGV
- * at the second page below, because the reservation lay where the mapping had to grow. The mapping does not grow over
- * other memory below it. */
+/* A growing mapping is made at a fixed address where another mapping was before. Formerly the program died by
+ * SIGSEGV at the second page below, because the reservation lay where the mapping had to grow. The mapping does
+ * not grow over other memory below it. */
 #define _GNU_SOURCE
 #include "check.h"
 

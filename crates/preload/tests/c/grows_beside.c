@@ -1,12 +1,12 @@
-/* The program fills its memory, and then what is not managed grows: shared memory, a MiB each 20 ms. It touches nothing
- * of its own meanwhile. Formerly only a fault had memory reclaimed, so it stood 11 MiB above its budget of 32 until it
- * used its own memory again. */
+/* The program fills its memory, and then its unmanaged memory grows: shared memory, one MiB every 20 ms. Meanwhile
+ * it touches none of its own memory. Formerly only a fault triggered reclaim, so it stayed 11 MiB above its budget
+ * of 32 until it used its own memory again. */
 #include "check.h"
 #include <fcntl.h>
 
 #define BUDGET (32 * MIB)
 
-/* Resident bytes, read into the stack, which is nobody's but the kernel's. */
+/* Reads the resident bytes into the stack, which is not managed. */
 static size_t resident(int statm)
 {
     char text[128] = "";

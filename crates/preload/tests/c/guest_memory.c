@@ -1,5 +1,5 @@
-/* A program that gives memory to a virtual machine. Managed memory is refused before the kernel looks at anything; shared
-   memory is left to the kernel, to which this descriptor is none of KVM's. */
+/* A program that gives memory to a virtual machine. Managed memory is refused before the kernel looks at anything;
+ * shared memory is left to the kernel, for which this descriptor is not one of KVM's. */
 #include "check.h"
 #include <linux/kvm.h>
 #include <sys/ioctl.h>

@@ -1,5 +1,5 @@
-/* What the C library does by helper threads of its own, which have all signals blocked: timers that start threads,
-   asynchronous I/O, look-ups of names. All that they touch is pushed out meanwhile. */
+/* Work that the C library does in its own helper threads, which have all signals blocked: timers that start
+ * threads, asynchronous I/O, name look-ups. Everything that they touch is evicted meanwhile. */
 #include "out.h"
 #include <aio.h>
 #include <fcntl.h>
@@ -70,7 +70,7 @@ static void timers(void) {
     *often = (struct itimerspec){{0, 0}, {0, 1000}};
     CHECK(timer_settime(second, 0, often, NULL) == 0);
     while (ran == before) usleep(1000);
-    /* A child has no timers, and makes its own. */
+    /* A child has no timers, and creates its own. */
     pid_t pid = fork();
     if (pid == 0) {
         timer_t own;

@@ -1,6 +1,6 @@
-/* Prints each mapping of 2 MiB or more that the kernel may back by huge pages by its own choice: memory without a name
-   whose owner has neither asked for them nor declined them. Under the library there must be none, as all of the program's
-   memory that is this long is managed, and the rest is the library's. */
+/* Prints each mapping of 2 MiB or more that the kernel may choose to back with huge pages: unnamed memory whose
+ * owner has neither requested nor declined them. Under the library there must be none, since all program memory
+ * this long is managed, and the rest is the library's. */
 #include "check.h"
 #include <pthread.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@ static void *use(void *block)
     return block;
 }
 
-/* Prints one mapping, unless it is closed, shared, a file's or the stack, or its flags say what it may have. */
+/* Prints one mapping, unless it is closed, shared, a file's or the stack, or its flags settle the question. */
 static void judge(const char *mapping, const char *flags)
 {
     unsigned long start, end, inode;
@@ -29,7 +29,7 @@ static void judge(const char *mapping, const char *flags)
 
 int main(void)
 {
-    /* More than the budget, so that every part of the library has worked; a thread for what there is for each. */
+    /* More than the budget, so that every part of the library has worked; a thread for whatever exists per thread. */
     pthread_t thread;
     void *block = malloc(BLOCK), *joined;
     CHECK(block);
@@ -41,7 +41,7 @@ int main(void)
     char line[512], mapping[512] = "";
     while (fgets(line, sizeof line, smaps)) {
         line[strcspn(line, "\n")] = 0;
-        /* A field's name begins with a capital letter, an address does not. */
+        /* A field's name starts with a capital letter, an address does not. */
         if (line[0] < 'A' || line[0] > 'Z')
             strcpy(mapping, line);
         else if (!strncmp(line, "VmFlags:", 8))

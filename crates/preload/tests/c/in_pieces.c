@@ -1,6 +1,6 @@
-/* Long calls: what one call takes or gives, when its memory is brought in piece by piece. Each line is a kind of
-   descriptor, flags and a length around that of a piece, with the answer, the bytes, and what was left behind. What is
-   right is what the kernel prints without the library. */
+/* Long calls: what one call transfers when its memory is brought in piece by piece. Each line is a kind of
+ * descriptor, flags and a length around that of a piece, with the answer, the bytes, and what was left behind. The
+ * correct output is what the kernel prints without the library. */
 #include "out.h"
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -21,7 +21,7 @@
 #define SHORT (256l << 10)
 #define LONG (4l << 20)
 #define ROOM (14l << 20)
-/* More than is asked for waits behind it. */
+/* More than is requested waits after it. */
 #define BEHIND 3000l
 
 static char *text, *room;
@@ -44,7 +44,7 @@ static uint64_t sum(const char *at, long len) {
     return hash;
 }
 
-/* Has the first bytes of both buffers out, and zeros in that to read into. */
+/* Evicts the start of both buffers, after zeroing the one to read into. */
 static void prepare(long len) {
     if (len > ROOM - BEHIND) len = ROOM - BEHIND;
     memset(room, 0, len + BEHIND);
@@ -92,7 +92,7 @@ static void connected(int kind, int fd[2]) {
     CHECK(fd[1] >= 0 && close(listening) == 0);
 }
 
-/* Puts bytes into a stream, in small calls that no library cuts. The answer is how many went in. */
+/* Puts bytes into a stream, in small calls that no library cuts. Returns how many went in. */
 static long put(int fd, const char *from, long len) {
     long done = 0;
     while (done < len) {
@@ -129,7 +129,7 @@ static long receive(int way, int fd, long len, int flags) {
 
 static const char *names[] = {"recv", "recvmsg", "readv", "preadv2", "read"};
 
-/* How much a stream holds is the kernel's business, but it is the same with the library and without it. */
+/* How much a stream holds is up to the kernel, but it is the same with the library and without it. */
 static void streams(void) {
     static const int flags[] = {0, MSG_PEEK, MSG_PEEK | MSG_WAITALL, MSG_PEEK | MSG_DONTWAIT, MSG_PEEK | MSG_WAITALL | MSG_DONTWAIT,
         MSG_WAITALL, MSG_WAITALL | MSG_DONTWAIT, MSG_DONTWAIT, MSG_TRUNC};
@@ -142,7 +142,7 @@ static void streams(void) {
                     connected(kind == 1 ? SOCK_STREAM : -1, fd);
                     long there = put(fd[0], text, len + BEHIND);
                     if (kind == -1) {
-                        /* What TCP has taken over is there a moment later. */
+                        /* What TCP has accepted arrives a moment later. */
                         char one;
                         while (recv(fd[1], &one, 1, MSG_PEEK) == 1) {
                             int now = 0;
@@ -153,14 +153,14 @@ static void streams(void) {
                     }
                     prepare(len);
                     long answer = receive(way, fd[1], len, flags[f]);
-                    /* TCP may have a call of its own end early; it repeats what it has. */
+                    /* TCP may end one of its calls early; the result repeats what it has. */
                     say(names[way], flags[f] | (kind == -1) << 30, len, answer);
                     say_rest(fd[1]);
                     close(fd[0]), close(fd[1]);
                 }
 }
 
-/* A message is one for the kernel, and stays one. */
+/* To the kernel a message is one unit, and it stays one. */
 static void messages(void) {
     static const int kinds[] = {SOCK_DGRAM, SOCK_SEQPACKET};
     static const int flags[] = {0, MSG_PEEK, MSG_TRUNC, MSG_PEEK | MSG_TRUNC, MSG_WAITALL, MSG_DONTWAIT};
@@ -182,7 +182,7 @@ static void messages(void) {
                 }
 }
 
-/* Descriptors that come in the middle of a stream come with the bytes that they were sent with. */
+/* Descriptors in the middle of a stream arrive with the bytes that they were sent with. */
 static void descriptors(void) {
     for (int first = 0; first < 3; first++) {
         int fd[2];
@@ -203,7 +203,7 @@ static void descriptors(void) {
             say("recvmsg with descriptors", first, call, answer);
             printf(", control %ld, flags %x\n", (long)message.msg_controllen, message.msg_flags);
         }
-        /* A long message with a descriptor, which comes once. */
+        /* A long message with a descriptor, which arrives once. */
         char control2[CMSG_SPACE(sizeof(int))];
         int pair[2];
         connected(SOCK_STREAM, pair);
@@ -225,7 +225,7 @@ static void descriptors(void) {
     }
 }
 
-/* A byte that is urgent is the last of the call, however long that is. */
+/* The urgent byte is the last of the call, however long that is. */
 static void urgent(void) {
     for (int n = 0; n < 5; n++) {
         int fd[2];
@@ -248,7 +248,7 @@ static void urgent(void) {
     }
 }
 
-/* Writes that do not wait take what fits; what was taken is the beginning. */
+/* Non-blocking writes take what fits; what was taken is the start. */
 static void unwaited(void) {
     for (int kind = -1; kind <= 1; kind += 2)
         for (int way = 0; way < 3; way++) {
@@ -364,7 +364,7 @@ static void devices(void) {
     }
 }
 
-/* Many messages of one call. */
+/* Many messages in one call. */
 static void many(void) {
     static struct mmsghdr out[600], in[600];
     static struct iovec from[600], to[600];
@@ -391,7 +391,7 @@ static void many(void) {
 int main(void) {
     setvbuf(stdout, NULL, _IOFBF, 1 << 16);
     text = block(ROOM), room = block(ROOM);
-    /* Each 64 bytes have their number, and compress well: the budget is for what calls hold. */
+    /* Each 64 bytes have their number, and compress well: the budget is for the memory that calls hold. */
     for (long n = 0; n < ROOM; n++) text[n] = (char)(n % 64 < 4 ? n / 64 * 2654435761u >> n % 64 * 8 : 0x33);
     streams();
     messages();

@@ -1,5 +1,5 @@
-/* Kernels that are built without a system call, as a filter shows them: each call that is named in the first argument
- * answers ENOSYS (the one that sets a filter by prctl: EINVAL). Then the program runs itself under the library of the
+/* Kernels built without a system call, as simulated by a filter: each call named in the first argument answers
+ * ENOSYS (the one that sets a filter by prctl: EINVAL). Then the program runs itself under the library in the
  * second argument, with more memory than its budget, and a child. */
 #include "check.h"
 #include <linux/audit.h>

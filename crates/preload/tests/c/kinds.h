@@ -1,4 +1,4 @@
-/* These are kinds of memory to give advice about. Sixteen pages of each kind are made anew for every advice. */
+/* Kinds of memory to give advice about. Sixteen pages of each kind are newly made for every advice. */
 #ifndef KINDS_H
 #define KINDS_H
 #include "check.h"
@@ -13,7 +13,7 @@ static int file = -1;
 /* A page that is far from all other mappings. */
 static char *hole;
 
-/* Finds addresses for one kind of memory with no mapping beside them, so that a hole in the memory stays a hole. */
+/* Finds addresses for one kind of memory with no adjacent mapping, so that a hole in the memory stays a hole. */
 static char *place(int prot, int flags) {
     char *at = mmap(NULL, SPAN, prot, MAP_ANONYMOUS | flags, -1, 0);
     CHECK(at != MAP_FAILED);
@@ -142,7 +142,7 @@ static char *block(void) {
 static const struct kind {
     const char *name;
     char *(*make)(void);
-    /* MADV_FREE works on a part of it at least. */
+    /* MADV_FREE works on at least part of it. */
     int frees;
 } KIND[] = {
     {"read-write", read_write, 1},

@@ -1,6 +1,6 @@
-/* Three threads grow and shrink blocks of 1 to 12 MiB by realloc, at twice the budget, while the main thread forks. The
- * blocks keep their contents, memory from calloc is zeros whichever thread had it before, and the number of the
- * kernel's mappings does not keep growing. */
+/* Three threads grow and shrink blocks of 1 to 12 MiB by realloc, at twice the budget, while the main thread
+ * forks. The blocks keep their contents, memory from calloc is zero whichever thread had it before, and the number
+ * of kernel mappings does not keep growing. */
 #include "check.h"
 #include <malloc.h>
 #include <pthread.h>

@@ -1,11 +1,11 @@
 /* The first thread starts other threads and ends by pthread_exit. The process ends with its last thread.
  *
- * Formerly the process stayed for ever, and was deaf to SIGTERM. The C library counts the remaining threads, and the
- * library's own threads were among them; these never end, and block all signals. With the argument "alone" the program
- * has one thread only. With "child" the threads are those of a forked child, where the library has made its own threads
- * anew.
+ * Formerly the process stayed forever, and was deaf to SIGTERM. The C library counts the remaining threads,
+ * including the library's own, which never end and block all signals. With the argument "alone" the program has
+ * only one thread. With "child" the threads are those of a forked child, where the library has created its own
+ * threads anew.
  *
- * Functions that are registered with atexit run in the last thread, as they do without the library. */
+ * Functions registered with atexit run in the last thread, as they do without the library. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

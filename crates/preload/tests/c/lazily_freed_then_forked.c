@@ -1,5 +1,5 @@
-/* The program forks while memory is lazily freed, and some of that memory is in use again. The child starts, and parent
- * and child each have their own contents afterwards. */
+/* The program forks while memory is lazily freed, and some of that memory is in use again. The child starts, and
+ * afterwards parent and child each have their own contents. */
 #include "check.h"
 #include <sys/wait.h>
 

@@ -1,5 +1,5 @@
-/* Memory is given back lazily, allocated again and made inaccessible before the program writes to it. The reclaimer
- * must not read it to see whether it was used. */
+/* Memory is lazily freed, allocated again and made inaccessible before the program writes to it. The reclaimer
+ * must not read it to check whether it was used. */
 #include "check.h"
 
 int main(void) {

@@ -1,5 +1,5 @@
-/* Memory that the allocator gives back lazily is zeros where the allocator promises zeros, with memory pressure and
- * without. Blocks beside it that are in use keep their contents. */
+/* Memory that the allocator frees lazily is zero where the allocator promises zeros, with memory pressure and
+ * without. Adjacent blocks in use keep their contents. */
 #include "check.h"
 #include <pthread.h>
 
@@ -40,7 +40,7 @@ static void used_again(int pressed) {
             char *at = calloc(1, LEN[l]);
             CHECK(at != NULL);
             zeros(at, LEN[l]);
-            /* Only a part is used, so that the rest is still free when memory is short. */
+            /* Only part is used, so that the rest is still free when memory is short. */
             if (n % 2) memset(at + LEN[l] / 2, 1, 64);
             freed[l][n] = at;
         }
@@ -58,7 +58,7 @@ static void used_again(int pressed) {
         }
 }
 
-/* A program may free memory that it has made unwritable. The memory must not be cleared then. */
+/* A program may free memory that it has made unwritable. In that case the memory must not be cleared. */
 static void protected_when_freed(void) {
     char *at = block(4 * MIB);
     /* The compiler does not know that the pointers are the same. */
@@ -74,7 +74,7 @@ static void protected_when_freed(void) {
     free(at);
 }
 
-/* A stack stays in memory, and yet it is zeros when it is given back. */
+/* A stack stays in memory, but is zero once it has been freed. */
 static void *stand(void *argument) { return argument; }
 static void was_a_stack(void) {
     char *at = block(MIB);

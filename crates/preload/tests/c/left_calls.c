@@ -1,6 +1,6 @@
-/* Calls that are left before they are done: by an interruption, by longjmp out of a signal handler, by cancellation.
-   What they held is given up then, and the way up the stack is that of the C library: handlers run, and the lock of a
-   stream that was read is free. */
+/* Calls that are abandoned before they finish: by an interruption, by longjmp from a signal handler, by
+ * cancellation. Their holds are then released, and unwinding works as in the C library: handlers run, and the lock
+ * of a stream that was being read is free. */
 #include "out.h"
 #include <pthread.h>
 #include <setjmp.h>
@@ -47,7 +47,7 @@ static void every(long microseconds, void (*handler)(int), int flags) {
     CHECK(setitimer(ITIMER_REAL, &time, NULL) == 0);
 }
 
-/* Whether a page can be pushed out, which it cannot while it is held. */
+/* Returns whether a page can be evicted, which is impossible while it is held. */
 static int is_free(char *at) {
     at[0] = 1;
     push_out(at, PAGE);
@@ -102,7 +102,7 @@ static void jumped(void) {
         }
         every(0, leave, 0);
     }
-    /* The next call gives up what was left. */
+    /* The next call releases the abandoned holds. */
     char *other = block(PAGE);
     CHECK(write(ends[1], "data", 4) == 4 && read(ends[0], other, 4) == 4);
     CHECK(is_free(room));
@@ -151,7 +151,7 @@ static void cancelled(void) {
         if (turn % 4 < 3) CHECK(cleaned == 1);
         CHECK(is_free(thread_room));
     }
-    /* The stream's buffer is managed, so that the filter stops its read. */
+    /* The stream's buffer is managed, so the filter stops its read. */
     stream = fdopen(ends[0], "r");
     CHECK(setvbuf(stream, thread_room, _IOFBF, PAGE) == 0);
     for (int turn = 0; turn < 10; turn++) {

@@ -1,4 +1,4 @@
-/* Blocks by the C library's other names for its allocator, given back, resized and measured by either. */
+/* Blocks allocated under the C library's other names for its allocator, freed, resized and measured under either. */
 #include "check.h"
 #include <malloc.h>
 

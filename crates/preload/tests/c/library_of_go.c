@@ -1,6 +1,6 @@
-/* A library with the note of Go's, which does what Go's runtime does when it is loaded: it maps memory by the C library,
-   blocks all signals by an instruction of its own, makes a call with an address in its mapping and asks where its stack
-   lies. The program that loads it maps memory as well, which is managed. */
+/* A library with Go's note, which does what Go's runtime does when it is loaded: it maps memory through the C
+ * library, blocks all signals by its own instruction, makes a call with an address in its mapping and asks where
+ * its stack lies. The program that loads it also maps memory, which is managed. */
 #include "out.h"
 #include <dlfcn.h>
 #include <pthread.h>
@@ -22,11 +22,11 @@ __attribute__((constructor)) static void begin(void) {
     char *at = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(at != MAP_FAILED);
     memcpy(at, "of the library\n", 15);
-    /* The old mask is written there, and the new one names all signals. */
+    /* The old mask is written there, and the new one contains all signals. */
     unsigned long all = ~0ul;
     CHECK(bare(SYS_rt_sigprocmask, 2, (long)&all, (long)(at + 4096), 8) == 0);
     CHECK(bare(SYS_write, 1, (long)at, 15, 0) == 15);
-    /* Of the first thread the C library reads this in the list of mappings. */
+    /* For the first thread the C library reads this from the list of mappings. */
     pthread_attr_t attributes;
     CHECK(pthread_getattr_np(pthread_self(), &attributes) == 0);
     CHECK(bare(SYS_rt_sigprocmask, 2, (long)(at + 4096), 0, 8) == 0);
@@ -42,7 +42,7 @@ int main(int count, char **arguments) {
     if (!dlopen(arguments[1], RTLD_NOW)) fprintf(stderr, "%s\n", dlerror());
     char *after = map(MIB);
     fill(after, MIB, 2);
-    /* What the program maps is managed after the library has come too. */
+    /* The program's mappings are still managed after the library has been loaded. */
     push_out(before, MIB);
     push_out(after, MIB);
     printf("%d %d\n", is_in(before), is_in(after));

@@ -1,5 +1,5 @@
-/* Says how many filters look at the system calls of this process: one under direct delivery. With -DLIBRARY this is a
-   library that has a function of libaio's, and with -DLINKED a program that is linked with it. */
+/* Prints how many filters check the system calls of this process: one under direct delivery. With -DLIBRARY this
+ * is a library that defines a function of libaio, and with -DLINKED a program that is linked with it. */
 #include "check.h"
 
 #ifdef LIBRARY

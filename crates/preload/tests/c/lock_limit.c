@@ -1,6 +1,7 @@
-/* The limit on locked memory holds for managed memory. The results are the kernel's, and the kernel's figure includes
- * the memory. Formerly every program could lock managed memory beyond any limit. Freed memory is not locked any more:
- * formerly a program that locked what it allocated and freed it without unlocking could lock nothing after a while. */
+/* The limit on locked memory applies to managed memory. The results are the kernel's, and the kernel's figure
+ * includes the memory. Formerly every program could lock managed memory beyond any limit. Freed memory is no
+ * longer locked: formerly a program that locked its allocations and freed them without unlocking eventually could
+ * not lock anything. */
 #include "check.h"
 #include <linux/capability.h>
 #include <sys/resource.h>
@@ -30,7 +31,7 @@ static void limit(size_t bytes) {
     CHECK(setrlimit(RLIMIT_MEMLOCK, &limit) == 0);
 }
 
-/* The program has no right to lock beyond the limit. */
+/* The program loses the privilege to exceed the limit. */
 static void give_up_the_right(void) {
     struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
     struct __user_cap_data_struct data[2];
@@ -62,8 +63,8 @@ int main(void) {
         memset(block, round, 200 << 10);
         free(block);
     }
-    /* What an allocator keeps for later stays locked, and how much that is depends on where it put the blocks: a slab
-     * of 20 KiB that was freed below them moved them once. */
+    /* Memory that an allocator keeps for later stays locked, and the amount depends on where it put the blocks: a
+     * freed slab of 20 KiB below them once moved them. */
     CHECK(locked() <= 256);
     limit(0);
     errno = 0;

@@ -1,16 +1,16 @@
-/* The program locks memory: 10 MiB, more than the budget, and all memory. The kernel's lock touches every page, and
- * once the touched pages could not leave: a program that locked most of the budget or more never ended. With mlockall
- * the kernel touched unused parts of the library's own mappings, and the process was stopped.
+/* The program locks memory: 10 MiB, more than the budget, and all memory. The kernel's lock touches every page,
+ * and touched pages once could not be evicted: a program that locked most of the budget or more never ended. With
+ * mlockall the kernel touched unused parts of the library's own mappings, and the process was stopped.
  *
- * A lock is done, or refused for want of memory. Locked memory stays in memory. In either case the memory holds what
- * was written to it, and other memory can be used beside it. A lock moves with the memory when mremap moves it;
- * formerly the lock stayed at the old address, and the memory left. */
+ * A lock succeeds, or is refused for lack of memory. Locked memory stays in memory. In either case the memory
+ * holds what was written to it, and other memory remains usable. A lock moves with the memory when mremap moves
+ * it; formerly the lock stayed at the old address, and the memory was evicted. */
 #include "check.h"
 #include "words.h"
 #include <fcntl.h>
 
-/* The kernel refuses the lock, as it does without the library, where the limit on locked memory is low or the right to
- * lock is missing. */
+/* The kernel refuses the lock, as it does without the library, if the limit on locked memory is low or the
+ * privilege to lock is missing. */
 static int was_refused(int result) {
     CHECK(result == 0 || errno == ENOMEM || errno == EAGAIN || errno == EPERM);
     return result != 0;
@@ -49,7 +49,7 @@ static void lock(size_t len, int must_fit) {
     printf("%zu MiB are locked or refused\n", len / MIB);
 }
 
-/* The memory is moved by its tables, moved to an address where each page has to be copied, and grown. */
+/* The memory is moved by its page tables, moved to an address where each page has to be copied, and grown. */
 static void lock_and_move(void) {
     const size_t len = 2 * MIB;
     char *at = map(len), *places = map(16 * MIB);
@@ -95,7 +95,7 @@ int main(void) {
     lock(10 * MIB, 0);
     lock(48 * MIB, 0);
     lock_and_move();
-    /* The memory of the earlier locks is given back. */
+    /* The memory of the earlier locks is freed. */
     lock(4 * MIB, 1);
     lock_all(MCL_CURRENT);
     lock_all(MCL_CURRENT | MCL_FUTURE);

@@ -1,6 +1,6 @@
-/* What the kernel gives out once is not lost on its way into memory that is out: datagrams, pipes, terminals, counts of
-   an eventfd, and messages whose header, vector, address and control data are out as well. Calls by the C library's
-   functions, by its checked forms, by its streams and by number. */
+/* What the kernel gives out once does not get lost on its way to absent memory: datagrams, pipes, terminals, an
+ * eventfd's counts, and messages whose header, vector, address and control data are also absent. Covers calls by
+ * the C library's functions, by its checked forms, by its streams and by number. */
 #include "out.h"
 #include <fcntl.h>
 #include <poll.h>
@@ -62,7 +62,7 @@ static void datagrams(void) {
     close(pair[0]), close(pair[1]);
 }
 
-/* A header, a vector, an address and control data, each on a page of its own from malloc. */
+/* A header, a vector, an address and control data, each on its own page from malloc. */
 static void messages(void) {
     int from = socket(AF_INET, SOCK_DGRAM, 0), to = socket(AF_INET, SOCK_DGRAM, 0), one = 1;
     CHECK(from >= 0 && to >= 0);
@@ -100,7 +100,7 @@ static void messages(void) {
         CHECK(in[2].msg_hdr.msg_controllen > 0 && CMSG_FIRSTHDR(&in[2].msg_hdr)->cmsg_type == IP_PKTINFO);
         CHECK(peer->sin_family == AF_INET);
     }
-    /* The address and its length alone. */
+    /* Only the address and its length. */
     put_text();
     push_out(name, PAGE);
     CHECK(sendto(from, text, 100, 0, (void *)name, sizeof *name) == 100);
@@ -199,7 +199,7 @@ static void *takes(void *fd) {
     return NULL;
 }
 
-/* Files and streams of sockets take and give long buffers in one call, whatever is held at once. */
+/* Files and stream sockets transfer long buffers in one call, however much is held at once. */
 static void long_ones(void) {
     long len = 12l << 20;
     char *all = block((size_t)len);
@@ -231,9 +231,9 @@ static void long_ones(void) {
     free(all);
 }
 
-/* Errors are the kernel's, and nothing is a crash. */
+/* Errors are the kernel's, and nothing crashes. */
 static void errors(void) {
-    /* The compiler refuses what it knows to be wrong. */
+    /* The compiler rejects what it knows to be wrong. */
     void *volatile null = NULL;
     volatile int minus_one = -1;
     int ends[2];

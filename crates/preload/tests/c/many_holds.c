@@ -1,5 +1,5 @@
-/* Many ranges at once: threads that wait in calls with vectors, each range on a page of its own, and a program with more
-   arguments than that. Formerly 4096 ranges were all that a process could hold, and the next call was refused. */
+/* Many ranges at once: threads that wait in calls with vectors, each range on its own page, and a program with
+ * more arguments than that. Formerly a process could hold only 4096 ranges, and the next call was refused. */
 #include "out.h"
 #include <pthread.h>
 #include <sys/uio.h>
@@ -32,13 +32,13 @@ static void threads(void) {
     CHECK(pthread_attr_init(&small) == 0 && pthread_attr_setstacksize(&small, 64 << 10) == 0);
     for (long n = 0; n < THREADS; n++) CHECK(pthread_create(&all[n], &small, waits, (void *)n) == 0);
     usleep(500000);
-    /* The calls of this thread come behind those of all others. */
+    /* This thread's calls come after those of all others. */
     char *own = block(PAGE);
     int other[2];
     push_out(own, PAGE);
     CHECK(pipe(other) == 0 && write(other[1], own, 100) == 100 && read(other[0], own, 100) == 100);
     memset(text, 'x', sizeof text);
-    /* A thread takes what one write has brought, or a part of it. */
+    /* A thread takes the data of one write, or part of it. */
     CHECK(write(ends[1], text, sizeof text) == sizeof text);
     for (int n = 0; n < THREADS; n++) {
         void *answer;

@@ -1,5 +1,5 @@
-/* Two hundred threads wait in read, each with a buffer of 256 KiB: together they have more than the budget, and what
-   they wait with may not all stay in memory. What comes is right for each. */
+/* Two hundred threads wait in read, each with a buffer of 256 KiB: together that exceeds the budget, and the
+ * buffers cannot all stay in memory meanwhile. Each receives the correct data. */
 #include "out.h"
 #include <pthread.h>
 

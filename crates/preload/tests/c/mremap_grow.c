@@ -1,5 +1,4 @@
-/* The contents of memory are right after mremap grows, shrinks and moves it, also those of pages that were not in
- * memory. */
+/* The contents of memory are correct after mremap grows, shrinks and moves it, including those of absent pages. */
 #include "check.h"
 
 int main(void) {

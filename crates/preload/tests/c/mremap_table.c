@@ -1,5 +1,6 @@
-/* Prints the results of mremap for every kind of memory and every combination of flags, and the contents and rights of
- * the old and the new range afterwards. The test runs this with and without the library and compares. */
+/* Prints the results of mremap for every kind of memory and every combination of flags, and the contents and
+ * protection of the old and the new range afterwards. The test runs this with and without the library and
+ * compares. */
 #include "check.h"
 #include "kinds.h"
 #include <signal.h>
@@ -47,10 +48,10 @@ static void say_pages(char *at, size_t pages) {
 
 static const struct how {
     const char *name;
-    /* The numbers are in pages. The old range begins at page `from` of the area. */
+    /* The numbers are in pages. The old range starts at page `from` of the area. */
     size_t from, old_len, new_len;
     int flags;
-    /* The place of the target: none, at the source's offset within 2 MiB, or a page further. */
+    /* Where the target is: none, at the source's offset within 2 MiB, or a page further. */
     enum { NOWHERE, ALIKE, UNALIKE } target;
 } HOW[] = {
     {"same", 0, 16, 16, 0, NOWHERE},
@@ -102,7 +103,7 @@ static void one(size_t k, const struct how *how, enum state state) {
     /* The target is inside another mapping of the program. */
     char *wide = map(2 * MIB + 4 * WIDE);
     char *at = make(k);
-    /* No memory can grow in place, and holes stay small, whatever comes to lie beside them. */
+    /* No memory can grow in place, and holes stay small, whatever is mapped next to them. */
     char *wall = wall_at(at + SPAN), *front = wall_at(at - PAGE);
     char *target = wide + WIDE + ((uintptr_t)at + how->from * PAGE - (uintptr_t)(wide + WIDE)) % (2 * MIB);
     if (how->target == UNALIKE) target += PAGE;
@@ -177,12 +178,12 @@ static void bad_arguments(void) {
             {"address zero", NULL, PAGE, PAGE, to},
         };
         for (size_t b = 0; b < sizeof BAD / sizeof *BAD; b++) {
-            /* Kernels use the hint of a move without MREMAP_FIXED, and the library ignores it. */
+            /* Kernels use the hint of a move without MREMAP_FIXED; the library ignores it. */
             char *given = FLAGS[f] & F ? BAD[b].to : NULL;
             char *new = mremap(BAD[b].at, BAD[b].old_len, BAD[b].new_len, FLAGS[f], given);
             printf("%d, %s: %d\n", FLAGS[f], BAD[b].name, new == MAP_FAILED ? errno : 0);
             if (new != MAP_FAILED && new != BAD[b].at) CHECK(munmap(new, BAD[b].new_len) == 0);
-            /* Whatever the call did, the next one begins anew. */
+            /* Whatever the call did, the next one starts afresh. */
             munmap(at, SPAN);
             CHECK(mmap(at, SPAN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at);
             CHECK(mmap(to, WIDE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == to);
@@ -191,7 +192,7 @@ static void bad_arguments(void) {
     }
 }
 
-/* An area with room behind it grows in place, again and again, and memory that was given back reads as zeros. */
+/* An area with room after it grows in place, again and again, and freed memory reads as zeros. */
 static void in_place(void) {
     char *at = map(WIDE);
     CHECK(munmap(at + SPAN, WIDE - SPAN) == 0);

@@ -1,6 +1,6 @@
-/* A program names the node from which some of its pages are to come, and unmaps them. The memory that it maps at these
- * addresses next has no such policy, and is one mapping. Formerly the policy and the mappings stayed with the
- * addresses, until the process had no mappings left. */
+/* A program names the node from which some of its pages are to come, and unmaps them. Memory that it next maps at
+ * these addresses has no such policy, and is one mapping. Formerly the policy and the mappings stayed with the
+ * addresses, until the process ran out of mappings. */
 #include "check.h"
 #include <sys/syscall.h>
 

@@ -1,7 +1,8 @@
-/* A program with an allocator linked in, as many bring jemalloc or mimalloc. The dynamic linker and the C library have
- * their blocks from it, in managed memory. Formerly up to five of six forked children died: for the first thread that a
- * child made, the one that serves, the C library called the allocator, which touched memory that nobody served yet.
- * Threads use the allocator while the program forks; each child finds what was there, and makes a thread. */
+/* A program with an allocator linked in, as many include jemalloc or mimalloc. The dynamic linker and the C
+ * library get their blocks from it, in managed memory. Formerly up to five out of six forked children died: for
+ * the first thread that a child created, the one that serves faults, the C library called the allocator, which
+ * touched memory that nobody served yet. Threads use the allocator while the program forks; each child finds its
+ * parent's memory, and creates a thread. */
 #include "check.h"
 #include <pthread.h>
 #include <stdatomic.h>

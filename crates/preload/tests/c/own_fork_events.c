@@ -1,5 +1,6 @@
-/* A program with a userfaultfd of its own, on shared memory, which is told of forks: the kernel lets the fork go on when
-   a thread has read the event. That thread has just been made, and may be anywhere in its beginning. */
+/* A program with its own userfaultfd, on shared memory, which is notified of forks: the kernel lets the fork
+ * continue once a thread has read the event. That thread has just been created, and may be anywhere in its
+ * startup. */
 #include "check.h"
 #include <fcntl.h>
 #include <linux/userfaultfd.h>

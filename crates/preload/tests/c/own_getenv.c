@@ -1,11 +1,11 @@
-/* A program has a getenv of its own, as sudo and bash have.
+/* A program defines its own getenv, as sudo and bash do.
  *
- * Every lookup of the name finds the program's function before the C library's. The standard library that is linked
- * into Millpond called it in the first constructor of the process, for the directory of temporary files and for the
- * size of a thread's stack. The getenv of sudo reads `environ`, which was not set then, so `millpond run -- sudo ...`
- * ended by SIGSEGV as root. (For other users sudo is set-uid and loads no library.) The C library's getenv answered at
- * that time that no variable is set, so TMPDIR was never followed: this program checks that too. It also makes a child,
- * since threads begin there. */
+ * Every look-up of the name finds the program's function before the C library's. The standard library linked into
+ * Millpond called it in the first constructor of the process, for the directory of temporary files and for the
+ * size of a thread's stack. sudo's getenv reads `environ`, which was not set yet, so `millpond run -- sudo ...`
+ * ended by SIGSEGV as root. (For other users sudo is set-uid and loads no library.) At that time the C library's
+ * getenv found no variable set, so TMPDIR was never honoured: this program checks that too. It also creates a
+ * child, since threads start there. */
 #include "check.h"
 
 #include <dirent.h>
@@ -26,7 +26,7 @@ char *getenv(const char *name)
     return NULL;
 }
 
-/* Returns whether an open file without a name lies in the directory. */
+/* Returns whether an open unnamed file lies in the directory. */
 static int has_file_in(const char *directory)
 {
     DIR *open = opendir("/proc/self/fd");

@@ -1,7 +1,7 @@
-/* A program with handlers of its own for SIGBUS, SIGSEGV and SIGSYS, which are the library's under direct delivery.
- * They get what the kernel says about each signal, may leave by siglongjmp, may run on an alternate stack, may touch
- * memory that is out; without a handler the process ends by the right signal. The test runs this with and without the
- * library and compares. */
+/* A program with its own handlers for SIGBUS, SIGSEGV and SIGSYS, which the library uses under direct delivery.
+ * The handlers get what the kernel says about each signal, may leave by siglongjmp, may run on an alternate stack,
+ * and may touch absent memory; without a handler the process ends by the correct signal. The test runs this with
+ * and without the library and compares. */
 #include "check.h"
 #include <fcntl.h>
 #include <linux/audit.h>
@@ -24,7 +24,7 @@ static char *expected, *table;
 static size_t turn;
 static volatile int calls;
 
-/* Memory of twice the budget, of which a part is out whenever the handlers look at it. */
+/* Memory of twice the budget, part of which is absent whenever the handlers access it. */
 static void look(void) {
     for (int n = 0; n < 64; n++) {
         size_t page = turn++ * 2654435761u % (OUT / PAGE);
@@ -36,7 +36,7 @@ static void say_blocked(void) {
     sigset_t set;
     CHECK(pthread_sigmask(SIG_BLOCK, NULL, &set) == 0);
     printf(" blocked");
-    /* SIGBUS and SIGSYS are not looked at: in a handler the program may read them otherwise. */
+    /* SIGBUS and SIGSYS are skipped: in a handler the program may read them differently. */
     for (int n = 1; n <= 64; n++)
         if (n != SIGBUS && n != SIGSYS && sigismember(&set, n) == 1) printf(" %d", n);
     printf("\n");
@@ -98,7 +98,7 @@ static void opens(int signal, siginfo_t *info, void *context) {
     CHECK(mprotect((char *)((uintptr_t)info->si_addr & ~(PAGE - 1)), PAGE, PROT_READ | PROT_WRITE) == 0);
 }
 
-/* What collectors of garbage do: memory is closed, and opened by the handler. */
+/* What garbage collectors do: memory is closed, and opened by the handler. */
 static void barriers(void) {
     size_t len = 8 * MIB;
     char *at = map(len);
@@ -118,7 +118,7 @@ static void on_call(int signal, siginfo_t *info, void *context) {
     at->uc_mcontext.gregs[REG_RAX] = 4000 + info->si_errno;
 }
 
-/* A filter of the program's own, which raises SIGSYS for two calls. */
+/* The program's own filter, which raises SIGSYS for two calls. */
 static void filter(void) {
     struct sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -135,7 +135,7 @@ static void filter(void) {
     printf("%ld", bare_call(SYS_getppid, 0, 0, 0, 0));
     printf(" %ld\n", bare_call(SYS_getpgrp, 0, 0, 0, 0));
     look();
-    /* A call on managed memory that the library's filter stops is made, between two that the program's stops. */
+    /* A call on managed memory that the library's filter stops is made between two that the program's stops. */
     char *bytes = map(PAGE);
     int ends[2];
     CHECK(bare_call(SYS_pipe2, (long)bytes, 0, 0, 0) == 0);
@@ -211,7 +211,7 @@ static void sending(void) {
     }
 }
 
-/* What ends a process: each of these in a child of its own. */
+/* What ends a process: each of these in its own child. */
 static void dies(int n) {
     char *file = truncated(), *closed = map(PAGE);
     *closed = 1;

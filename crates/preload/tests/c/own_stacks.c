@@ -1,6 +1,6 @@
-/* Threads run on stacks from the program's own memory, from mmap and from an aligned malloc, and some of them fork
- * there. Formerly such a stack was pinned as a whole when its thread began, and never unpinned. After a few rounds the
- * budget was full of stacks that no thread used, and the next fault was never served. */
+/* Threads run on stacks in the program's own memory, from mmap and from an aligned malloc, and some of them fork
+ * there. Formerly such a stack was pinned as a whole when its thread started, and never unpinned. After a few
+ * rounds the budget was full of stacks that no thread used, and the next fault was never served. */
 #include "check.h"
 #include <pthread.h>
 #include <sys/wait.h>

@@ -1,5 +1,5 @@
-/* What a thread leaves behind: robust mutexes that it held, and a word that is to be cleared at its end. Their pages are
-   out when the thread ends, in each way that a thread or process can end, and whoever waits is told. */
+/* What a thread leaves behind: robust mutexes that it held, and a word to be cleared at its end. Their pages are
+ * absent when the thread ends, in each way that a thread or process can end, and the waiters are notified. */
 #include "out.h"
 #include <linux/futex.h>
 #include <pthread.h>
@@ -23,7 +23,7 @@ static void make(pthread_mutex_t *mutex, int shared) {
     CHECK(pthread_mutex_init(mutex, &attributes) == 0);
 }
 
-/* Mutexes on pages of their own, one of them across a border. */
+/* Creates mutexes on their own pages, one of them across a page boundary. */
 static void make_all(void) {
     for (int n = 0; n < MUTEXES; n++) {
         ours[n] = (pthread_mutex_t *)(block(2 * PAGE) + (n == 2 ? PAGE - 16 : 8ul * (unsigned)n));
@@ -45,7 +45,7 @@ static void *owns(void *way) {
     return NULL;
 }
 
-/* Waits for a mutex for some seconds, and answers how that ended. */
+/* Waits for a mutex for some seconds, and returns how that ended. */
 static const char *found(pthread_mutex_t *mutex) {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
@@ -72,7 +72,7 @@ static void threads(void) {
     }
 }
 
-/* The kernel walks from the mutex that was locked last to those that are shared. */
+/* The kernel walks from the most recently locked mutex to the shared ones. */
 static void processes(void) {
     for (int way = 0; way < PROCESSES; way++) {
         pthread_mutex_t *shared = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -107,7 +107,7 @@ static int waits(void *word) {
     return 0;
 }
 
-/* The word of a child that shares the memory: named by its maker, or by itself. */
+/* The word of a child that shares the memory: named by its creator, or by itself. */
 static void words(void) {
     for (int itself = 0; itself < 2; itself++) {
         volatile int *word = (int *)block(PAGE);

@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-/* The C library has the function since 2.36; the library under test always has it. */
+/* The C library has had the function since 2.36; the library under test always has it. */
 typedef ssize_t process_madvise_fn(int, const struct iovec *, size_t, int, unsigned);
 static process_madvise_fn *found;
 
@@ -102,7 +102,7 @@ static void vectors(void) {
     try("vector in the first range", own, TWO(area, PAGE, area + 4 * PAGE, PAGE), 2, MADV_DONTNEED, 0);
     CHECK(two[0].iov_base == NULL && two[1].iov_len == 0 && area[4 * PAGE] == 0);
 
-    /* The vector can be read no further than its end, and has a negative length before that. */
+    /* The vector is readable only up to its end, and has a negative length before that. */
     struct iovec *last = (struct iovec *)(area + PAGE) - 1;
     CHECK(munmap(area + PAGE, PAGE) == 0);
     *last = (struct iovec){area + 2 * PAGE, PAGE};
@@ -112,7 +112,7 @@ static void vectors(void) {
     try("negative before the end", own, last, 2, MADV_DONTNEED, 0);
     CHECK(munmap(area, PAGE) == 0 && munmap(area + 2 * PAGE, 6 * PAGE) == 0);
 
-    /* The vector has as many ranges as there may be, and more bytes than one call takes. */
+    /* The vector has the maximum number of ranges, and more bytes than one call handles. */
     static struct iovec many[1024];
     char *wide = map(1024 * PAGE);
     fill(wide, 1024 * PAGE, SEED);

@@ -1,7 +1,7 @@
-/* Three threads ask for memory of different kinds at the same few addresses, low and high, by hints, by MAP_32BIT and
- * by MAP_FIXED_NOREPLACE, use it, and give it back, at three times the budget. A fourth thread forks children
- * meanwhile, which find all memory as it was at the fork. The pages of a thread hold the thread's own numbers, so two
- * threads that had the same address would notice. */
+/* Three threads ask for memory of different kinds at the same few addresses, low and high, by hints, by MAP_32BIT
+ * and by MAP_FIXED_NOREPLACE, use it, and free it, at three times the budget. Meanwhile a fourth thread forks
+ * children, which find all memory as it was at the fork. The pages of a thread hold the thread's own numbers, so
+ * two threads with the same address would notice. */
 #include "check.h"
 #include <fcntl.h>
 #include <pthread.h>
@@ -71,7 +71,7 @@ static void *work(void *argument) {
     return NULL;
 }
 
-/* Each child checks the memory that no thread was working on when the child was made. */
+/* Each child checks the memory that no thread was working on when the child was created. */
 static void *make_children(void *nothing) {
     while (!is_over()) {
         pid_t child = fork();

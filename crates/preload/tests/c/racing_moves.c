@@ -1,7 +1,7 @@
-/* Threads call mremap at three times the budget. Some fill, grow, shrink and move areas of their own. One thread each
- * counts in two areas that other threads move to and fro, and the main thread forks. At the end the counts must be
- * right, wherever the area was at each moment. An access to an address where the area is not must be SIGSEGV, and never
- * read zeros. */
+/* Threads call mremap at three times the budget. Some fill, grow, shrink and move their own areas. One thread each
+ * counts in two areas that other threads move back and forth, and the main thread forks. At the end the counts
+ * must be correct, wherever the area was at each moment. An access to an address where the area is not must raise
+ * SIGSEGV, and never read zeros. */
 #include "check.h"
 #include <pthread.h>
 #include <setjmp.h>
@@ -12,7 +12,7 @@
 static int seconds;
 static volatile int over;
 
-/* These threads own their areas. None of their areas fits at an address that the counted area has left. */
+/* These threads own their areas. None of these areas fits at an address that the counted area has left. */
 enum { COUNTED = 600 };
 static size_t some(unsigned *seed, size_t most) { return (COUNTED + 1 + (size_t)rand_r(seed) % most) * PAGE; }
 
@@ -62,7 +62,8 @@ static void *own(void *argument) {
     return NULL;
 }
 
-/* These threads count in an area that is moved by its tables, and to an address with another offset within 2 MiB. */
+/* These threads count in an area that is moved by its page tables, and to an address with another offset within 2
+ * MiB. */
 struct counted {
     char *wide;
     size_t away;

@@ -1,6 +1,6 @@
-/* Threads keep giving managed memory to pipes (vmsplice) and to a socket (MSG_ZEROCOPY), while other threads push all
- * memory out of a small budget. At each far end a reader, in this process or in a forked one, knows which pages must
- * come, and checks every byte of them. */
+/* Threads keep giving managed memory to pipes (vmsplice) and to a socket (MSG_ZEROCOPY), while other threads push
+ * all memory out of a small budget. At each far end a reader, in this process or in a forked one, knows which
+ * pages must arrive, and checks every byte of them. */
 #include "check.h"
 #include "words.h"
 #include <fcntl.h>
@@ -44,7 +44,7 @@ static void *writer(void *argument) {
     return NULL;
 }
 
-/* Reads in laps: the data waits a while, as it does when a reader is slow. */
+/* Reads in laps: the data waits a while, as with a slow reader. */
 static void *reader(void *argument) {
     struct stream *stream = argument;
     static _Thread_local char seen[RUN * PAGE];
@@ -76,7 +76,7 @@ static void *presser(void *argument) {
     return NULL;
 }
 
-/* The reader is in a process of its own, which must not hold the other end of the pipe. */
+/* The reader is in a separate process, which must not hold the other end of the pipe. */
 static pid_t forked_reader(struct stream *stream) {
     pid_t child = fork();
     CHECK(child >= 0);
@@ -104,7 +104,7 @@ int main(int count, char **arguments) {
                                : (struct stream){fd[1], fd[0], 0, n * 1000003ul};
         if (is_socket)
             setsockopt(fd[0], SOL_SOCKET, SO_ZEROCOPY, &one, sizeof one);
-        /* This comes before there is a thread, and before the descriptors of the other streams exist. */
+        /* This happens before there is a thread, and before the descriptors of the other streams exist. */
         if (n == 0)
             child = forked_reader(&streams[0]);
     }

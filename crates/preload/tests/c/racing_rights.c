@@ -1,7 +1,7 @@
-/* Threads on stacks in managed memory change their user and group, as coroutines of a server may, while other threads
- * have the memory around them taken out. The C library has every thread of the process make the call. The arguments are
- * on the caller's stack and in the list of groups that the caller passed. The thread that serves faults makes the call
- * too, and would wait for itself if the stack or the list were absent. */
+/* Threads on stacks in managed memory change their user and group, as a server's coroutines may, while other
+ * threads evict the memory around them. The C library makes every thread of the process make the call. The
+ * arguments are on the caller's stack and in the list of groups that the caller passed. The thread that serves
+ * faults also makes the call, and would wait for itself if the stack or the list were absent. */
 #define _GNU_SOURCE
 #include <grp.h>
 #include <pthread.h>

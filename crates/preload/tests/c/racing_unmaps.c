@@ -58,14 +58,14 @@ static void alone(void) {
         map_at(at, LEN);
         all_zero(at, LEN);
         fill(at, LEN, n);
-        /* The call unmaps the middle of the area, beginning and ending anywhere. */
+        /* The call unmaps the middle of the area, starting and ending anywhere. */
         size_t from = (size_t)(n + 1) * 77 * PAGE, len = 16 * MIB + (size_t)n * PAGE;
         if (n % 2) CHECK(mprotect(at + from + MIB, 3 * MIB, n % 3 ? PROT_READ : PROT_NONE) == 0);
         CHECK(munmap(at + from, len) == 0);
         all_gone(at + from, len);
         verify(at, from, n);
         verify(at + from + len, LEN - from - len, n + (from + len) / PAGE);
-        /* The mapping that replaces it is new, too. */
+        /* The mapping that replaces it is also new. */
         map_at(at, LEN);
         all_zero(at, LEN);
         fill(at, LEN, n);
@@ -133,7 +133,7 @@ int main(int count, char **arguments) {
         atomic_store(&touching, TOUCHERS);
         atomic_fetch_add(&round_number, 1);
         usleep(200);
-        /* A PROT_NONE mapping takes the addresses at once, so that the other threads do not get them. */
+        /* A PROT_NONE mapping takes the addresses at once, so the other threads do not get them. */
         CHECK(mmap(window, LEN, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == window);
         all_gone(window, LEN);
         while (atomic_load(&touching) > 0) usleep(50);

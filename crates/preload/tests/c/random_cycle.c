@@ -1,6 +1,6 @@
-/* The program walks a linked structure in random order, as a collector's mark phase does. The structure is a little
- * larger than the budget of 16 MiB, so each of the hundreds of thousands of steps may be a fault. The walk is slow by
- * nature, and must come to its end with the right sum. */
+/* The program walks a linked structure in random order, like a collector's mark phase. The structure is a little
+ * larger than the budget of 16 MiB, so each of the hundreds of thousands of steps may fault. The walk is
+ * inherently slow, and must reach its end with the correct sum. */
 #include "check.h"
 #include "words.h"
 

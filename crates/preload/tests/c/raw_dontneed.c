@@ -1,5 +1,5 @@
-/* The program calls MADV_DONTNEED by a bare system call, which no library sees. The next thread that touches the pages
- * gets them, as zeros if they were in memory, and keeps what it writes. Formerly the access waited for ever. */
+/* The program calls MADV_DONTNEED by a bare system call, which no library sees. The next thread that touches the
+ * pages gets them, as zeros if they were in memory, and keeps what it writes. Formerly the access waited forever. */
 #include "check.h"
 #include <pthread.h>
 

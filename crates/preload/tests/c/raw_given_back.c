@@ -1,11 +1,11 @@
-/* A runtime gives pages back by the system call itself, as Go's does by an instruction of its own, in no order, and
- * writes all of a page before it reads the page again. No library sees that call. The data that was written must be
- * there, whichever pages around it were given back. */
+/* A runtime frees pages with the system call itself, as Go's does by its own instruction, in no order, and writes
+ * all of a page before it reads the page again. No library sees that call. The written data must be there,
+ * whichever pages around it were freed. */
 #include "check.h"
 #include "words.h"
 
 enum { PAGES = 16384, WORDS = PAGE / 8, STEPS = 20000 };
-/* The step in which each page was written; 0 while the page is given back. */
+/* The step in which each page was written; 0 while the page is free. */
 static uint32_t steps[PAGES];
 
 static uint64_t *page_at(char *at, size_t page) { return (uint64_t *)(at + page * PAGE); }

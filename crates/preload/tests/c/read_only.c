@@ -1,5 +1,5 @@
-/* The program fills memory, makes it read-only and reads it. Formerly read-only memory could not be moved out, so no
- * fault could be served as soon as the budget was full of it: the program never ended and printed nothing. */
+/* The program fills memory, makes it read-only and reads it. Formerly read-only memory could not be evicted, so no
+ * fault could be served once the budget was full of it: the program never ended and printed nothing. */
 #include "check.h"
 
 int main(void) {
@@ -12,7 +12,7 @@ int main(void) {
         for (size_t i = 0; i < len; i++) sum += at[i];
     printf("read only %u\n", sum);
 
-    /* The memory is writable again, and a part of it was inaccessible meanwhile. The data is still there. */
+    /* The memory is writable again, after part of it was temporarily inaccessible. The data is still there. */
     CHECK(mprotect(at + 8 * MIB, 48 * MIB, PROT_NONE) == 0);
     press();
     CHECK(mprotect(at, len, PROT_READ | PROT_WRITE) == 0);

@@ -1,5 +1,5 @@
-/* Prints the results of good and bad calls of vmsplice and setsockopt about managed memory. The test runs this with and
- * without the library and compares; lines that begin with "refused" are expected to differ. */
+/* Prints the results of good and bad calls of vmsplice and setsockopt on managed memory. The test runs this with
+ * and without the library and compares; lines that start with "refused" are expected to differ. */
 #include "check.h"
 #include "words.h"
 #include <fcntl.h>
@@ -37,7 +37,7 @@ static void pipes(void) {
     say("full", give(fd[1], memory, PAGE, SPLICE_F_NONBLOCK));
     struct sigaction action = {.sa_handler = count};
     CHECK(sigaction(SIGALRM, &action, NULL) == 0);
-    /* The signal is sent again and again, because the first one could come before the call waits. */
+    /* The signal is sent repeatedly, because the first one could arrive before the call waits. */
     struct itimerval often = {{0, 50000}, {0, 50000}}, never = {{0, 0}, {0, 0}};
     CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
     say("interrupted", give(fd[1], memory, PAGE, 0));

@@ -1,10 +1,10 @@
 /* Features that managed memory does not have are refused as by a kernel without them: merging of pages (KSM), and
- * guards without mappings of their own. Such a request must neither succeed without effect nor wait. Formerly merging
- * was accepted and not done, so a program that waited for it waited for ever. And a program whose parent merges had the
- * library's own pages merged, which then could not leave.
+ * guards without their own mappings. Such a request must neither succeed without effect nor wait. Formerly merging
+ * was accepted and not done, so a program that waited for it waited forever. And in a program whose parent enabled
+ * merging, the library's own pages were merged and then could not be evicted.
  *
- * With the argument "outer" the program asks for merging, as a service manager may, and runs itself under the library
- * that the second argument names. */
+ * With the argument "outer" the program asks for merging, as a service manager may, and runs itself under the
+ * library that the second argument names. */
 #include "check.h"
 #include <sys/prctl.h>
 #include <sys/syscall.h>

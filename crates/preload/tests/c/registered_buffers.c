@@ -1,7 +1,7 @@
 /* A buffer of 1 MiB is registered with io_uring, so the kernel uses its pages until the buffer is unregistered.
- * Formerly these pages were chosen as victims again and again, and the rest of the program starved. The program makes
- * the bare system calls, since io_uring's library may be missing. If the kernel refuses the calls, the program goes on
- * without them. */
+ * Formerly these pages were chosen as victims again and again, and the rest of the program starved. The program
+ * makes the bare system calls, since io_uring's library may be missing. If the kernel refuses the calls, the
+ * program continues without them. */
 #include "check.h"
 #include "words.h"
 #include <linux/io_uring.h>
@@ -26,7 +26,7 @@ int main(void) {
         CHECK(wrong_words(buffer, MIB, 3) == 0);
         free(at);
     }
-    /* After it is unregistered, the buffer is ordinary memory. */
+    /* Once it is unregistered, the buffer is ordinary memory. */
     if (ring >= 0) {
         syscall(SYS_io_uring_register, ring, IORING_UNREGISTER_BUFFERS, NULL, 0);
         CHECK(close(ring) == 0);

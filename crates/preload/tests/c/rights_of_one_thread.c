@@ -1,8 +1,8 @@
-/* A program of one thread may make some calls for that thread alone, before it changes its user: keep its rights, lock
- * its securebits, drop capabilities, and change the user by the bare system call. Formerly the library's threads, of
- * which the program does not know, still had their own rights and got another result than the program, and the C
- * library aborted the process (`setpriv`). Each case runs in a child. The test needs root, without which there is
- * nothing to keep. */
+/* A single-threaded program may make some calls for that thread alone before it changes its user: keep its rights,
+ * lock its securebits, drop capabilities, and change the user by the bare system call. Formerly the library's
+ * threads, which the program does not know about, kept their own rights and got a different result from the
+ * program's, and the C library aborted the process (`setpriv`). Each case runs in a child. The test needs root,
+ * without which there is nothing to keep. */
 #define _GNU_SOURCE
 #include <grp.h>
 #include <linux/capability.h>

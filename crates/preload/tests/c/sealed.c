@@ -1,5 +1,5 @@
-/* Each call about sealed memory has the result that it has without the library, and so have the contents of the memory.
- * Formerly a seal by number went to the library's own mapping, where no page could be brought in afterwards. */
+/* Each call on sealed memory has the same result as without the library, and so have the contents of the memory.
+ * Formerly a seal by number applied to the library's own mapping, where no page could be brought in afterwards. */
 #include "check.h"
 #include <sys/syscall.h>
 #include <sys/wait.h>

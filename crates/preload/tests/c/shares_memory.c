@@ -1,5 +1,5 @@
-/* Processes that share the memory of their parent, and run on stacks of the program's: both touch memory that is out at
-   the same time. One process after the other, and several at once. */
+/* Processes that share their parent's memory, and run on stacks that the program supplies: both touch absent
+ * memory at the same time. First one process after another, then several at once. */
 #include "out.h"
 #include <sched.h>
 #include <sys/wait.h>
@@ -8,7 +8,7 @@ enum { LENGTH = 48 << 20, STACK = 1 << 20, AT_ONCE = 3, ROUNDS = 40 };
 static unsigned char *memory;
 static volatile long sums[AT_ONCE];
 
-/* Adds one to every fourth page, from this one on. */
+/* Adds one to every fourth page, starting from this one. */
 static long walk(int first) {
     long sum = 0;
     for (size_t i = (size_t)first * PAGE; i < LENGTH; i += 4 * PAGE) {

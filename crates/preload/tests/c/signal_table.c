@@ -1,7 +1,7 @@
-/* Prints what the functions about signals answer: masks, actions and alternate stacks as they are read back, errors.
- * The test runs this with and without the library and compares. Under direct delivery SIGBUS and SIGSYS are never
- * blocked in the kernel, SIGBUS, SIGSEGV and SIGSYS have handlers of the library's, and every thread has an alternate
- * stack of the library's; nothing of that may be seen here. */
+/* Prints the results of the functions about signals: masks, actions and alternate stacks as they are read back,
+ * errors. The test runs this with and without the library and compares. Under direct delivery SIGBUS and SIGSYS
+ * are never blocked in the kernel, SIGBUS, SIGSEGV and SIGSYS have handlers of the library, and every thread has
+ * an alternate stack of the library; none of that may show here. */
 #include "check.h"
 #include <dlfcn.h>
 #include <poll.h>
@@ -24,7 +24,7 @@ static void say_set(const char *what, const sigset_t *set) {
     putchar('\n');
 }
 
-/* Prints the thread's mask as each of the ways to read it says. */
+/* Prints the thread's mask as read in each possible way. */
 static void say_mask(const char *what) {
     sigset_t set;
     sigemptyset(&set);
@@ -82,7 +82,7 @@ static void masks(void) {
     printf("sigblock %x\n", sigblock(1 << (SIGSYS - 1)));
     say_mask("old mask and SIGSYS");
     printf("siggetmask %x\n", siggetmask());
-    /* The same, by number, from and to managed memory, and by an instruction of the program's own. */
+    /* The same by number, from and to managed memory, and by the program's own instruction. */
     uint64_t *words = malloc(16);
     words[0] = 1ul << (SIGBUS - 1) | 1ul << (SIGUSR1 - 1);
     words[1] = 5;
@@ -308,7 +308,7 @@ extern int __xpg_sigpause(int);
 static volatile int came;
 static void count(int signal) { came += signal; }
 
-/* Each way to wait under a mask is ended by a signal that is blocked otherwise. */
+/* Each kind of wait under a mask is ended by a signal that is otherwise blocked. */
 static void waits(void) {
     sigset_t block, under;
     sigemptyset(&block);

@@ -1,7 +1,7 @@
-/* Threads whose signals are all blocked, in every way that a program has to block them, touch memory that is out and
- * make calls on it: under direct delivery each touch is a SIGBUS and each such call a SIGSYS, and a thread that had one
- * of them blocked would be killed. Other threads are interrupted and cancelled in calls that the library makes for
- * them, or end there. */
+/* Threads that have all signals blocked, in every way available to a program, touch absent memory and make calls
+ * on it: under direct delivery each touch is a SIGBUS and each such call a SIGSYS, and a thread with one of them
+ * blocked would be killed. Other threads are interrupted and cancelled in calls that the library makes for them,
+ * or end there. */
 #include "check.h"
 #include <locale.h>
 #include <poll.h>
@@ -25,7 +25,7 @@ static void look(size_t *turn, int times) {
     }
 }
 
-/* A call by an instruction of the program's own, on a page that may be out. */
+/* A call by the program's own instruction, on a page that may be absent. */
 static void call(size_t *turn, int fd) {
     size_t page = (*turn)++ * 2654435761u % (OUT / PAGE);
     char *at = table + page * PAGE;
@@ -73,7 +73,7 @@ static void on_managed_stacks(void) {
     for (size_t n = 0; n < THREADS; n++) {
         pthread_attr_t attributes;
         CHECK(pthread_attr_init(&attributes) == 0);
-        /* Some begin with a mask of their own. */
+        /* Some start with their own mask. */
         if (n % 4 > 1) CHECK(pthread_attr_setsigmask_np(&attributes, &all) == 0);
         if (n % 2) CHECK(pthread_attr_setstack(&attributes, map(128 << 10), 128 << 10) == 0);
         CHECK(pthread_create(&threads[n], &attributes, blocks, (void *)n) == 0);
@@ -177,7 +177,7 @@ static void *ends_itself(void *number) {
 
 #define GIVEN (256ul << 10)
 
-/* Goes down a stack page by page, and ends at the bottom. */
+/* Descends a stack page by page, and ends at the bottom. */
 static __attribute__((noinline)) long descends(char *base, int how, volatile char *above) {
     volatile char room[2 * PAGE];
     room[0] = above[0] + 1;
@@ -204,7 +204,7 @@ static void *on_given(void *argument) {
     return (void *)77;
 }
 
-/* A thread that has been given a stack stands on it, and may end on it in each way. */
+/* A thread that has been given a stack runs on it, and may end on it in each way. */
 static void given(void) {
     pthread_attr_t attributes;
     CHECK(pthread_attr_init(&attributes) == 0);
@@ -232,7 +232,7 @@ static size_t lines(void) {
     return count;
 }
 
-/* The stacks of threads that have ended are given back. */
+/* The stacks of ended threads are freed. */
 static void many(void) {
     size_t before = 0;
     for (int round = 0; round < 30; round++) {
@@ -271,7 +271,7 @@ static void children(void) {
 }
 
 int main(void) {
-    /* A new thread looks at the locale before it unblocks its signals. */
+    /* A new thread reads the locale before it unblocks its signals. */
     CHECK(setlocale(LC_ALL, "C.UTF-8") != NULL);
     table = map(OUT);
     fill(table, OUT, 9);

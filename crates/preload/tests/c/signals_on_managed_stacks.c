@@ -1,6 +1,6 @@
-/* Signals come while a thread, or a coroutine, stands on a stack in managed memory whose next page is out. The kernel
- * would write its frame there. The first signal on a new stack killed the program under direct delivery. A timer
- * interrupts sums of floating-point numbers, too, whose registers must come back as they were. */
+/* Signals arrive while a thread or a coroutine runs on a stack in managed memory whose next page is absent. The
+ * kernel would write its frame there. The first signal on a new stack killed the program under direct delivery. A
+ * timer also interrupts sums of floating-point numbers, whose registers must be restored. */
 #include "check.h"
 #include <pthread.h>
 #include <setjmp.h>
@@ -33,7 +33,7 @@ static void counts(int signal) {
 }
 
 static void says(int signal, siginfo_t *info, void *context) {
-    /* The handler stands right below the code that it interrupts, and knows what it interrupts. */
+    /* The handler's frame is right below the code that it interrupts, and it knows what it interrupts. */
     ucontext_t *at = context;
     char *here = (char *)&at, *there = (char *)at->uc_mcontext.gregs[REG_RSP];
     CHECK(here < there && there - here < 64 << 10);
@@ -57,7 +57,7 @@ static __attribute__((noinline)) long down(int left) {
     return left ? room[0] + down(left - 1) : 0;
 }
 
-/* The sum is the same in any order of interruptions. */
+/* The sum is the same whenever it is interrupted. */
 static double sums(int rounds) {
     double sum = 0, step = 1.0 / 3;
     for (int n = 0; n < rounds; n++) {

@@ -1,5 +1,5 @@
-/* A byte in each 2 MiB over 40 GiB, of a mapping of a TiB. Natively that is 80 MB. A table of entries was 4 KiB for each
- * leaf whatever it held, so the process stood at 90 MB in a budget of 32, nearly all of it tables. */
+/* One byte in each 2 MiB over 40 GiB, of a mapping of one TiB. Natively that takes 80 MB. A table of entries was 4
+ * KiB for each leaf whatever it held, so the process took 90 MB in a budget of 32, nearly all of it tables. */
 #include "check.h"
 
 #define LEAF (2 * MIB)
@@ -15,7 +15,7 @@ int main(void)
         memory[n * LEAF + n % 512 * PAGE] = n * 7 + 1;
     for (size_t n = 0; n < LEAVES; n++)
         CHECK(memory[n * LEAF + n % 512 * PAGE] == (unsigned char)(n * 7 + 1));
-    /* The budget is 32 MiB. Without the library the rest of this does not hold. */
+    /* The budget is 32 MiB. Without the library the rest does not hold. */
     if (getenv("LD_PRELOAD"))
         CHECK(peak_kib() < MOST_KIB);
     return 0;

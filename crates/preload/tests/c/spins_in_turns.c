@@ -1,7 +1,7 @@
-/* One thread touches memory that is out while the other spins until it is its turn, as with OpenMP's active waiting and
- * with barriers that spin. Each has a processor of its own, which the spinning one does not give up. With "fifo" they are
- * of a real-time class, where they may be: a handler of an ordinary class then had no processor until the kernel throttled
- * the class, and a loop took 297 times as long as natively. */
+/* One thread touches absent memory while the other spins until its turn, as with OpenMP's active waiting and with
+ * barriers that spin. Each has its own processor, which the spinning one does not give up. With "fifo" they are in
+ * a real-time class, if they may be: a handler of an ordinary class then had no processor until the kernel
+ * throttled the class, and a loop took 297 times as long as natively. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -44,7 +44,7 @@ static void begin(pthread_t *thread, size_t number, int fifo)
         pthread_attr_setschedparam(&attributes, &priority);
     }
     int error = pthread_create(thread, &attributes, work, (void *)number);
-    /* An ordinary user may not have the class, and a machine may not have these processors for this process. */
+    /* An ordinary user may lack access to the class, and the process may lack these processors. */
     if (error)
         error = pthread_create(thread, NULL, work, (void *)number);
     CHECK(!error);
@@ -65,7 +65,7 @@ int main(int argc, char **argv)
         CHECK(!pthread_join(threads[n], NULL));
     for (size_t page = 0; page < LEN / PAGE; page++) {
         uint64_t word = 3 + page;
-        /* Each of the first twelve pages of sixteen was added to once by both. */
+        /* Both threads added one to each of the first twelve pages of sixteen. */
         ((char *)&word)[0] += page % 16 < ROUNDS ? 2 : 0;
         CHECK(*(uint64_t *)(memory + page * PAGE) == word);
     }

@@ -1,13 +1,13 @@
-/* A producer gives parts of its arena to pipes by vmsplice and goes on using the rest of the arena. Formerly the pages
- * were moved out while the pipe referred to them, and their frames held other data: the reader got that data in five
- * runs of six. The argument says how many accesses there are. */
+/* A producer gives parts of its arena to pipes by vmsplice and continues to use the rest of the arena. Formerly
+ * the pages were evicted while the pipe referred to them, and their frames held other data: the reader got that
+ * data in five runs of six. The argument is the number of accesses. */
 #include "check.h"
 #include "words.h"
 #include <fcntl.h>
 #include <stdbool.h>
 #include <sys/uio.h>
 
-/* There are four pipes, because with one pipe no frame was used again in two runs of three. */
+/* There are four pipes, because with one pipe no frame was reused in two runs of three. */
 enum { PIPES = 4 };
 static const size_t LEN = 100 * MIB, PART = MIB;
 

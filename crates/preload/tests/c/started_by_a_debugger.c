@@ -1,6 +1,6 @@
-/* What a debugger does to start its program: vfork, PTRACE_TRACEME and execvp, by path and by name, a script too. The
-   child stops for its parent at each signal, and the parent waits until the child has become the program. As gdb's, it
-   touches memory that is out in between. */
+/* What a debugger does to start its program: vfork, PTRACE_TRACEME and execvp, by path and by name, including a
+ * script. The child stops for its parent at each signal, and the parent waits until the child has become the
+ * program. Like gdb's, it touches absent memory in between. */
 #include "out.h"
 #include <signal.h>
 #include <sys/ptrace.h>

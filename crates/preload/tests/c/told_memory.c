@@ -1,5 +1,5 @@
-/* A program that asks how much memory there is gets its budget for an answer, by every way of asking. The arguments are
- * the budget in bytes, or 0 where the machine is to be told, and whether this is a child that was started. */
+/* A program that asks how much memory there is gets its budget as the answer, however it asks. The arguments are
+ * the budget in bytes, or 0 if the machine is to be reported, and whether this is a started child. */
 #include "check.h"
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -13,7 +13,7 @@ int __openat_2(int at, const char *path, int flags);
 static unsigned long budget;
 static unsigned long machine;
 
-/* The number behind `name` in a text. */
+/* Returns the number after `name` in a text. */
 static unsigned long kib(const char *text, const char *name) {
     const char *line = strstr(text, name);
     unsigned long number;
@@ -26,7 +26,7 @@ static void expect(unsigned long total, unsigned long left) {
     CHECK(left > 0 && left < total);
 }
 
-/* Checks what an open file says, and that it is a file to read. */
+/* Checks what an open file says, and that it is a readable file. */
 static void expect_in(int fd) {
     char text[8192], again[8192];
     CHECK(fd >= 0);
@@ -77,7 +77,7 @@ static void by_calls(void) {
     CHECK(sysinfo((struct sysinfo *)16) == -1 && errno == EFAULT);
 }
 
-/* Files that are not to be changed, and opens that fail. */
+/* Files that must not be changed, and opens that fail. */
 static void others(void) {
     char text[64];
     int fd = open("/proc/self/stat", O_RDONLY);
@@ -90,7 +90,7 @@ static void others(void) {
     int path = open("/proc/meminfo", O_PATH);
     CHECK(path >= 0 && read(path, text, 1) == -1 && errno == EBADF);
     close(path);
-    /* A file that is called like one of those, and is another one. */
+    /* A different file with the same name as one of those. */
     char name[] = "/tmp/told-XXXXXX", inside[64];
     CHECK(mkdtemp(name));
     snprintf(inside, sizeof inside, "%s/meminfo", name);
@@ -120,7 +120,7 @@ int main(int count, char **arguments) {
     by_files(strcpy(path, "/proc/meminfo"));
     others();
     if (count > 2) return 0;
-    /* What is touched is no longer left. */
+    /* Touched memory is no longer left. */
     long before = sysconf(_SC_AVPHYS_PAGES);
     size_t len = 8 * MIB;
     char *touched = map(len);

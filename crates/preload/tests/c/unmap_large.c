@@ -1,4 +1,4 @@
-/* Fills as many MiB as the argument says and gives them up, by munmap, or by free if the next argument says so. */
+/* Fills as many MiB as the argument says and frees them, by munmap, or by free if the next argument says so. */
 #include "check.h"
 #include <sys/wait.h>
 
@@ -14,10 +14,10 @@ int main(int count, char **arguments) {
     verify(at, len, 1);
     if (frees) {
         free(at);
-        /* This is what would come after the memory has been unused for long. */
+        /* This is what would happen after the memory has been unused for a long time. */
         CHECK(mallctl("arena.4096.purge", NULL, NULL, NULL, 0) == 0);
     } else CHECK(munmap(at, len) == 0);
-    /* A fork waits until all memory is given back. */
+    /* A fork waits until all memory has been freed. */
     pid_t child = fork();
     CHECK(child >= 0);
     if (!child) _exit(0);

@@ -1,5 +1,5 @@
-/* A long message by calls that do not wait: each call takes what the socket has room for, and brings in little more.
-   Then random bytes for a long buffer. The budget is 32 MiB. */
+/* A long message sent by non-blocking calls: each call takes as much as the socket has room for, and brings in
+ * little more. Then random bytes for a long buffer. The budget is 32 MiB. */
 #include "out.h"
 #include <fcntl.h>
 #include <poll.h>

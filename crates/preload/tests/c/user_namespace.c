@@ -1,5 +1,5 @@
-/* A program of one thread wants a user namespace for itself. The kernel refuses it to a process of several threads, and
- * under the library the process has several. A child made by clone gets a namespace. */
+/* A single-threaded program wants a user namespace for itself. The kernel refuses it to a process with several
+ * threads, and under the library the process has several. A child created by clone gets a namespace. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sched.h>

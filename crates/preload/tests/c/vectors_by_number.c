@@ -1,5 +1,5 @@
-// Calls by `syscall` whose arguments name memory that names more: vectors, messages and lists that are not managed, with
-// buffers and texts that are out of memory.
+// Calls by `syscall` whose arguments name memory that names more: vectors, messages and lists that are not managed,
+// with absent buffers and strings.
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -17,14 +17,14 @@
 enum { PAGE = 4096, LENGTH = 64 << 20, PARTS = 3 };
 
 static char *memory;
-// The linker puts these where the kernel manages memory.
+// The linker puts these in unmanaged memory.
 static struct iovec parts[PARTS];
 static struct msghdr message;
 static struct mmsghdr messages[1];
 static char *words[4];
 static char *none[1];
 
-// Points the vector to pages that have not been touched for long, each of them with a text of its own.
+// Points the vector to pages that have not been touched for a long time, each with its own string.
 static void renew(int round) {
     for (int part = 0; part < PARTS; part++) {
         char *page = memory + (size_t)(round * PARTS + part) * 16 * PAGE;
@@ -50,7 +50,7 @@ int main(int count, char **arguments) {
     for (size_t at = 0; at < LENGTH; at += PAGE)
         snprintf(memory + at + 100, 20, "%06zu", at / PAGE);
     int file = memfd_create("file", 0), ends[2], pair[2];
-    // Nothing waits for what a call before has not sent.
+    // Nothing waits for data that an earlier call has not sent.
     if (pipe2(ends, O_NONBLOCK) || socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, pair))
         return 1;
     int round = 0;
@@ -67,7 +67,7 @@ int main(int count, char **arguments) {
     for (int at = 0; at < 2; at++) {
         char *texts = memory + (size_t)(1000 + at) * 16 * PAGE;
         strcpy(texts, "/proc/self/exe"), strcpy(texts + 5 * PAGE, "word"), strcpy(texts + 9 * PAGE, "WORD=right");
-        // What was written leaves memory.
+        // The written memory is evicted.
         for (size_t other = LENGTH / 4; other < LENGTH - (4 << 20); other += PAGE)
             memory[other]++;
         words[0] = texts + 5 * PAGE, words[1] = texts + 5 * PAGE, none[0] = NULL;

@@ -1,6 +1,6 @@
-/* A process reads its own memory as a debugger would, a part or all of it by one call. The kernel holds the pages of a
- * call until the call is done, and needs more pages meanwhile. Formerly the held pages were chosen as the next victims
- * again and again, while all other pages stayed: neither the call nor the program ever went on. */
+/* A process reads its own memory as a debugger would, part or all of it in one call. The kernel holds the pages of
+ * a call until the call is done, and needs more pages meanwhile. Formerly the held pages were chosen as the next
+ * victims again and again, while all other pages stayed: neither the call nor the program ever continued. */
 #include "check.h"
 #include "words.h"
 #include <sys/uio.h>
@@ -24,7 +24,7 @@ static void by_the_mebibyte(void) {
     CHECK(munmap(at, 64 * MIB) == 0);
 }
 
-/* The program copies 16 MiB to 16 MiB in that many calls. With a budget of 32 MiB all memory is held at some time. */
+/* The program copies 16 MiB to 16 MiB in this many calls. With a budget of 32 MiB all memory is held at some time. */
 static void in_pieces(size_t pieces) {
     const size_t len = 16 * MIB, piece = len / pieces;
     char *from = map(len), *to = map(len);

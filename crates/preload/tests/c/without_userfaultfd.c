@@ -1,5 +1,5 @@
-/* A sandbox whose filter answers an error of its choice to userfaultfd, as those of man-db and of container engines do,
-   and then runs a program. */
+/* A sandbox whose filter answers userfaultfd with a chosen error, as those of man-db and of container engines do,
+ * and then runs a program. */
 #include "check.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>

@@ -1,6 +1,6 @@
-/* A collector finds out by mprotect and SIGSEGV which pages were written since it looked last. Each page that is
- * written counts once in each round, also if it was not in memory. The heap is read-only as a whole, and larger than
- * the budget. Formerly read-only memory could not be moved out, and the program never ended. */
+/* A collector uses mprotect and SIGSEGV to find out which pages were written since it last checked. Each written
+ * page counts once in each round, even if it was absent. The whole heap is read-only, and larger than the budget.
+ * Formerly read-only memory could not be evicted, and the program never ended. */
 #include "check.h"
 #include "words.h"
 #include <signal.h>
@@ -13,7 +13,7 @@ static unsigned char dirty[PAGES], written[PAGES];
 static void on_write(int number, siginfo_t *info, void *context) {
     (void)number, (void)context;
     char *at = info->si_addr;
-    /* A fault of the library's, or a signal whose fields differ from the kernel's, is no write by the program. */
+    /* A fault of the library, or a signal whose fields differ from the kernel's, is not a write by the program. */
     if (at < heap || at >= heap + PAGES * PAGE || info->si_code != SEGV_ACCERR) {
         static const char message[] = "a fault that is none of the program's\n";
         if (write(2, message, sizeof message - 1) < 0) _exit(8);

@@ -1,6 +1,6 @@
-/* Sends parts of an arena with MSG_ZEROCOPY to slow readers, and uses the rest of the arena meanwhile. Formerly the
- * pages were moved out while the sockets' queues referred to them, and the readers got the later contents of the
- * frames. The option is refused now, and without the option the flag has no effect. */
+/* Sends parts of an arena with MSG_ZEROCOPY to slow readers, and meanwhile uses the rest of the arena. Formerly
+ * the pages were evicted while the sockets' queues referred to them, and the readers got the later contents of the
+ * frames. The option is now refused, and without the option the flag has no effect. */
 #include "check.h"
 #include "words.h"
 #include <arpa/inet.h>
@@ -8,13 +8,13 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-/* There are four sockets, because with one socket no frame was used again in one run of two. */
+/* There are four sockets, because with one socket no frame was reused in one run of two. */
 enum { SOCKETS = 4 };
 static const size_t LEN = 200 * MIB, PART = MIB;
 
 static size_t part(int n) { return LEN / (SOCKETS + 1) * (n + 1) / PAGE * PAGE; }
 
-/* Sends as much of a part as the socket's queue takes. */
+/* Sends as much of a part as the socket's queue accepts. */
 static size_t give(int to, const char *data) {
     int big = 8 << 20, one = 1;
     setsockopt(to, SOL_SOCKET, SO_SNDBUFFORCE, &big, sizeof big);

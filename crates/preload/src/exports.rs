@@ -250,7 +250,7 @@ pub struct Export {
 pub enum Memory {
     /// None: the arguments are numbers.
     Numbers,
-    /// Mappings, of which the library keeps account.
+    /// Mappings, which the library keeps account of.
     Mappings,
     /// Memory that the kernel touches according to `millpond_guard::table`. Under direct delivery it is brought in
     /// and held.

@@ -6,7 +6,7 @@
 //!
 //! The answer is Linux's, in Linux's order. Unknown advice, an unaligned address or a range that wraps is refused
 //! before anything is done (all three by the kernel itself). Then the range is walked from its start, mapping by
-//! mapping. A hole is remembered, the part behind it is still handled, and the call ends with `ENOMEM`. Any other
+//! mapping. A hole is remembered, the part after it is still handled, and the call ends with `ENOMEM`. Any other
 //! error stops the walk, with everything before it done. Locked memory is such an error for all advice that takes
 //! pages away.
 //!

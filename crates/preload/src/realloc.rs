@@ -1,6 +1,6 @@
 //! `realloc` of large blocks: pages are moved instead of bytes being copied.
 //!
-//! jemalloc grows a large block in place if the addresses behind it are free. Otherwise it allocates, copies and
+//! jemalloc grows a large block in place if the addresses after it are free. Otherwise it allocates, copies and
 //! frees. Copying a block that is half in the store reads that half back and evicts the other. So blocks of 2 MiB and
 //! more start on a 2 MiB boundary (which aligns any two of them alike) and are moved by their page tables
 //! ([`Space::remap`]). The table shows the time in `realloc`, in ms:

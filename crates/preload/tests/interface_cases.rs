@@ -97,9 +97,8 @@ fn calls_by_number_are_served_as_by_name() {
     prints_the_same("by_number", &[]);
 }
 
-/// Covers calls by `syscall` with vectors that lie in the kernel's memory and name managed buffers: with direct
-/// delivery each failed with `EFAULT` if a buffer was absent. The list of these calls was never among the calls that
-/// are served.
+/// Covers calls by `syscall` with vectors in unmanaged memory that name managed buffers: with direct delivery each
+/// failed with `EFAULT` if a buffer was absent. The list of these calls was never among the calls that are served.
 #[test]
 fn vectors_that_are_named_by_number_are_brought_in() {
     prints_the_same("vectors_by_number", &[]);

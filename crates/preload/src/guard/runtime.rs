@@ -1,6 +1,6 @@
 //! Runtimes that bypass the C library: their mappings are left to the kernel.
 //!
-//! When Go creates a thread or enters from C, it blocks all signals by its own instruction, and meanwhile makes
+//! When Go creates a thread or adopts one from C, it blocks all signals by its own instruction, and meanwhile makes
 //! system calls on memory of its heap, which contains its signal stack and the words that its threads wait on. The
 //! filter stops these calls, and a blocked SIGSYS kills. A Go program that calls C gets its heap from the C library's
 //! `mmap`, so it used to lie in the space. So under direct delivery a Go program's own mappings come from the kernel,

@@ -19,7 +19,7 @@
 //! had. Zero pages are not written at the new place, so a sparse area stays sparse.
 //!
 //! Copying touches managed memory, so the VMA lock cannot be held meanwhile. A fork in the middle would show the
-//! child an area of which a part is in neither place, so moves and forks exclude each other with a separate lock
+//! child an area partly in neither place, so moves and forks exclude each other with a separate lock
 //! ([`lock_for_fork`](super::lock_for_fork)).
 
 use crate::vma::{Kind, PAGE, Range, Vmas, locked};

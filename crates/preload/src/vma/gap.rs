@@ -26,7 +26,7 @@ impl Gaps {
         self.by_len.remove(&(range.end - range.start, range.start));
     }
 
-    /// Makes `range` free, none of which is free yet.
+    /// Makes `range`, no part of which is free yet, free.
     pub fn give(&mut self, range: Range) {
         let mut whole = range.clone();
         if let Some((&start, &end)) = self.ends.range(..range.start).next_back()

@@ -58,7 +58,7 @@ impl Zones {
         Self(borders.into_iter().map(zone).collect())
     }
 
-    /// Makes `range` free, none of which is free yet.
+    /// Makes `range`, no part of which is free yet, free.
     pub fn give(&mut self, range: Range) {
         self.each(&range, |gaps, part| gaps.give(part));
     }

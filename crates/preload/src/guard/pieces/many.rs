@@ -1,4 +1,4 @@
-//! `sendmmsg` and `recvmmsg`: many messages, of which we hold at once no more than one call may hold.
+//! `sendmmsg` and `recvmmsg`: many messages, held at once only as far as one call may hold memory.
 //!
 //! The kernel also makes these calls message by message, and returns the number of messages before the first failure.
 //! So a call for fewer messages, and another for the rest, have the same effect. The kernel itself keeps track of the

@@ -1,4 +1,4 @@
-//! `msync` and `mincore`: questions about mappings, answered also for addresses that the program has unmapped.
+//! `msync` and `mincore`: queries about mappings, including addresses that the program has unmapped.
 //!
 //! Programs use these calls to ask whether an address is mapped at all; unwinders and collectors do so before they
 //! read. To the kernel, addresses of the space that the program has unmapped still belong to a mapping. It would

@@ -109,7 +109,7 @@ fn answer(result: Result<usize, Errno>) -> c_int {
 }
 
 fn call(number: i64, args: [usize; 3]) -> Result<usize, Errno> {
-    // SAFETY: these calls touch no memory, and the callers keep our descriptors out.
+    // SAFETY: these calls touch no memory, and the callers exclude our descriptors.
     unsafe { raw::syscall(number, [args[0], args[1], args[2], 0, 0, 0]) }
 }
 

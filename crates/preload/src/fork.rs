@@ -323,7 +323,7 @@ fn child(made: Made) {
     guard::signals::after_fork_in_child();
     rights::after_fork_in_child();
     on_safe_stack(move || {
-        // SAFETY: the VMA lock is held since before the fork.
+        // SAFETY: the VMA lock has been held since before the fork.
         let counted = unsafe { &*UNDERWAY.0.get() }.as_ref().map_or(0, |fork| {
             fork.locks.inherit();
             fork.late
@@ -340,7 +340,7 @@ fn child(made: Made) {
         threads::forget_service();
         descriptors::forget();
         record::begin_in_child();
-        // SAFETY: the VMA lock is held since before the fork.
+        // SAFETY: the VMA lock has been held since before the fork.
         let foreign = unsafe { vma::held_for_fork(|vmas| vmas.map.foreign()) };
         init::starting(|| {
             go_on(space.after_fork_in_child(&foreign));
@@ -349,7 +349,7 @@ fn child(made: Made) {
             }
         });
         descriptors::learn(space);
-        // SAFETY: the VMA lock is held since before the fork.
+        // SAFETY: the VMA lock has been held since before the fork.
         if let Some(error) = unsafe { vma::held_for_fork(vma::Vmas::become_a_child) } {
             let text =
                 format!("millpond: the child of a fork keeps what it should not have: {error}");

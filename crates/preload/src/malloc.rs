@@ -55,13 +55,13 @@ exports! {
         match of(block, "free") {
             Owner::Program => {
                 decay::follow();
-                // SAFETY: jemalloc gave the block, and the program gives it back.
+                // SAFETY: jemalloc allocated the block, and the program frees it.
                 unsafe { je::free(block) }
             }
             // When a program ends, the C library frees its table of exit handlers. The program may have forbidden
             // itself the calls with which we block signals, so the block is not freed.
             Owner::Internal if filters::are_set() => {}
-            // SAFETY: the internal allocator gave the block, and the program gives it back.
+            // SAFETY: the internal allocator allocated the block, and the program frees it.
             Owner::Internal => unsafe { internal_alloc::release(block.cast()) },
         }
     }
@@ -129,7 +129,7 @@ exports! {
         if block.is_null() {
             return libc::ENOMEM;
         }
-        // SAFETY: the caller promises a place for the result.
+        // SAFETY: the caller promises room for the result.
         unsafe { *result = block.cast() };
         0
     }
@@ -158,9 +158,9 @@ exports! {
             return 0;
         }
         match of(block, "malloc_usable_size") {
-            // SAFETY: jemalloc gave the block, and it is live.
+            // SAFETY: jemalloc allocated the block, and it is live.
             Owner::Program => unsafe { je::malloc_usable_size(block) },
-            // SAFETY: the internal allocator gave the block, and it is live.
+            // SAFETY: the internal allocator allocated the block, and it is live.
             Owner::Internal => unsafe { internal_alloc::size_of_block(block.cast()) },
         }
     }
@@ -206,10 +206,10 @@ pub unsafe extern "C" fn realloc_for(
     if of(block, "realloc") == Owner::Program {
         decay::follow();
         if realloc::is_large(size) {
-            // SAFETY: jemalloc gave the block, and it is live.
+            // SAFETY: jemalloc allocated the block, and it is live.
             return unsafe { realloc::reallocate(block, size) };
         }
-        // SAFETY: jemalloc gave the block, and the program gives it back.
+        // SAFETY: jemalloc allocated the block, and the program frees it.
         return unsafe { je::realloc(block, size) };
     }
     let allocate = |size| match linker::contains(caller) {
@@ -236,7 +236,7 @@ unsafe fn move_to(
     allocate: impl FnOnce(usize) -> *mut c_void,
 ) -> *mut c_void {
     if size == 0 {
-        // SAFETY: the program gives the block back.
+        // SAFETY: the program frees the block.
         unsafe { internal_alloc::release(block.cast()) };
         return null_mut();
     }

@@ -70,7 +70,7 @@ pub fn settle(holds: &mut Holds) {
     if space::contains(present as usize) {
         // SAFETY: the list ends with a null, as the C library itself relies on.
         let copy = Box::into_raw(Box::new(unsafe { copied(present) }));
-        // SAFETY: the copy was made just now. The C library's own functions change the variable in the same way.
+        // SAFETY: the copy was just made. The C library's own functions change the variable in the same way.
         unsafe { (&raw mut environ).write((*copy).as_ptr()) };
         let place = &COPIES[NEXT.fetch_add(1, Relaxed) % KEPT];
         let old = place.swap(copy, AcqRel);

@@ -106,7 +106,7 @@ pub unsafe fn choose(
         // SAFETY: the caller passes a valid siginfo.
         unsafe { without_handler(signal, info, handler == libc::SIG_IGN) };
     } else if handler == libc::SIG_DFL {
-        // The action was changed while the signal came.
+        // The action was changed while the signal was arriving.
         send_again(signal);
     }
     nothing

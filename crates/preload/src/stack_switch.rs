@@ -55,8 +55,8 @@ impl<const COUNT: usize> Stacks<COUNT> {
 
     fn run<R>(&self, work: impl FnOnce() -> R) -> R {
         let (number, base) = self.claim();
-        // SAFETY: the stack is a mapping of `STACK` bytes, page-aligned, and belongs to this thread alone while the bit
-        // is set. A panic in `work` ends the process at the `extern "C"` boundary inside psm.
+        // SAFETY: the stack is a mapping of `STACK` bytes, page-aligned, and belongs to this thread alone while the
+        // bit is set. A panic in `work` ends the process at the `extern "C"` boundary inside psm.
         let result = unsafe { psm::on_stack(base as *mut u8, STACK, work) };
         self.in_use.fetch_and(!(1 << number), Release);
         result

@@ -1,9 +1,9 @@
 //! Tests of memory at addresses that the program names, such as the heaps of runtimes.
 //!
-//! These tests cover three bugs. Memory below 4 GiB was left to the kernel: every JVM had 239 MiB resident in a budget
-//! of 100. Hints above 4 GiB were ignored, and programs that insist on them did not start (ZGC). And reservations
-//! longer than the space were refused (ghc, sbcl). `addresses.c` must print the same as without the library, and checks
-//! itself whether the budget is kept.
+//! These tests cover three bugs. Memory below 4 GiB was left to the kernel: every JVM had 239 MiB resident in a
+//! budget of 100. Hints above 4 GiB were ignored, and programs that insist on them did not start (ZGC). And
+//! reservations longer than the space were refused (ghc, sbcl). `addresses.c` must print the same as without the
+//! library, and checks itself whether the budget is kept.
 
 mod common;
 

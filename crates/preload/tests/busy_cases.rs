@@ -1,5 +1,5 @@
-//! Tests of memory that the kernel holds for a while, nearly as much as the budget: the rest of the program continues,
-//! and so does the call.
+//! Tests of memory that the kernel holds for a while, nearly as much as the budget: the rest of the program
+//! continues, and so does the call.
 //!
 //! The tests cover this bug: pages that could not be moved were retried immediately, forever, and no fault was served
 //! any more.

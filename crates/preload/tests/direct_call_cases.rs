@@ -49,16 +49,16 @@ fn what_is_sent_without_waiting_is_not_all_brought_in() {
     assert_eq!(printed(direct(&program)), "kept to the budget\n");
 }
 
-/// Covers permanent holds: a program that leaves its calls by `longjmp` would fill its budget with the memory that they
-/// held. Also covers the gate, at which the unwinder stopped: a cancelled thread kept the lock of the stream that it
-/// was reading.
+/// Covers permanent holds: a program that leaves its calls by `longjmp` would fill its budget with the memory that
+/// they held. Also covers the gate, at which the unwinder stopped: a cancelled thread kept the lock of the stream
+/// that it was reading.
 #[test]
 fn a_call_that_is_left_holds_nothing() {
     is_right("left_calls", &["held"], &["-fexceptions"], "all left\n");
 }
 
-/// Covers children created by the C library itself, which have all signals blocked and no handlers: they were killed by
-/// SIGSYS because of the address of their environment, or by SIGBUS at their first touch of absent memory.
+/// Covers children created by the C library itself, which have all signals blocked and no handlers: they were killed
+/// by SIGSYS because of the address of their environment, or by SIGBUS at their first touch of absent memory.
 #[test]
 fn children_begin_with_everything_out() {
     is_right("children_out", &[], &[], "all ended well\n");

@@ -1,5 +1,5 @@
-//! Tests of signals under direct delivery: what a program sets, reads and receives is the same as without the library,
-//! although the library uses three signals itself.
+//! Tests of signals under direct delivery: what a program sets, reads and receives is the same as without the
+//! library, although the library uses three signals itself.
 
 mod common;
 

@@ -72,8 +72,9 @@ fn a_full_table_of_descriptors_keeps_no_child_from_going_on() {
 /// whole lines that name the program.
 ///
 /// The test found that with eight descriptors every program ended by SIGSEGV. jemalloc could not read the overcommit
-/// setting, so it had mapped some memory without access before it had our hooks, and the hooks did not handle that. One
-/// of our messages had no name and no line end, and another advised granting userfaultfd when descriptors were missing.
+/// setting, so it had mapped some memory without access before it had our hooks, and the hooks did not handle that.
+/// One of our messages had no name and no line end, and another advised granting userfaultfd when descriptors were
+/// missing.
 ///
 /// Under a previously set limit on data, the manager's tables were refused, and the program aborted.
 #[test]

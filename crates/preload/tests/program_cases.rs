@@ -1,7 +1,7 @@
 //! Small C programs under the library, with a budget of a third of the memory that they touch.
 //!
-//! Each test covers one way in which it could show that memory only seems to be present: to system calls, to children,
-//! to handlers.
+//! Each test covers one way in which it could show that memory only seems to be present: to system calls, to
+//! children, to handlers.
 
 mod common;
 

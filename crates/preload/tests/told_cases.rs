@@ -71,7 +71,8 @@ fn figure(program: &str, arguments: &[&str], pattern: &str) -> Option<u64> {
     )
 }
 
-/// A JVM uses a quarter of the reported memory for its heap. It asks by `sysconf` and reads its control group's files.
+/// A JVM uses a quarter of the reported memory for its heap. It asks by `sysconf` and reads its control group's
+/// files.
 #[test]
 fn a_jvm_chooses_its_heap_by_the_budget() {
     let arguments = ["-XX:+PrintFlagsFinal", "-version"];

@@ -1,4 +1,5 @@
-/* Prints the results and errors of good and bad calls. The test runs this with and without the library and compares. */
+/* Prints the results and errors of good and bad calls. The test runs this with and without the library and
+ * compares. */
 #include "check.h"
 #include <fcntl.h>
 

@@ -206,8 +206,8 @@ static inline void unmake(char *at) {
 
 static inline void say(const char *name, long result) { printf("%s %ld %d", name, result, result < 0 ? errno : 0); }
 
-/* Prints one letter for each page: s for its first contents, z for zeros, . for an unreadable page, and ? for anything
- * else. With `either`, as after MADV_FREE, s and z are printed as one letter. */
+/* Prints one letter for each page: s for its first contents, z for zeros, . for an unreadable page, and ? for
+ * anything else. With `either`, as after MADV_FREE, s and z are printed as one letter. */
 static inline void say_contents(char *at, int either) {
     static int pipes[2] = {-1, -1};
     if (pipes[0] < 0) CHECK(pipe(pipes) == 0);

@@ -120,8 +120,8 @@ int main(int count, char **arguments) {
     struct sigaction action = {.sa_handler = caught};
     CHECK(sigaction(SIGSEGV, &action, NULL) == 0);
     alone();
-    /* No other mapping gets these addresses, because the rest of the area stays mapped. The kernel's signal frames must
-     * not lie there. */
+    /* No other mapping gets these addresses, because the rest of the area stays mapped. The kernel's signal frames
+     * must not lie there. */
     window = map(LEN);
     pthread_t threads[TOUCHERS + OTHERS];
     for (uintptr_t n = 0; n < TOUCHERS + OTHERS; n++)

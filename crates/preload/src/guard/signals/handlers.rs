@@ -97,7 +97,7 @@ pub unsafe fn choose(
     let handler = action.handler;
     if handler != libc::SIG_DFL && handler != libc::SIG_IGN {
         let asks = action.flags & libc::SA_ONSTACK as usize != 0;
-        // Go asks the kernel itself where the thread's alternate stack is, and takes ours for its own.
+        // Go asks the kernel itself where the thread's alternate stack is, and takes ours for the program's.
         let has_one = thread::this().set_len.load(Relaxed) > 0 || runtime::is_anywhere();
         let stays = asks && has_one;
         return Chosen { handler, stays };

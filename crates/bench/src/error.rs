@@ -26,7 +26,7 @@ pub enum BenchError {
     #[error(transparent)]
     Skipped(#[from] Skip),
     /// Another benchmark holds the lock.
-    #[error("another benchmark is running (it holds {}); wait for its end", .0.display())]
+    #[error("another benchmark is running (it holds {}); wait until it ends", .0.display())]
     Busy(PathBuf),
     /// The lock cannot be taken.
     #[error("cannot lock {}: {error}; run the benchmark as root", .path.display())]
@@ -37,11 +37,11 @@ pub enum BenchError {
         error: io::Error,
     },
     /// The record of what the benchmark makes cannot be written.
-    #[error("cannot write down what the benchmark makes: {0}; see that /run has room")]
+    #[error("cannot record what the benchmark sets up: {0}; make sure that /run has room")]
     Record(#[source] io::Error),
     /// Something could not be put back.
     #[error(
-        "cannot put back swap, zram or cgroup: {0}; start the benchmark again, it tries again first"
+        "cannot restore swap, zram or cgroup: {0}; start the benchmark again: it first tries once more"
     )]
     PutBack(#[source] io::Error),
     /// The measured process cannot be started.
@@ -49,7 +49,7 @@ pub enum BenchError {
     Start(#[source] io::Error),
     /// Another process killed the measured process.
     #[error(
-        "the measured process was killed; in a memory cgroup the kernel does so, for want of memory"
+        "the measured process was killed; in a memory cgroup the kernel does this when memory runs out"
     )]
     Killed,
     /// The measured process failed.

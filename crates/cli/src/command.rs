@@ -19,7 +19,7 @@ pub enum Command {
     Run(run::RunArgs),
     /// Check whether `millpond run` works here, and say what to change if it does not
     Doctor(doctor::DoctorArgs),
-    /// Run a program and record the pages that it touches, for `millpond replay`
+    /// Run a program and record which pages it touches, for `millpond replay`
     Record(record::RecordArgs),
     /// Count the page faults that a recorded trace takes in less memory, policy by policy
     Replay(replay::ReplayArgs),
@@ -29,11 +29,11 @@ pub enum Command {
     Metrics(metrics::MetricsArgs),
     /// Watch the programs that run under a budget, like top
     Top(top::TopArgs),
-    /// Look after stores beyond the machine, which hold the memory of programs
+    /// Maintain the stores beyond the machine that hold programs' memory
     Remote(remote::RemoteArgs),
-    /// Compare Millpond with the kernel on this machine, by `millpond-bench`
+    /// Compare Millpond with the kernel on this machine, using `millpond-bench`
     #[command(disable_help_flag = true)]
     Bench(bench::BenchArgs),
-    /// Say what a command does, or what a word such as budget, store or tell means
+    /// Explain a command, or a topic such as budget, store or tell
     Help(help::HelpArgs),
 }

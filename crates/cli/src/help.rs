@@ -14,22 +14,22 @@ use std::io;
 const TOPICS: [(&str, &str, &str); 6] = [
     (
         "budget",
-        "How to choose --ram, and what it counts",
+        "How to choose --ram, and what counts against it",
         include_str!("../help/budget.md"),
     ),
     (
         "store",
-        "Where memory goes that does not fit",
+        "Where memory goes that does not fit into the budget",
         include_str!("../help/store.md"),
     ),
     (
         "delivery",
-        "Who brings in a page, and which rights that takes",
+        "Which thread brings in a page, and which privileges that takes",
         include_str!("../help/delivery.md"),
     ),
     (
         "tell",
-        "What a program is told that asks how much memory there is",
+        "What a program learns when it asks how much memory there is",
         include_str!("../help/tell.md"),
     ),
     (
@@ -39,7 +39,7 @@ const TOPICS: [(&str, &str, &str); 6] = [
     ),
     (
         "environment",
-        "The variables that are read and set",
+        "The environment variables that Millpond reads and sets",
         include_str!("../help/environment.md"),
     ),
 ];
@@ -47,7 +47,7 @@ const TOPICS: [(&str, &str, &str); 6] = [
 /// `millpond help`'s arguments.
 #[derive(Args, Debug)]
 pub struct HelpArgs {
-    /// A command or another word; without one, `millpond help` lists them all
+    /// A command or a topic; without one, `millpond help` lists them all
     #[arg(value_name = "WORD", value_parser = PossibleValuesParser::new(words()))]
     word: Option<String>,
 }

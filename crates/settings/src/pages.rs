@@ -18,17 +18,17 @@ const GAP: usize = 3;
 
 const OF_USER: &str = "# Environment variables
 
-These are read:
+Millpond reads these variables:
 ";
 
 const OF_RUN: &str = "
-These are set by `millpond run` for the program and what it starts. They are how
-the library in each process knows what was asked, and no interface: use the
-options instead.
+`millpond run` sets these for the program and the processes that it starts. They
+tell the library in each process what was requested, and are not an interface:
+use the options instead.
 ";
 
 const WITHOUT: &str = "
-To start a program without a budget below a run, take the library out: `env -u
+To start a program without a budget inside a run, remove the library: `env -u
 LD_PRELOAD PROGRAM`.
 ";
 

@@ -67,31 +67,30 @@ pub struct Setting {
 pub static TABLE: [Variable; 22] = [
     Variable {
         name: PRELOAD,
-        sets: "The preload library, instead of the one beside the command, in ../lib/millpond, or in the command itself. \
-               Its path must have no space, colon or $.",
+        sets: "The preload library to use instead of the one beside the command, in ../lib/millpond, or in the command \
+               itself. Its path must not contain a space, colon or $.",
         values: "a path",
         default: "the installed library, or the command's own",
         ..of_user("the command")
     },
     Variable {
         name: "XDG_CACHE_HOME",
-        sets: "Where the command puts its own preload library, in millpond/, if none is installed. ~/.cache if it is not \
-               set.",
+        sets: "The directory in which the command puts its own preload library, in millpond/, if none is installed. \
+               Default: ~/.cache.",
         values: "a directory",
         default: "~/.cache",
         ..of_user("the command")
     },
     Variable {
         name: "MILLPOND_LIBRARY",
-        sets: "The library that the Python package loads, instead of the one that it brings.",
+        sets: "The library that the Python package loads instead of its own.",
         values: "a path",
         default: "the package's own library",
         ..of_user("the Python package")
     },
     Variable {
         name: Mask::VARIABLE,
-        sets: "Capabilities of the kernel's to do without, for tests: some of \
-               uffd,move,wp,poison,vectors,guards,scan.",
+        sets: "Kernel capabilities to ignore, for tests: some of uffd,move,wp,poison,vectors,guards,scan.",
         values: "some of uffd,move,wp,poison,vectors,guards,scan",
         default: "none",
         setting: Some(Setting {
@@ -102,7 +101,7 @@ pub static TABLE: [Variable; 22] = [
     },
     Variable {
         name: "TMPDIR",
-        sets: "The directory of the store's file. /var/tmp if it is not set.",
+        sets: "The directory of the store's file. Default: /var/tmp.",
         values: "a directory",
         default: "/var/tmp",
         setting: Some(Setting {
@@ -117,21 +116,21 @@ pub static TABLE: [Variable; 22] = [
     },
     Variable {
         name: "NO_COLOR",
-        sets: "If it is set and not empty, `millpond top` and the report of a run use no colours.",
+        sets: "If set and not empty, `millpond top` and the report of a run use no colours.",
         values: "any text",
         default: "colours on a terminal",
         ..of_user("the command")
     },
     Variable {
         name: "COLUMNS",
-        sets: "The width of help texts where there is no terminal.",
+        sets: "The width of help texts when there is no terminal.",
         values: "a number of characters",
         default: "100",
         ..of_user("the command")
     },
     Variable {
         name: "LD_PRELOAD",
-        sets: "What is preloaded already is kept, behind Millpond's library.",
+        sets: "Libraries that are already preloaded stay, after Millpond's library.",
         values: "paths",
         default: "none",
         setter: Setter::Both,
@@ -139,8 +138,8 @@ pub static TABLE: [Variable; 22] = [
     },
     Variable {
         name: "GODEBUG",
-        sets: "Gets madvdontneed=0 unless it is set there: Go's runtime gives memory back by an instruction of its own, \
-               which no library sees.",
+        sets: "Millpond adds madvdontneed=0 unless madvdontneed is set already: Go's runtime returns memory by direct \
+               system calls, which no library sees.",
         values: "settings of Go's runtime",
         default: "none",
         setter: Setter::Both,
@@ -249,7 +248,7 @@ pub static TABLE: [Variable; 22] = [
     },
     Variable {
         name: "MILLPOND_RELAY",
-        sets: "where the process hands memory over that goes beyond the machine",
+        sets: "the path where the process hands over memory that leaves the machine",
         values: "a path",
         default: "none: memory stays on the machine",
         ..of_run(Setting {
@@ -259,7 +258,7 @@ pub static TABLE: [Variable; 22] = [
     },
     Variable {
         name: "MILLPOND_BOARD",
-        sets: "where the process publishes its figures",
+        sets: "the path where the process publishes its figures",
         values: "a path",
         default: "none: nothing is published",
         ..of_run(Setting {
@@ -269,7 +268,7 @@ pub static TABLE: [Variable; 22] = [
     },
     Variable {
         name: "MILLPOND_RECORD",
-        sets: "set by `millpond record`: how many pages stay mapped, and the trace's file",
+        sets: "set by `millpond record`: how many pages stay mapped, and the file for the tapes",
         values: "a number of pages, a colon and a file",
         default: "none: nothing is recorded",
         ..of_run(Setting {

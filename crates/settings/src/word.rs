@@ -107,18 +107,18 @@ macro_rules! words {
 words! {
     /// Which thread serves a fault of a program under a budget.
     enum DeliveryChoice: "delivery of faults" {
-        /// The faulting thread, but for programs that are linked with what it refuses
+        /// As direct, except for programs linked with liburing or libaio
         #[default]
         Auto = "auto",
         /// The faulting thread
         Direct = "direct",
-        /// A thread of Millpond's
+        /// One of Millpond's threads
         Handler = "handler",
     }
 
     /// Behaviour when the store is full or fails. A program that exceeds its budget loses nothing, and one line on
     /// standard error says so.
-    enum OnStoreFull: "behaviour at a full store" {
+    enum OnStoreFull: "reaction to a full store" {
         /// Exceed the budget and print a warning
         #[default]
         Exceed = "exceed",
@@ -127,8 +127,8 @@ words! {
     }
 
     /// The memory that a program is told of when it asks how much there is.
-    enum Tell: "memory to tell of" {
-        /// The budget, and what is left of it
+    enum Tell: "memory to report" {
+        /// The budget and how much of it is left
         #[default]
         Budget = "budget",
         /// The machine's memory
@@ -137,10 +137,10 @@ words! {
 
     /// Whether something is done.
     enum Switch: "switch" {
-        /// It is done
+        /// Enabled
         #[default]
         On = "on",
-        /// It is not done
+        /// Disabled
         Off = "off",
     }
 }

@@ -73,7 +73,7 @@ impl Decay {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("mallctl refuses: error {0}")]
+#[error("mallctl failed: error {0}")]
 struct Refused(c_int);
 
 fn control() -> Option<Control> {

@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 /// `millpond metrics`' arguments.
 #[derive(Args, Debug)]
 pub struct MetricsArgs {
-    /// Serve the counters at http://ADDRESS/metrics instead of printing them once. Without an ADDRESS it is
+    /// Serve the counters at http://ADDRESS/metrics instead of printing them once. The default ADDRESS is
     /// 127.0.0.1:9797
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:9797")]
     listen: Option<SocketAddr>,

@@ -42,11 +42,11 @@ pub struct RecordArgs {
     /// FILE.2, FILE.3 and so on
     #[arg(short, long, value_name = "FILE", default_value = "millpond.trace")]
     output: PathBuf,
-    /// How many pages stay mapped while the program runs. The least is 64. A smaller window records more accesses and
-    /// slows the program down more. The trace can be replayed with memory many times as large as the window
+    /// How many pages stay mapped while the program runs. The minimum is 64. A smaller window records more accesses
+    /// and slows the program down more. The trace can be replayed with a memory size many times that of the window
     #[arg(long, value_name = "PAGES", default_value = "256", value_parser = parse_window)]
     window: u32,
-    /// The RAM budget; without this option it is all RAM of the machine
+    /// The RAM budget; the default is all of the machine's RAM
     #[arg(long, value_name = "SIZE", value_parser = size::parse_ram)]
     ram: Option<u64>,
     /// The program and its arguments

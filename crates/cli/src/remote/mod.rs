@@ -21,7 +21,7 @@ pub struct RemoteArgs {
 /// What can be done with a store beyond the machine.
 #[derive(Subcommand, Debug)]
 enum RemoteCommand {
-    /// Remove the objects that killed runs have left in a store
+    /// Remove the objects that killed runs left in a store
     Clean(CleanArgs),
 }
 
@@ -32,12 +32,12 @@ pub struct CleanArgs {
     /// environment
     #[arg(value_name = "URL")]
     pub url: String,
-    /// Remove the objects of runs that have not said for so long that they live, such as 90m, 12h or 7d. A run says so
-    /// once a minute while it reaches the store. One that lives and finds its objects gone loses memory, so name a time
-    /// that no interruption lasts
+    /// Remove the objects of runs that have shown no sign of life for this long, such as 90m, 12h or 7d. A run
+    /// signals that it is alive once a minute while it can reach the store. A live run whose objects are removed
+    /// loses memory, so choose a time longer than any interruption
     #[arg(long, value_name = "DURATION", default_value = "1d", value_parser = age::parse)]
     pub older_than: Duration,
-    /// Say what would be removed, and remove nothing
+    /// Print what would be removed, and remove nothing
     #[arg(long)]
     pub dry_run: bool,
 }

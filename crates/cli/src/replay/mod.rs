@@ -29,10 +29,10 @@ use std::{io, thread};
 /// `millpond replay`'s arguments.
 #[derive(Args, Debug)]
 pub struct ReplayArgs {
-    /// A trace that `millpond record` has written, or one in another format (see --format). A trace that is compressed
-    /// by zstd is recognised
+    /// A trace written by `millpond record`, or one in another format (see --format). Traces compressed with zstd are
+    /// recognised
     trace: PathBuf,
-    /// The sizes of memory to replay with, each as a part of the pages that the trace touches (25%), in bytes (64M) or
+    /// The memory sizes to replay with, each as a share of the pages that the trace touches (25%), in bytes (64M) or
     /// in pages (1000p)
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', default_value = "25%,50%,75%", value_parser = RamSize::parse)]
     ram: Vec<RamSize>,
@@ -45,24 +45,24 @@ pub struct ReplayArgs {
     )]
     policy: Vec<Policy>,
     /// The format of the trace: millpond, lackey, oracleGeneral, plain, vz or u64. It is needed only if neither the
-    /// file's name nor its contents tell the format
+    /// file's name nor its contents reveal it
     #[arg(long, value_name = "FORMAT")]
     format: Option<Format>,
-    /// Read bit 0 of each number as "this access writes", and the other bits as the page. This is for the formats
+    /// Read bit 0 of each number as "this access writes", and the other bits as the page. Applies to the formats
     /// plain, vz and u64
     #[arg(long)]
     write_bit: bool,
-    /// Count the fetching of instructions as accesses too. This is for the format lackey
+    /// Count instruction fetches as accesses too. Applies to the format lackey
     #[arg(long)]
     instructions: bool,
-    /// Check the curve of each size: replay with more memory, and print the predicted and the counted faults
+    /// Check the curve of each size: replay with more memory, and print the predicted and the actual faults
     #[arg(long)]
     check_curve: bool,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
-    /// Write the result to a file, too: as a page to look at if its name ends in .html, else as JSON. May be given more
-    /// than once
+    /// Also write the result to a file: as a web page if its name ends in .html, else as JSON. May be given more than
+    /// once
     #[arg(long, value_name = "FILE")]
     report: Vec<PathBuf>,
 }

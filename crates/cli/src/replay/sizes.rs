@@ -48,12 +48,12 @@ impl RamSize {
     /// A line that quotes the text and says how a size is written.
     pub fn parse(text: &str) -> Result<Self, String> {
         let trimmed = text.trim();
-        let bad = || format!("`{text}` is no size; write 25%, 64M or 1000p (pages)");
+        let bad = || format!("`{text}` is not a size; write 25%, 64M or 1000p (pages)");
         let amount = if let Some(number) = trimmed.strip_suffix('%') {
             let percent: f64 = number.trim_end().parse().map_err(|_| bad())?;
             if !(percent > 0.0 && percent <= 1000.0) {
                 return Err(format!(
-                    "`{text}` is no part of a footprint; write more than 0% and at most 1000%"
+                    "`{text}` is not a share of the footprint; write more than 0% and at most 1000%"
                 ));
             }
             Amount::Percent(percent)

@@ -13,70 +13,71 @@ use std::path::{Path, PathBuf};
 /// What the help says of the words of `--lazy-purge`.
 const LAZY_PURGE: [&str; 2] = [
     "Keep freed memory until the budget needs it",
-    "Give freed memory back at once",
+    "Return freed memory at once",
 ];
 
 /// `millpond run`'s arguments.
 #[derive(Args, Debug)]
 pub struct RunArgs {
-    /// The RAM budget of the program and of the processes that it starts, such as 64M, 1.5G, 512MiB, or a number of
-    /// bytes. The least is 16M
+    /// The RAM budget of the program, and of each process that it starts, such as 64M, 1.5G, 512MiB, or a number of
+    /// bytes. The minimum is 16M
     #[arg(long, value_name = "SIZE", value_parser = size::parse_ram)]
     pub(crate) ram: u64,
     /// Where to keep the memory that does not fit into the budget
     ///
-    /// `zram` keeps it in compressed RAM. `file` keeps it in a file; each process has a file of its own, which has no
-    /// name and vanishes with the process. The file is made in the directory PATH, or in the directory of PATH if PATH
-    /// is no directory; without PATH it is made in $TMPDIR or /var/tmp. `auto` fills compressed RAM first and then a
-    /// file. With `,URL` behind it, what that store has no room for goes beyond the machine: to objects in S3
-    /// (s3://BUCKET/PREFIX) or Redis (redis://HOST:PORT/DB), compressed and encrypted. `--store auto,s3://pages/team`
+    /// `zram` keeps it in compressed RAM. `file` keeps it in a file; each process has its own file, which has no name
+    /// and vanishes with the process. The file is created in the directory PATH, or in the parent directory of PATH
+    /// if PATH is not a directory; without PATH it is created in $TMPDIR or /var/tmp. `auto` fills compressed RAM
+    /// first and then a file. If `,URL` is appended, memory that does not fit into that store leaves the machine,
+    /// compressed and encrypted, as objects in S3 (s3://BUCKET/PREFIX) or Redis (redis://HOST:PORT/DB). Example:
+    /// `--store auto,s3://pages/team`
     #[arg(long, value_name = "auto|zram|file[:PATH][,URL]", default_value = "auto", value_parser = Stores::parse)]
     pub(crate) store: Stores,
-    /// The most that the file of each process may take: 0 for none, as on a machine without a disk. Without this option
-    /// the file grows as long as its file system has room; if there is a URL in `--store`, to half of what is free
+    /// The maximum size of each process's file: 0 for no file, as on a machine without a disk. Without this option
+    /// the file grows as long as its file system has room, or, if `--store` has a URL, to half of the free space
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) file_max: Option<u64>,
-    /// The most that the objects beyond the machine may take, of all processes together
+    /// The maximum size of all objects beyond the machine, for all processes together
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) remote_max: Option<u64>,
-    /// Which thread serves a fault of the program
+    /// Which thread serves the program's page faults
     ///
-    /// `handler` hands each fault to a thread of Millpond's. All of the program works as ever then, and the kernel asks
-    /// for a privilege. `direct` has the faulting thread serve itself, for which no privilege is needed: system calls
-    /// are looked at by a seccomp filter, so that set-user-ID programs which the program starts get no rights
-    /// (no_new_privs), and io_uring is refused. `auto` is `direct`, and `handler` for programs that are linked with
-    /// liburing or libaio, where the kernel allows that.
+    /// `handler` hands each fault to one of Millpond's threads. Everything in the program works as usual, but the
+    /// kernel requires a privilege. With `direct` the faulting thread serves its own fault, which needs no privilege:
+    /// a seccomp filter inspects system calls, so set-user-ID programs gain no rights when the program starts them
+    /// (no_new_privs), and io_uring is refused. `auto` means `direct`, except that programs linked with liburing or
+    /// libaio get `handler` where the kernel allows it.
     #[arg(long, value_name = "WHO", default_value = "auto", value_parser = words::<DeliveryChoice>([]))]
     pub(crate) delivery: DeliveryChoice,
-    /// The report at the end of the program
+    /// The report at the end of the run
     ///
-    /// `text` and `json` write it to standard error, and `none` writes no report. FILE gets the report instead, with
-    /// memory and faults over time: as a page to look at if its name ends in .html, else as JSON. The name must contain
-    /// a `/` or a `.`. The option may be given more than once: `--report text --report report.html`
+    /// `text` and `json` write the report to standard error, and `none` writes no report. FILE receives the report
+    /// instead, with memory and faults over time: as a web page if its name ends in .html, else as JSON. The name
+    /// must contain a `/` or a `.`. The option may be given more than once: `--report text --report report.html`
     #[arg(long, value_name = "text|json|none|FILE", default_value = "text", value_parser = ReportChoice::parse)]
     pub(crate) report: Vec<ReportChoice>,
     /// What to do when the store is full
     #[arg(long, value_name = "WHAT", default_value = "exceed", value_parser = words::<OnStoreFull>([]))]
     pub(crate) on_store_full: OnStoreFull,
-    /// Allow the store's file to lie on a tmpfs, which is RAM itself
+    /// Allow the store's file to be on a tmpfs, which is itself RAM
     #[arg(long)]
     pub(crate) force_tmpfs: bool,
-    /// Encrypt what is written to a file. Each process makes a key of its own and keeps it in its memory only
+    /// Encrypt everything that is written to a file. Each process creates its own key and keeps it only in memory
     #[arg(long)]
     pub(crate) encrypt: bool,
-    /// How many pages are brought in and put out together
+    /// How many pages are brought in and evicted together
     ///
-    /// N, from 0 to 9, stands for 2^N pages of 4 KiB each. `adaptive` chooses from the pattern of the program's
-    /// accesses, up to 2^9 pages, or up to 2^N with `adaptive:N`.
+    /// N, from 0 to 9, stands for 2^N pages of 4 KiB each. `adaptive` chooses the number according to the program's
+    /// access pattern, up to 2^9 pages, or up to 2^N with `adaptive:N`.
     #[arg(long, value_name = "N|adaptive|adaptive:N", default_value = "adaptive")]
     pub(crate) order: OrderPolicy,
-    /// Whether to keep memory that the program frees until the budget needs it, so that it can be used again at no cost
+    /// Whether to keep memory that the program frees until the budget needs it, so that it can be reused at no cost
     #[arg(long, value_name = "WHEN", default_value = "on", value_parser = words::<Switch>(LAZY_PURGE))]
     pub(crate) lazy_purge: Switch,
-    /// The memory that the program is told of when it asks how much there is
+    /// The amount of memory that is reported to the program when it asks
     ///
-    /// Programs choose the size of caches, heaps and sorts by that. `budget` tells them of the budget, by `sysconf`,
-    /// `sysinfo`, /proc/meminfo and the files of their control group; `machine` lets the kernel answer.
+    /// Programs size their caches, heaps and sorts by it. `budget` reports the budget, through `sysconf`, `sysinfo`,
+    /// /proc/meminfo and the files of the program's control group; `machine` lets the kernel answer.
     #[arg(long, value_name = "WHAT", default_value = "budget", value_parser = words::<Tell>([]))]
     pub(crate) tell: Tell,
     /// The program and its arguments

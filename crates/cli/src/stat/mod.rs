@@ -32,20 +32,20 @@ use table::{Listing, Table};
 /// `millpond stat`'s arguments.
 #[derive(Args, Debug)]
 pub struct StatArgs {
-    /// The process id of a `millpond run`, of one of its processes, or of another process that publishes its counters.
-    /// Without a PID all of these are listed
+    /// The process id of a `millpond run`, of one of its processes, or of another process that publishes its
+    /// counters. Without a PID all of them are listed
     #[arg(value_parser = clap::value_parser!(i32).range(1..))]
     pid: Option<i32>,
     /// Print a line of counters every INTERVAL seconds, at least 0.1. Without an INTERVAL all counters are printed once
     #[arg(value_name = "INTERVAL", value_parser = parse_interval)]
     interval: Option<Duration>,
-    /// How many lines to print. Without a COUNT lines are printed until the process ends
+    /// How many lines to print. Without a COUNT, lines are printed until the process ends
     #[arg(value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// Print how many of the major faults so far more memory would have spared, as a table and a plot
+    /// Print how many of the major faults so far would have been avoided with more memory, as a table and a plot
     #[arg(long, requires = "pid", conflicts_with = "interval")]
     curve: bool,
-    /// Print JSON, one object a line
+    /// Print JSON, one object per line
     #[arg(long)]
     json: bool,
 }
@@ -57,7 +57,7 @@ pub struct StatArgs {
 pub fn parse_interval(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text
         .parse()
-        .map_err(|_| format!("`{text}` is no number of seconds"))?;
+        .map_err(|_| format!("`{text}` is not a number of seconds"))?;
     if !(0.1..=86_400.0).contains(&seconds) {
         return Err(format!(
             "`{text}` is not between 0.1 and 86400 seconds; counters are published ten times a second"

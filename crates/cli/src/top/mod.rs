@@ -53,8 +53,8 @@ const SEARCH: Duration = Duration::from_secs(1);
 /// `millpond top`'s arguments.
 #[derive(Args, Debug)]
 pub struct TopArgs {
-    /// The process id of a `millpond run`, of one of its processes, or of another process that publishes its counters.
-    /// Without a PID all of these are shown
+    /// The process id of a `millpond run`, of one of its processes, or of another process that publishes its
+    /// counters. Without a PID all of them are shown
     #[arg(value_parser = clap::value_parser!(i32).range(1..))]
     pid: Option<i32>,
     /// Seconds between two updates of the screen, at least 0.1

@@ -1,15 +1,15 @@
-//! What backs the memory that does not fit, on both sides: compressed RAM, or a file.
+//! The medium for memory that does not fit into the budget, on both sides: compressed RAM, or a file.
 //!
 //! zram's memory is in no cgroup, so Millpond's compressed RAM is outside its budget as well: both sides may hold as
-//! many uncompressed bytes as the budget says. A file takes no memory worth mentioning on either side; the memory that
-//! Millpond's store takes for its file is inside the budget.
+//! many uncompressed bytes as the budget allows. A file takes hardly any memory on either side; the memory that
+//! Millpond's store needs for its file is inside the budget.
 
 use millpond::StoreKind;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::path::Path;
 
-/// The medium that is swapped to.
+/// The medium to which memory is swapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Medium {
@@ -29,7 +29,7 @@ impl Medium {
         self == Self::Zram
     }
 
-    /// The name of the kernel's way, for a table.
+    /// The name of the kernel's counterpart, for a table.
     #[must_use]
     pub fn kernel_name(self) -> &'static str {
         match self {
@@ -39,13 +39,13 @@ impl Medium {
     }
 }
 
-/// Where what does not fit goes.
+/// The place for memory that does not fit into the budget.
 #[derive(Clone, Debug, Serialize, Deserialize, clap::Args)]
 pub struct Backing {
     /// Where both sides keep the memory that does not fit into the budget
     #[arg(long = "store", value_enum, default_value_t)]
     pub medium: Medium,
-    /// The directory in which the files of both sides are made
+    /// The directory in which both sides create their files
     #[arg(long, value_name = "DIRECTORY", default_value = DIRECTORY)]
     directory: OsString,
     /// Encrypt the file of Millpond's store
@@ -64,7 +64,7 @@ impl Default for Backing {
 }
 
 impl Backing {
-    /// Millpond's store there.
+    /// Millpond's store in this place.
     #[must_use]
     pub fn store(&self) -> StoreKind {
         match self.medium {
@@ -77,13 +77,13 @@ impl Backing {
         }
     }
 
-    /// Whether Millpond's store is encrypted: a file alone can be.
+    /// Whether Millpond's store is encrypted: only a file can be.
     #[must_use]
     pub fn encrypts(&self) -> bool {
         self.encrypt && self.medium == Medium::File
     }
 
-    /// The directory in which files are made.
+    /// The directory in which files are created.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.directory.as_ref()

@@ -1,5 +1,5 @@
-//! The way in which every benchmark of parts is run: the options that all of them have, the lock and what is put back,
-//! the processes that are measured, and the result.
+//! How every benchmark made of parts is run: the common options, the lock, the restoration of the machine, the
+//! measured processes, and the result.
 
 use crate::backing::Backing;
 use crate::comparison::Comparison;
@@ -23,14 +23,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Display;
 
-/// The parts of a benchmark, by the names that `--only` takes and JSON has.
+/// The parts of a benchmark, by the names that `--only` and JSON use.
 pub trait Parts: ValueEnum + Copy + PartialEq + Send + Sync + 'static {
     /// Name and version of the JSON form; later versions only add fields.
     const SCHEMA: &'static str;
-    /// The field of the JSON form that says what the kernel's side ran on, if it swapped.
+    /// The JSON field for the setting in which the kernel's side ran, if it swapped.
     const KERNEL: Option<&'static str> = None;
 
-    /// Says what the figures are: times in which unit, and folios of which order.
+    /// Describes the figures: the unit of times, and the order of folios.
     fn units(order: &str) -> String;
 
     /// Whether another benchmark would disturb this part, or this part another benchmark.
@@ -39,7 +39,7 @@ pub trait Parts: ValueEnum + Copy + PartialEq + Send + Sync + 'static {
     }
 }
 
-/// The options that all benchmarks of parts have.
+/// The options that all benchmarks made of parts have.
 #[derive(clap::Args, Debug)]
 #[group(skip)]
 pub struct Asked<N: Parts, const ROUNDS: u16 = 5> {
@@ -49,22 +49,22 @@ pub struct Asked<N: Parts, const ROUNDS: u16 = 5> {
     /// How often each side is measured
     #[arg(long, default_value_t = ROUNDS, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
-    /// Measure these parts alone
+    /// Measure only these parts
     #[arg(long, value_name = "PART,...", value_delimiter = ',', value_parser = EnumValueParser::<N>::new())]
     only: Vec<N>,
 }
 
-/// A benchmark while it runs.
+/// A running benchmark.
 pub struct Bench {
-    /// What was measured so far, and what was left out.
+    /// The measurements so far, and what was skipped.
     pub summary: Summary,
     /// The runner of measured processes.
     pub workers: Workers,
-    /// The lock and what is to be put back, for root.
+    /// The lock and the list of things to remove or restore, for root.
     pub guard: Option<Guard>,
-    /// The rounds of each side.
+    /// The number of rounds of each side.
     pub rounds: u16,
-    /// What the kernel's side ran on.
+    /// The setting in which the kernel's side ran.
     kernel: Option<Setting>,
 }
 
@@ -72,11 +72,11 @@ pub struct Bench {
 pub type SidesRounds<S, T> = Vec<(S, Vec<T>)>;
 
 impl Bench {
-    /// Measures what is asked for by `measure`, puts everything back, and prints. Returns 1 when memory held what it
-    /// must not.
+    /// Measures by `measure` what was requested, restores the machine, and prints. Returns 1 when memory had wrong
+    /// contents.
     ///
     /// # Errors
-    /// When a worker fails, something cannot be put back, or a signal asked for the end.
+    /// When a worker fails, something cannot be restored, or a signal ended the benchmark.
     pub fn run<N: Parts, const ROUNDS: u16>(
         asked: &Asked<N, ROUNDS>,
         order: Option<BenchOrder>,
@@ -101,7 +101,7 @@ impl Bench {
         bench.finish(asked.json)
     }
 
-    /// Begins: takes the lock, if it is wanted, and has nothing measured yet. It comes before any thread is started.
+    /// Begins a benchmark: takes the lock if the benchmark needs quiet. Must be called before any thread is started.
     ///
     /// # Errors
     /// When another benchmark runs.
@@ -113,8 +113,7 @@ impl Bench {
         wants_quiet: bool,
     ) -> Result<Self, BenchError> {
         let workers = Workers::new().map_err(BenchError::Start)?;
-        // Root takes the lock even where nothing of the machine is changed, so that no two benchmarks disturb each
-        // other.
+        // Root takes the lock even if the machine is not changed, so that no two benchmarks disturb each other.
         let guard = match wants_quiet {
             true => Guard::acquire_if_root()?,
             false => None,
@@ -129,20 +128,20 @@ impl Bench {
         })
     }
 
-    /// Puts everything back, and prints. Returns 1 when memory held what it must not.
+    /// Restores the machine, and prints. Returns 1 when memory had wrong contents.
     ///
     /// # Errors
-    /// When something cannot be put back, or a signal asked for the end.
+    /// When something cannot be restored, or a signal ended the benchmark.
     pub fn finish(self, json: bool) -> Result<u8, BenchError> {
         self.guard.map_or(Ok(()), Guard::finish)?;
         self.workers.check()?;
         self.summary.conclude(json)
     }
 
-    /// Takes the rounds of a part.
+    /// Adds the rounds of a part to the result.
     ///
     /// # Errors
-    /// When JSON has no form for the part.
+    /// When the part cannot be written as JSON.
     pub fn part<K, S, T>(
         &mut self,
         name: impl Parts,
@@ -174,10 +173,10 @@ impl Bench {
         Ok(rounds.done)
     }
 
-    /// Measures a part: all rounds of all sides, each round by a process that does `job`.
+    /// Measures a part: all rounds of all sides, each round in a process that does `job`.
     ///
     /// # Errors
-    /// When a process fails, or a signal asked for the end.
+    /// When a process fails, or a signal ended the benchmark.
     pub fn processes<T, K, S>(
         &mut self,
         name: impl Parts,
@@ -197,19 +196,20 @@ impl Bench {
         self.part(name, heading, sizes, rounds)
     }
 
-    /// Measures once by a process that is written down, so that it is ended with what was made for it.
+    /// Measures once, in a process that is recorded with the guard, so that it is ended together with what was made
+    /// for it.
     ///
     /// # Errors
-    /// When the process fails, or a signal asked for the end.
+    /// When the process fails, or a signal ended the benchmark.
     pub fn guarded<T: DeserializeOwned>(&mut self, job: &Job) -> Result<T, BenchError> {
         self.workers.measure(job, self.guard.as_mut())
     }
 
-    /// Runs `measure` beside the kernel's swap of a size for `work`, which is put back afterwards, or without it: then
-    /// the kernel's side of the part is noted as left out.
+    /// Sets up kernel swap that is large enough for `work`, runs `measure`, and removes the swap. If swap cannot be
+    /// set up, runs `measure` without it and reports the kernel's side of the part as skipped.
     ///
     /// # Errors
-    /// The errors of `measure`, or those of making swap and putting it back.
+    /// The errors of `measure`, or those of setting up and removing swap.
     pub fn beside_kernel_swap<T>(
         &mut self,
         name: impl Parts,
@@ -238,33 +238,33 @@ impl Bench {
         Ok(measured)
     }
 
-    /// Puts back what was made for a measurement.
+    /// Removes what was made for a measurement.
     ///
     /// # Errors
-    /// The first thing that could not be put back.
+    /// The first thing that could not be removed.
     pub fn put_back(&mut self) -> Result<(), BenchError> {
         self.guard.as_mut().map_or(Ok(()), Guard::put_back)
     }
 
-    /// Whether the kernel gives huge pages to those who ask; if not, its side of the part is noted as left out.
+    /// Whether the kernel gives huge pages on request; if not, its side of the part is reported as skipped.
     pub fn has_huge_pages(&mut self, name: impl Parts) -> bool {
         let what = format!("{}, the kernel's huge pages", side::name(&name));
         self.can(&what, mapping::huge_pages())
     }
 
-    /// Whether programs can be run under Millpond; if not, that side of the part is noted as left out.
+    /// Whether programs can be run under Millpond; if not, that side of the part is reported as skipped.
     pub fn has_run(&mut self, name: impl Parts) -> bool {
         let what = format!("{} under millpond run", side::name(&name));
         self.can(&what, under_run::can_run_by(DeliveryChoice::Auto))
     }
 
-    /// Whether it can be done, by the answer; if not, `what` is noted as left out.
+    /// Whether `answer` is a success; if not, reports `what` as skipped.
     pub fn can(&mut self, what: &str, answer: Result<(), Skip>) -> bool {
         answer.map_err(|why| self.summary.skip(what, &why)).is_ok()
     }
 }
 
-/// Whether `part` is among those that `--only` names; all parts are when it names none.
+/// Whether `part` is among those that `--only` names. Without `--only`, all parts are.
 pub fn is_asked_for<T: PartialEq>(only: &[T], part: T) -> bool {
     only.is_empty() || only.contains(&part)
 }

@@ -1,4 +1,4 @@
-//! A memory cgroup of the benchmark's own, version 1 or 2.
+//! The benchmark's own memory cgroup, version 1 or 2.
 
 use crate::error::Skip;
 use rustix::process::{Pid, Signal};
@@ -9,7 +9,7 @@ use std::{fs, io};
 /// No limit: more than any machine has.
 pub const UNLIMITED: u64 = 1 << 60;
 
-/// Where memory cgroups can be made on this machine.
+/// The hierarchy in which memory cgroups can be created on this machine.
 #[derive(Clone, Debug)]
 pub struct Hierarchy {
     /// The hierarchy's version: 1 or 2.
@@ -21,7 +21,7 @@ impl Hierarchy {
     /// Finds the mounted hierarchy that has the memory controller.
     ///
     /// # Errors
-    /// When there is no such hierarchy, or it is not open for new groups.
+    /// When there is no such hierarchy, or it does not accept new groups.
     pub fn find() -> Result<Self, Skip> {
         let mounts = procfs::mounts().map_err(|e| Skip(format!("no mounts can be read: {e}")))?;
         let mut closed = None;
@@ -52,7 +52,7 @@ impl Hierarchy {
         self.root.join(name)
     }
 
-    /// Makes the group with a limit of `bytes` on its memory and none on its swap.
+    /// Creates the group with a memory limit of `bytes` and no limit on swap.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -81,7 +81,7 @@ fn has_word(file: &Path, word: &str) -> bool {
 /// Limits the memory of the group at `path`, of either version.
 ///
 /// # Errors
-/// When the kernel refuses, as it does for less than it can reclaim at once.
+/// When the kernel refuses, as it does for a limit that it cannot reach by reclaim at once.
 pub fn set_limit(path: &Path, bytes: u64) -> io::Result<()> {
     let limit = ["memory.limit_in_bytes", "memory.max"]
         .map(|name| path.join(name))
@@ -91,21 +91,21 @@ pub fn set_limit(path: &Path, bytes: u64) -> io::Result<()> {
     fs::write(limit, bytes.to_string())
 }
 
-/// The most memory that the group at `path` has had, if the kernel says it.
+/// The peak memory of the group at `path`, if the kernel reports it.
 #[must_use]
 pub fn peak(path: &Path) -> Option<u64> {
     let text = read(path, ["memory.max_usage_in_bytes", "memory.peak"])?;
     text.trim().parse().ok()
 }
 
-/// The memory that the group at `path` has now.
+/// The current memory of the group at `path`.
 #[must_use]
 pub fn usage(path: &Path) -> Option<u64> {
     let text = read(path, ["memory.usage_in_bytes", "memory.current"])?;
     text.trim().parse().ok()
 }
 
-/// How many processes of the group at `path` the kernel has killed for want of memory.
+/// How many processes of the group at `path` the kernel has killed because memory ran out.
 #[must_use]
 pub fn oom_kills(path: &Path) -> u64 {
     let text = read(path, ["memory.oom_control", "memory.events"]);
@@ -116,13 +116,13 @@ pub fn oom_kills(path: &Path) -> u64 {
         .unwrap_or(0)
 }
 
-/// Reads a file of the group at `path` by its name in version 1, or in version 2.
+/// Reads a file of the group at `path`, which `names` gives for version 1 and version 2.
 fn read(path: &Path, names: [&str; 2]) -> Option<String> {
     let mut names = names.into_iter();
     names.find_map(|name| fs::read_to_string(path.join(name)).ok())
 }
 
-/// The file that lists the processes of the group at `path`, and through which more processes enter it.
+/// The file that lists the processes of the group at `path`. Writing to it moves a process into the group.
 #[must_use]
 pub fn procs(path: &Path) -> PathBuf {
     path.join("cgroup.procs")
@@ -136,13 +136,13 @@ pub fn enter(path: &Path) -> io::Result<()> {
     fs::write(procs(path), std::process::id().to_string())
 }
 
-/// Ends the processes that a measured program has left in the group at `path`, and waits for their end.
+/// Ends the processes that a measured program left in the group at `path`, and waits until they are gone.
 ///
 /// # Errors
 /// When a process is still there after two seconds.
 pub fn empty(path: &Path) -> io::Result<()> {
     retry(|| {
-        // A group that is not there has no process in it.
+        // A group that does not exist has no processes.
         let members = fs::read_to_string(procs(path)).unwrap_or_default();
         for pid in members.lines().filter_map(|pid| pid.parse().ok()) {
             if let Some(pid) = Pid::from_raw(pid) {
@@ -157,7 +157,7 @@ pub fn empty(path: &Path) -> io::Result<()> {
     })
 }
 
-/// Removes the group at `path`, if it is there. A process that has just ended may hold it for a moment.
+/// Removes the group at `path`, if it exists. A process that has just ended may hold it for a moment.
 ///
 /// # Errors
 /// When the group is still in use after two seconds.
@@ -168,7 +168,7 @@ pub fn remove(path: &Path) -> io::Result<()> {
     })
 }
 
-/// Tries `attempt` until it works, for two seconds at most.
+/// Repeats `attempt` until it succeeds, for two seconds at most.
 pub fn retry<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     for _ in 0..100 {
         if let Ok(done) = attempt() {

@@ -1,8 +1,8 @@
-//! Clocks for time that passes, and for time that the processors spend for this process.
+//! A clock for wall time and for the processor time of this process.
 
 use std::time::{Duration, Instant};
 
-/// A clock that runs from when it is made.
+/// A clock that runs from its creation.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     wall: Instant,
@@ -22,7 +22,8 @@ impl Clock {
         micros(self.wall.elapsed())
     }
 
-    /// Microseconds that all threads have spent, also threads that have ended, and that the kernel has spent for them.
+    /// Processor time of all threads in microseconds, including threads that have ended and the kernel's work for
+    /// them.
     pub fn cpu(&self) -> f64 {
         micros(cpu().saturating_sub(self.cpu))
     }

@@ -1,15 +1,15 @@
-//! A part of a benchmark: the results of its sides, the comparison between them, and the table that people see.
+//! A part of a benchmark: the results of its sides, the comparison between them, and the printed table.
 //!
-//! A part has an [`Outcome`], which says what one measured process found, and a kind of side, which says whose memory
-//! that was and how it was used. From both a part makes medians, a ratio for each pair of an own side and a kernel's,
-//! and its text.
+//! A part has an [`Outcome`], the findings of one measured process, and a kind of side, which tells whose memory that
+//! was and how it was used. From these a part computes medians, a ratio for each pair of one of our sides and one of
+//! the kernel's, and its text.
 
 use crate::outcome::{Median, Outcome};
 use crate::side::Contender;
 use serde::Serialize;
 use std::fmt;
 
-/// The sides of a part that was measured, and how they compare.
+/// The sides of a measured part, and how they compare.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison<K, S, T> {
     /// The sizes of the work.
@@ -48,7 +48,7 @@ impl<T: Median> From<Vec<T>> for Measured<T> {
     }
 }
 
-/// The factor by which a side is faster than another.
+/// The factor by which one side is faster than another.
 #[derive(Clone, Debug, Serialize)]
 struct Ratio<K> {
     figure: &'static str,
@@ -58,7 +58,7 @@ struct Ratio<K> {
 }
 
 impl<K: Contender, S, T: Outcome> Comparison<K, S, T> {
-    /// Sums up the rounds, and compares the sides.
+    /// Summarizes the rounds, and compares the sides.
     #[must_use]
     pub fn new(sizes: S, rounds: Vec<(K, Vec<T>)>) -> Self {
         let sides = rounds.into_iter().map(|(side, rounds)| SideRounds {
@@ -83,7 +83,7 @@ impl<K: Contender, S, T: Outcome> Comparison<K, S, T> {
     }
 }
 
-/// The ratios of all pairs that are compared, where both have the figure.
+/// The ratios of all compared pairs in which both sides have the figure.
 fn ratios<K: Contender, T: Outcome>(sides: &[SideRounds<K, T>]) -> Vec<Ratio<K>> {
     let mut ratios = Vec::new();
     for figure in T::FIGURES.iter().filter(|figure| figure.is_time) {
@@ -108,9 +108,9 @@ fn ratios<K: Contender, T: Outcome>(sides: &[SideRounds<K, T>]) -> Vec<Ratio<K>>
     ratios
 }
 
-/// A part for people.
+/// A part as a printed table.
 pub trait Table {
-    /// Places in memory of all sides that did not hold what they had to.
+    /// The number of places with wrong contents in the memory of all sides.
     fn wrong(&self) -> u64 {
         0
     }
@@ -118,7 +118,7 @@ pub trait Table {
     /// Writes the table.
     ///
     /// # Errors
-    /// When `f` takes no more.
+    /// When `f` cannot be written to.
     fn write(&self, f: &mut dyn fmt::Write) -> fmt::Result;
 }
 

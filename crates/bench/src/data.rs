@@ -1,8 +1,8 @@
 //! The data of the swap benchmark, and the order in which its pages are read.
 //!
-//! The first 1,024 bytes of a 4 KiB page are pseudo-random and the rest is the page's index again and again. So a page
-//! compresses to about a quarter, no two pages are the same, and every byte can be checked from the index alone. A page
-//! of *noise* is pseudo-random to its end and does not compress.
+//! The first 1,024 bytes of a 4 KiB page are pseudo-random and the rest repeats the page's index. So a page
+//! compresses to about a quarter, no two pages are equal, and every byte can be checked from the index alone. A page
+//! of *noise* is entirely pseudo-random and does not compress.
 
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
@@ -36,7 +36,7 @@ impl Contents {
     /// When `page` is not [`PAGE`] bytes.
     pub fn fill(self, page: &mut [u8], index: usize) {
         assert_eq!(page.len(), PAGE, "a page has {PAGE} bytes");
-        // The data is made by two plain loops: it is a part of every fill that is measured, and should be a small one.
+        // Two plain loops generate the data: that time is part of every measured fill, and should be a small part.
         let (random, rest) = page.split_at_mut(self.random_bytes());
         let mut numbers = random_part(index);
         for chunk in random.chunks_exact_mut(8) {
@@ -47,8 +47,8 @@ impl Contents {
         }
     }
 
-    /// Whether `page` is byte for byte what [`fill`](Self::fill) writes for `index`, when its first word was
-    /// [`rewrite`]n `rewritten` times.
+    /// Whether `page` is byte for byte what [`fill`](Self::fill) writes for `index`, after `rewritten` calls of
+    /// [`rewrite`] on its first word.
     #[must_use]
     pub fn matches(self, page: &[u8], index: usize, rewritten: u8) -> bool {
         let Some((random, rest)) = page.split_at_checked(self.random_bytes()) else {
@@ -68,7 +68,7 @@ impl Contents {
     }
 }
 
-/// Writes page `index`, which compresses to a quarter.
+/// Writes page `index` with data that compresses to a quarter.
 ///
 /// # Panics
 /// When `page` is not [`PAGE`] bytes.
@@ -76,14 +76,14 @@ pub fn fill(page: &mut [u8], index: usize) {
     Contents::Quarter.fill(page, index);
 }
 
-/// Writes all pages of `memory`, each with contents of its own.
+/// Writes all pages of `memory`, each with different contents.
 pub fn fill_all(memory: &mut [u8]) {
     for (index, page) in memory.chunks_exact_mut(PAGE).enumerate() {
         fill(page, index);
     }
 }
 
-/// The pages of `memory` that [`fill_all`] would have left otherwise.
+/// The number of pages of `memory` that differ from what [`fill_all`] writes.
 #[must_use]
 pub fn wrong_pages(memory: &[u8]) -> u64 {
     let pages = memory.chunks_exact(PAGE).enumerate();
@@ -103,15 +103,14 @@ pub fn look(memory: &[u8], index: usize) -> bool {
     page[PAGE - 8..] == (index as u64).to_le_bytes()
 }
 
-/// Writes the first word of a page anew, which has been done `times` before. Returns how often it has been done then,
-/// modulo 256.
+/// Rewrites the first word of a page that was rewritten `times` times before. Returns the new count, modulo 256.
 pub fn rewrite(page: &mut [u8], times: u8) -> u8 {
     let next = times.wrapping_add(1);
     page[0] ^= times ^ next;
     next
 }
 
-/// Reads all of `page`. The sum keeps the compiler from leaving the reads out.
+/// Reads all of `page`. The returned sum keeps the compiler from removing the reads.
 #[must_use]
 pub fn read(page: &[u8]) -> u64 {
     page.chunks_exact(8).fold(0, |sum, chunk| {
@@ -123,13 +122,13 @@ fn random_part(index: usize) -> SplitMix {
     SplitMix((index as u64).wrapping_mul(0xD6E8_FEB8_6659_FD93))
 }
 
-/// Page numbers below `pages`, evenly spread, the same for the same `seed`.
+/// Uniformly distributed page numbers below `pages`, the same for the same `seed`.
 pub fn random_pages(pages: usize, seed: u64) -> impl Iterator<Item = usize> {
     let mut random = SplitMix(seed);
     std::iter::repeat_with(move || ((u128::from(random.next()) * pages as u128) >> 64) as usize)
 }
 
-/// A source of random orders, which are the same for the same seed.
+/// A source of random permutations, which are the same for the same seed.
 pub struct Shuffle(SplitMix);
 
 impl Shuffle {
@@ -139,7 +138,7 @@ impl Shuffle {
         Self(SplitMix(seed))
     }
 
-    /// Puts `items` into another order, each as likely as any other (Fisher and Yates).
+    /// Puts `items` into a random order; all orders are equally likely (Fisher and Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             let other = (u128::from(self.0.next()) * (last as u128 + 1)) >> 64;
@@ -148,7 +147,7 @@ impl Shuffle {
     }
 }
 
-/// Steele, Lea and Flood's generator: it takes one addition and one mix for each number, and any seed is good.
+/// Steele, Lea and Flood's generator: one addition and one mix per number, and any seed is good.
 struct SplitMix(u64);
 
 impl SplitMix {

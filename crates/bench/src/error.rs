@@ -1,4 +1,4 @@
-//! Reasons why there is no result, or only a part of one.
+//! Reasons why there is no result, or only a partial one.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 pub struct Skip(pub String);
 
 impl Skip {
-    /// Swap and cgroups are root's.
+    /// Only root may set up swap and cgroups.
     #[must_use]
     pub fn needs_root() -> Self {
         Self("making swap and cgroups needs root".to_owned())
@@ -36,10 +36,10 @@ pub enum BenchError {
         /// The system's answer.
         error: io::Error,
     },
-    /// The record of what the benchmark makes cannot be written.
+    /// The record of what the benchmark sets up cannot be written.
     #[error("cannot record what the benchmark sets up: {0}; make sure that /run has room")]
     Record(#[source] io::Error),
-    /// Something could not be put back.
+    /// Something could not be restored.
     #[error(
         "cannot restore swap, zram or cgroup: {0}; start the benchmark again: it first tries once more"
     )]
@@ -55,13 +55,13 @@ pub enum BenchError {
     /// The measured process failed.
     #[error("the measured process failed: {0}")]
     Worker(String),
-    /// The measured process itself reports this: it cannot get its memory.
+    /// The measured process reports that it cannot get its memory.
     #[error("cannot get the memory to measure: {0}")]
     Memory(Failure),
     /// Traces cannot be replayed.
     #[error("{0}")]
     Traces(String),
-    /// A signal asked for the end.
+    /// A signal ended the benchmark.
     #[error("ended by signal {0}")]
     Interrupted(i32),
     /// The result cannot be printed.

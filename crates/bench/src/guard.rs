@@ -1,17 +1,17 @@
-//! The guard that leaves nothing of the benchmark behind: not a swap device, not a cgroup, not a process.
+//! The guard makes sure that the benchmark leaves nothing behind: no swap device, no cgroup, no process.
 //!
-//! Swap belongs to the whole machine. A benchmark that dies half-way would leave the machine swapping to a device that
-//! nobody looks after. So everything that it makes is written down *before or as soon as* it is made, in one file that
-//! is also the lock:
+//! Swap belongs to the whole machine. A benchmark that dies half-way would leave the machine swapping to a device
+//! that nobody looks after. So everything that the benchmark creates is recorded *before or as soon as* it is
+//! created, in one file that is also the lock:
 //!
-//! | end | who puts things back |
+//! | end | who cleans up |
 //! | --- | --- |
 //! | normal, error, panic | [`Guard`]'s drop |
 //! | SIGINT, SIGTERM, SIGHUP | the worker is killed, the main thread sees that and returns through the drop (see [`crate::worker`]) |
 //! | SIGKILL | the kernel kills the worker (parent-death signal); the next run finds the file unlocked and not empty |
 //!
-//! The lock is the kernel's (`flock`), so it is never stale. The file is removed by its holder. A process that gets a
-//! lock on a file that has been removed meanwhile tries again, so two holders never stand on two files of the same
+//! The kernel keeps the lock (`flock`), so it is never stale. The holder removes the file. A process that gets a lock
+//! on a file that has been removed meanwhile tries again, so two processes never hold locks on two files of the same
 //! name.
 
 use crate::cgroup::{self, Hierarchy};
@@ -29,21 +29,21 @@ const FILE: &str = "/run/millpond-bench.lock";
 /// The benchmark's cgroup.
 const GROUP: &str = "millpond-bench";
 
-/// The things that are there because of the benchmark.
+/// The things that the benchmark has created.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Made {
-    /// A zram device by its number.
+    /// The number of a zram device.
     pub zram: Option<u32>,
     /// A file that the kernel swaps to.
     #[serde(default)]
     pub swap_file: Option<PathBuf>,
-    /// A cgroup by its path.
+    /// The path of a cgroup.
     pub cgroup: Option<PathBuf>,
-    /// The measured process: its number and its start time, which together are never used twice.
+    /// The measured process: its id and its start time, a pair that is never reused.
     pub worker: Option<(i32, u64)>,
 }
 
-/// The right to measure, and the duty to put things back.
+/// The right to measure, and the duty to clean up.
 pub struct Guard {
     file: File,
     path: PathBuf,
@@ -51,16 +51,16 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Takes the lock, and puts back what a killed run has left.
+    /// Takes the lock, and removes what a killed run left behind.
     ///
     /// # Errors
-    /// When another benchmark runs, or the leftovers cannot be put back.
+    /// When another benchmark runs, or the leftovers cannot be removed.
     pub fn acquire() -> Result<Self, BenchError> {
         Self::acquire_at(Path::new(FILE))
     }
 
-    /// Takes the lock like [`Guard::acquire`], if the user is root. Other users change nothing of the machine, and need
-    /// no lock.
+    /// Takes the lock like [`Guard::acquire`] if the user is root. Other users do not change the machine, and need no
+    /// lock.
     ///
     /// # Errors
     /// The errors of [`Guard::acquire`].
@@ -99,7 +99,7 @@ impl Guard {
             }
             let mut text = String::new();
             file.read_to_string(&mut text).map_err(lock_error)?;
-            // A record that was cut short by a kill is from a moment at which the thing was not made yet.
+            // If a kill cut the record short, the thing that was being recorded had not been created yet.
             let left: Made = serde_json::from_str(&text).unwrap_or_default();
             put_back(&left).map_err(BenchError::PutBack)?;
             return Ok(Self {
@@ -110,7 +110,7 @@ impl Guard {
         }
     }
 
-    /// Writes down a thing that is about to be made, or has just been made.
+    /// Records a thing that is about to be created, or has just been created.
     ///
     /// # Errors
     /// When the record cannot be written.
@@ -122,7 +122,7 @@ impl Guard {
         self.file.write_all(text.as_bytes())
     }
 
-    /// Makes the benchmark's cgroup, with a limit of `bytes`, written down.
+    /// Records and creates the benchmark's cgroup, with a limit of `bytes`.
     ///
     /// # Errors
     /// [`BenchError::Skipped`] with the reason when this machine cannot do it.
@@ -147,7 +147,7 @@ impl Guard {
         Ok((hierarchy, group))
     }
 
-    /// Makes a zram device of `bytes` and swaps to it, written down. Returns its number.
+    /// Creates and records a zram device of `bytes`, and turns on swap to it. Returns its number.
     ///
     /// # Errors
     /// The errors of [`Guard::make_group`].
@@ -159,7 +159,7 @@ impl Guard {
         Ok(id)
     }
 
-    /// Makes a file of `bytes` in `directory` and swaps to it, written down.
+    /// Records and creates a file of `bytes` in `directory`, and turns on swap to it.
     ///
     /// # Errors
     /// The errors of [`Guard::make_group`].
@@ -170,18 +170,18 @@ impl Guard {
         Ok(swap_file::swap_on(&path, bytes)?)
     }
 
-    /// Puts everything back now, and reports what could not be put back.
+    /// Cleans up now, and reports what could not be removed.
     ///
     /// # Errors
-    /// The first thing that could not be put back.
+    /// The first thing that could not be removed.
     pub fn finish(mut self) -> Result<(), BenchError> {
         self.restore().map_err(BenchError::PutBack)
     }
 
-    /// Puts back everything that was made so far, and keeps the lock: another part wants other sizes.
+    /// Removes everything that was created so far, and keeps the lock: another part needs other sizes.
     ///
     /// # Errors
-    /// The first thing that could not be put back.
+    /// The first thing that could not be removed.
     pub fn put_back(&mut self) -> Result<(), BenchError> {
         put_back(&self.made).map_err(BenchError::PutBack)?;
         self.record(|made| *made = Made::default())
@@ -206,7 +206,7 @@ impl Drop for Guard {
     }
 }
 
-/// Puts back what `made` lists, worker and group first: while they live the cgroup cannot be removed, and swap cannot
+/// Removes what `made` lists, worker and group first: while they live the cgroup cannot be removed, and swap cannot
 /// be turned off without reading their memory back.
 fn put_back(made: &Made) -> io::Result<()> {
     if let Some((pid, start)) = made.worker {
@@ -223,7 +223,7 @@ fn end_worker(pid: i32, start: u64) {
     let Some(pid) = Pid::from_raw(pid) else {
         return;
     };
-    // The descriptor comes first, then the start time: if the time fits, the descriptor is the worker's.
+    // The start time is read after the descriptor is opened: if the time matches, the descriptor is the worker's.
     let Ok(handle) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else {
         return;
     };
@@ -245,7 +245,7 @@ fn end_worker(pid: i32, start: u64) {
 #[must_use]
 pub fn start_time(pid: Pid) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
-    // The name, in parentheses, may hold anything; the fields after it are numbers. This is field 22.
+    // The name, in parentheses, may contain anything; the fields after it are numbers. This is field 22.
     stat.rsplit_once(')')?
         .1
         .split_whitespace()

@@ -1,7 +1,7 @@
-//! The measured processes: what each of them does.
+//! The jobs of the measured processes.
 //!
-//! A process is told its job as JSON, in one argument of `millpond-bench worker`, and prints what it measured as JSON.
-//! So the sizes and sides of a part are the same values in the benchmark and in the process that it measures.
+//! A process gets its job as JSON, in one argument of `millpond-bench worker`, and prints its measurements as JSON.
+//! So the sizes and sides of a part are the same values in the benchmark and in the measured process.
 
 use crate::error::{BenchError, Failure};
 use crate::millpond_side::{self, How};
@@ -29,7 +29,7 @@ pub enum Job {
     LazyFreeWorkers(lazyfree::Side, Option<PathBuf>, lazyfree::workers::Sizes),
     /// `lazyfree ebizzy`: the program that allocates.
     LazyFreeEbizzy(lazyfree::ebizzy::Run, lazyfree::ebizzy::Program),
-    /// `lazyfree rss`: at an order, over so many bytes.
+    /// `lazyfree rss`, with an order and a number of bytes.
     LazyFreeRss(u8, u64),
     /// `folio mix`, in a memory cgroup if there is one.
     FolioMix(folio::Side, Option<PathBuf>, Work, folio::mix::Sizes),
@@ -60,9 +60,9 @@ pub enum Job {
     Remote(crate::remote::Task),
     /// `fits`: starts a part's program on one side, and times it.
     Fits(fits::Task),
-    /// `fits heap_reads`: the program, which reads a file so often.
+    /// `fits heap_reads`: the program, which reads a file this many times.
     FitsHeapReads(PathBuf, u32),
-    /// `run`, `programs`: starts the program that the further arguments name.
+    /// `run`, `programs`: starts the program that the remaining arguments name.
     Run(run::Task),
     /// `threads`.
     Threads(threads::Task),
@@ -89,17 +89,17 @@ pub enum Job {
 }
 
 impl Job {
-    /// The arguments by which this executable does the job.
+    /// The arguments with which this executable does the job.
     ///
     /// # Errors
-    /// When JSON has no form for the job: a path in it is no text.
+    /// When the job cannot be written as JSON, because a path in it is not text.
     pub fn to_arguments(&self) -> Result<[String; 2], BenchError> {
         let job = serde_json::to_string(self);
         let job = job.map_err(|error| BenchError::Start(error.into()))?;
         Ok(["worker".to_owned(), job])
     }
 
-    /// Does the job, and prints what it measured. `program` are the further arguments.
+    /// Does the job, and prints what it measured. `program` has the remaining arguments.
     ///
     /// # Errors
     /// When the process cannot get its memory, or print.
@@ -151,7 +151,7 @@ impl Job {
     }
 }
 
-/// Prints what was measured.
+/// Prints the measurement.
 fn say(measured: Result<impl Serialize, Failure>) -> Result<(), BenchError> {
     let measured = measured.map_err(BenchError::Memory)?;
     serde_json::to_writer(io::stdout(), &measured).map_err(|error| BenchError::Print(error.into()))

@@ -1,8 +1,8 @@
 //! The kernel's side: plain anonymous memory in a memory cgroup, swapped by the kernel to zram with lz4, or to a file.
 //!
-//! The group holds the program's pages only: zram's memory belongs to no group. Millpond's side therefore runs with its
-//! store outside the budget too. Huge pages are off for the region, because the kernel swaps by 4 KiB here and a budget
-//! filled by huge pages would measure their splitting.
+//! The group holds only the program's pages: zram's memory belongs to no group. Therefore Millpond's side also runs
+//! with its store outside the budget. Huge pages are off for the region, because the kernel swaps in units of 4 KiB
+//! here, and a budget full of huge pages would measure how they are split.
 
 use crate::backing::{Backing, Medium};
 use crate::cgroup;
@@ -15,14 +15,14 @@ use serde::Serialize;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The setting that the kernel's side ran in.
+/// The setting in which the kernel's side ran.
 #[derive(Clone, Debug, Serialize)]
 pub struct Setting {
     /// Version of the cgroup hierarchy.
     pub cgroup_version: u8,
     /// How eagerly the kernel swaps, 0 to 200.
     pub swappiness: Option<u32>,
-    /// The compression of zram.
+    /// zram's compression algorithm.
     pub compression: Option<&'static str>,
     /// The size of the swap device.
     pub zram_bytes: Option<u64>,
@@ -33,18 +33,18 @@ pub struct Setting {
 /// The kernel's side, ready to measure.
 pub struct KernelSwap {
     group: PathBuf,
-    /// The setting that it runs in.
+    /// The setting in which it runs.
     pub setting: Setting,
 }
 
 impl KernelSwap {
-    /// Makes cgroup and swap device or file, written down in `guard`.
+    /// Creates the cgroup and the swap device or file, and records them in `guard`.
     ///
     /// # Errors
     /// [`BenchError::Skipped`] with the reason when this machine cannot do it.
     pub fn set_up(guard: &mut Guard, work: &Work, backing: &Backing) -> Result<Self, BenchError> {
         let (hierarchy, group) = guard.make_group(work.ram)?;
-        // There is room for every page twice, so that a full device is never what is measured.
+        // There is room for every page twice, so that the measurement never includes a full device.
         let bytes = 2 * work.pages * crate::data::PAGE as u64;
         let mut setting = Setting {
             cgroup_version: hierarchy.version,
@@ -72,7 +72,7 @@ impl KernelSwap {
         &self.group
     }
 
-    /// The cgroup's directory, if the memory of `side` is to be in the cgroup.
+    /// The cgroup's directory, if the memory of `side` belongs in the cgroup.
     #[must_use]
     pub fn group_of(kernel: Option<&Self>, side: impl Contender) -> Option<PathBuf> {
         let kernel = kernel.filter(|_| side.is_kernel())?;
@@ -80,7 +80,7 @@ impl KernelSwap {
     }
 }
 
-/// The measured process, which enters the group before it touches the region.
+/// Does the job of the measured process, which enters the group before it touches the region.
 ///
 /// # Errors
 /// When the process cannot enter the group or map the region.

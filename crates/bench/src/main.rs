@@ -1,5 +1,5 @@
-//! `millpond-bench`, also started as `millpond bench`: Millpond beside what the kernel does with the same data in the
-//! same RAM.
+//! `millpond-bench`, also started as `millpond bench`: compares Millpond with what the kernel does with the same data
+//! in the same RAM.
 
 mod backing;
 mod bench;
@@ -49,7 +49,7 @@ use clap::{Parser, Subcommand};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// Measure Millpond beside what the kernel does
+/// Compare Millpond with the kernel
 #[derive(Parser, Debug)]
 #[command(name = "millpond-bench", version)]
 struct Cli {
@@ -57,38 +57,40 @@ struct Cli {
     command: BenchCommand,
 }
 
-/// What can be measured.
+/// The benchmarks.
 #[derive(Subcommand, Debug)]
 enum BenchCommand {
-    /// Fill, access and read a region of twice the budget, beside kernel swap to zram or to a file
+    /// Fill, access and read a region of twice the budget; compared with kernel swap to zram or to a file
     Swap(swap::SwapArgs),
-    /// Free memory lazily, beside the kernel's `madvise`
+    /// Free memory lazily; compared with the kernel's `madvise`
     #[command(name = "lazyfree")]
     LazyFree(lazyfree::LazyFreeArgs),
-    /// Touch and read memory in folios of any size, beside the kernel's pages
+    /// Touch and read memory in folios of any size; compared with the kernel's pages
     Folio(folio::FolioArgs),
-    /// Move memory by its page tables, beside `mremap`, and let a vector grow, beside the system's allocator
+    /// Move memory by its page tables, compared with `mremap`; grow a vector, compared with the system's allocator
     Remap(remap::RemapArgs),
-    /// Give much memory back, at once and repeatedly, beside `munmap`
+    /// Free large amounts of memory, once and repeatedly; compared with `munmap`
     Free(free::FreeArgs),
-    /// Read a file larger than the budget in place, beside the kernel's `mmap` and the device's own rate
+    /// Read a file larger than the budget in place; compared with the kernel's `mmap` and the device's own rate
     File(file::FileArgs),
-    /// Keep memory in a Redis and in an S3 server, beside what the services' own client moves
+    /// Keep memory in Redis and in an S3 server; compared with the rate of the services' own clients
     #[cfg(feature = "remote")]
     Remote(remote::RemoteArgs),
-    /// Run programs whose memory fits into the budget, under `millpond run` and by themselves
+    /// Run programs whose memory fits into the budget, with and without `millpond run`
     Fits(fits::FitsArgs),
-    /// Run a program of your own in less memory than it needs, by `millpond run`, beside swap to a file and to zram
+    /// Run your own program in less memory than it needs under `millpond run`; compared with swap to a file and to
+    /// zram
     Run(run::RunArgs),
-    /// Run twelve real programs in a half and a quarter of their memory, by `millpond run` and by the kernel's swap
+    /// Run twelve real programs in a half and a quarter of their memory, under `millpond run` and with kernel swap
     Programs(programs::ProgramsArgs),
-    /// Let one thread and two threads fault, and compare their rates
+    /// Compare the fault rates of one thread and of two threads
     Threads(threads::ThreadsArgs),
-    /// Start processes that end at once, under `millpond run`, beside the same by themselves
+    /// Start processes that end at once, with and without `millpond run`
     Start(start::StartArgs),
-    /// Measure which pages stay in memory when the working set changes, during a scan and by traces, beside the kernel
+    /// Measure which pages stay in memory when the working set changes, during a scan, and in traces; compared with
+    /// the kernel
     Workingset(workingset::WorkingsetArgs),
-    /// Do the job of one process that is measured; the other commands start it
+    /// Do the job of one measured process; the other commands start it
     #[command(hide = true)]
     Worker {
         /// The job, as JSON
@@ -109,7 +111,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Measures. Returns 0, or 1 when memory was read back wrong.
+/// Runs a benchmark. Returns 0, or 1 when memory had wrong contents.
 ///
 /// # Errors
 /// When there is no result.

@@ -1,8 +1,8 @@
-//! Private anonymous memory from the kernel, in pages of a chosen size: the other side of what is measured.
+//! Private anonymous memory from the kernel, in pages of a chosen size: the kernel's side of the measurements.
 //!
-//! Where the machine's setting is `madvise`, a mapping has huge pages if it asks for them. Where the setting is
-//! `always`, a mapping has them unless it asks for small ones. So each mapping asks, and is aligned to 2 MiB, so that
-//! both kinds cover the same addresses.
+//! If the machine's setting is `madvise`, a mapping gets huge pages when it asks for them. If the setting is
+//! `always`, a mapping gets them unless it asks for small ones. So each mapping asks, and is aligned to 2 MiB, so
+//! that both kinds cover the same addresses.
 
 use crate::error::Skip;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -10,12 +10,12 @@ use std::{fs, io};
 
 const HUGE: usize = 2 << 20;
 
-/// The size that the kernel's pages are to have.
+/// The size of the kernel's pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pages {
     /// All pages are of 4 KiB.
     Small,
-    /// Pages are of 2 MiB where the kernel has them.
+    /// Pages are of 2 MiB where the kernel can provide them.
     Huge,
 }
 
@@ -35,13 +35,13 @@ pub fn huge_pages() -> Result<(), Skip> {
 /// A mapping with one owner.
 #[derive(Debug)]
 pub struct Mapping {
-    /// The whole range that was mapped: the memory, and the rest that aligning it left over.
+    /// The whole mapped range: the memory, and the remainder left by alignment.
     whole: (*mut u8, usize),
     start: *mut u8,
     len: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone, and the kernel does not care which thread uses it.
+// SAFETY: only this value owns the mapping, and any thread may use it.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
@@ -68,7 +68,7 @@ impl Mapping {
             Pages::Small => Advice::LinuxNoHugepage,
             Pages::Huge => Advice::LinuxHugepage,
         };
-        // SAFETY: the range is a part of the mapping made above, and the advice does not change its contents.
+        // SAFETY: the range is part of the mapping made above, and the advice does not change its contents.
         unsafe { rustix::mm::madvise(mapping.start.cast(), len, advice)? };
         Ok(mapping)
     }
@@ -88,14 +88,14 @@ impl Mapping {
     /// The bytes of the memory.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the mapping is readable and initialised (zeros), and the borrow keeps writers away.
+        // SAFETY: the mapping is readable and initialised (zeros), and the borrow excludes writers.
         unsafe { std::slice::from_raw_parts(self.start, self.len) }
     }
 
-    /// The bytes of the memory, to be written.
+    /// The bytes of the memory, for writing.
     #[must_use]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the mapping is readable, writable and initialised (zeros), and the borrow keeps others away.
+        // SAFETY: the mapping is readable, writable and initialised (zeros), and the borrow is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
     }
 }
@@ -103,7 +103,7 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         let (at, len) = self.whole;
-        // SAFETY: the mapping is this value's own and nobody refers to it any more.
+        // SAFETY: this value owns the mapping, and nothing refers to it any more.
         let unmapped = unsafe { rustix::mm::munmap(at.cast(), len) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?} of an own mapping");
     }

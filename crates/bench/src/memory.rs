@@ -1,15 +1,15 @@
-//! The memory that a measurement may take. A measurement that makes the machine swap, or that is ended for want of
-//! memory, measures nothing.
+//! The memory that a measurement may take. A measurement is worthless if it makes the machine swap, or if it is
+//! killed because memory runs out.
 
 use crate::data::PAGE;
 use crate::error::Skip;
 use millpond_cli::size::Human;
 use std::fs;
 
-/// Memory that the machine needs beside: tables, the processes that are there, the page cache of what runs.
+/// Memory that the machine needs besides: tables, other processes, the page cache of running programs.
 const SPARE: u64 = 512 << 20;
 
-/// Checks that there is room for `bytes` that are all touched.
+/// Checks that there is room for `bytes` if all of them are touched.
 ///
 /// # Errors
 /// The reason why there is no room.
@@ -17,7 +17,7 @@ pub fn room_for(bytes: u64) -> Result<(), Skip> {
     let path = "/proc/meminfo";
     let text = fs::read_to_string(path).map_err(|error| Skip(format!("{path}: {error}")))?;
     let available = available(&text).ok_or_else(|| Skip(format!("no MemAvailable in {path}")))?;
-    // The tables, Millpond's or the kernel's, take less than a fiftieth.
+    // Millpond's or the kernel's tables take less than a fiftieth.
     let needed = bytes + bytes / 50 + SPARE;
     if needed <= available {
         return Ok(());
@@ -29,10 +29,10 @@ pub fn room_for(bytes: u64) -> Result<(), Skip> {
     )))
 }
 
-/// Halves `bytes` once or more, and returns the first size that there is room for.
+/// Halves `bytes` repeatedly until there is room for it, and returns that size.
 ///
 /// # Errors
-/// When there is room for no size.
+/// When there is not enough room for any size.
 pub fn halved_to_fit(bytes: u64) -> Result<u64, Skip> {
     let page = PAGE as u64;
     let mut less = bytes;

@@ -1,5 +1,5 @@
-//! Millpond's side: a region under a manager in this process. Faults are resolved by the faulting thread, or by a
-//! handler's thread as under `millpond run`. [`backing`](crate::backing) says whose memory the store's is.
+//! Millpond's side: a region under a manager in this process. The faulting thread resolves faults, or a handler
+//! thread does as under `millpond run`. [`backing`](crate::backing) explains which memory counts for the store.
 
 use crate::backing::Backing;
 use crate::error::Failure;
@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum ServedBy {
-    /// The thread that faults
+    /// The faulting thread
     InThread,
-    /// A thread of Millpond's, as under `millpond run`
+    /// One of Millpond's threads, as under `millpond run`
     Handler,
 }
 
@@ -27,7 +27,7 @@ impl From<ServedBy> for Delivery {
     }
 }
 
-/// A manager's settings with a budget of `ram` bytes beside its store, which is compressed RAM.
+/// The settings of a manager with a budget of `ram` bytes, and a store in compressed RAM outside that budget.
 pub fn settings(ram: u64) -> ManagerBuilder {
     settings_at(&Backing::default(), ram)
 }
@@ -42,19 +42,19 @@ fn settings_at(backing: &Backing, ram: u64) -> ManagerBuilder {
         .store_outside_budget(backing.medium.is_outside_budget())
 }
 
-/// How Millpond does the work.
+/// The settings with which Millpond does the work.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct How {
     /// The order of the folios.
     pub order: BenchOrder,
     /// The thread that serves the faults.
     pub delivery: ServedBy,
-    /// Where what does not fit goes.
+    /// The place for memory that does not fit into the budget.
     pub backing: Backing,
 }
 
 impl How {
-    /// Millpond with folios of `order`, served in-thread, with a store in compressed RAM.
+    /// Settings with folios of `order`, faults served in-thread, and a store in compressed RAM.
     #[must_use]
     pub fn by(order: BenchOrder) -> Self {
         Self {
@@ -65,10 +65,10 @@ impl How {
     }
 }
 
-/// The measured process.
+/// Does the job of the measured process.
 ///
 /// # Errors
-/// When the manager cannot be built or the region cannot be made, as the message says.
+/// When the manager cannot be built, or the region cannot be created.
 pub fn work(how: &How, work: &Work, manner: Manner) -> Result<Phases, Failure> {
     let settings = settings_at(&how.backing, work.ram).delivery(how.delivery.into());
     let manager = settings.build()?;
@@ -79,8 +79,8 @@ pub fn work(how: &How, work: &Work, manner: Manner) -> Result<Phases, Failure> {
     Ok(phases)
 }
 
-/// The counts so far. One thread faults, so no thread waits, and a fault that reclaims brings something in: a folio in
-/// limbo needs no memory.
+/// The counts so far. Only one thread faults, so no thread waits. A fault that reclaims brings something in, because
+/// a folio in limbo needs no memory.
 fn counted(stats: &Stats) -> Counted {
     let (vm, faults) = (stats.vm, stats.faults);
     Counted {

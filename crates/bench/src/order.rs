@@ -1,11 +1,11 @@
-//! Orders of folios, as options and in reports.
+//! Orders of folios, in options and reports.
 
 use millpond::OrderPolicy;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
-/// A fixed order (a number in JSON) or an adaptive order (a text).
+/// A fixed order (a number in JSON) or an adaptive order (a string).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BenchOrder(pub OrderPolicy);
 

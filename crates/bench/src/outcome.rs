@@ -1,14 +1,14 @@
-//! What one measured process found, and what several rounds of it come to.
+//! The findings of one measured process, and how several rounds are combined.
 //!
 //! [`outcome!`] declares the figures of a process once: their names in JSON, how the rounds' values become one, and
-//! which of them people see. The value of several rounds is the median of each figure by itself, unless the declaration
-//! names another rule: where one bad round is bad, the highest value counts.
+//! which of them are printed in tables. The value of several rounds is the median of each figure by itself, unless
+//! the declaration names another rule: where a single bad round matters, the highest value counts.
 
 use std::iter;
 
-/// A kind of value of which a median can be taken.
+/// A value that has a median.
 pub trait Median: Sized {
-    /// The median of `values`, of each figure by itself.
+    /// The median of `values`, for each figure by itself.
     fn median<'a>(values: impl Iterator<Item = &'a Self>) -> Self
     where
         Self: 'a;
@@ -38,7 +38,7 @@ impl<T: Median> Median for Option<T> {
     }
 }
 
-/// The middle value, or the mean of the two in the middle; not a number when there are no values.
+/// The middle value, or the mean of the two in the middle; NaN if there are no values.
 #[must_use]
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
@@ -55,38 +55,38 @@ pub fn highest<'a, T: Ord + Copy + Default + 'a>(values: impl Iterator<Item = &'
     values.copied().max().unwrap_or_default()
 }
 
-/// A rule: the longest time, or the largest part.
+/// A rule: the longest time, or the largest share.
 pub fn longest<'a>(values: impl Iterator<Item = &'a f64>) -> f64 {
     values.copied().fold(0.0, f64::max)
 }
 
-/// A rule: all rounds together.
+/// A rule: the sum of all rounds.
 pub fn sum<'a>(values: impl Iterator<Item = &'a u64>) -> u64 {
     values.sum()
 }
 
-/// A rule: what the first round has.
+/// A rule: the first round's value.
 pub fn first<'a, T: Clone + Default + 'a>(mut values: impl Iterator<Item = &'a T>) -> T {
     values.next().cloned().unwrap_or_default()
 }
 
-/// A rule: nothing, as the figure is one of single rounds.
+/// A rule: no value, because the figure only describes single rounds.
 pub fn none<'a, T: Default + 'a>(_: impl Iterator<Item = &'a T>) -> T {
     T::default()
 }
 
-/// A figure as people see it.
+/// A figure in a table.
 pub struct Figure<T> {
     /// Its name in the table and in ratios.
     pub name: &'static str,
-    /// Its value; not a number where a process has none.
+    /// Its value; NaN if a process has none.
     pub of: fn(&T) -> f64,
     /// Whether sides are compared by this figure.
     pub is_time: bool,
 }
 
 impl<T> Figure<T> {
-    /// A time, by which sides are compared.
+    /// A time by which sides are compared.
     pub const fn time(name: &'static str, of: fn(&T) -> f64) -> Self {
         let is_time = true;
         Self { name, of, is_time }
@@ -104,7 +104,7 @@ pub trait Outcome: Median + 'static {
     /// The figures that are shown of the outcome.
     const FIGURES: &'static [Figure<Self>];
 
-    /// Places in memory that did not hold what they had to.
+    /// The number of places in memory with wrong contents.
     fn wrong(&self) -> u64 {
         0
     }
@@ -112,7 +112,7 @@ pub trait Outcome: Median + 'static {
 
 /// The value of a figure in a table.
 pub trait Number {
-    /// The value; not a number where there is none.
+    /// The value; NaN if there is none.
     fn number(self) -> f64;
 }
 
@@ -144,9 +144,9 @@ pub fn mib(bytes: u64) -> u64 {
     bytes >> 20
 }
 
-/// Declares an outcome. A field is `name: type`, or `name: type = rule` where the value of several rounds is not the
-/// median. After the fields come the places that held something wrong, and the figures of the table: a `time`, by which
-/// sides are compared, or any `other`. An outcome that is a part of another has fields alone.
+/// Declares an outcome. A field is `name: type`, or `name: type = rule` if the value of several rounds is not the
+/// median. After the fields come the number of places with wrong contents, and the figures of the table: a `time`, by
+/// which sides are compared, or any `other`. An outcome that is part of another has only fields.
 macro_rules! outcome {
     (
         $(#[$about:meta])*
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     outcome! {
-        /// Figures with each rule.
+        /// An outcome with one figure for each rule.
         struct Found {
             middle: f64,
             count: u64,

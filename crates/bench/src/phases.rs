@@ -1,5 +1,5 @@
-//! The phases that every measured process goes through on its memory, whoever manages it: fill, random reads,
-//! sequential read, verify.
+//! The phases that every measured process runs on its memory, whoever manages it: fill, random reads, sequential
+//! read, verify.
 
 use crate::data::{self, Contents, PAGE};
 use crate::outcome::{highest, outcome};
@@ -17,7 +17,7 @@ pub struct Work {
     /// The RAM budget of each side
     #[arg(long, default_value = "256M", value_parser = millpond_cli::size::parse_ram, value_name = "SIZE")]
     pub ram: u64,
-    /// How many random accesses are made
+    /// The number of random accesses
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub accesses: u64,
 }
@@ -26,7 +26,7 @@ impl Work {
     /// Bytes in the region.
     ///
     /// # Errors
-    /// When this machine's addresses do not reach so far.
+    /// When the size exceeds this machine's address space.
     pub fn len(&self) -> io::Result<usize> {
         usize::try_from(self.pages)
             .ok()
@@ -35,7 +35,7 @@ impl Work {
     }
 }
 
-/// What the pages hold, and what is done with them at random.
+/// The contents of the pages, and the kind of the random accesses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, clap::Args)]
 pub struct Manner {
     /// What the pages contain
@@ -47,25 +47,25 @@ pub struct Manner {
 }
 
 outcome! {
-    /// Times of one measurement, in microseconds a page or an access.
+    /// Times of one measurement, in microseconds per page or access.
     pub struct Phases {
         /// Writing every page once, in order.
         pub fill: f64,
-        /// Reading whole pages at random places, and writing a word there if that is the [`Manner`].
+        /// Reading whole pages at random places, and writing a word there if the [`Manner`] says so.
         pub random: f64,
         /// Reading every page once, in order.
         pub sequential: f64,
         /// Reading every page once more and comparing each byte.
         pub verify: f64,
-        /// Pages that were not byte for byte what was written.
+        /// Pages that differed from what was written.
         pub wrong_pages: u64 = highest,
-        /// Major faults during the random reads, as the side that resolves them counts them.
+        /// Major faults during the random reads, as counted by the side that resolves them.
         pub random_major_faults: u64,
-        /// The pages that these faults brought into memory, where that is known.
+        /// The pages that these faults brought into memory, if known.
         pub random_brought_in: Option<BroughtIn>,
         /// Highest resident set of the process as the kernel counts it, in bytes.
         pub peak_rss_bytes: u64 = highest,
-        /// Most bytes that Millpond's manager charged to the budget at once; null on the kernel's side.
+        /// Peak bytes that Millpond's manager charged to the budget; null on the kernel's side.
         pub peak_charged_bytes: Option<u64> = highest,
     }
     wrong |p| p.wrong_pages;
@@ -79,14 +79,14 @@ outcome! {
 }
 
 outcome! {
-    /// The pages that came into memory, and how often a page was asked for that was not there.
+    /// The pages that came into memory, and how often an absent page was requested.
     ///
-    /// Each fault asks for one page. Pages that come beside it were not asked for when they came, and if one of them is
-    /// wanted later, that is no fault. So pages less faults are the most that can have come in vain. How many of them
-    /// were used later is not looked at, and all of them are taken as not used.
+    /// Each fault requests one page. Pages that come in with it were not requested then, and a later use of one of
+    /// them is not a fault. So pages minus faults is an upper bound for the pages that came in vain. Later uses of
+    /// these pages are not observed: all of them are counted as unused.
     ///
-    /// Memory that was taken out of the program and is still in RAM (limbo) is counted apart: mapping it again brings
-    /// nothing in.
+    /// Memory that was taken out of the program and is still in RAM (limbo) is counted separately: mapping it again
+    /// brings nothing in.
     #[derive(Copy, PartialEq, Eq)]
     pub struct BroughtIn {
         /// Faults that found nothing in RAM.
@@ -101,13 +101,13 @@ outcome! {
 }
 
 impl BroughtIn {
-    /// Pages that came in and were not asked for, as a part of those that were asked for.
+    /// The ratio of pages that came in unrequested to the requested ones.
     #[must_use]
     pub fn unasked(&self) -> f64 {
         self.pages.saturating_sub(self.faults) as f64 / self.faults as f64
     }
 
-    /// The counts since `before`.
+    /// The difference from `before`.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         Self {
@@ -119,16 +119,16 @@ impl BroughtIn {
     }
 }
 
-/// The counts so far of the side that resolves faults.
+/// The counts so far, from the side that resolves faults.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counted {
     /// Faults that read from the store.
     pub major_faults: u64,
-    /// The pages that came in, where that is known.
+    /// The pages that came in, if known.
     pub brought_in: Option<BroughtIn>,
 }
 
-/// Does the work on `memory`, which is `work.pages` pages long. `counted` looks at the counters.
+/// Does the work on `memory`, which is `work.pages` pages long. `counted` reads the counters.
 pub fn run(
     memory: &mut [u8],
     work: &Work,
@@ -142,8 +142,8 @@ pub fn run(
             data.fill(page, index);
         }
     });
-    // This vector says how often each page was written since. It takes a byte for 4 KiB, which is nothing beside either
-    // side's own tables.
+    // How often each page was written since. This vector takes one byte per 4 KiB, which is negligible compared with
+    // either side's own tables.
     let mut rewritten = vec![0; pages];
     let before = counted();
     let accesses = work.accesses as usize;
@@ -183,7 +183,7 @@ pub fn run(
     }
 }
 
-/// Microseconds a page for making the data, without any fault: a part of every fill.
+/// Microseconds per page for generating the data, without any fault: this is part of every fill.
 pub fn generator_cost() -> f64 {
     let mut page = [0; PAGE];
     let rounds = 20_000;
@@ -200,7 +200,7 @@ fn timed(count: usize, work: impl FnOnce()) -> f64 {
     started.elapsed().as_secs_f64() * 1e6 / count as f64
 }
 
-/// The counts so far that the kernel keeps for this process.
+/// The kernel's counts so far for this process.
 #[derive(Clone, Copy, Debug)]
 pub struct Usage {
     /// Faults that needed no I/O.
@@ -221,7 +221,7 @@ pub fn usage_of_thread() -> Usage {
     usage_of(libc::RUSAGE_THREAD)
 }
 
-/// All that the kernel says about `whom`, as `getrusage` names it.
+/// The complete answer of `getrusage` about `whom`.
 pub fn rusage(whom: libc::c_int) -> libc::rusage {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: `usage` is writable and owned here, and all-zero bytes are valid for it.

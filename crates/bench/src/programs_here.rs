@@ -1,17 +1,17 @@
-//! Programs of this machine by their names.
+//! Finds programs on this machine by name.
 
 use crate::error::Skip;
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// Directories that are looked at first: a version manager's script of the same name, earlier in `PATH`, would be
-/// measured along with the program.
+/// Directories that are searched first: otherwise a version manager's script of the same name, earlier in `PATH`,
+/// would be measured along with the program.
 const SYSTEM: [&str; 4] = ["/usr/bin", "/usr/local/bin", "/bin", "/usr/sbin"];
 
-/// Finds a program among the system's, and then in `PATH`.
+/// Finds a program in the system's directories, or else in `PATH`.
 ///
 /// # Errors
-/// When there is no such program, with its name.
+/// The name of the program, when there is no such program.
 pub fn find(name: &str) -> Result<PathBuf, Skip> {
     let path = env::var_os("PATH").unwrap_or_default();
     let more = env::split_paths(&path);

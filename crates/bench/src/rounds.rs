@@ -1,7 +1,7 @@
 //! Sides that take turns.
 //!
 //! The sides take turns because a machine's speed drifts: other guests, heat, the page cache. Each round runs every
-//! side once, so a slow minute slows all of them. Medians then drop the rounds that were disturbed.
+//! side once, so a slow minute slows all of them. Medians then discard the disturbed rounds.
 
 use crate::data::PAGE;
 use crate::error::BenchError;
@@ -17,7 +17,7 @@ pub struct Rounds<S, T> {
 }
 
 impl<S: Copy + PartialEq, T> Rounds<S, T> {
-    /// A plan of `count` rounds, none of which has run yet. A side that is named twice is one side.
+    /// Plans `count` rounds. Duplicate sides are merged.
     #[must_use]
     pub fn new(sides: &[S], count: u16) -> Self {
         let mut done: Vec<(S, Vec<T>)> = Vec::new();
@@ -46,10 +46,10 @@ impl<S: Copy + PartialEq, T> Rounds<S, T> {
     }
 }
 
-/// Parses a size that is a whole number of pages, one at least.
+/// Parses a size that is a whole number of pages, at least one.
 ///
 /// # Errors
-/// When `text` is no such size.
+/// When `text` is not such a size.
 pub fn parse_pages(text: &str) -> Result<u64, String> {
     let bytes = millpond_cli::size::parse(text).map_err(|error| error.to_string())?;
     if bytes == 0 || bytes % PAGE as u64 != 0 {
@@ -58,10 +58,10 @@ pub fn parse_pages(text: &str) -> Result<u64, String> {
     Ok(bytes)
 }
 
-/// Prints a result for programs or for people.
+/// Prints a result as JSON or as text.
 ///
 /// # Errors
-/// When standard output takes no more.
+/// When standard output cannot be written.
 pub fn print(json: bool, report: &(impl Serialize + fmt::Display)) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     if json {

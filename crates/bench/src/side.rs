@@ -1,15 +1,15 @@
-//! The sides of a part: whose memory a measured process has, or how it is used.
+//! The sides of a part: whose memory a measured process uses, or how it uses it.
 
 use clap::ValueEnum;
 
 /// A side that is compared with others.
 pub trait Contender: Copy + PartialEq {
-    /// Whether the kernel has the memory.
+    /// Whether the kernel manages the memory.
     fn is_kernel(self) -> bool {
         false
     }
 
-    /// Whether the side is compared with `other`; if nothing else is said, each own side is with each of the kernel's.
+    /// Whether the side is compared with `other`. By default each of our sides is compared with each of the kernel's.
     fn is_against(self, other: Self) -> bool {
         !self.is_kernel() && other.is_kernel()
     }
@@ -21,8 +21,8 @@ pub fn name(value: &impl ValueEnum) -> String {
     value.map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
-/// Declares the sides of a part. Each has one name, in options, in JSON and in tables: its own, in snake case. The list
-/// after them names the sides that the others are compared with.
+/// Declares the sides of a part. Each has one name in options, JSON and tables: the variant's, in snake case. The
+/// list after the sides names those with which the others are compared.
 macro_rules! sides {
     (
         $(#[$about:meta])*
@@ -51,7 +51,7 @@ macro_rules! sides {
 }
 pub(crate) use sides;
 
-/// Has JSON the text of a value that is written and read as one.
+/// Implements serde for a type by its text form, through `Display` and `FromStr`.
 macro_rules! by_text {
     ($name:ty) => {
         impl serde::Serialize for $name {

@@ -32,7 +32,7 @@ fn sum(name: &str) -> io::Result<u64> {
     value(&sums()?, name)
 }
 
-/// All sums of one moment.
+/// All sums at one moment.
 fn sums() -> io::Result<HashMap<String, u64>> {
     let rollup = Process::myself().and_then(|process| process.smaps_rollup());
     let maps = rollup.map_err(io::Error::other)?.memory_map_rollup;
@@ -48,10 +48,10 @@ fn value(sums: &HashMap<String, u64>, name: &str) -> io::Result<u64> {
 mod tests {
     use super::*;
 
-    /// The sums are of one moment: other tests allocate and free meanwhile.
+    /// The sums must be from one moment, since other tests allocate and free concurrently.
     #[test]
     fn the_kernel_has_all_three_sums_and_they_agree() {
-        // An allocation of which only the length is used is optimised away.
+        // The compiler would remove an allocation if only its length were used.
         let memory = std::hint::black_box(vec![1u8; 64 << 20]);
         let sums = sums().unwrap();
         let [resident, anonymous, huge] =

@@ -1,8 +1,8 @@
-//! `millpond bench start`: what a process costs that starts and ends at once, under `millpond run` and by itself.
+//! `millpond bench start`: the cost of a process that starts and ends at once, with and without `millpond run`.
 //!
-//! Compilers and shells start thousands of small programs, and each of them pays for the start of everything that
-//! Millpond has in a process. So one process starts `/bin/true` again and again, and looks at what it and its children
-//! have used by then. A ratio is the kernel's median over Millpond's, so it is below 1.
+//! Compilers and shells start thousands of small programs, and each of them pays for starting everything that
+//! Millpond has in a process. So one process starts `/bin/true` repeatedly, and then reads what it and its children
+//! have used. A ratio is the kernel's median divided by Millpond's, so it is below 1.
 
 use crate::bench::{Asked, Bench, Parts};
 use crate::clock::{Clock, micros};
@@ -17,9 +17,9 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::process::{Command, Stdio};
 
-/// The program that starts and ends.
+/// The program that is started.
 const PROGRAM: &str = "/bin/true";
-/// The budget: more than such a process takes.
+/// The budget: more than such a process needs.
 const RAM: u64 = 64 << 20;
 
 /// `millpond bench start`'s arguments.
@@ -34,7 +34,7 @@ pub struct StartArgs {
 /// A part of the benchmark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum Part {
-    /// One process after the other
+    /// Start one process after the other
     Start,
 }
 
@@ -50,17 +50,17 @@ impl Parts for Part {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
-    /// How many processes are started
+    /// The number of processes to start
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
     times: u32,
 }
 
 sides! {
-    /// Who serves the faults of the processes. A side's name is the one that `--delivery` takes.
+    /// Who serves the faults of the processes. The names of the sides are values of `--delivery`.
     pub enum Side {
         /// Millpond's handler
         Handler,
-        /// Millpond, in the thread that faults
+        /// Millpond, in the faulting thread
         Direct,
         /// The kernel
         Kernel,
@@ -69,13 +69,13 @@ sides! {
 }
 
 outcome! {
-    /// The cost of one process, as a mean over all: times in microseconds.
+    /// The mean cost of one process: times in microseconds.
     pub struct Outcome {
-        /// Processor time, that of its parent for it included.
+        /// Processor time, including its parent's for it.
         cpu: f64,
         /// The time from start to end.
         wall: f64,
-        /// Page faults that the kernel counts, in process and parent.
+        /// Page faults in the process and its parent, as counted by the kernel.
         faults: f64,
     }
     figures {
@@ -88,7 +88,7 @@ outcome! {
 /// Measures and prints.
 ///
 /// # Errors
-/// When a worker fails, or a signal asked for the end.
+/// When a worker fails, or a signal ended the benchmark.
 pub fn start(args: &StartArgs) -> Result<u8, BenchError> {
     let sizes = args.sizes;
     Bench::run(&args.asked, None, |bench, part| {
@@ -115,7 +115,7 @@ pub fn start(args: &StartArgs) -> Result<u8, BenchError> {
     })
 }
 
-/// The measured process.
+/// Does the job of the measured process.
 ///
 /// # Errors
 /// When a process cannot be started.

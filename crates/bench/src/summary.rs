@@ -1,21 +1,20 @@
-//! The report of every benchmark of parts, for programs (JSON) and for people: the machine that it was measured on, the
-//! parts, and the list of what was left out. It holds figures and judges none of them; `.ci/compare` compares them with
-//! those that the project wants.
+//! The report of every benchmark made of parts, as JSON and as text: the machine, the parts, and the list of what was
+//! skipped. It contains figures and does not judge them; `.ci/compare` compares them with the project's targets.
 //!
 //! The JSON object has `schema` = `millpond-bench-NAME/VERSION`; later versions only add fields:
 //!
 //! | field | meaning |
 //! | --- | --- |
 //! | `machine` | `kernel` release, `cores` |
-//! | `load` | the machine's load average of the last minute, before and after |
+//! | `load` | the machine's load average over the last minute, before and after |
 //! | `rounds` | rounds of each side |
-//! | `order` | the order of Millpond's folios, as `--order` takes it, if the benchmark has that option |
+//! | `order` | the order of Millpond's folios, as for `--order`, if the benchmark has that option |
 //! | a part's name | `sizes`, `sides` (each `side`, `median`, `rounds`), `ratios`; null if the part was not measured |
-//! | `skipped` | `what` was left out and `why` |
+//! | `skipped` | `what` was skipped and `why` |
 //!
-//! The declaration of a part's outcome says what its figures are. A `side` is a text, or an object that says how it was
-//! run. A ratio is the median of the side that is compared with, mostly a kernel's, over that of Millpond's: how many
-//! times faster. Each figure's median is taken by itself.
+//! The declaration of a part's outcome defines its figures. A `side` is a string, or an object that describes how it
+//! was run. A ratio is the median of the other side, usually the kernel's, divided by that of Millpond's: how many
+//! times faster Millpond is. Each figure's median is taken by itself.
 
 use crate::comparison::Table;
 use crate::error::{BenchError, Skip};
@@ -25,7 +24,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::RawValue;
 use std::fmt;
 
-/// The machine, on which the figures depend.
+/// The machine that was measured.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Machine {
     kernel: String,
@@ -33,7 +32,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Looks at the machine.
+    /// Inspects the machine.
     #[must_use]
     pub fn look() -> Self {
         Self {
@@ -46,7 +45,7 @@ impl Machine {
     }
 }
 
-/// A part as people see it.
+/// A part's heading and table.
 #[derive(Clone, Debug)]
 struct Shown {
     heading: String,
@@ -58,13 +57,13 @@ struct Shown {
 #[derive(Clone, Debug)]
 pub struct Summary {
     schema: &'static str,
-    /// What the figures are: times in which unit, and folios of which order.
+    /// The description of the figures: the unit of times, and the order of folios.
     units: String,
     machine: Machine,
     load: [Option<f64>; 2],
     rounds: u16,
     order: Option<BenchOrder>,
-    /// The fields of the JSON form that are the benchmark's own.
+    /// The benchmark's own fields of the JSON form.
     fields: Vec<(String, Box<RawValue>)>,
     shown: Vec<Shown>,
     skipped: Vec<Skipped>,
@@ -77,7 +76,7 @@ struct Skipped {
 }
 
 impl Summary {
-    /// A result without parts. Measuring begins now.
+    /// Creates a result without parts. Measuring begins now.
     #[must_use]
     pub fn new(
         schema: &'static str,
@@ -98,10 +97,10 @@ impl Summary {
         }
     }
 
-    /// Takes a field of the JSON form.
+    /// Adds a field to the JSON form.
     ///
     /// # Errors
-    /// When JSON has no form for the value.
+    /// When the value cannot be written as JSON.
     pub fn field(&mut self, name: &str, value: &impl Serialize) -> Result<(), BenchError> {
         let value = nested(value).map_err(|error| BenchError::Print(error.into()))?;
         self.fields.push((name.to_owned(), value));
@@ -113,10 +112,10 @@ impl Summary {
         self.fields.iter().any(|(field, _)| field == name)
     }
 
-    /// Takes a table for people, below its heading.
+    /// Adds a table with its heading to the text.
     pub fn table(&mut self, heading: String, table: &dyn Table) {
         let mut text = String::new();
-        // A text takes all that is written to it.
+        // Writing to a string does not fail.
         let _ = table.write(&mut text);
         self.shown.push(Shown {
             heading,
@@ -125,7 +124,7 @@ impl Summary {
         });
     }
 
-    /// Notes that something was left out.
+    /// Reports something as skipped.
     pub fn skip(&mut self, what: &str, why: &Skip) {
         self.skipped.push(Skipped {
             what: what.to_owned(),
@@ -133,14 +132,14 @@ impl Summary {
         });
     }
 
-    /// Notes that something was left out, if that was not noted before.
+    /// Reports something as skipped, unless it was reported before.
     pub fn skip_once(&mut self, what: &str, why: &Skip) {
         if self.skipped.iter().all(|noted| noted.what != what) {
             self.skip(what, why);
         }
     }
 
-    /// Prints the result, as JSON or for people, and returns the exit status: 1 when memory held wrong bytes.
+    /// Prints the result, as JSON or text, and returns the exit status: 1 when memory had wrong contents.
     ///
     /// # Errors
     /// When the result cannot be printed.
@@ -150,21 +149,21 @@ impl Summary {
         Ok(u8::from(!self.all_right()))
     }
 
-    /// Whether all memory of every round held what it had to.
+    /// Whether memory had the right contents in every round.
     #[must_use]
     pub fn all_right(&self) -> bool {
         self.shown.iter().all(|part| part.is_right)
     }
 }
 
-/// A value as it stands in an indented object.
+/// A value, indented for its place in the object.
 fn nested(value: &impl Serialize) -> serde_json::Result<Box<RawValue>> {
-    // JSON has no line breaks within texts, so each one is followed by an indentation.
+    // JSON strings contain no line breaks, so indentation can follow every line break.
     let text = serde_json::to_string_pretty(value)?;
     RawValue::from_string(text.replace('\n', "\n  "))
 }
 
-/// Processes that wanted to run, averaged over the last minute: on a busy machine the figures mean less.
+/// The number of runnable processes, averaged over the last minute: on a busy machine the figures mean less.
 fn load_average() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
     text.split(' ').next()?.parse().ok()

@@ -1,6 +1,6 @@
-//! A swap area of the benchmark's own: its header, and turning it on and off.
+//! The benchmark's own swap area: its header, and turning it on and off.
 //!
-//! The header carries a label. By the label a later run tells an area that a killed run left behind from one that
+//! The header has a label. With it a later run distinguishes an area that a killed run left behind from one that
 //! another program made under the same name.
 
 use crate::cgroup::retry;
@@ -13,7 +13,7 @@ use std::path::Path;
 
 const PAGE: usize = 4096;
 const LABEL: &[u8; 16] = b"millpond-bench\0\0";
-/// Flags of `swapon`: use the priority given, which is the highest there is, so that the group's pages come here.
+/// Flags of `swapon`: use the given priority, which is the highest possible, so that the group's pages come here.
 const HIGHEST_PRIORITY: libc::c_int = 0x8000 | 0x7fff;
 /// Offsets in the swap header of Linux (`union swap_header`).
 const VERSION_AT: usize = 1024;
@@ -21,10 +21,10 @@ const LAST_PAGE_AT: usize = 1028;
 const LABEL_AT: usize = 1052;
 const MAGIC: &[u8; 10] = b"SWAPSPACE2";
 
-/// The owner of an area, by its label.
+/// The owner of an area, according to its label.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Owner {
-    /// The area is the benchmark's.
+    /// The area belongs to the benchmark.
     Bench,
     /// The area has no owner yet: it reads as zeros.
     Nobody,
@@ -64,7 +64,7 @@ pub fn owner(path: &Path) -> Owner {
     }
 }
 
-/// Turns the area on, before all others.
+/// Turns the area on, with priority over all others.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -74,7 +74,7 @@ pub fn on(path: &Path) -> io::Result<()> {
     answer(unsafe { libc::swapon(path.as_ptr(), HIGHEST_PRIORITY) })
 }
 
-/// Turns the area off, if it is on. The pages in it come back into memory.
+/// Turns the area off if it is on. Its pages come back into memory.
 ///
 /// # Errors
 /// When the kernel refuses, after two seconds of trying.

@@ -1,4 +1,4 @@
-//! A file of the benchmark's own that the kernel swaps to, beside the one that Millpond would write to.
+//! The benchmark's own swap file for the kernel, in the same directory as Millpond's file.
 
 use crate::error::Skip;
 use crate::swap_area::{self, Owner};
@@ -8,10 +8,10 @@ use std::{fs, io};
 
 const NAME: &str = "millpond-bench.swap";
 
-/// The path that the file will have in `directory`, by its full name, as the kernel lists it.
+/// The absolute path that the file will have in `directory`, as the kernel lists it.
 ///
 /// # Errors
-/// When there is no such directory, or a file of that name is in it.
+/// When there is no such directory, or it contains a file of that name.
 pub fn path_in(directory: &Path) -> Result<PathBuf, Skip> {
     let directory = fs::canonicalize(directory)
         .map_err(|error| Skip(format!("no directory {}: {error}", directory.display())))?;
@@ -25,10 +25,10 @@ pub fn path_in(directory: &Path) -> Result<PathBuf, Skip> {
     Ok(path)
 }
 
-/// Makes the file, `bytes` long, and turns it on.
+/// Creates the file with `bytes`, and turns on swap to it.
 ///
 /// # Errors
-/// When there is no room, or the kernel cannot swap to a file there.
+/// When there is no room, or the kernel cannot swap to a file in that place.
 pub fn swap_on(path: &Path, bytes: u64) -> Result<(), Skip> {
     let skip = |what: &str, error: io::Error| {
         Skip(format!(
@@ -41,7 +41,7 @@ pub fn swap_on(path: &Path, bytes: u64) -> Result<(), Skip> {
     swap_area::on(path).map_err(|error| skip("cannot swap to", error))
 }
 
-/// Makes the file with blocks of its own, because the kernel does not swap to holes.
+/// Creates the file with allocated blocks, because the kernel does not swap to holes.
 fn make(path: &Path, bytes: u64) -> io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
@@ -53,7 +53,7 @@ fn make(path: &Path, bytes: u64) -> io::Result<()> {
     )?)
 }
 
-/// Turns off swap to the file and removes it, if it is there and is the benchmark's own.
+/// Turns off swap to the file and removes it, if it exists and belongs to the benchmark.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -62,7 +62,7 @@ pub fn remove(path: &Path) -> io::Result<()> {
         Owner::Bench => true,
         // The benchmark was killed before it formatted the file.
         Owner::Nobody => true,
-        // A file that is shorter than a header was made and not yet sized.
+        // A file shorter than a header was created and not yet sized.
         Owner::Other => fs::metadata(path).is_ok_and(|file| file.len() == 0),
     };
     if !is_ours {

@@ -6,7 +6,7 @@ use millpond_cli::run::{DeliveryChoice, library};
 use millpond_cli::sibling;
 use std::process::Command;
 
-/// Whether programs can be run here with this delivery.
+/// Checks that programs can be run here with this delivery.
 ///
 /// # Errors
 /// The reason why they cannot be run.
@@ -18,7 +18,7 @@ pub fn can_run_by(delivery: DeliveryChoice) -> Result<(), Skip> {
 /// The command `millpond run OPTIONS --ram RAM -- millpond-bench worker JOB`.
 ///
 /// # Errors
-/// When this executable has no name any more, or there is no `millpond` beside it.
+/// When this executable's file has been removed, or there is no `millpond` beside it.
 pub fn command(ram: u64, options: &[&str], job: &Job) -> Result<Command, BenchError> {
     let executable = std::env::current_exe().map_err(BenchError::Start)?;
     let mut command = Command::new(sibling::find(sibling::MILLPOND).map_err(BenchError::Start)?);

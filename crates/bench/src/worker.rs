@@ -1,10 +1,10 @@
 //! The measured processes: each measurement runs in a fresh process of this executable, and none outlives the
 //! benchmark.
 //!
-//! Each time a fresh process is started, because a heap that was used before, a warm cache of the manager or a cgroup
-//! entered too late would favour one side. It starts with free memory that is there (`warm.rs`). Signals that ask the
-//! benchmark to end are blocked in the main thread and fetched by a thread of their own, which kills the worker. The
-//! main thread then sees its worker end, and returns through its guards.
+//! A fresh process is used each time, because a used heap, a warm cache of the manager or a cgroup entered too late
+//! would favour one side. It starts with free memory that the host backs (`warm.rs`). Signals that ask the benchmark
+//! to end are blocked in the main thread and fetched by a dedicated thread, which kills the worker. The main thread
+//! then sees its worker end, and returns through its guards.
 
 use crate::error::BenchError;
 use crate::guard::{self, Guard};
@@ -23,9 +23,9 @@ const ENDING: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// The signal that asked for the end.
+    /// The signal that ended the benchmark.
     caught: Option<i32>,
-    /// The worker that runs now.
+    /// The running worker.
     worker: Option<OwnedFd>,
 }
 
@@ -33,19 +33,19 @@ struct Shared {
 #[derive(Debug)]
 pub struct Workers {
     shared: Arc<Mutex<Shared>>,
-    /// Free memory that a worker finds.
+    /// How much free memory is backed before a worker starts.
     warm_bytes: usize,
 }
 
 impl Workers {
-    /// Blocks the signals and starts the thread that waits for them. The call has to come before any other thread is
+    /// Blocks the signals and starts the thread that waits for them. Must be called before any other thread is
     /// started.
     ///
     /// # Errors
     /// When no thread can be started.
     pub fn new() -> io::Result<Self> {
         let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
-        // SAFETY: the set is writable and owned here; blocking signals touches no memory else.
+        // SAFETY: the set is writable and owned here; blocking signals touches no other memory.
         let set = unsafe {
             libc::sigemptyset(set.as_mut_ptr());
             for signal in ENDING {
@@ -77,13 +77,13 @@ impl Workers {
         })
     }
 
-    /// Says how much memory a worker takes, so that no more has to be found for it.
+    /// Sets how much memory a worker takes, so that no more is backed for it.
     pub fn take(&mut self, bytes: u64) {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         self.warm_bytes = bytes.min(warm::BYTES);
     }
 
-    /// Fails when a signal asked for the end.
+    /// Fails when a signal has ended the benchmark.
     ///
     /// # Errors
     /// [`BenchError::Interrupted`] with the signal.
@@ -94,10 +94,10 @@ impl Workers {
         }
     }
 
-    /// Has a fresh process do `job`, and returns what it measured. The process is written down in `guard`.
+    /// Does `job` in a fresh process, and returns what it measured. The process is recorded in `guard`.
     ///
     /// # Errors
-    /// When the worker cannot be started, fails, or a signal asked for the end.
+    /// When the worker cannot be started, fails, or a signal ended the benchmark.
     pub fn measure<T: DeserializeOwned>(
         &self,
         job: &Job,
@@ -108,8 +108,7 @@ impl Workers {
         self.measure_command(command, guard)
     }
 
-    /// Measures like [`Workers::measure`], by a command that ends up as such a process or prints what such a process
-    /// prints.
+    /// Measures like [`Workers::measure`], with a command that becomes such a process or prints the same output.
     ///
     /// # Errors
     /// The errors of [`Workers::measure`].
@@ -120,7 +119,7 @@ impl Workers {
     ) -> Result<T, BenchError> {
         warm::up(self.warm_bytes);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
-        // SAFETY: the closure makes one system call and neither allocates nor locks, as is required after a fork.
+        // SAFETY: the closure makes one system call and neither allocates nor locks, as required after a fork.
         unsafe {
             command.pre_exec(|| {
                 Ok(rustix::process::set_parent_process_death_signal(Some(
@@ -128,7 +127,7 @@ impl Workers {
                 ))?)
             });
         }
-        // This happens under the lock: a signal comes either before the worker is started, or when there is a worker to
+        // The lock is held, so a signal is handled either before the worker starts, or when there is a worker to
         // kill.
         let child = {
             let mut shared = self.lock();
@@ -176,11 +175,11 @@ impl Workers {
     }
 }
 
-/// Ties the program of `command` to the process that starts it: it gets `signal` when that process ends. It also gets
-/// the signals that the benchmark itself fetches: its mask would be the benchmark's, and a server that is ended by
-/// SIGTERM would go on for ever.
+/// Ties the program of `command` to the process that starts it: the program gets `signal` when that process ends. It
+/// also receives the signals that the benchmark itself fetches: otherwise it would inherit the benchmark's mask, and
+/// a server that is ended by SIGTERM would run for ever.
 pub fn tie(command: &mut Command, signal: Signal) {
-    // SAFETY: the closure makes system calls only and neither allocates nor locks, as is required after a fork.
+    // SAFETY: the closure only makes system calls and neither allocates nor locks, as required after a fork.
     unsafe {
         command.pre_exec(move || {
             unblock_signals();
@@ -191,10 +190,10 @@ pub fn tie(command: &mut Command, signal: Signal) {
     }
 }
 
-/// It is called between fork and exec, and neither allocates nor locks.
+/// Called between fork and exec, so it neither allocates nor locks.
 fn unblock_signals() {
     let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
-    // SAFETY: the set is writable and owned here; unblocking signals touches no memory else.
+    // SAFETY: the set is writable and owned here; unblocking signals touches no other memory.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         for signal in ENDING {

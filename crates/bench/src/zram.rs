@@ -1,6 +1,6 @@
-//! A zram device of the benchmark's own, as a swap device.
+//! The benchmark's own zram device, as a swap device.
 //!
-//! The device is added for the benchmark and removed after it; devices that are there already are not touched.
+//! The device is added for the benchmark and removed after it; existing devices are not touched.
 
 use crate::cgroup::retry;
 use crate::error::Skip;
@@ -13,7 +13,7 @@ const CONTROL: &str = "/sys/class/zram-control";
 /// Adds a device and returns its number.
 ///
 /// # Errors
-/// When the zram module is not there.
+/// When the zram module is missing.
 pub fn add() -> Result<u32, Skip> {
     let text = fs::read_to_string(format!("{CONTROL}/hot_add")).map_err(|error| {
         Skip(format!(
@@ -42,15 +42,15 @@ pub fn swap_on(id: u32, bytes: u64) -> Result<(), Skip> {
     swap_area::on(&node(id)).map_err(|error| skip("cannot turn on swap to", error))
 }
 
-/// Memory that device `id` takes for its contents, in bytes.
+/// The memory that device `id` uses for its contents, in bytes.
 #[must_use]
 pub fn memory_used(id: u32) -> Option<u64> {
     let text = fs::read_to_string(sys(id, "mm_stat")).ok()?;
-    // The fields are the original size, the compressed size, the memory used in total, …
+    // The fields are the original size, the compressed size, the total memory used, …
     text.split_whitespace().nth(2)?.parse().ok()
 }
 
-/// Turns swap to device `id` off, if it is on, and removes the device, if it is there and the benchmark's own.
+/// Turns off swap to device `id` if it is on, and removes the device if it exists and belongs to the benchmark.
 ///
 /// # Errors
 /// When the kernel refuses, after two seconds of trying.
@@ -59,14 +59,14 @@ pub fn remove(id: u32) -> io::Result<()> {
         return Ok(());
     }
     swap_area::off(&node(id))?;
-    // A program that looks at new block devices may hold it open for a moment.
+    // A program that inspects new block devices may hold it open for a moment.
     retry(|| fs::write(sys(id, "reset"), "1"))?;
     retry(|| fs::write(format!("{CONTROL}/hot_remove"), id.to_string()))
 }
 
-/// Whether device `id` is the benchmark's. A device without a size has been added and not yet used; a device with our
-/// label has been used. A device that was sized, when the benchmark was killed before it formatted the device, reads as
-/// zeros.
+/// Whether device `id` belongs to the benchmark. A device without a size has been added and not yet used; a device
+/// with our label has been used. A device that reads as zeros was sized by a benchmark that was killed before it
+/// formatted the device.
 fn is_ours(id: u32) -> bool {
     let size = fs::read_to_string(sys(id, "disksize")).unwrap_or_default();
     size.trim() == "0"

@@ -63,7 +63,7 @@ outcome! {
         pub random_major_faults: u64,
         /// The pages that these faults brought into memory, if known.
         pub random_brought_in: Option<BroughtIn>,
-        /// Highest resident set of the process as the kernel counts it, in bytes.
+        /// Peak resident set of the process as counted by the kernel, in bytes.
         pub peak_rss_bytes: u64 = highest,
         /// Peak bytes that Millpond's manager charged to the budget; null on the kernel's side.
         pub peak_charged_bytes: Option<u64> = highest,

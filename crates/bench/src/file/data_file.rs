@@ -1,7 +1,7 @@
-//! The file that is read: made once, and cold before each measurement.
+//! The file that is read: created once, and removed from the page cache before each measurement.
 //!
-//! It has no name, so that nothing of it is left however the benchmark ends. Measured processes open it by the
-//! descriptor of the process that made it.
+//! It has no name, so that it disappears however the benchmark ends. Measured processes open it through the
+//! descriptor of the process that created it.
 
 use crate::data::{self, PAGE};
 use rustix::fs::{Advice, Mode, OFlags};
@@ -10,11 +10,11 @@ use std::io::{self, BufWriter, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// A file of pages as [`data::fill`] makes them.
+/// A file of pages with the contents of [`data::fill`].
 pub struct DataFile(File);
 
 impl DataFile {
-    /// Makes the file in `directory`, and waits until the device has it.
+    /// Creates the file in `directory`, and waits until the device has stored it.
     ///
     /// # Errors
     /// When there is no room.
@@ -32,12 +32,12 @@ impl DataFile {
         Ok(Self(file))
     }
 
-    /// The name by which another process opens the file.
+    /// The path by which another process opens the file.
     pub fn path(&self) -> PathBuf {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd()).into()
     }
 
-    /// Has the page cache forget the file.
+    /// Removes the file from the page cache.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -47,10 +47,10 @@ impl DataFile {
     }
 }
 
-/// Opens the file at `path` for reads that pass by the page cache.
+/// Opens the file at `path` for reads that bypass the page cache.
 ///
 /// # Errors
-/// When the file system has no such reads.
+/// When the file system does not support such reads.
 pub fn open_direct(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)

@@ -1,24 +1,24 @@
-//! `millpond bench file`: a file that is larger than the budget, read in place.
+//! `millpond bench file`: reads a file larger than the budget in place.
 //!
 //! | part | what is read |
 //! | --- | --- |
 //! | `sequential` | the whole file once, in order |
 //! | `random` | pages at random, by one thread |
 //! | `random_threads` | pages at random, by several threads |
-//! | `hot` | a set of half the budget again and again, beside a scan of the rest of the file |
+//! | `hot` | a set of half the budget repeatedly, during a scan of the rest of the file |
 //!
 //! | side | how |
 //! | --- | --- |
 //! | `millpond` | a region over the file, under a manager with the budget |
 //! | `kernel` | `mmap` of the file, which is what `np.memmap` does, in a memory cgroup of the budget |
 //! | `kernel_advised` | the same, and the kernel is told how the file will be read |
-//! | `device` | reads by the call, past the page cache, four of 2 MiB at a time, into huge pages: in the part `sequential` only |
+//! | `device` | direct reads, four of 2 MiB at a time, into huge pages; only in the part `sequential` |
 //!
-//! The kernel charges the page cache that a process fills to the process's group, so a group of the budget is what
-//! holds a mapped file to a budget. Millpond's side has a group too, without a limit: what it fills of the page cache
-//! counts there, and is seen from outside. Before each measured process the page cache forgets the file. Every side
-//! looks at every byte of the pages that it reads. A ratio is the time of the kernel's mapping, or of the device's
-//! reads, divided by Millpond's.
+//! The kernel charges the page cache that a process fills to the process's group, so a group with a limit of the
+//! budget keeps a mapped file within it. Millpond's side also has a group, without a limit: page cache that it fills
+//! is charged there, and can be seen from outside. Before each measured process the file is removed from the page
+//! cache. Every side inspects every byte of the pages that it reads. A ratio is the time of the kernel's mapping, or
+//! of the device's reads, divided by Millpond's.
 
 mod data_file;
 mod work;
@@ -42,10 +42,10 @@ pub use work::{Task, work};
 pub struct FileArgs {
     #[command(flatten)]
     asked: Asked<Part>,
-    /// Measure these sides alone
+    /// Measure only these sides
     #[arg(long, value_name = "SIDE,...", value_delimiter = ',')]
     sides: Vec<Side>,
-    /// The directory in which the file is made
+    /// The directory in which the file is created
     #[arg(long, value_name = "DIRECTORY", default_value = "/var/tmp")]
     directory: PathBuf,
     #[command(flatten)]
@@ -62,10 +62,10 @@ pub struct Sizes {
     /// The RAM budget
     #[arg(id = "ram", long = "ram", default_value = "128M", value_parser = size::parse_ram, value_name = "SIZE")]
     pub budget_bytes: u64,
-    /// How many pages are read at random, by all threads together
+    /// The number of pages read at random, by all threads together
     #[arg(long, default_value_t = 4_000, value_parser = clap::value_parser!(u64).range(1..), value_name = "N")]
     pub accesses: u64,
-    /// How many threads read in the part `random_threads`
+    /// The number of threads that read in the part `random_threads`
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256), value_name = "N")]
     pub threads: u16,
 }
@@ -74,13 +74,13 @@ pub struct Sizes {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub enum Part {
-    /// The whole file in order
+    /// Read the whole file in order
     Sequential,
-    /// Pages at random
+    /// Read pages at random
     Random,
-    /// Pages at random, by several threads
+    /// Read pages at random, with several threads
     RandomThreads,
-    /// A hot set beside a scan
+    /// Read a hot set during a scan
     Hot,
 }
 
@@ -101,18 +101,18 @@ sides! {
         Kernel,
         /// The same, and the kernel is told how the file will be read (`MADV_SEQUENTIAL`, `MADV_RANDOM`)
         KernelAdvised,
-        /// The file read by the call past the page cache, several reads at a time: what the device gives
+        /// The file read by calls that bypass the page cache, several at a time: the device's own rate
         Device,
     }
     against [Kernel, KernelAdvised, Device]
 }
 
-/// Measures, puts everything back, and prints. Returns 1 when memory held wrong bytes.
+/// Measures, restores the machine, and prints. Returns 1 when memory had wrong contents.
 ///
 /// # Errors
-/// When the file cannot be made, a worker fails, something cannot be put back, or a signal asked for the end.
+/// When the file cannot be created, a worker fails, something cannot be restored, or a signal ended the benchmark.
 pub fn file(args: &FileArgs) -> Result<u8, BenchError> {
-    // The file is made when the first part is measured, under the benchmark's lock.
+    // The file is created when the first part is measured, under the benchmark's lock.
     let mut made = None;
     Bench::run(&args.asked, None, |bench, part| {
         let file = match made.take() {
@@ -142,7 +142,7 @@ fn how(part: Part, sizes: &Sizes) -> String {
     }
 }
 
-/// The sides that were asked for and can run here.
+/// The requested sides that can run here.
 fn sides(
     bench: &mut Bench,
     part: Part,
@@ -177,7 +177,7 @@ fn sides(
     Ok(here)
 }
 
-/// Makes the group that `side` runs in: the kernel's has a limit.
+/// Creates the group in which `side` runs: the kernel's has a limit.
 fn group(bench: &mut Bench, side: Side, budget: u64) -> Result<Option<PathBuf>, BenchError> {
     let limit = match side {
         Side::Kernel | Side::KernelAdvised => budget,
@@ -189,7 +189,7 @@ fn group(bench: &mut Bench, side: Side, budget: u64) -> Result<Option<PathBuf>, 
     };
     match made {
         Ok((_, group)) => Ok(Some(group)),
-        // The other sides do without the group.
+        // The other sides can run without the group.
         Err(BenchError::Skipped(_)) if limit == UNLIMITED => Ok(None),
         Err(error) => Err(error),
     }

@@ -1,4 +1,4 @@
-//! The measured process: it maps the file, or opens it for direct reads, and reads it as the part says.
+//! The measured process: it maps the file, or opens it for direct reads, and reads it as the part requires.
 
 use crate::cgroup;
 use crate::clock::Clock;
@@ -17,34 +17,34 @@ use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::{io, thread};
 
-/// Bytes of one direct read, a huge page's, and how many of them are under way at once.
+/// The size of one direct read, which is a huge page's, and how many of them are in flight at once.
 const DEVICE_READ: usize = 2 << 20;
 const DEVICE_READS: usize = 4;
-/// Times that the hot set is gone through before the scan begins.
+/// The number of passes over the hot set before the scan begins.
 const WARM_PASSES: u32 = 4;
-/// The scan's length in budgets, where the file has so many.
+/// The scan's length in budgets, if the file is long enough.
 const SCAN_BUDGETS: usize = 10;
-/// Pages of the hot set that are touched between two looks at the counters, and pages of the scan after them.
+/// The number of pages of the hot set that are touched between two readings of the counters, and of pages of the scan
+/// after them.
 const BATCH: usize = 64;
 
 outcome! {
     /// The measurements of one process.
     pub struct Outcome {
-        /// Microseconds in which all threads together read one page.
+        /// Microseconds per page for all threads together.
         pub page: f64,
-        /// Processor time of all threads for each page that they read, in microseconds.
+        /// Processor time of all threads per page, in microseconds.
         pub cpu: f64,
-        /// Major faults, as the side that resolves them counts them; none where a call reads.
+        /// Major faults, as counted by the side that resolves them; none if calls read the file.
         pub major_faults: u64,
-        /// The share of accesses to the hot set that took no major fault, while the scan went past; null in other
-        /// parts.
+        /// The share of accesses to the hot set that took no major fault during the scan; null in other parts.
         pub hit_ratio: Option<f64>,
-        /// Highest resident set of the process, as the kernel counts it.
+        /// Peak resident set of the process, as counted by the kernel.
         pub peak_rss_bytes: u64 = highest,
-        /// Most memory of the process's control group, the page cache that it filled among it; null where the user may
-        /// make none.
+        /// Peak memory of the process's control group, including the page cache that it filled; null if the user may
+        /// not create a group.
         pub peak_group_bytes: Option<u64> = highest,
-        /// Pages that did not hold what the file holds.
+        /// Pages that differed from the file's contents.
         pub wrong_pages: u64 = highest,
     }
     wrong |r| r.wrong_pages;
@@ -58,7 +58,7 @@ outcome! {
     }
 }
 
-/// What is measured once.
+/// One measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Task {
     /// The part.
@@ -85,7 +85,7 @@ pub fn work(task: &Task) -> Result<Outcome, Failure> {
         Side::Millpond => {
             let settings = Manager::builder().ram(task.sizes.budget_bytes);
             let manager = settings.delivery(Delivery::InThread).build()?;
-            // SAFETY: nobody changes the file once it is made.
+            // SAFETY: nobody changes the file after its creation.
             let file = unsafe { manager.map_file(&task.file, .., Mode::ReadOnly)? };
             read(file.as_slice(), task, &|| manager.stats().vm.pgmajfault)?
         }
@@ -112,7 +112,7 @@ fn read(memory: &[u8], task: &Task, faults: &dyn Fn() -> u64) -> Result<Outcome,
     }
 }
 
-/// Has each thread read pages at random, all together `accesses` of them.
+/// Reads pages at random with several threads, `accesses` of them in total.
 fn at_random(
     memory: &[u8],
     threads: usize,
@@ -125,7 +125,8 @@ fn at_random(
     })
 }
 
-/// Has all threads read pages, each in the order that `order` gives for its number, from when the last one is there.
+/// Reads pages with all threads, each in the order that `order` gives for its number. They begin when the last one is
+/// ready.
 fn by_threads<'a>(
     memory: &[u8],
     threads: usize,
@@ -166,8 +167,8 @@ fn by_threads<'a>(
     })
 }
 
-/// A hot set of half the budget is gone through in random order, again and again, and a scan of the rest of the file
-/// goes past. The hit ratio is the share of accesses to the set that took no major fault.
+/// Reads a hot set of half the budget repeatedly in random order, during a scan of the rest of the file. The hit
+/// ratio is the share of accesses to the set that took no major fault.
 fn hot(memory: &[u8], budget: usize, faults: &dyn Fn() -> u64) -> Outcome {
     let set = budget / 2;
     let end = memory.len() / PAGE;
@@ -183,7 +184,7 @@ fn hot(memory: &[u8], budget: usize, faults: &dyn Fn() -> u64) -> Outcome {
     let clock = Clock::start();
     let first = faults();
     let (mut accesses, mut missed, mut read) = (0, 0, 0);
-    // The loop goes on to the end of the scan.
+    // The loop continues to the end of the scan.
     while !scan.is_empty() {
         random.shuffle(&mut hot);
         for batch in hot.chunks(BATCH) {
@@ -206,14 +207,15 @@ fn hot(memory: &[u8], budget: usize, faults: &dyn Fn() -> u64) -> Outcome {
     }
 }
 
-/// Takes the first `most` pages off `pages`.
+/// Removes at most `most` pages from the front of `pages`, and returns them.
 fn take(pages: &mut Range<usize>, most: usize) -> Range<usize> {
     let taken = pages.start..pages.end.min(pages.start + most);
     pages.start = taken.end;
     taken
 }
 
-/// Reads the whole file past the page cache, several reads at a time, and looks at every page as the other sides do.
+/// Reads the whole file with calls that bypass the page cache, several at a time, and inspects every page as the
+/// other sides do.
 fn device(path: &Path, bytes: usize) -> Result<Outcome, Failure> {
     let file = open_direct(path)?;
     let clock = Clock::start();
@@ -254,7 +256,7 @@ fn device(path: &Path, bytes: usize) -> Result<Outcome, Failure> {
     })
 }
 
-/// A file that the kernel maps, to be read.
+/// A read-only mapping of a file by the kernel.
 struct MappedByKernel(*mut u8, usize);
 
 impl MappedByKernel {
@@ -274,7 +276,7 @@ impl MappedByKernel {
             Part::Sequential => Advice::Sequential,
             Part::Random | Part::RandomThreads | Part::Hot => Advice::Random,
         };
-        // SAFETY: the mapping is this value's own, and the advice does not change its contents.
+        // SAFETY: this value owns the mapping, and the advice does not change its contents.
         unsafe { rustix::mm::madvise(self.0.cast(), self.1, advice)? };
         Ok(())
     }
@@ -287,7 +289,7 @@ impl MappedByKernel {
 
 impl Drop for MappedByKernel {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own and nobody refers to it any more.
+        // SAFETY: this value owns the mapping, and nothing refers to it any more.
         let unmapped = unsafe { rustix::mm::munmap(self.0.cast(), self.1) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?} of an own mapping");
     }

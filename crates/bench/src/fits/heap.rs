@@ -1,4 +1,4 @@
-//! `heap_reads`: a program that reads a file from the page cache into its heap, 4 KiB a call, as `dd` does.
+//! `heap_reads`: a program that reads a file from the page cache into its heap, 4 KiB per call, as `dd` does.
 
 use crate::data::{self, PAGE};
 use crate::error::Failure;
@@ -15,7 +15,7 @@ const PAGES: usize = 1 << 14;
 /// How often the file is read.
 const LAPS: u32 = 60;
 
-/// What the program prints: the time of its reads, and pages that were not right.
+/// The program's output: the time of its reads, and the number of wrong pages.
 type Found = (f64, u64);
 
 /// Starts the program. It times its reads itself.
@@ -42,7 +42,7 @@ pub fn work(place: &Place<'_>) -> Result<Outcome, Failure> {
     place.outcome(seconds, &ended, wrong)
 }
 
-/// The program.
+/// Runs as the measured program.
 ///
 /// # Errors
 /// When the file cannot be read.

@@ -1,4 +1,4 @@
-//! `http`: python's `http.server`, which starts a thread for each request, and requests one after the other.
+//! `http`: sequential requests to python's `http.server`, which starts a thread for each request.
 
 use crate::data::{self, PAGE};
 use crate::error::Failure;
@@ -13,7 +13,7 @@ use std::time::Instant;
 /// The program's name.
 pub const PROGRAM: &str = "python3";
 const REQUESTS: u32 = 2_000;
-/// Pages of the two files that are asked for in turns.
+/// The sizes, in pages, of the two files that are requested alternately.
 const SIZES: [usize; 2] = [1, 64];
 
 /// Times the requests.
@@ -25,7 +25,7 @@ pub fn work(place: &Place<'_>) -> Result<Outcome, Failure> {
     for (number, body) in bodies.iter().enumerate() {
         fs::write(place.directory().join(number.to_string()), body)?;
     }
-    // Port 0 has the server choose one and print it; `-u` has it print at once.
+    // With port 0 the server chooses a port and prints it; with `-u` it prints at once.
     let arguments = ["-u", "-m", "http.server", "--bind", "127.0.0.1", "0"].map(OsStr::new);
     let mut started = place.start(&programs_here::find(PROGRAM)?, &arguments)?;
     let mut line = String::new();

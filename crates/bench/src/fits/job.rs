@@ -1,4 +1,4 @@
-//! The measured process: it starts the part's program on one side, and times what the part is about.
+//! The measured process: it starts the part's program on one side, and times the work.
 
 use crate::error::{Failure, Skip};
 use crate::fits::{Part, Side, heap, http, redis, sqlite};
@@ -17,16 +17,16 @@ use tempfile::TempDir;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
-    /// The budget of each program, which has room for all of its memory
+    /// The budget of each program, large enough for all of its memory
     #[arg(long, default_value = "512M", value_parser = millpond_cli::size::parse_ram, value_name = "SIZE")]
     pub ram: u64,
-    /// How much each program does, in percent of what it does by default
+    /// The amount of work of each program, in percent of the default
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000), value_name = "PERCENT")]
     pub amount: u32,
 }
 
 impl Sizes {
-    /// This many times of `usual`, at least one.
+    /// The number of repetitions, where `usual` is the default; at least one.
     #[must_use]
     pub fn times(self, usual: u32) -> u32 {
         let times = u64::from(usual) * u64::from(self.amount) / 100;
@@ -39,11 +39,11 @@ outcome! {
     pub struct Outcome {
         /// The time of the work, in seconds.
         pub seconds: f64,
-        /// Processor time of the program from its start to its end; of a server, without its clients.
+        /// Processor time of the program from start to end; for a server, without its clients.
         pub cpu_seconds: f64,
-        /// Bytes that went to the store or came from it. None have to.
+        /// Bytes that went to the store or came from it. There should be none.
         pub store_bytes: u64 = highest,
-        /// Answers that were not right.
+        /// The number of wrong answers.
         pub wrong: u64 = highest,
     }
     wrong |r| r.wrong;
@@ -54,7 +54,7 @@ outcome! {
     }
 }
 
-/// What is measured once.
+/// One measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Task {
     /// The part.
@@ -65,10 +65,10 @@ pub struct Task {
     pub sizes: Sizes,
 }
 
-/// Whether the programs of a part are on this machine.
+/// Checks that the programs of a part are on this machine.
 ///
 /// # Errors
-/// The name of the program that is missing.
+/// The name of the missing program.
 pub fn can_run(part: Part) -> Result<(), Skip> {
     let wanted: &[&str] = match part {
         Part::RedisSet | Part::RedisGet => &[redis::SERVER, redis::CLIENT],
@@ -96,7 +96,7 @@ pub fn work(task: &Task) -> Result<Outcome, Failure> {
     }
 }
 
-/// Where a part's program runs: a directory of its own, and a side.
+/// The place in which a part's program runs: its own directory, and a side.
 pub struct Place<'a> {
     task: &'a Task,
     directory: TempDir,
@@ -104,24 +104,24 @@ pub struct Place<'a> {
 
 impl<'a> Place<'a> {
     fn new(task: &'a Task) -> Result<Self, Failure> {
-        // A file's contents are in the page cache, so the disk does not matter, and no one asks for a tmpfs.
+        // The files' contents are in the page cache, so the disk does not matter, and no tmpfs is needed.
         let directory = tempfile::tempdir_in("/var/tmp")?;
         Ok(Self { task, directory })
     }
 
-    /// The directory, which is gone afterwards.
+    /// The directory, which is removed afterwards.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// How much is done.
+    /// The amount of work.
     #[must_use]
     pub fn sizes(&self) -> Sizes {
         self.task.sizes
     }
 
-    /// Starts `program` on the side. Its standard output is a pipe, and its standard error is dropped.
+    /// Starts `program` on the side. Its standard output is a pipe, and its standard error is discarded.
     ///
     /// # Errors
     /// When the program cannot be started.
@@ -133,7 +133,7 @@ impl<'a> Place<'a> {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
-        // `millpond run` hands this signal on to its program; it could not hand on SIGKILL.
+        // `millpond run` forwards this signal to its program; it could not forward SIGKILL.
         tie(&mut command, Signal::TERM);
         let child = command
             .spawn()
@@ -170,7 +170,7 @@ impl<'a> Place<'a> {
         self.directory().join("report.json")
     }
 
-    /// Puts the outcome together, when the program has ended.
+    /// Composes the outcome after the program has ended.
     ///
     /// # Errors
     /// When `millpond run` left no report.
@@ -198,7 +198,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// A program that runs. It ends with this.
+/// A running program. It is ended when this is dropped.
 pub struct Started {
     child: Child,
     is_over: bool,
@@ -212,7 +212,7 @@ pub struct Ended {
 }
 
 impl Started {
-    /// What the program prints.
+    /// Takes the program's standard output.
     ///
     /// # Errors
     /// When it was taken before.
@@ -240,7 +240,7 @@ impl Started {
     /// Waits for the end.
     ///
     /// # Errors
-    /// When the kernel knows no such child.
+    /// When the kernel does not know this child.
     pub fn wait(mut self) -> Result<Ended, Failure> {
         let ended = run::reap(Pid::from_child(&self.child), 0)?;
         self.is_over = true;
@@ -248,7 +248,7 @@ impl Started {
         Ok(Ended { status, usage })
     }
 
-    /// Asks the program to end, and waits for that.
+    /// Asks the program to end, and waits until it has.
     ///
     /// # Errors
     /// The errors of [`Started::wait`].

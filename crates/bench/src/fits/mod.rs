@@ -1,21 +1,21 @@
-//! `millpond bench fits`: programs whose memory fits into the budget, under `millpond run` and by themselves.
+//! `millpond bench fits`: programs whose memory fits into the budget, with and without `millpond run`.
 //!
-//! Where everything fits, nothing has to leave, and a program should not notice Millpond at all. What is left are the
-//! first touch of its memory, the allocator, and (with direct delivery) the look at each system call. So the programs
-//! are those that make many system calls:
+//! If everything fits, nothing has to leave, and a program should not notice Millpond at all. The remaining costs are
+//! the first touch of its memory, the allocator, and (with direct delivery) the inspection of each system call. So
+//! these programs make many system calls:
 //!
 //! | part | what is timed |
 //! | --- | --- |
-//! | `redis_set`, `redis_get` | 50 clients of redis-benchmark, which is a process without Millpond, and a redis-server |
-//! | `heap_reads` | a program that reads a file from the page cache into its heap, 4 KiB a call, as `dd` does |
-//! | `sqlite` | sqlite3, which fills, changes and asks a database in a file |
-//! | `http` | requests to python's `http.server`, each of which gets a thread of its own |
+//! | `redis_set`, `redis_get` | a redis-server and 50 clients of redis-benchmark, a process without Millpond |
+//! | `heap_reads` | a program that reads a file from the page cache into its heap, 4 KiB per call, as `dd` does |
+//! | `sqlite` | sqlite3, which fills, changes and queries a database in a file |
+//! | `http` | requests to python's `http.server`, which serves each in a new thread |
 //!
-//! A server's start and end are not timed; what a program prints or answers is compared with what it must be. The disk
-//! is not measured: sqlite3 does not wait for it (`synchronous=off`).
+//! The start and end of servers are not timed. The output or answers of each program are compared with the expected
+//! ones. The disk is not measured: sqlite3 does not wait for it (`synchronous=off`).
 //!
-//! A ratio is the time of the program by itself divided by its time under Millpond: 1 is the same time, and less than 1
-//! is slower.
+//! A ratio is the time of the program by itself divided by its time under Millpond: 1 means the same time, and less
+//! than 1 means slower.
 
 mod heap;
 mod http;
@@ -71,7 +71,7 @@ impl Parts for Part {
 sides! {
     /// Who serves the faults of the program.
     pub enum Side {
-        /// The program by itself
+        /// The program without Millpond
         Plain,
         /// `millpond run --delivery handler`
         Handler,
@@ -84,7 +84,7 @@ sides! {
 /// Measures and prints. Returns 1 when a program gave a wrong answer.
 ///
 /// # Errors
-/// When a worker fails, or a signal asked for the end.
+/// When a worker fails, or a signal ended the benchmark.
 pub fn fits(args: &FitsArgs) -> Result<u8, BenchError> {
     Bench::run(&args.asked, None, |bench, part| measure(bench, part, args))
 }

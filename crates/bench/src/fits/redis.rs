@@ -1,4 +1,4 @@
-//! `redis_set` and `redis_get`: a redis-server, and redis-benchmark with 50 clients, which is not under Millpond.
+//! `redis_set` and `redis_get`: a redis-server, and redis-benchmark with 50 clients, which runs without Millpond.
 
 use crate::error::Failure;
 use crate::fits::job::{Outcome, Place, Started};
@@ -15,9 +15,9 @@ pub const SERVER: &str = "redis-server";
 /// The client's name.
 pub const CLIENT: &str = "redis-benchmark";
 const REQUESTS: u32 = 200_000;
-/// How many different keys there are.
+/// The number of different keys.
 const KEYS: u32 = 100_000;
-/// How long a server may take to listen.
+/// The maximum time until a server listens.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Times SET.
@@ -49,7 +49,7 @@ struct Server {
 
 impl Server {
     fn start(place: &Place<'_>) -> Result<Self, Failure> {
-        // The number is free when it is asked for; if another program takes it first, the server ends and says so.
+        // The port is free now; if another program takes it first, the server ends with an error.
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
             .local_addr()?
             .port();
@@ -114,7 +114,7 @@ impl Server {
         }
     }
 
-    /// How many keys the server has.
+    /// The number of keys that the server has.
     fn keys(&self) -> Result<u64, Failure> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
         stream.write_all(b"DBSIZE\r\n")?;

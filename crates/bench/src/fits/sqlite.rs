@@ -1,4 +1,4 @@
-//! `sqlite`: sqlite3 fills a table in a file, makes an index, changes rows and asks.
+//! `sqlite`: sqlite3 fills a table in a file, creates an index, changes rows and runs queries.
 
 use crate::error::Failure;
 use crate::fits::job::{Outcome, Place};
@@ -11,7 +11,7 @@ use std::time::Instant;
 pub const PROGRAM: &str = "sqlite3";
 const ROWS: u32 = 300_000;
 
-/// Times the program from its start to its end.
+/// Times the program from start to end.
 ///
 /// # Errors
 /// When the program cannot be started, or fails.
@@ -34,7 +34,7 @@ pub fn work(place: &Place<'_>) -> Result<Outcome, Failure> {
     place.outcome(seconds, &ended, wrong)
 }
 
-/// The work in the program's own language. The disk's speed is not what is asked for, so nothing waits for it.
+/// The work in SQL. We do not measure the disk, so syncs are off.
 fn script(rows: u32) -> String {
     format!(
         "pragma synchronous=off;
@@ -49,7 +49,7 @@ fn script(rows: u32) -> String {
     )
 }
 
-/// The last line that the program has to print.
+/// The expected last line of output.
 fn answer(rows: u32) -> String {
     let values = (0..u64::from(rows)).map(|i| (i * 7919) % 1_000_003);
     format!("{rows}|{}\n", values.sum::<u64>())

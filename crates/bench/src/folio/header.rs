@@ -1,9 +1,10 @@
-//! A program that allocates much and uses next to nothing of it: 128 MiB from `malloc`, a header written, `free`.
+//! A program that allocates much memory and uses almost none of it: it allocates 128 MiB with `malloc`, writes a
+//! header, and calls `free`.
 //!
-//! Programs that reserve memory by allocating it do this. It was the one benchmark that folios of several pages made
-//! slower in the kernel: each header paid for the zeroing of a whole folio. The program runs under `millpond run` with
-//! lazy purging, where the allocator keeps the header's page from one round to the next, and without, where each round
-//! faults anew. For comparison it also runs on the C library's allocator.
+//! Programs that reserve memory by allocating it do this. It was the one benchmark that became slower in the kernel
+//! with folios of several pages: each header paid for zeroing a whole folio. The program runs under `millpond run`
+//! with lazy purging, where the allocator keeps the header's page from round to round, and without, where each round
+//! faults again. For comparison it also runs with the C library's allocator.
 
 use crate::error::Failure;
 use crate::order::BenchOrder;
@@ -16,7 +17,7 @@ use std::fmt;
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Bytes of the header.
+/// The header's size in bytes.
 const HEADER: usize = 64;
 
 /// Sizes of one measurement.
@@ -26,7 +27,7 @@ pub struct Sizes {
     /// The size of each allocation
     #[arg(id = "header-block", long = "header-block", default_value = "128M", value_parser = rounds::parse_pages, value_name = "SIZE")]
     pub block_bytes: u64,
-    /// How many allocations are made
+    /// The number of allocations
     #[arg(id = "header-times", long = "header-times", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
     pub times: u32,
     /// The program's RAM budget under `millpond run`
@@ -37,7 +38,7 @@ pub struct Sizes {
 /// One way of running the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Run {
-    /// The order of the folios; null on the C library's allocator.
+    /// The order of the folios; null with the C library's allocator.
     pub order: Option<BenchOrder>,
     /// Whether freed memory is kept until there is pressure.
     pub lazy_purge: bool,
@@ -58,11 +59,11 @@ impl fmt::Display for Run {
 outcome! {
     /// The findings of the program.
     pub struct Outcome {
-        /// Microseconds for an allocation, its header, and its end.
+        /// Microseconds for allocating a block, writing its header, and freeing it.
         pub round: f64,
-        /// Page faults a round that the kernel counts for the process.
+        /// Page faults per round, as counted by the kernel for the process.
         pub faults: f64,
-        /// Headers that did not hold what was written.
+        /// Headers with wrong contents.
         pub wrong_headers: u64 = highest,
     }
     wrong |r| r.wrong_headers;
@@ -92,14 +93,14 @@ impl Sizes {
     }
 }
 
-/// The measured program.
+/// Runs as the measured program.
 ///
 /// # Errors
-/// When there is no such allocation.
+/// When an allocation fails.
 pub fn work(sizes: &Sizes) -> Result<Outcome, Failure> {
     let len = usize::try_from(sizes.block_bytes)?;
     let mut wrong_headers = 0;
-    // The first allocation sets the allocator up.
+    // The first allocation initialises the allocator.
     wrong_headers += u64::from(!allocate(len, 0)?);
     let (started, before) = (Instant::now(), usage().minor_faults);
     for time in 0..sizes.times {
@@ -116,18 +117,18 @@ pub fn work(sizes: &Sizes) -> Result<Outcome, Failure> {
 
 /// Allocates a block, writes its header, reads it back, and frees the block. Returns whether the header was right.
 fn allocate(len: usize, time: u32) -> Result<bool, Failure> {
-    // SAFETY: any size may be asked for.
+    // SAFETY: any size may be requested.
     let block = unsafe { libc::malloc(black_box(len)) }.cast::<u8>();
     if block.is_null() {
         return Err(format!("malloc has no {len} bytes").into());
     }
     let stamp = (time % 255) as u8 + 1;
-    // SAFETY: the block has at least a page, of which this is the start, and nobody else knows it.
+    // SAFETY: the block is at least a page long, this is its start, and nobody else knows it.
     unsafe { block.write_bytes(stamp, HEADER) };
     // SAFETY: the block is at least a page long and known to nobody else; the bytes have been written.
     let header = unsafe { std::slice::from_raw_parts(black_box(block), HEADER) };
     let right = header.iter().all(|&byte| byte == stamp);
-    // SAFETY: `malloc` gave the block, and nothing refers to it any more.
+    // SAFETY: the block is from `malloc`, and nothing refers to it any more.
     unsafe { libc::free(block.cast()) };
     Ok(right)
 }

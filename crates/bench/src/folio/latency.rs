@@ -1,13 +1,14 @@
-//! The slowest faults beside the usual one, while memory is short: a region of twice the budget, read at random.
+//! Compares the slowest faults with the usual one while memory is short: a region of twice the budget, read at
+//! random.
 //!
-//! A fault that finds no memory reclaims for itself, and a fault that reclaims a batch pays for the faults after it.
-//! The mean does not show that, but a program that answers requests does. So the 99th percentile stands beside the
-//! median, with a thread that reclaims ahead of need and without one.
+//! A fault that finds no memory reclaims some itself, and a fault that reclaims a batch pays for the faults after it.
+//! The mean does not show that, but the latency of a program that answers requests does. So the 99th percentile is
+//! reported beside the median, with and without a thread that reclaims ahead of need.
 //!
 //! The times are measured twice. The program measures the time of each access whose page was not mapped (`mincore`,
-//! asked before the clock starts), signal and kernel included. The manager has histograms of the time from the moment
-//! it hears of a fault to the moment the fault is resolved. Memory is filled through `populate`, which is no fault, so
-//! that the histograms hold the random accesses alone.
+//! called before the clock starts), including signal and kernel. The manager has histograms of the time from its
+//! notification of a fault until the fault is resolved. Memory is filled through `populate`, which causes no faults,
+//! so that the histograms contain only the random accesses.
 
 use crate::data::{self, PAGE};
 use crate::error::Failure;
@@ -21,7 +22,7 @@ use std::hint::black_box;
 use std::time::Instant;
 use std::{fmt, io};
 
-/// Bytes that are filled at once, and are surely still in memory then.
+/// Bytes that are filled at once. They are certainly still in memory afterwards.
 const CHUNK: usize = 1 << 20;
 
 /// Sizes of one measurement.
@@ -31,12 +32,12 @@ pub struct Sizes {
     /// The RAM budget; the region is twice as large
     #[arg(id = "latency-ram", long = "latency-ram", default_value = "256M", value_parser = millpond_cli::size::parse_ram, value_name = "SIZE")]
     pub budget_bytes: u64,
-    /// How many random accesses are made
+    /// The number of random accesses
     #[arg(id = "latency-accesses", long = "latency-accesses", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(100..), value_name = "N")]
     pub accesses: u32,
 }
 
-/// One way of measuring.
+/// One variant of the measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Run {
     /// The order of the folios.
@@ -59,7 +60,7 @@ impl fmt::Display for Run {
 }
 
 outcome! {
-    /// The times that faults took, in nanoseconds.
+    /// The times of faults, in nanoseconds.
     #[derive(Copy)]
     pub struct Times {
         /// The number of faults.
@@ -120,13 +121,13 @@ outcome! {
         pub program: Times,
         /// The manager's times of all faults.
         pub manager: Times,
-        /// The manager's times of faults that mapped memory again that was still in RAM.
+        /// The manager's times of faults that mapped memory again which was still in RAM.
         pub rescue: Times,
         /// The manager's times of faults that read from the store.
         pub load: Times,
-        /// The manager's times of faults that reclaimed before.
+        /// The manager's times of faults that reclaimed first.
         pub reclaimed: Times,
-        /// Pages that did not hold what was written.
+        /// Pages with wrong contents.
         pub wrong_pages: u64 = highest,
     }
     wrong |r| r.wrong_pages;
@@ -144,10 +145,10 @@ fn micros(ns: u64) -> f64 {
     ns as f64 / 1000.0
 }
 
-/// The measured process.
+/// Does the job of the measured process.
 ///
 /// # Errors
-/// When the manager or the region cannot be made.
+/// When the manager or the region cannot be created.
 pub fn work(run: Run, sizes: &Sizes) -> Result<Outcome, Failure> {
     let manager = millpond_side::settings(sizes.budget_bytes)
         .background_reclaim(run.background)
@@ -185,7 +186,7 @@ fn fill(region: &mut Region) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads a word of `accesses` pages. Returns the times of those that were not mapped, and how many were wrong.
+/// Reads a word of `accesses` pages. Returns the times of those that were not mapped, and the number of wrong ones.
 fn read(memory: &[u8], accesses: usize) -> Result<(Vec<u64>, u64), Failure> {
     let mut times = Vec::with_capacity(accesses);
     let mut wrong_pages = 0;
@@ -207,7 +208,7 @@ fn read(memory: &[u8], accesses: usize) -> Result<(Vec<u64>, u64), Failure> {
 fn is_mapped(memory: &[u8], index: usize) -> io::Result<bool> {
     let page = &memory[index * PAGE..][..PAGE];
     let mut seen = 0u8;
-    // SAFETY: the page is mapped address space, one byte is written for it, and its contents are not touched.
+    // SAFETY: the page is mapped address space, `mincore` writes one byte for it, and its contents are not touched.
     let answer = unsafe { libc::mincore(page.as_ptr().cast_mut().cast(), PAGE, &raw mut seen) };
     if answer == 0 {
         Ok(seen & 1 == 1)
@@ -252,7 +253,7 @@ mod tests {
             }
         }
         let (times, wrong) = read(mapping.bytes(), 1000).unwrap();
-        // The pages are zeros, each mapped by its first access.
+        // The pages are zeros, and the first access to each maps it.
         assert!((1..=32).contains(&times.len()), "{}", times.len());
         assert!((400..600).contains(&wrong), "{wrong}");
     }

@@ -1,15 +1,14 @@
 //! Two patterns in one region at the same time: half of the threads read it in order, the other half at random.
 //!
-//! Here one setting has to serve both. Memory that is brought in for the threads that read in order pushes out memory
-//! of the others, and the places that this memory leaves lie in the way of large steps.
+//! Here one setting has to serve both. Memory that is brought in for the sequential threads evicts memory of the
+//! others, and the holes that this leaves obstruct large steps.
 //!
-//! All threads run until the last has done its share, so that the patterns meet all the time. The cost of a pattern is
-//! the time of its threads, divided by the pages that they read. The figure is the mean of both: the cost of a page
-//! when as many are read in order as at random. Total pages over total time would flatter the side whose fast half is
-//! very fast.
+//! All threads run until the last has done its share, so that the patterns overlap all the time. The cost of a
+//! pattern is the time of its threads divided by the pages that they read. The figure is the mean of both: the cost
+//! of a page when as many are read in order as at random. Total pages over total time would flatter a side with one
+//! very fast half.
 //!
-//! A page that was read has its index in its last word, which is looked at each time. Afterwards every byte is
-//! compared.
+//! Each page has its index in its last word, which is checked at each read. Afterwards every byte is compared.
 
 use crate::data::{self, PAGE};
 use crate::error::Failure;
@@ -24,20 +23,20 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// Pages between two looks at whether all threads are done.
+/// The number of pages between two checks whether all threads are done.
 const STEP: usize = 64;
 
-/// Sizes of one measurement, beside those of the swap workload.
+/// Sizes of one measurement, in addition to those of the swap workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
-    /// How many threads read; half of them read in order
+    /// The number of threads; half of them read in order
     #[arg(id = "mix-threads", long = "mix-threads", default_value_t = 2, value_parser = clap::value_parser!(u16).range(2..=256), value_name = "N")]
     pub threads: u16,
 }
 
 outcome! {
-    /// The measurements of one process, in microseconds a page.
+    /// The measurements of one process, in microseconds per page.
     pub struct Outcome {
         /// The cost when as many pages are read in order as at random.
         pub mixed: f64,
@@ -45,9 +44,9 @@ outcome! {
         pub sequential: f64,
         /// The cost of pages read at random.
         pub random: f64,
-        /// Pages that did not hold what was written.
+        /// Pages with wrong contents.
         pub wrong_pages: u64 = highest,
-        /// Highest resident set of the process as the kernel counts it, in bytes.
+        /// Peak resident set of the process as counted by the kernel, in bytes.
         pub peak_rss_bytes: u64 = highest,
     }
     wrong |r| r.wrong_pages;
@@ -58,10 +57,10 @@ outcome! {
     }
 }
 
-/// The measured process. The kernel's side enters the group `cgroup` first.
+/// Does the job of the measured process. The kernel's side enters the group `cgroup` first.
 ///
 /// # Errors
-/// When the process cannot enter the group, or has no memory.
+/// When the process cannot enter the group, or gets no memory.
 pub fn work(
     side: Side,
     cgroup: Option<&Path>,
@@ -95,7 +94,7 @@ fn read(memory: &[u8], work: &Work, sizes: &Sizes) -> Result<Outcome, Failure> {
         let running: Vec<_> = (0..threads)
             .map(|thread| {
                 scope.spawn(move || {
-                    // Threads that read in order start apart from each other, and go round.
+                    // Sequential threads start at different places, and wrap around.
                     let first = thread * pages / threads;
                     let in_order = thread % 2 == 0;
                     let mut order: Box<dyn Iterator<Item = usize>> = if in_order {
@@ -145,7 +144,7 @@ fn read(memory: &[u8], work: &Work, sizes: &Sizes) -> Result<Outcome, Failure> {
     })
 }
 
-/// The work that one thread did.
+/// The work of one thread.
 #[derive(Default)]
 struct Done {
     in_order: bool,

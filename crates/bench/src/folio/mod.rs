@@ -1,24 +1,24 @@
-//! `millpond bench folio`: one setting for every pattern of access, beside the kernel's mechanism for each.
+//! `millpond bench folio`: compares one setting for every access pattern with the kernel's mechanism for each.
 //!
 //! | part | question | file |
 //! | --- | --- | --- |
-//! | `swap` | what do filling and reading twice the budget cost, in order and at random, and what comes in unasked? | |
-//! | `mix` | what do both patterns cost while they meet in one region? | [`mix`](mod@mix) |
-//! | `touch` | what does a first touch cost where there is room for everything? | [`touch`](mod@touch) |
+//! | `swap` | what does it cost to fill and read twice the budget, and how much comes in unrequested? | |
+//! | `mix` | what do both patterns cost at the same time in one region? | [`mix`](mod@mix) |
+//! | `touch` | what does a first touch cost if everything fits? | [`touch`](mod@touch) |
 //! | `sparse` | how much memory does a program hold that touches little of much? | [`sparse`](mod@sparse) |
-//! | `header` | what does a program pay that allocates much and uses nothing? | [`header`](mod@header) |
-//! | `snapshot` | what does an image of memory cost, and writing to the memory that it shares? | [`snapshot`](mod@snapshot) |
+//! | `header` | what does a program pay if it allocates much and uses almost nothing? | [`header`](mod@header) |
+//! | `snapshot` | what do an image of memory and writes to shared memory cost? | [`snapshot`](mod@snapshot) |
 //! | `latency` | how much slower than the usual fault are the slowest? | [`latency`](mod@latency) |
 //!
-//! `swap` has the phases of `bench swap`, beside kernel swap to zram in a memory cgroup. That benchmark compares each
-//! pattern with the order that suits it. Here one setting does all phases of one process: memory that the fill left in
-//! large folios is read at random, and memory that the random reads scattered is read in order. Memory that was brought
-//! in and never asked for is counted over the random part, as a part of the memory that was asked for: see
+//! `swap` runs the phases of `bench swap`, compared with kernel swap to zram in a memory cgroup. That benchmark runs
+//! each pattern with the order that suits it. Here one setting serves all phases of one process: memory that the fill
+//! left in large folios is read at random, and memory that the random reads scattered is read in order. Memory that
+//! was brought in unrequested is counted during the random reads, relative to the requested memory: see
 //! [`BroughtIn`](crate::phases::BroughtIn).
 //!
-//! As in the other benchmarks each measurement is a fresh process, and the sides of a part take turns in every round.
-//! In JSON a side's order stands for Millpond at this order, and `kernel_swap` says what the kernel's side of `swap`
-//! and `mix` ran on.
+//! As in the other benchmarks, each measurement is a fresh process, and the sides of a part take turns in every
+//! round. In JSON an order as a side means Millpond at this order, and `kernel_swap` describes the setting of the
+//! kernel's side of `swap` and `mix`.
 
 pub mod header;
 pub mod latency;
@@ -66,19 +66,19 @@ pub struct FolioArgs {
 /// A part of the benchmark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum Part {
-    /// A region of twice the budget: filled, read at random, read in order
+    /// Fill a region of twice the budget, read it at random, read it in order
     Swap,
-    /// Reads at random and reads in order, at the same time in one region
+    /// Read at random and in order, at the same time in one region
     Mix,
-    /// The first touch of memory that fits into the budget
+    /// Touch memory that fits into the budget for the first time
     Touch,
-    /// Single bytes that are touched far from each other
+    /// Touch single bytes far from each other
     Sparse,
-    /// Large allocations of which only a header is used
+    /// Allocate large blocks and use only a header of each
     Header,
-    /// A snapshot of memory, and writes to the pages that it shares
+    /// Take a snapshot of memory, and write to the shared pages
     Snapshot,
-    /// The slowest faults and the median fault
+    /// Compare the slowest faults with the median fault
     Latency,
 }
 
@@ -91,10 +91,10 @@ impl Parts for Part {
     }
 }
 
-/// Measures, puts everything back, and prints. Returns 1 when memory held wrong bytes.
+/// Measures, restores the machine, and prints. Returns 1 when memory had wrong contents.
 ///
 /// # Errors
-/// When a worker fails, something cannot be put back, or a signal asked for the end.
+/// When a worker fails, something cannot be restored, or a signal ended the benchmark.
 pub fn folio(args: &FolioArgs) -> Result<u8, BenchError> {
     let ours = Side::Ours(args.order);
     Bench::run(&args.asked, Some(args.order), |bench, part| match part {
@@ -131,14 +131,14 @@ pub fn folio(args: &FolioArgs) -> Result<u8, BenchError> {
     })
 }
 
-/// Millpond's side, and the kernel's where there is one.
+/// Millpond's side, and the kernel's if there is one.
 fn sides_of_swap(args: &FolioArgs, kernel: Option<&KernelSwap>) -> Vec<Side> {
     let mut sides = vec![Side::Ours(args.order)];
     sides.extend(kernel.map(|_| Side::Kernel));
     sides
 }
 
-/// Millpond's sides and the kernel's two, as far as there are huge pages.
+/// Millpond's sides and the kernel's two, the second only if there are huge pages.
 fn beside_the_kernel(bench: &mut Bench, part: Part, ours: &[Side]) -> Vec<Side> {
     let mut sides = ours.to_vec();
     sides.push(Side::Kernel);

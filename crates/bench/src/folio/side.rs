@@ -5,7 +5,7 @@ use crate::side::{Contender, by_text};
 use std::fmt;
 use std::str::FromStr;
 
-/// A side. In JSON an order stands for Millpond at this order.
+/// A side. In JSON an order means Millpond at this order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
     /// Millpond's memory.
@@ -17,7 +17,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// Millpond's side at a fixed order, which must exist.
+    /// Millpond's side at a fixed order, which must be valid.
     #[must_use]
     pub fn fixed(order: u8) -> Self {
         let order = millpond::Order::new(order).expect("an order that exists");
@@ -43,7 +43,7 @@ impl FromStr for Side {
     }
 }
 
-/// The name that the side has in JSON.
+/// The side's name in JSON.
 impl fmt::Display for Side {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,11 +1,12 @@
-//! An image of memory that goes its own way: a snapshot of a region beside a fork of the process, all of it resident.
+//! A copy-on-write image of memory: a snapshot of a region, compared with a fork of the process. All memory is
+//! resident.
 //!
-//! Two costs are measured. The thread that takes the image is blocked while it is taken: a fork copies an entry for
-//! each page. A thread that writes afterwards pays for each page that both still share: the kernel copies the page in
-//! the child's fault, Millpond in the source's. One page in a hundred is written, at random, each once, one word of it.
+//! Two costs are measured. The thread that takes the image is blocked meanwhile: a fork copies an entry for each
+//! page. A thread that writes afterwards pays for each page that both still share: the kernel copies the page in the
+//! child's fault, Millpond in the source's. One page in a hundred, chosen at random, is written once, one word of it.
 //!
-//! As with the first touch, everything is done several times in a process and the last time counts, because copies are
-//! new memory, which on a virtual machine may have to come from the host.
+//! As with the first touch, everything is done several times in a process and the last time counts, because copies
+//! are new memory, which on a virtual machine may have to come from the host.
 //!
 //! Afterwards the written pages and some others are compared byte for byte, both in the image and in its source.
 
@@ -22,9 +23,9 @@ use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::time::Instant;
 
-/// One page in so many is written.
+/// One page in this many is written.
 const WRITTEN: usize = 100;
-/// One in so many of the other pages is compared.
+/// One in this many of the other pages is compared.
 const COMPARED: usize = 61;
 /// The word that is written.
 const NEW: u64 = 0x5EC0_4D00_C0FF_EE00;
@@ -33,7 +34,7 @@ const NEW: u64 = 0x5EC0_4D00_C0FF_EE00;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
-    /// The size of the memory that a snapshot is taken of
+    /// The size of the memory of which a snapshot is taken
     #[arg(id = "snapshot-memory", long = "snapshot-memory", default_value = "1G", value_parser = rounds::parse_pages, value_name = "SIZE")]
     pub memory_bytes: u64,
 }
@@ -43,9 +44,9 @@ outcome! {
     pub struct Outcome {
         /// The time for taking the image.
         pub blocked: f64,
-        /// The time for writing a page that is shared.
+        /// The time for writing a shared page.
         pub page: f64,
-        /// Pages of image and source that did not hold what they had to.
+        /// Pages of image and source with wrong contents.
         pub wrong_pages: u64 = highest,
     }
     wrong |r| r.wrong_pages;
@@ -55,10 +56,10 @@ outcome! {
     }
 }
 
-/// The measured process.
+/// Does the job of the measured process.
 ///
 /// # Errors
-/// When there is no memory, or no image of it.
+/// When there is no memory, or its image cannot be taken.
 pub fn work(side: Side, sizes: &Sizes) -> Result<Outcome, Failure> {
     let len = usize::try_from(sizes.memory_bytes)?;
     let once = || match side {
@@ -73,7 +74,7 @@ pub fn work(side: Side, sizes: &Sizes) -> Result<Outcome, Failure> {
 }
 
 fn snapshot(order: BenchOrder, len: usize) -> Result<Outcome, Failure> {
-    // There is room for the image as well, as the kernel has it.
+    // There is room for the image as well, as on the kernel's side.
     let manager = millpond_side::settings(3 * len as u64 + (64 << 20)).build()?;
     let mut source = manager.region_with(len, order.0)?;
     data::fill_all(source.as_mut_slice());
@@ -97,7 +98,7 @@ fn fork(kind: Pages, len: usize) -> Result<Outcome, Failure> {
     let pages = written(len / PAGE);
     let (mut told, mut tells) = io::pipe()?;
     let started = Instant::now();
-    // SAFETY: this process has one thread, so the child finds no lock taken; it returns into no caller.
+    // SAFETY: this process has one thread, so the child finds no lock taken; the child does not return to a caller.
     let child = unsafe { libc::fork() };
     let blocked = started.elapsed().as_secs_f64() * 1e6;
     match child {
@@ -109,7 +110,7 @@ fn fork(kind: Pages, len: usize) -> Result<Outcome, Failure> {
             text[..8].copy_from_slice(&page.to_le_bytes());
             text[8..].copy_from_slice(&wrong.to_le_bytes());
             let status = i32::from(tells.write_all(&text).is_err());
-            // SAFETY: ends this process, without what the parent has registered for its own end.
+            // SAFETY: ends this process without running the exit handlers that the parent has registered.
             unsafe { libc::_exit(status) }
         }
         _ => drop(tells),
@@ -117,7 +118,7 @@ fn fork(kind: Pages, len: usize) -> Result<Outcome, Failure> {
     let mut text = [0; 16];
     let read = told.read_exact(&mut text);
     let mut status = 0;
-    // SAFETY: `status` is writable, and the child is this process's own and not waited for yet.
+    // SAFETY: `status` is writable, and the child belongs to this process and has not been waited for.
     if unsafe { libc::waitpid(child, &raw mut status, 0) } != child || status != 0 {
         return Err(format!("the child failed: status {status}").into());
     }
@@ -131,7 +132,7 @@ fn fork(kind: Pages, len: usize) -> Result<Outcome, Failure> {
     })
 }
 
-/// The pages that are written, in the order in which they are written.
+/// The pages to write, in the order of the writes.
 fn written(pages: usize) -> Vec<usize> {
     let mut seen = BTreeSet::new();
     let count = (pages / WRITTEN).max(1);
@@ -141,7 +142,7 @@ fn written(pages: usize) -> Vec<usize> {
         .collect()
 }
 
-/// Writes a word to each of `pages`, and returns microseconds a page.
+/// Writes a word to each of `pages`, and returns microseconds per page.
 fn write(memory: &mut [u8], pages: &[usize]) -> f64 {
     let started = Instant::now();
     for &page in pages {
@@ -150,8 +151,8 @@ fn write(memory: &mut [u8], pages: &[usize]) -> f64 {
     started.elapsed().as_secs_f64() * 1e6 / pages.len() as f64
 }
 
-/// The number of `pages`, and of some others, that do not hold what they were filled with, or with the new word if it
-/// was `written` here.
+/// The number of wrong pages among `pages` and some others. The expected contents are those of the fill, with the new
+/// word in `pages` if it was `written` here.
 fn wrong(memory: &[u8], pages: &[usize], written: bool) -> u64 {
     let mut wanted = [0; PAGE];
     let is_wrong = |&page: &usize| {

@@ -1,8 +1,8 @@
-//! A program that touches one byte here and one there: memory that it did not ask for must not become resident.
+//! A program that touches single bytes far apart: memory that it did not request must not become resident.
 //!
-//! The program touches one byte each 64 KiB, upwards. A fixed order of 4 answers this pattern with sixteen times the
-//! memory, and a policy that sees a stride and takes it for a stream would do the same. The figure that counts is the
-//! growth of the process's `Rss`, tables and all, beside that at order 0.
+//! The program touches one byte in every 64 KiB, upwards. With a fixed order of 4 this pattern takes sixteen times
+//! the memory, and so it would with a policy that mistakes a stride for a stream. The relevant figure is the growth
+//! of the process's `Rss`, including tables, compared with that at order 0.
 
 use crate::data::PAGE;
 use crate::error::Failure;
@@ -26,11 +26,11 @@ pub struct Sizes {
 outcome! {
     /// The findings of one process.
     pub struct Outcome {
-        /// Growth of `Rss` by all touches.
+        /// Growth of `Rss` due to all touches.
         pub rss_bytes: u64,
         /// Bytes that the manager reports as resident.
         pub resident_bytes: u64,
-        /// Pages that did not hold what was written.
+        /// Pages with wrong contents.
         pub wrong_pages: u64 = highest,
     }
     wrong |r| r.wrong_pages;
@@ -40,10 +40,10 @@ outcome! {
     }
 }
 
-/// The measured process.
+/// Does the job of the measured process.
 ///
 /// # Errors
-/// When the manager or the region cannot be made.
+/// When the manager or the region cannot be created.
 pub fn work(side: Side, sizes: &Sizes) -> Result<Outcome, Failure> {
     let Side::Ours(order) = side else {
         return Err("the kernel has no folios of an order".into());
@@ -69,7 +69,8 @@ pub fn work(side: Side, sizes: &Sizes) -> Result<Outcome, Failure> {
     })
 }
 
-/// Touched pages that are not zeros but for the byte that was written. A look at the pages between would bring them in.
+/// The number of touched pages that are not zero except for the written byte. Reading the pages between would bring
+/// them in.
 fn wrong_pages(memory: &[u8], stride: usize) -> u64 {
     let wrong = memory.chunks(stride).filter(|chunk| {
         let page = &chunk[..PAGE.min(chunk.len())];

@@ -1,17 +1,17 @@
-//! The first touch: one byte of each page of memory that nobody has used, all of it within the budget.
+//! The first touch: one byte of each page of unused memory, all of it within the budget.
 //!
-//! | side | what it has to do |
+//! | side | work |
 //! | --- | --- |
 //! | kernel | a fault of 4 KiB for each page |
-//! | kernel, huge | a fault and 2 MiB of zeroing for each 512 |
-//! | Millpond | the faults that its order policy makes of it, by user space |
+//! | kernel, huge | a fault and zeroing of 2 MiB for every 512 pages |
+//! | Millpond | as many faults as its order policy causes, served in user space |
 //!
-//! On a virtual machine the host may have taken memory that the guest did not use, and the first process to touch it
-//! pays for its return: 5 µs a page and more, as much as all that is measured here. So each process does all of it
-//! several times, from the making of its mapping or manager to its end, and the last time counts: the kernel then hands
-//! out the pages that were given back just before. The measured side must have given them back, because the kernel
-//! takes huge and small pages from different places: after 1 GiB of huge pages the next first touch by small ones took
-//! 6.6 µs a page, and the one after that 1.5.
+//! On a virtual machine the host may have taken back memory that the guest did not use, and the first process to
+//! touch it pays for its return: 5 µs per page and more, as much as everything that is measured here. So each process
+//! does the whole work several times, from creating its mapping or manager to removing it, and the last time counts:
+//! the kernel then hands out the pages that were given back just before. The measured side itself must have given
+//! them back, because the kernel takes huge and small pages from different places: after 1 GiB of huge pages the next
+//! first touch of small ones took 6.6 µs per page, and the one after that 1.5.
 
 use crate::data::PAGE;
 use crate::error::Failure;
@@ -23,7 +23,7 @@ use crate::{millpond_side, rounds, smaps};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
-/// Times that are not counted.
+/// The number of repetitions that are not counted.
 pub const WARM_UPS: u32 = 2;
 
 /// Sizes of one measurement.
@@ -38,13 +38,13 @@ pub struct Sizes {
 outcome! {
     /// The measurements of one process.
     pub struct Outcome {
-        /// Microseconds a page of 4 KiB.
+        /// Microseconds per page of 4 KiB.
         pub page: f64,
         /// Faults, as counted by the side that resolves them.
         pub faults: u64,
         /// Bytes that are in huge pages afterwards, as the kernel counts them.
         pub huge_bytes: u64,
-        /// Pages that did not hold what was written.
+        /// Pages with wrong contents.
         pub wrong_pages: u64 = highest,
     }
     wrong |r| r.wrong_pages;
@@ -55,7 +55,7 @@ outcome! {
     }
 }
 
-/// The measured process.
+/// Does the job of the measured process.
 ///
 /// # Errors
 /// When there is no memory.
@@ -112,7 +112,8 @@ fn stamp(index: usize) -> u8 {
     (index % 255) as u8 + 1
 }
 
-/// Pages that are not zeros but for their first byte, which is `first` of their index where that was written.
+/// The number of pages that are not zero except for their first byte, which must be `first` of their index if that is
+/// `Some`.
 pub fn wrong_pages(memory: &[u8], first: impl Fn(usize) -> Option<u8>) -> u64 {
     let pages = memory.chunks_exact(PAGE).enumerate();
     let wrong = pages.filter(|&(index, page)| {

@@ -1,21 +1,23 @@
-//! Giving back much memory at once: how long the caller waits, what it costs altogether, and who else waits meanwhile.
+//! Freeing a large amount of memory at once: how long the caller waits, what it costs in total, and how long other
+//! threads wait meanwhile.
 //!
-//! | side | what the caller does |
+//! | side | work of the caller |
 //! | --- | --- |
-//! | `free_async` | unhooks the region; a worker gives its memory back |
-//! | `drop` | all of it, in pieces |
+//! | `free_async` | unhooks the region; a worker returns its memory |
+//! | `drop` | all of the work, in pieces |
 //! | `discard` | the same, but the region stays |
 //! | `kernel` | `munmap`, in one piece |
 //!
-//! Each process does it twice, each time with its own memory and its own manager. The first time nobody else is there:
-//! *blocked* is the time until the call returns, *whole* the time until [`Manager::quiesce`] does, and *cpu* the time
-//! that all threads have spent until the frames that Millpond has kept for the next faults have gone to the kernel as
-//! well. *Cpu to the end* goes on until the manager has ended, its tables included. The second time another thread maps
-//! and touches memory ([`crate::free::watch`]): first for a moment while nothing is freed, then until all is given
-//! back, and then for as long again while this thread counts instead of freeing. The last is measured because a machine
-//! has pauses of its own, and more of them when it is busy.
+//! Each process does this twice, each time with new memory and a new manager. The first time there is no other
+//! thread: *blocked* is the time until the call returns, *whole* the time until [`Manager::quiesce`] returns, and
+//! *cpu* the processor time of all threads until the frames that Millpond keeps for the next faults have also gone to
+//! the kernel. *Cpu to the end* continues until the manager has ended, including its tables. The second time another
+//! thread maps and touches memory ([`crate::free::watch`]): first for a moment while nothing is freed, then until
+//! everything is returned, and then for as long again while this thread counts instead of freeing. The last is
+//! measured because a machine has pauses of its own, and more of them when it is busy.
 //!
-//! The memory was touched page by page and is mapped by pages of 4 KiB on both sides, unless the order says otherwise.
+//! The memory was touched page by page, and is mapped in pages of 4 KiB on both sides unless the order says
+//! otherwise.
 
 use crate::clock::Clock;
 use crate::data::PAGE;
@@ -32,25 +34,25 @@ use std::time::{Duration, Instant};
 
 /// The sides of this part.
 pub const SIDES: [Side; 4] = [Side::FreeAsync, Side::Drop, Side::Discard, Side::Kernel];
-/// Memory beside the memory itself: tables, frames on their way, and the memory that the other thread touches.
+/// Additional memory: tables, frames in transit, and the memory that the other thread touches.
 const SPARE: u64 = 64 << 20;
-/// The time for which the other thread looks while nothing is freed.
+/// The time for which the other thread measures while nothing is freed.
 const IDLE: Duration = Duration::from_millis(300);
 
 /// Sizes of one measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
-    /// The size of the memory that is given back
+    /// The size of the memory that is freed
     #[arg(id = "blocked-memory", long = "blocked-memory", default_value = "4G", value_parser = rounds::parse_pages, value_name = "SIZE")]
     pub memory_bytes: u64,
-    /// How many threads give memory back in the background; without this option Millpond chooses
+    /// The number of threads that return memory in the background; without this option Millpond chooses
     #[arg(id = "free-workers", long = "free-workers", value_name = "N")]
     pub workers: Option<u64>,
-    /// How many pages a free must have before it hands batches to the background threads
+    /// The number of pages from which on a free hands batches to the background threads
     #[arg(id = "free-batch", long = "free-batch", value_name = "PAGES")]
     pub batch_pages: Option<u32>,
-    /// The most bytes that one system call gives back
+    /// The maximum number of bytes that one system call returns
     #[arg(id = "free-chunk", long = "free-chunk", value_parser = rounds::parse_pages, value_name = "SIZE")]
     pub chunk_bytes: Option<u64>,
 }
@@ -76,27 +78,27 @@ outcome! {
     pub struct Outcome {
         /// The time until the call returned.
         pub blocked: f64,
-        /// The time until all was given back.
+        /// The time until all memory was returned.
         pub whole: f64,
-        /// Processor time of all threads, until the frames that were kept had gone as well.
+        /// Processor time of all threads, until the kept frames had gone as well.
         pub cpu: f64,
         /// Processor time of all threads, until the manager had ended.
         pub cpu_to_the_end: f64,
-        /// Resident memory of the process when all was given back, including the frames that were kept for the next
+        /// Resident memory of the process when all memory was returned, including the frames kept for the next
         /// faults.
         pub rss_bytes: u64,
-        /// The longest time that another thread took meanwhile to map, touch and unmap.
+        /// The longest time that another thread needed meanwhile to map, touch and unmap memory.
         pub longest_mmap: f64 = longest,
         /// The other thread's longest first touch.
         pub longest_fault: f64 = longest,
-        /// The other thread's longest time of both kinds while nothing was freed.
+        /// The other thread's longest time of either kind while nothing was freed.
         pub longest_idle: f64 = longest,
-        /// The other thread's longest time of both kinds while a thread of its process computed for as long as freeing
-        /// took.
+        /// The other thread's longest time of either kind while a thread of its process computed for as long as
+        /// freeing took.
         pub longest_control: f64 = longest,
-        /// The number of looks that the other thread took meanwhile.
+        /// The number of samples that the other thread took meanwhile.
         pub looks: u64,
-        /// Pages that did not hold what they had to.
+        /// Pages with wrong contents.
         pub wrong_pages: u64 = highest,
     }
     wrong |r| r.wrong_pages;
@@ -113,7 +115,7 @@ outcome! {
     }
 }
 
-/// The measured process.
+/// Does the job of the measured process.
 ///
 /// # Errors
 /// When there is no memory.
@@ -171,7 +173,7 @@ fn ours(
     })
 }
 
-/// Waits until the frames that were kept have gone back to the kernel, as nobody asks for them: a second, or two.
+/// Waits until the kept frames have gone back to the kernel because nobody requests them: one or two seconds.
 fn wait_for_the_pool(manager: &Manager) {
     let end = Instant::now() + Duration::from_secs(20);
     while manager.stats().vm.nr_free_frames > 0 && Instant::now() < end {
@@ -203,7 +205,7 @@ fn kernel(len: usize) -> Result<Outcome, Failure> {
 }
 
 impl Outcome {
-    /// Adds the time that another thread has to wait.
+    /// Adds the times for which another thread has to wait.
     fn watched(mut self, touched: Touched, free: impl FnOnce()) -> Result<Self, Failure> {
         let watch = Watch::start(touched)?;
         std::thread::sleep(IDLE);

@@ -1,16 +1,14 @@
-//! Giving memory back and touching as much again, over and over, as a program does that frees buffers and makes new
-//! ones.
+//! Freeing memory and touching as much again, repeatedly, like a program that frees buffers and allocates new ones.
 //!
-//! | side | giving back |
+//! | side | how memory is freed |
 //! | --- | --- |
 //! | `discard` | `Region::discard` of all of it; the region stays |
 //! | `free_async` | `Region::free_async`, and a new region |
 //! | `kernel`, `kernel_huge` | `munmap`, and a new mapping of small or huge pages |
 //!
-//! The cycles that count follow each other without a pause. Memory that is still being given back when the last one
-//! ends is waited for on the clock: no work is put off to where nobody looks. *cpu* is the time that all threads have
-//! spent. The first cycle is not counted. After the last one every page is marked, and one more cycle must find each of
-//! them zero.
+//! The measured cycles follow each other without a pause. The clock also runs while memory is still being returned
+//! after the last one, so deferred work is included. *cpu* is the processor time of all threads. The first cycle is
+//! not counted. After the last one every page is marked, and one more cycle must find all of them zero.
 
 use crate::clock::Clock;
 use crate::data::PAGE;
@@ -23,33 +21,33 @@ use crate::{millpond_side, rounds};
 use millpond::{Manager, Region};
 use serde::{Deserialize, Serialize};
 
-/// Memory beside the memory itself.
+/// Additional memory.
 const SPARE: u64 = 64 << 20;
 
 /// Sizes of one measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
-    /// The size of the memory that is given back and touched again
+    /// The size of the memory that is freed and touched again
     #[arg(id = "cycle-memory", long = "cycle-memory", default_value = "256M", value_parser = rounds::parse_pages, value_name = "SIZE")]
     pub memory_bytes: u64,
-    /// How often a process does so
+    /// The number of repetitions per process
     #[arg(id = "cycle-times", long = "cycle-times", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
     pub times: u32,
 }
 
 outcome! {
-    /// The measurements of one process, in microseconds a cycle.
+    /// The measurements of one process, in microseconds per cycle.
     pub struct Outcome {
         /// The time of a whole cycle.
         pub cycle: f64,
-        /// The time until there is memory to be touched again.
+        /// The time until there is new memory to touch.
         pub release: f64,
         /// The time for touching it.
         pub touch: f64,
         /// Processor time of all threads.
         pub cpu: f64,
-        /// Pages that were not zeros but for the bytes that were written.
+        /// Pages that were not zero except for the written bytes.
         pub wrong_pages: u64 = highest,
     }
     wrong |r| r.wrong_pages;
@@ -61,11 +59,11 @@ outcome! {
     }
 }
 
-/// Memory that can be given back in exchange for as much new memory.
+/// Memory that can be exchanged for as much new memory.
 trait Memory {
     fn renew(&mut self) -> Result<(), Failure>;
     fn bytes(&mut self) -> &mut [u8];
-    /// Waits until nothing is being given back.
+    /// Waits until no memory is being returned any more.
     fn settle(&self) {}
 }
 
@@ -83,7 +81,7 @@ impl Memory for Discarded {
 
 struct Freed {
     manager: Manager,
-    /// The region, which is always there but for the moment between the old one and the new.
+    /// The region; `None` only between the old one and the new one.
     region: Option<Region>,
     len: usize,
 }
@@ -124,14 +122,14 @@ impl Memory for Unmapped {
     }
 }
 
-/// The measured process.
+/// Does the job of the measured process.
 ///
 /// # Errors
 /// When there is no memory.
 pub fn work(side: Side, order: BenchOrder, sizes: &Sizes) -> Result<Outcome, Failure> {
     let len = usize::try_from(sizes.memory_bytes)?;
     let manager = || {
-        // Memory that is being given back counts until it is given back.
+        // Freed memory counts until it has been returned.
         let ram = 3 * sizes.memory_bytes + SPARE;
         millpond_side::settings(ram).order(order.0).build()
     };
@@ -167,7 +165,7 @@ fn run(mut memory: impl Memory, times: u32) -> Result<Outcome, Failure> {
         outcome.touch += clock.wall() - released;
         Ok(())
     };
-    // These cycles come first, so that the first cycle that counts gives back memory that was touched.
+    // These cycles come first, so that the first measured cycle frees memory that was touched.
     for _ in 0..2 {
         cycle(&mut Outcome::default(), &mut memory)?;
     }
@@ -196,7 +194,7 @@ fn run(mut memory: impl Memory, times: u32) -> Result<Outcome, Failure> {
     Ok(outcome)
 }
 
-/// Pages that are not zeros but for their first byte, which is one.
+/// The number of pages that are not zero except for their first byte, which must be one.
 fn wrong_pages(memory: &[u8]) -> u64 {
     let wrong = |page: &&[u8]| page[0] != 1 || page[1..].iter().any(|&byte| byte != 0);
     memory.chunks_exact(PAGE).filter(wrong).count() as u64
@@ -206,7 +204,7 @@ fn wrong_pages(memory: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// Memory that keeps its contents when it is given back.
+    /// Memory that keeps its contents when it is freed.
     struct Kept(Vec<u8>);
 
     impl Memory for Kept {

@@ -1,12 +1,12 @@
-//! `millpond bench free`: giving much memory back, beside `munmap`.
+//! `millpond bench free`: freeing large amounts of memory, compared with `munmap`.
 //!
 //! | part | question | file |
 //! | --- | --- | --- |
-//! | `blocked` | how long does the caller wait, what does it cost altogether, and who else has to wait? | [`blocked`](mod@blocked) |
-//! | `cycle` | what does it cost to give memory back and to touch as much again? | [`cycle`](mod@cycle) |
-//! | `unmap` | how long does a program wait in `munmap` that runs under Millpond unchanged? | [`unmap`](mod@unmap) |
+//! | `blocked` | how long do the caller and others wait, and what is the total cost? | [`blocked`](mod@blocked) |
+//! | `cycle` | what does it cost to free memory and touch as much again? | [`cycle`](mod@cycle) |
+//! | `unmap` | how long does an unmodified program under Millpond wait in `munmap`? | [`unmap`](mod@unmap) |
 //!
-//! As in the other benchmarks each measurement is a fresh process, and the sides of a part take turns in every round.
+//! As in the other benchmarks, each measurement is a fresh process, and the sides of a part take turns in every round.
 
 pub mod blocked;
 pub mod cycle;
@@ -40,11 +40,11 @@ pub struct FreeArgs {
 /// A part of the benchmark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum Part {
-    /// Much memory that is given back at once
+    /// Free a large amount of memory at once
     Blocked,
-    /// Memory that is given back and touched again
+    /// Free memory and touch as much again
     Cycle,
-    /// A program that calls `munmap`
+    /// Run a program that calls `munmap`
     Unmap,
 }
 
@@ -57,7 +57,7 @@ impl Parts for Part {
 }
 
 sides! {
-    /// The owner of the memory that is given back, and the way in which it is given back.
+    /// The owner of the freed memory, and how it is freed.
     pub enum Side {
         /// `Region::free_async`
         FreeAsync,
@@ -73,10 +73,10 @@ sides! {
     against [Kernel, KernelHuge]
 }
 
-/// Measures and prints. Returns 1 when memory held wrong bytes.
+/// Measures and prints. Returns 1 when memory had wrong contents.
 ///
 /// # Errors
-/// When a worker fails, or a signal asked for the end.
+/// When a worker fails, or a signal ended the benchmark.
 pub fn free(args: &FreeArgs) -> Result<u8, BenchError> {
     Bench::run(&args.asked, Some(args.order), |bench, part| match part {
         Part::Blocked => blocked(bench, args),

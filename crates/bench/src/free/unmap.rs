@@ -1,13 +1,14 @@
-//! The wait of a program that knows nothing of Millpond and gives much memory back: `mmap`, touch, `munmap`.
+//! The wait of a program that does not know about Millpond and frees a large amount of memory: `mmap`, touch,
+//! `munmap`.
 //!
 //! | side | |
 //! | --- | --- |
-//! | `run` | under `millpond run`, whose `munmap` leaves the giving back to a worker |
+//! | `run` | under `millpond run`, whose `munmap` lets a worker return the memory |
 //! | `kernel` | the same program by itself |
 //!
 //! The program calls the C library, as programs do. *Blocked* is the time of `munmap` alone, *cycle* the time of all
-//! three. A cycle begins when the memory of the last one has gone back: a fork waits for that. Each page must be zero
-//! when it is touched.
+//! three. A cycle begins when the memory of the previous one has been returned: a fork waits for that. Each page must
+//! be zero when it is touched.
 
 use crate::clock::Clock;
 use crate::data::PAGE;
@@ -25,13 +26,13 @@ pub struct Sizes {
     /// The size of the memory that the program maps and unmaps
     #[arg(id = "unmap-memory", long = "unmap-memory", default_value = "512M", value_parser = rounds::parse_pages, value_name = "SIZE")]
     pub memory_bytes: u64,
-    /// How often the program does so
+    /// The number of repetitions
     #[arg(id = "unmap-times", long = "unmap-times", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
     pub times: u32,
 }
 
 sides! {
-    /// Whose memory it is.
+    /// The owner of the memory.
     pub enum Side {
         /// Millpond
         Run,
@@ -42,7 +43,7 @@ sides! {
 }
 
 impl Sizes {
-    /// A budget with room for all of it, so that no reclaim is measured.
+    /// A budget with room for all of the memory, so that no reclaim is measured.
     pub fn ram(&self) -> u64 {
         self.memory_bytes + self.memory_bytes / 4 + (64 << 20)
     }
@@ -55,7 +56,7 @@ outcome! {
         pub blocked: f64,
         /// The time for mapping, touching and unmapping.
         pub cycle: f64,
-        /// Pages that were not zeros.
+        /// Pages that were not zero.
         pub wrong_pages: u64 = highest,
     }
     wrong |r| r.wrong_pages;
@@ -65,7 +66,7 @@ outcome! {
     }
 }
 
-/// The measured program.
+/// Runs as the measured program.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -95,7 +96,7 @@ pub fn work(sizes: &Sizes) -> Result<Outcome, Failure> {
     })
 }
 
-/// Maps new memory, touches each page of it, and returns how many pages were not zeros before.
+/// Maps new memory, touches each page of it, and returns how many pages were not zero before.
 fn mapped_and_touched(len: usize) -> io::Result<(*mut libc::c_void, u64)> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -104,7 +105,7 @@ fn mapped_and_touched(len: usize) -> io::Result<(*mut libc::c_void, u64)> {
     if at == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    // The mapping has small pages, as on the other side, and as Millpond's memory has unless it asks for others.
+    // The mapping has small pages, as on the other side, and like Millpond's memory unless that asks for others.
     // SAFETY: the range was mapped above, and the advice does not change its contents.
     unsafe { libc::madvise(at, len, libc::MADV_NOHUGEPAGE) };
     // SAFETY: the mapping is readable, writable and initialised (zeros), and nobody else knows it.
@@ -117,7 +118,7 @@ fn mapped_and_touched(len: usize) -> io::Result<(*mut libc::c_void, u64)> {
     Ok((at, wrong))
 }
 
-/// Waits until nothing is being given back in the background, by a fork, which waits for that.
+/// Waits until no memory is being returned in the background, by a fork, which waits for that.
 fn wait_until_it_is_gone() -> io::Result<()> {
     // SAFETY: the child ends at once, by a call that is safe in the child of a process with threads.
     let child = unsafe { libc::fork() };
@@ -125,7 +126,7 @@ fn wait_until_it_is_gone() -> io::Result<()> {
         // SAFETY: ends the child at once, by a call that is safe in the child of a process with threads.
         unsafe { libc::_exit(0) };
     }
-    // SAFETY: waits for the child that was made above; its status is not wanted.
+    // SAFETY: waits for the child made above, without asking for its status.
     match unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) } {
         found if found == child => Ok(()),
         _ => Err(io::Error::last_os_error()),

@@ -1,9 +1,9 @@
-//! Another thread of the process that frees, which goes on mapping and touching memory, and the waits that it meets.
+//! Another thread of the freeing process, which keeps mapping and touching memory, and measures how long it waits.
 //!
-//! The thread does two things in turn. It maps a little memory from the kernel, touches it and unmaps it, for which the
-//! kernel's lock on the address space is needed. And it touches memory that was not touched before, of the same kind as
-//! the memory that is being freed, for which Millpond's side needs the manager. Between them it sleeps: it is to wait
-//! for the thread that frees and not for a processor, and its own share of the processors is to be small.
+//! The thread alternates between two operations. It maps a little memory from the kernel, touches it and unmaps it,
+//! which needs the kernel's lock on the address space. And it touches new memory of the same kind as the memory being
+//! freed, for which Millpond's side needs the manager. Between them it sleeps: it should wait for the freeing thread
+//! and not for a processor, and use little processor time itself.
 
 use crate::clock::micros;
 use crate::data::PAGE;
@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 
 /// Bytes that are mapped and unmapped at once.
 const SMALL: usize = 64 << 10;
-/// Bytes that are touched one after the other: a folio of the usual order each.
+/// The step in bytes between touches: a folio of the usual order.
 const STEP: usize = 64 << 10;
-/// Touched bytes after which the memory is given back, off the clock.
+/// The number of touched bytes after which the memory is freed, off the clock.
 pub const TOUCHED: usize = 16 << 20;
 const PAUSE: Duration = Duration::from_micros(50);
 
@@ -56,20 +56,20 @@ pub struct Seen {
     pub mmap: f64,
     /// The longest time of a touch.
     pub fault: f64,
-    /// The number of each of them.
+    /// The number of operations of each kind.
     pub count: u64,
-    /// Pages that were not zeros when they were touched first.
+    /// Pages that were not zero at their first touch.
     pub wrong_pages: u64,
 }
 
-/// A running thread that watches.
+/// A running watch thread.
 pub struct Watch {
     stop: std::sync::Arc<AtomicBool>,
     thread: JoinHandle<Result<(Seen, Touched), String>>,
 }
 
 impl Watch {
-    /// Starts the thread, and waits until it has looked once.
+    /// Starts the thread, and waits until it has measured once.
     ///
     /// # Errors
     /// When no thread can be started.
@@ -80,7 +80,7 @@ impl Watch {
         let thread = thread::Builder::new()
             .name("watch".to_owned())
             .spawn(move || watch(touched, &theirs, &tells).map_err(|error| error.to_string()))?;
-        // If the thread has failed, its end says so.
+        // If the thread has failed, joining it reports that.
         let _ = told.recv();
         Ok(Self { stop, thread })
     }
@@ -88,7 +88,7 @@ impl Watch {
     /// Ends the thread.
     ///
     /// # Errors
-    /// The failure that the thread met.
+    /// The thread's failure.
     pub fn stop(self) -> Result<(Seen, Touched), Failure> {
         self.stop.store(true, Ordering::Relaxed);
         let ended = self.thread.join().map_err(|_| "the thread panicked")?;

@@ -1,19 +1,19 @@
-//! The cycle of freeing a chunk and writing it again, as an allocator does all day. All memory is resident, and nobody
-//! is short of it.
+//! The cycle of freeing a chunk and writing it again, as an allocator does all day. All memory is resident, and there
+//! is no pressure.
 //!
 //! | pattern | one pass over all chunks |
 //! | --- | --- |
 //! | `interleaved` | free chunk i, rewrite chunk i |
 //! | `phased` | free all, then rewrite all |
-//! | `vectored` | as `phased`, freed by as few calls as the side has |
-//! | `spinning` | as `interleaved`, while another thread of the process runs on another processor, so that each change of a page's mapping interrupts it |
+//! | `vectored` | as `phased`, freed with as few calls as the side allows |
+//! | `spinning` | as `interleaved`, while another thread runs on another processor, so that changed mappings interrupt it |
 //!
-//! Rewriting is one word a page: the least that a program does with memory that it got back. So the cost that is left
-//! is that of freeing and of faulting. The side that frees nothing shows how much of each figure is the rewriting
+//! Rewriting means one word per page: the least that a program does with memory that it got back. So the remaining
+//! cost is that of freeing and faulting. The side that frees nothing shows how much of each figure is the rewriting
 //! itself.
 //!
-//! After each pattern every byte is looked at. A page must hold the word that was written last. The rest of the page
-//! must be either all as it was before the page was first freed, or all zeros.
+//! After each pattern every byte is checked. A page must have the word that was written last. The rest of the page
+//! must either be entirely as it was before the page was first freed, or be all zeros.
 
 use crate::data::{self, PAGE};
 use crate::error::Failure;
@@ -39,7 +39,7 @@ pub struct Sizes {
     /// The size of a chunk
     #[arg(id = "cycle-chunk", long = "cycle-chunk", default_value = "64K", value_parser = rounds::parse_pages, value_name = "SIZE")]
     pub chunk_bytes: u64,
-    /// How many passes are made over the memory in each pattern
+    /// The number of passes over the memory in each pattern
     #[arg(id = "cycle-passes", long = "cycle-passes", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
     pub passes: u32,
 }
@@ -56,23 +56,23 @@ pub const SIDES: [Side; 7] = [
 ];
 
 outcome! {
-    /// The measurements of one process, in microseconds a chunk.
+    /// The measurements of one process, in microseconds per chunk.
     pub struct Cycle {
         /// The time to free one chunk and rewrite it.
         pub interleaved: f64,
         /// The time to free all chunks and then rewrite all.
         pub phased: f64,
-        /// The time of the freeing in `phased` alone.
+        /// The time of only the freeing in `phased`.
         pub phased_free: f64,
-        /// The time of `phased` with vectored freeing; null where there is none.
+        /// The time of `phased` with vectored freeing; null if the side has none.
         pub vectored: Option<f64>,
-        /// The time of `interleaved` beside a running thread; null where there is one processor.
+        /// The time of `interleaved` with another running thread; null if there is only one processor.
         pub spinning: Option<f64>,
-        /// Faults for a chunk during `interleaved`, as counted by the side that resolves them.
+        /// Faults per chunk during `interleaved`, as counted by the side that resolves them.
         pub faults: f64,
         /// Ranges that came back without their contents (volatile ranges only).
         pub purged: u64 = highest,
-        /// Pages that held neither of the contents that they may hold.
+        /// Pages that had neither of the two allowed contents.
         pub wrong_pages: u64 = highest,
         /// The reasons why patterns have no figure.
         pub skipped: Vec<String> = first,
@@ -87,7 +87,7 @@ outcome! {
     }
 }
 
-/// The measured process.
+/// Does the job of the measured process.
 ///
 /// # Errors
 /// When there is no memory, or the side refuses.
@@ -96,7 +96,7 @@ pub fn work(side: Side, sizes: &Sizes) -> Result<Cycle, Failure> {
     measure(memory.as_mut(), sizes)
 }
 
-/// Opens memory of `bytes` bytes for `side`; Millpond's has all of it within its budget.
+/// Creates memory of `bytes` bytes for `side`; Millpond's fits entirely within its budget.
 fn open(side: Side, bytes: u64) -> Result<Box<dyn Memory>, Failure> {
     Ok(if side.is_kernel() {
         Box::new(Anonymous::map(side, usize::try_from(bytes)?)?)
@@ -152,7 +152,7 @@ struct Work<'a> {
     memory: &'a mut dyn Memory,
     ranges: Vec<Range<usize>>,
     passes: u32,
-    /// The word that the last pass wrote, to which the page's index is added.
+    /// The word that the last pass wrote, without the page's index that was added to it.
     stamp: u64,
 }
 
@@ -175,8 +175,8 @@ impl<'a> Work<'a> {
         })
     }
 
-    /// Runs `pass` as often as asked. Returns microseconds a chunk of the passes, and of the part whose time they
-    /// returned.
+    /// Runs `pass` the requested number of times. Returns microseconds per chunk for whole passes, and for the part
+    /// whose time they returned.
     fn passes(
         &mut self,
         mut pass: impl FnMut(&mut Self) -> Result<Duration, Failure>,
@@ -276,7 +276,7 @@ fn beside_a_spinner<T>(
     pin(own)?;
     let done = std::thread::scope(|scope| {
         scope.spawn(|| {
-            // A thread that is not pinned spins all the same, in a place that the kernel chooses.
+            // If pinning fails, the thread spins on a processor that the kernel chooses.
             let _ = pin(other);
             running.store(true, Ordering::Release);
             while !stop.load(Ordering::Relaxed) {

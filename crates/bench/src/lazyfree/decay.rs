@@ -1,9 +1,9 @@
 //! The time for which the allocating program's allocator keeps memory that it does not need.
 //!
-//! An allocator that keeps memory for seconds gives back next to nothing while a program is busy, and then it makes no
-//! difference how it gives back. An allocator that gives memory back at once has the smallest footprint, and pays for
-//! each piece again when it is used again: this is where the way of giving back shows. jemalloc calls the time decay
-//! and takes it by its control `mallctl`, which a program finds in whatever allocator it runs on, or does not find.
+//! An allocator that keeps memory for seconds returns almost nothing while a program is busy, so it makes no
+//! difference how it does so. An allocator that returns memory at once has the smallest footprint, and pays for each
+//! piece again when it is reused: here the way of returning memory matters. jemalloc calls this time decay, and sets
+//! it through its control function `mallctl`, which a program looks up in whatever allocator it runs with.
 
 use crate::error::Failure;
 use crate::side::by_text;
@@ -11,12 +11,12 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fmt;
 use std::str::FromStr;
 
-/// The time that unused memory is kept.
+/// The time for which unused memory is kept.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Decay {
-    /// The time that the allocator is set up with.
+    /// The allocator's own setting.
     Own,
-    /// This many milliseconds. With none, the memory is given back at once.
+    /// This many milliseconds. With 0, memory is returned at once.
     Milliseconds(u32),
 }
 
@@ -49,10 +49,10 @@ type Control =
     unsafe extern "C" fn(*const c_char, *mut c_void, *mut usize, *mut c_void, usize) -> c_int;
 
 impl Decay {
-    /// Has the allocator of this process keep memory for this time.
+    /// Makes the allocator of this process keep memory for this time.
     ///
     /// # Errors
-    /// The allocator is not jemalloc, or refuses.
+    /// When the allocator is not jemalloc, or refuses.
     pub fn set(self) -> Result<(), Failure> {
         let Self::Milliseconds(time) = self else {
             return Ok(());
@@ -63,7 +63,7 @@ impl Decay {
         for arena in 0..arenas(control)? {
             let name = CString::new(format!("arena.{arena}.dirty_decay_ms"))?;
             match write(control, &name, time) {
-                // An arena that is not in use yet will take the time that was set above.
+                // An arena that is not in use yet will use the time that was set above.
                 Err(Refused(libc::EFAULT)) => {}
                 answer => answer?,
             }
@@ -86,7 +86,7 @@ fn control() -> Option<Control> {
 fn write(control: Control, name: &CStr, mut value: isize) -> Result<(), Refused> {
     let none = std::ptr::null_mut();
     let new = (&raw mut value).cast();
-    // SAFETY: the control takes a signed word, which lives during the call, and nothing is asked for.
+    // SAFETY: the control takes a signed word, which lives during the call, and no old value is requested.
     match unsafe { control(name.as_ptr(), none, none.cast(), new, size_of_val(&value)) } {
         0 => Ok(()),
         error => Err(Refused(error)),
@@ -97,7 +97,7 @@ fn arenas(control: Control) -> Result<u32, Refused> {
     let (mut count, mut len) = (0u32, size_of::<u32>());
     let old = (&raw mut count).cast();
     let name = c"arenas.narenas".as_ptr();
-    // SAFETY: the control gives an unsigned int, for which there is room, and nothing is set.
+    // SAFETY: the control returns an unsigned int, for which there is room, and nothing is set.
     match unsafe { control(name, old, &mut len, std::ptr::null_mut(), 0) } {
         0 => Ok(count),
         error => Err(Refused(error)),

@@ -1,11 +1,11 @@
-//! A program that lives on its allocator, and the effect of lazy purging on it.
+//! A program that depends heavily on its allocator, and the effect of lazy purging on it.
 //!
-//! The program is made after the fashion of ebizzy, itself a stand-in for web servers. A table of chunks is filled
-//! once. Then each thread takes a chunk at random, allocates a copy of it, looks a number up in the copy, and frees it.
-//! The figure is records a second. The program allocates by `malloc` alone, so it runs under any allocator: as it is
-//! (the C library's), and under `millpond run`, whose allocator gives unused memory back lazily or eagerly.
+//! The program is modelled on ebizzy, itself a stand-in for web servers. A table of chunks is filled once. Then each
+//! thread takes a random chunk, allocates a copy of it, looks up a number in the copy, and frees it. The figure is
+//! records per second. The program only uses `malloc`, so it runs with any allocator: with the C library's by itself,
+//! and with Millpond's under `millpond run`, which returns unused memory lazily or eagerly.
 //!
-//! The allocators are measured both as they are set up and while they give memory back at once ([`Decay`]).
+//! The allocators are measured both with their default settings and returning memory at once ([`Decay`]).
 //!
 //! Copies are between a quarter and the whole of a chunk, so that an allocator cannot hand out the same piece for ever.
 
@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Debug, Serialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
-    /// The numbers of threads that the program is run with
+    /// The numbers of threads with which the program is run
     #[arg(id = "ebizzy-threads", long = "ebizzy-threads", value_delimiter = ',', default_value = "1,2,4", value_parser = clap::value_parser!(u16).range(1..=256), value_name = "N,...")]
     pub threads: Vec<u16>,
     /// How long Millpond's allocator keeps unused memory, in milliseconds; `own` is its own setting
@@ -50,7 +50,7 @@ pub struct Sizes {
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, clap::Args)]
 #[group(skip)]
 pub struct Program {
-    /// How many chunks the program's table has
+    /// The number of chunks in the program's table
     #[arg(id = "ebizzy-chunks", long = "ebizzy-chunks", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
     pub chunks: u32,
     /// The size of a chunk
@@ -61,20 +61,20 @@ pub struct Program {
     pub milliseconds: u64,
 }
 
-/// The allocator that the program runs on.
+/// The program's allocator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Allocator {
-    /// Millpond's allocator, which gives memory back lazily.
+    /// Millpond's allocator, which returns memory lazily.
     LazyPurge,
-    /// Millpond's allocator, which gives memory back eagerly.
+    /// Millpond's allocator, which returns memory eagerly.
     EagerPurge,
     /// The C library's allocator, without Millpond.
     Libc,
 }
 
 impl Allocator {
-    /// How `millpond run` is asked for it, if it is Millpond's.
+    /// The option value of `millpond run` for it, if it is Millpond's.
     pub fn purge(self) -> Option<&'static str> {
         match self {
             Self::LazyPurge => Some("on"),
@@ -87,7 +87,7 @@ impl Allocator {
 /// One way of running the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Run {
-    /// Threads that allocate.
+    /// The number of allocating threads.
     pub threads: u16,
     /// The time for which the allocator keeps unused memory.
     pub decay: Decay,
@@ -98,13 +98,13 @@ pub struct Run {
 outcome! {
     /// The findings of the program.
     pub struct Outcome {
-        /// Copies made, searched and freed, a second.
+        /// Copies made, searched and freed per second.
         pub records_per_second: f64,
-        /// Numbers that were not where they had to be.
+        /// Numbers that were in a wrong place.
         pub wrong_records: u64 = highest,
-        /// Page faults a record that the kernel counts for the process.
+        /// Page faults per record, as counted by the kernel for the process.
         pub faults: f64,
-        /// Highest resident set of the process as the kernel counts it, in bytes.
+        /// Peak resident set of the process as counted by the kernel, in bytes.
         pub peak_rss_bytes: u64 = highest,
     }
     wrong |r| r.wrong_records;
@@ -116,7 +116,7 @@ outcome! {
 }
 
 impl Contender for Run {
-    /// Lazy purging is held against eager purging, with as many threads and memory kept as long.
+    /// Lazy purging is compared with eager purging at the same number of threads and the same decay.
     fn is_against(self, other: Self) -> bool {
         self.allocator == Allocator::LazyPurge
             && other
@@ -161,10 +161,10 @@ impl Sizes {
     }
 }
 
-/// The measured program.
+/// Runs as the measured program.
 ///
 /// # Errors
-/// When the sizes do not fit this machine's addresses, or the allocator takes no `decay`.
+/// When the sizes exceed this machine's address space, or the allocator rejects the `decay`.
 pub fn work(run: Run, program: &Program) -> Result<Outcome, Failure> {
     let threads = run.threads;
     run.decay.set()?;
@@ -207,12 +207,13 @@ pub fn work(run: Run, program: &Program) -> Result<Outcome, Failure> {
     })
 }
 
-/// The number at a place: ascending within a chunk, different between chunks.
+/// The number at a place. Numbers ascend within a chunk, and differ between chunks.
 fn number(chunk: u32, index: usize) -> u64 {
     ((index as u64) << 32) + u64::from(chunk)
 }
 
-/// Copies, searches and frees until `stop`. Returns the numbers found where they belong, and those found elsewhere.
+/// Copies, searches and frees until `stop`. Returns how many numbers were found in their place, and how many
+/// elsewhere.
 fn search(table: &[Vec<u64>], seed: u64, stop: &AtomicBool) -> (u64, u64) {
     let numbers = table[0].len();
     let mut chunks = data::random_pages(table.len(), 2 * seed + 1);
@@ -236,7 +237,7 @@ fn search(table: &[Vec<u64>], seed: u64, stop: &AtomicBool) -> (u64, u64) {
     (found, wrong)
 }
 
-/// Faults of any kind so far, as the kernel counts them.
+/// Faults of any kind so far, as counted by the kernel.
 fn faults() -> u64 {
     let usage = usage();
     usage.minor_faults + usage.major_faults
@@ -272,7 +273,7 @@ mod tests {
                 searching.join().unwrap()
             })
         };
-        // On a busy machine the thread may get no processor in time.
+        // On a busy machine the thread may not get a processor in time.
         assert!([20, 200, 2000].into_iter().any(|time| wrong(time) > 0));
     }
 }

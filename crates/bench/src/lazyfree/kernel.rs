@@ -1,8 +1,8 @@
-//! The kernel's side: private anonymous memory, given back by `madvise`.
+//! The kernel's side: private anonymous memory, freed by `madvise`.
 //!
-//! Huge pages are off, as for Millpond, which maps 4 KiB pages: freeing a part of a huge page would measure its
-//! splitting. Many ranges are freed by `process_madvise` on the own process, which takes `MADV_FREE` and
-//! `MADV_DONTNEED` from Linux 6.13 on.
+//! Huge pages are off, as for Millpond, which maps 4 KiB pages: freeing a part of a huge page would measure how it is
+//! split. Many ranges are freed by `process_madvise` on the calling process, which accepts `MADV_FREE` and
+//! `MADV_DONTNEED` since Linux 6.13.
 
 use crate::error::Failure;
 use crate::lazyfree::memory::{Memory, Side};
@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::{fs, io};
 
-/// Most ranges in one call (`UIO_MAXIOV`).
+/// The maximum number of ranges in one call (`UIO_MAXIOV`).
 const MAX_RANGES: usize = 1024;
 
 /// A mapping with one owner.
@@ -68,7 +68,7 @@ impl Anonymous {
             })
             .collect();
         for some in vectors.chunks(MAX_RANGES) {
-            // SAFETY: the vectors lie in the mapping (checked), and the exclusive borrow of the callers says that
+            // SAFETY: the vectors lie in the mapping (checked), and the callers' exclusive borrow guarantees that
             // nobody holds a reference into it.
             let done = unsafe {
                 libc::syscall(
@@ -106,7 +106,7 @@ impl Memory for Anonymous {
         };
         self.check(&range);
         let start = self.mapping.start().wrapping_add(range.start);
-        // SAFETY: the range lies in the mapping (checked), and `&mut self` says that nobody holds a reference into it.
+        // SAFETY: the range lies in the mapping (checked), and with `&mut self` nobody holds a reference into it.
         unsafe { rustix::mm::madvise(start.cast(), range.len(), advice)? };
         Ok(())
     }
@@ -133,7 +133,8 @@ impl Memory for Anonymous {
     }
 }
 
-/// Pages that the machine has swapped in and out, and dropped because they were lazily freed, since it was started.
+/// Counts since boot of pages that the machine has swapped in, swapped out, and dropped because they were lazily
+/// freed.
 ///
 /// # Errors
 /// When `/proc/vmstat` cannot be read.

@@ -1,7 +1,7 @@
-//! Memory whose parts can be freed and used again: one interface over the kernel's and Millpond's ways.
+//! Memory whose parts can be freed and reused: one interface to the kernel's and Millpond's mechanisms.
 //!
-//! The work of a benchmark is written once, against [`Memory`], so that no side can do a little less than another. A
-//! call through the interface costs a few nanoseconds, and the cheapest thing measured costs a thousand.
+//! The work of a benchmark is written once, against [`Memory`], so that all sides do exactly the same. A call through
+//! the interface costs a few nanoseconds; the cheapest measured operation costs a thousand.
 
 use crate::error::Failure;
 use crate::side::Contender;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Range;
 
-/// A way of giving memory back.
+/// A way of freeing memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
@@ -36,7 +36,7 @@ pub enum Side {
 pub enum AfterFree {
     /// The page has its old contents.
     Old,
-    /// The page holds zeros.
+    /// The page has zeros.
     Zeros,
     /// The page has one of the two.
     Either,
@@ -80,24 +80,24 @@ impl fmt::Display for Side {
     }
 }
 
-/// A run of bytes, each part of which can be given back.
+/// Contiguous memory, each part of which can be freed.
 pub trait Memory: Send {
     /// All bytes of the memory.
     fn bytes(&mut self) -> &mut [u8];
 
-    /// Gives `range` back, in the side's way.
+    /// Frees `range`, in the side's way.
     ///
     /// # Errors
     /// The error of the side.
     fn free(&mut self, range: Range<usize>) -> Result<(), Failure>;
 
-    /// Gives many ranges back by as few calls as the side allows; `None` when it has no such call.
+    /// Frees many ranges with as few calls as the side allows. Returns `None` when the side has no such call.
     ///
     /// # Errors
     /// The error of the side.
     fn free_vectored(&mut self, ranges: &[Range<usize>]) -> Option<Result<(), Failure>>;
 
-    /// Prepares a range that was freed for a write. The call must come before the write, where the side asks for that.
+    /// Prepares a freed range for a write, if the side requires that. Must be called before the write.
     ///
     /// # Errors
     /// The error of the side.
@@ -106,6 +106,6 @@ pub trait Memory: Send {
     /// Faults so far, as counted by the side that resolves them.
     fn faults(&self) -> u64;
 
-    /// Ranges whose contents were gone when they were used again, on a side that tells.
+    /// The number of ranges whose contents were lost when they were reused, on a side that reports it.
     fn purged(&self) -> u64;
 }

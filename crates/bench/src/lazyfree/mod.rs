@@ -1,14 +1,14 @@
-//! `millpond bench lazyfree`: giving memory back lazily, Millpond's way beside the kernel's.
+//! `millpond bench lazyfree`: compares Millpond's lazy freeing of memory with the kernel's.
 //!
 //! | part | question | file |
 //! | --- | --- | --- |
-//! | `cycle` | what do freeing and using again cost while nobody is short of memory? | [`cycle`](mod@cycle) |
+//! | `cycle` | what do freeing and reusing cost without memory pressure? | [`cycle`](mod@cycle) |
 //! | `workers` | is freed memory ever read back from the store when memory is short? | [`workers`](mod@workers) |
 //! | `ebizzy` | how much does a program gain if its allocator frees lazily? | [`ebizzy`](mod@ebizzy) |
 //! | `rss` | are the reported sizes true? | [`rss`](mod@rss) |
 //!
-//! As in the swap benchmark each measurement is a fresh process, and the sides of a part take turns in every round. A
-//! side of `rss` is an order, by its number. In `ebizzy` lazy purging is compared with eager purging.
+//! As in the swap benchmark, each measurement is a fresh process, and the sides of a part take turns in every round.
+//! The sides of `rss` are orders, given as numbers. In `ebizzy` lazy purging is compared with eager purging.
 
 pub mod cycle;
 mod decay;
@@ -47,13 +47,13 @@ pub struct LazyFreeArgs {
 /// A part of the benchmark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum Part {
-    /// Chunks that are freed and rewritten, all in memory
+    /// Free and rewrite chunks, all of them in memory
     Cycle,
-    /// Worker threads that fill and free twice the budget
+    /// Fill and free twice the budget with several worker threads
     Workers,
-    /// A program that allocates, under `millpond run`
+    /// Run a program that allocates, under `millpond run`
     Ebizzy,
-    /// The resident sizes that Millpond and the kernel report
+    /// Compare the resident sizes that Millpond and the kernel report
     Rss,
 }
 
@@ -65,10 +65,10 @@ impl Parts for Part {
     }
 }
 
-/// Measures, puts everything back, and prints. Returns 1 when memory held wrong bytes.
+/// Measures, restores the machine, and prints. Returns 1 when memory had wrong contents.
 ///
 /// # Errors
-/// When a worker fails, something cannot be put back, or a signal asked for the end.
+/// When a worker fails, something cannot be restored, or a signal ended the benchmark.
 pub fn lazyfree(args: &LazyFreeArgs) -> Result<u8, BenchError> {
     Bench::run(&args.asked, None, |bench, part| match part {
         Part::Cycle => cycle(bench, args),
@@ -83,8 +83,8 @@ pub fn lazyfree(args: &LazyFreeArgs) -> Result<u8, BenchError> {
     })
 }
 
-/// Times that a kernel's side is started when it is killed. All its workers fill at once, now and then faster than the
-/// kernel writes to zram, and the kernel takes that for the end of memory.
+/// How often one of the kernel's sides is started if it is killed. All its workers fill at once, sometimes faster
+/// than the kernel writes to zram, and then the kernel concludes that memory has run out.
 const KERNEL_TRIES: u32 = 4;
 
 fn cycle(bench: &mut Bench, args: &LazyFreeArgs) -> Result<(), BenchError> {
@@ -138,7 +138,7 @@ fn twelve_workers(bench: &mut Bench, args: &LazyFreeArgs) -> Result<(), BenchErr
 fn ebizzy(bench: &mut Bench, args: &LazyFreeArgs) -> Result<(), BenchError> {
     let sizes = &args.ebizzy;
     let runs = sizes.runs(!bench.has_run(Part::Ebizzy));
-    // The kernel counts no faults that the faulting thread serves itself.
+    // The kernel does not count faults that the faulting thread serves itself.
     let delivery = match under_run::can_run_by(DeliveryChoice::Handler) {
         Ok(()) => "handler",
         Err(_) => "auto",

@@ -1,4 +1,4 @@
-//! Millpond's side: a region under a manager in this process, faults resolved by the faulting thread.
+//! Millpond's side: a region under a manager in this process, whose faults the faulting thread resolves.
 
 use crate::error::Failure;
 use crate::lazyfree::memory::{Memory, Side};
@@ -6,7 +6,7 @@ use crate::millpond_side;
 use millpond::{Contents, Manager, Region};
 use std::ops::Range;
 
-/// A region and the manager that it came from.
+/// A region and its manager.
 pub struct Managed {
     manager: Manager,
     region: Region,
@@ -14,7 +14,8 @@ pub struct Managed {
     purged: u64,
 }
 
-/// A manager with a budget of `ram` bytes beside its store, as a memory cgroup has beside zram, and folios of 64 KiB.
+/// Builds a manager with folios of 64 KiB and a budget of `ram` bytes, which excludes the store just as a memory
+/// cgroup excludes zram.
 ///
 /// # Errors
 /// When the manager cannot be built.
@@ -23,19 +24,19 @@ pub fn manager(ram: u64) -> Result<Manager, Failure> {
 }
 
 impl Managed {
-    /// A region of `bytes` bytes under a manager of its own, which never has to reclaim.
+    /// Creates a region of `bytes` bytes under its own manager, which never has to reclaim.
     ///
     /// # Errors
-    /// When the manager or the region cannot be made.
+    /// When the manager or the region cannot be created.
     pub fn within_budget(side: Side, bytes: u64) -> Result<Self, Failure> {
         let manager = manager(2 * bytes + (64 << 20))?;
         Self::new(side, &manager, bytes)
     }
 
-    /// A region of `bytes` bytes under `manager`.
+    /// Creates a region of `bytes` bytes under `manager`.
     ///
     /// # Errors
-    /// When the region cannot be made.
+    /// When the region cannot be created.
     pub fn new(side: Side, manager: &Manager, bytes: u64) -> Result<Self, Failure> {
         Ok(Self {
             manager: manager.clone(),

@@ -1,11 +1,11 @@
-//! A check of whether the manager's figures are true: the memory that it reports as resident and as lazily freed,
-//! beside the kernel's figures.
+//! Checks the manager's figures: compares the memory that it reports as resident and as lazily freed with the
+//! kernel's figures.
 //!
-//! Programs that free lazily are said to lie about their size: the kernel counts pages that nobody wants any more as
-//! resident, and no figure tells how many they are. Here a region is filled, every second leaf (2 MiB) of it is lazily
-//! freed, and the growth of the process's `Rss` is compared with `resident + lazyfree` as the manager reports them. The
-//! tables that the manager needs for the region are not bytes of the region, so their growth (as the manager reports
-//! it) is taken off.
+//! Programs that free lazily are said to lie about their size: the kernel counts pages that nobody needs any more as
+//! resident, and no figure tells how many there are. Here a region is filled, every second leaf (2 MiB) of it is
+//! lazily freed, and the growth of the process's `Rss` is compared with `resident + lazyfree` as the manager reports
+//! them. The manager's tables for the region are not bytes of the region, so their growth (as the manager reports it)
+//! is subtracted.
 
 use crate::error::Failure;
 use crate::lazyfree::ours;
@@ -17,8 +17,8 @@ use serde::Serialize;
 use std::time::{Duration, Instant};
 
 const LEAF: usize = 2 << 20;
-/// A time that is longer than two ticks of the manager's thread, of which the second ends a stream for which nothing
-/// was asked since the first.
+/// A time longer than two ticks of the manager's thread. The second tick ends a stream that has requested nothing
+/// since the first.
 const QUIET: Duration = Duration::from_millis(300);
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -37,7 +37,7 @@ pub struct Sizes {
 outcome! {
     /// The findings of one process, in bytes.
     pub struct Outcome {
-        /// Growth of `Rss` by filling the region and freeing half of it.
+        /// Growth of `Rss` due to filling the region and freeing half of it.
         pub rss_bytes: u64,
         /// Growth of the manager's tables meanwhile, contained in `rss_bytes`.
         pub metadata_bytes: u64,
@@ -45,9 +45,9 @@ outcome! {
         pub resident_bytes: u64,
         /// Bytes that the manager reports as lazily freed.
         pub lazyfree_bytes: u64,
-        /// The distance of `resident + lazyfree` from `rss - metadata`, as a part of the latter.
+        /// The difference between `resident + lazyfree` and `rss - metadata`, relative to the latter.
         pub error: f64 = longest,
-        /// Pages of the half that was not freed that do not hold what was written.
+        /// Pages with wrong contents in the half that was not freed.
         pub wrong_pages: u64 = highest,
     }
     wrong |r| r.wrong_pages;
@@ -60,11 +60,11 @@ outcome! {
     }
 }
 
-/// A side is an order of folios, by its number.
+/// A side is an order of folios, given as a number.
 impl Contender for u8 {}
 
-/// Waits for the end of the stream that filling is. Huge pages stand ready for it: memory that is reported by itself,
-/// and goes back when no stream comes for it. None for [`QUIET`] says that no stream will come.
+/// Waits for the end of the stream that filling the region forms. Huge pages are kept ready for a stream: memory that
+/// is reported separately, and returned when no stream uses it. If there are none for [`QUIET`], no more will come.
 fn await_streams_end(manager: &Manager) -> Result<(), Failure> {
     let (begun, mut last) = (Instant::now(), Instant::now());
     while last.elapsed() < QUIET {
@@ -79,10 +79,10 @@ fn await_streams_end(manager: &Manager) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The measured process.
+/// Does the job of the measured process.
 ///
 /// # Errors
-/// When the manager or the region cannot be made.
+/// When the manager or the region cannot be created.
 pub fn work(order: u8, bytes: u64) -> Result<Outcome, Failure> {
     let order = Order::new(order).ok_or("an order is at most 9")?;
     let len = usize::try_from(bytes)?;

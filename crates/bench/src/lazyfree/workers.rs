@@ -1,21 +1,21 @@
 //! Twelve workers in half the memory that they need: does freed memory ever come back from the store?
 //!
-//! Each worker fills a block of its own and frees it, five times over. Together the blocks are twice the budget, so
-//! when all are filled, half of them is in the store, and then all are freed. No worker frees before the last has
-//! filled: otherwise a worker that the scheduler favours would be through before another begins, and the store would
-//! stay empty. Reading freed pages back is work for nothing: the next thing that happens to the page is that it is
-//! overwritten. The kernel once kept lazily freed pages' places in swap, and read 879,585 pages back in a loop like
-//! this one. When it let go of them at once, 1,878 were left.
+//! Each worker fills its own block and frees it, five times. Together the blocks are twice the budget, so when all
+//! are filled, half of the memory is in the store, and then all is freed. No worker frees before the last has filled
+//! its block: otherwise a worker that the scheduler favours would finish before another begins, and the store would
+//! stay empty. Reading freed pages back is wasted work, because they are overwritten next. The kernel once kept
+//! lazily freed pages' places in swap, and read 879,585 pages back in a loop like this one. When it released them at
+//! once, 1,878 were left.
 //!
-//! So the figure is store reads (`pswpin`). Lazy freeing should have no more of them than eager freeing, which lets go
-//! of everything. Without any freeing each round reads back what the round before left in the store.
+//! So the figure is store reads (`pswpin`). Lazy freeing should have no more of them than eager freeing, which
+//! releases everything. Without any freeing each round reads back what the previous round left in the store.
 //!
-//! A block is filled by `memset`, as in that loop. Pages of one repeated byte cost both stores next to nothing, so the
-//! seconds say little about a store's price; the reads say how often it would be paid.
+//! A block is filled by `memset`, as in that loop. Pages of one repeated byte cost both stores almost nothing, so the
+//! seconds say little about a store's cost; the reads say how often it would be paid.
 //!
-//! The counters are taken before the blocks are searched for wrong bytes, because the search reads the store as well.
-//! The kernel's sides run in a memory cgroup and swap to zram. Their counters are those of the machine, which has to be
-//! quiet.
+//! The counters are read before the blocks are checked for wrong bytes, because the check reads the store as well.
+//! The kernel's sides run in a memory cgroup and swap to zram. Their counters are those of the machine, which has to
+//! be quiet.
 
 use crate::cgroup;
 use crate::data::PAGE;
@@ -44,7 +44,7 @@ pub struct Sizes {
     /// The RAM budget of all worker threads together
     #[arg(id = "worker-ram", long = "worker-ram", default_value = "192M", value_parser = millpond_cli::size::parse_ram, value_name = "SIZE")]
     pub budget_bytes: u64,
-    /// How often each worker thread fills and frees its memory
+    /// The number of times that each worker thread fills and frees its memory
     #[arg(id = "worker-times", long = "worker-times", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=20), value_name = "N")]
     pub times: u32,
 }
@@ -65,9 +65,9 @@ outcome! {
         pub pswpout: u64,
         /// Lazily freed pages that were dropped because memory was short.
         pub pglazyfreed: u64,
-        /// Pages filled, each counted as often as it was filled.
+        /// Pages filled, counting each time that a page was filled.
         pub pages_touched: u64,
-        /// Pages that held what they must not.
+        /// Pages with wrong contents.
         pub wrong_pages: u64 = highest,
     }
     wrong |r| r.wrong_pages;
@@ -80,7 +80,7 @@ outcome! {
 }
 
 impl Sizes {
-    /// Pages in all blocks.
+    /// The number of pages in all blocks.
     #[must_use]
     pub fn pages(&self) -> u64 {
         u64::from(self.threads) * self.block_bytes / PAGE as u64
@@ -136,7 +136,8 @@ fn run<M: Memory>(
                         bytes.fill(value(worker, time));
                         let whole = 0..bytes.len();
                         all.wait();
-                        // A worker that has failed still keeps step, so that no other waits for ever.
+                        // A worker that has failed still meets the others at the barrier, so that none waits for
+                        // ever.
                         done = done.and_then(|()| block.free(whole));
                     }
                     done
@@ -169,7 +170,7 @@ fn run<M: Memory>(
     })
 }
 
-/// The byte that a worker fills with: never zero, and never the same in two rounds of one worker.
+/// The byte with which a worker fills its block: never zero, and different in each of a worker's rounds.
 fn value(worker: u16, time: u32) -> u8 {
     ((u32::from(worker) * 20 + time) % 255) as u8 + 1
 }

@@ -50,10 +50,10 @@ pub struct ProgramsArgs {
     /// How often each side is measured
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
-    /// Measure these programs alone
+    /// Measure only these programs
     #[arg(long, value_name = "PROGRAM,...", value_delimiter = ',', value_parser = names())]
     only: Vec<String>,
-    /// Measure these sides alone
+    /// Measure only these sides
     #[arg(long, value_name = "SIDE,...", value_delimiter = ',')]
     sides: Vec<Side>,
     /// The parts of their memory that programs get: 2 is a half
@@ -81,7 +81,7 @@ fn names() -> clap::builder::PossibleValuesParser {
 /// or failed under Millpond.
 ///
 /// # Errors
-/// When something cannot be put back, or a signal asked for the end.
+/// When something cannot be restored, or a signal ended the benchmark.
 pub fn programs(args: &ProgramsArgs) -> Result<u8, BenchError> {
     let mut measured = Measured {
         args,

@@ -6,7 +6,7 @@
 //! | `scale` | does that grow with the pages, or with the tables that hold them? | [`moving`](mod@moving) |
 //! | `vec` | what does it cost to grow a vector by pushes, up to the budget and beyond? | [`mod@vec`] |
 //!
-//! As in the other benchmarks each measurement is a fresh process, and the sides of a part take turns in every round.
+//! As in the other benchmarks, each measurement is a fresh process, and the sides of a part take turns in every round.
 
 mod case;
 mod kernel;
@@ -56,10 +56,10 @@ impl Parts for Part {
     }
 }
 
-/// Measures and prints. Returns 1 when memory held wrong bytes.
+/// Measures and prints. Returns 1 when memory had wrong contents.
 ///
 /// # Errors
-/// When a worker fails, or a signal asked for the end.
+/// When a worker fails, or a signal ended the benchmark.
 pub fn remap(args: &RemapArgs) -> Result<u8, BenchError> {
     let order = args.order;
     Bench::run(&args.asked, Some(order), |bench, part| match part {

@@ -106,7 +106,7 @@ outcome! {
         pub stored_bytes: u64,
         /// Bytes mapped before the first move.
         pub resident_bytes: u64,
-        /// Pages that did not hold what was written.
+        /// Pages with wrong contents.
         pub wrong_pages: u64 = highest,
     }
     wrong |r| r.wrong_pages;
@@ -128,7 +128,7 @@ impl Outcome {
     }
 }
 
-/// The measured process.
+/// Does the job of the measured process.
 ///
 /// # Errors
 /// When there is no memory, or the memory cannot be moved.

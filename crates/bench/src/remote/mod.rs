@@ -105,7 +105,7 @@ sides! {
 /// Measures, ends the services, and prints. Returns 1 when memory or an object held wrong bytes.
 ///
 /// # Errors
-/// When a service or a worker fails, or a signal asked for the end.
+/// When a service or a worker fails, or a signal ended the benchmark.
 pub fn remote(args: &RemoteArgs) -> Result<u8, BenchError> {
     Bench::run(&args.asked, None, |bench, part| match Server::start(part) {
         Ok(server) => measure(bench, part, args.sizes, &server),

@@ -32,7 +32,7 @@ outcome! {
         pub read: Phase,
         /// Pages that are read at random, one at a time.
         pub random: Phase,
-        /// Highest resident set of the process, as the kernel counts it.
+        /// Peak resident set of the process as counted by the kernel.
         pub peak_rss_bytes: u64 = highest,
         /// How often the store of Millpond's region took nothing for a while, so that pages stayed above the budget.
         /// Where that happened, less was moved than on the other sides, and the times are not to be compared.
@@ -56,7 +56,7 @@ outcome! {
     }
 }
 
-/// What is measured once.
+/// One measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Task {
     /// Who moves the data.

@@ -47,7 +47,7 @@ pub struct RunArgs {
     /// How often each side is measured
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
-    /// Measure these sides alone
+    /// Measure only these sides
     #[arg(long, value_name = "SIDE,...", value_delimiter = ',')]
     only: Vec<Side>,
     /// The memory for the program; without this option it is a quarter of what the program takes without a limit
@@ -69,7 +69,7 @@ pub struct RunArgs {
 /// or failed under Millpond.
 ///
 /// # Errors
-/// When the program cannot be started, something cannot be put back, or a signal asked for the end.
+/// When the program cannot be started, something cannot be restored, or a signal ended the benchmark.
 pub fn run(args: &RunArgs) -> Result<u8, BenchError> {
     let mut runner = Runner::new(args.how.clone(), "millpond-bench-run/3", args.rounds)?;
     let program = Program {

@@ -121,7 +121,7 @@ impl Runner {
     /// makes a run of the program on a side.
     ///
     /// # Errors
-    /// Those of `measure`, and when something cannot be put back.
+    /// Those of `measure`, and when something cannot be restored.
     pub fn compare(
         &mut self,
         asked: &[Side],
@@ -190,7 +190,7 @@ impl Runner {
     /// Makes one run, in a setting of its own.
     ///
     /// # Errors
-    /// When the program cannot be started, something cannot be put back, or a signal asked for the end.
+    /// When the program cannot be started, something cannot be restored, or a signal ended the benchmark.
     pub fn measure(
         &mut self,
         side: Side,

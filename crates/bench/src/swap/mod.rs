@@ -54,7 +54,7 @@ enum Only {
 /// Measures, puts everything back, and prints.
 ///
 /// # Errors
-/// When a worker fails, something cannot be put back, or a signal asked for the end.
+/// When a worker fails, something cannot be restored, or a signal ended the benchmark.
 pub fn swap(args: &SwapArgs) -> Result<u8, BenchError> {
     let workers = Workers::new().map_err(BenchError::Start)?;
     let mut skipped = Skipped::default();

@@ -42,7 +42,7 @@ pub struct ThreadsArgs {
     /// The order of Millpond's folios
     #[arg(long, default_value = "adaptive")]
     order: BenchOrder,
-    /// Measure these sides alone
+    /// Measure only these sides
     #[arg(long, value_name = "SIDE,...", value_delimiter = ',')]
     sides: Vec<Who>,
     /// How many threads are compared with one
@@ -73,10 +73,10 @@ impl Parts for Part {
     }
 }
 
-/// Measures, puts everything back, and prints. Returns 1 when memory held wrong bytes.
+/// Measures, restores the machine, and prints. Returns 1 when memory had wrong contents.
 ///
 /// # Errors
-/// When a worker fails, something cannot be put back, or a signal asked for the end.
+/// When a worker fails, something cannot be restored, or a signal ended the benchmark.
 pub fn threads(args: &ThreadsArgs) -> Result<u8, BenchError> {
     Bench::run(&args.asked, Some(args.order), |bench, part| {
         measure(bench, part, args)

@@ -33,7 +33,7 @@ outcome! {
         pub page: f64,
         /// Major faults of all threads.
         pub major_faults: u64,
-        /// Pages that did not hold what was written.
+        /// Pages with wrong contents.
         pub wrong_pages: u64 = highest,
     }
     wrong |r| r.wrong_pages;
@@ -45,7 +45,7 @@ outcome! {
     }
 }
 
-/// What is measured once.
+/// One measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Task {
     /// The part.

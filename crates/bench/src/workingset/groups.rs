@@ -67,7 +67,7 @@ outcome! {
         pub usage_bytes: u64,
         /// Major faults of the other group.
         pub others_faults: u64,
-        /// Pages that did not hold what was written.
+        /// Pages with wrong contents.
         pub wrong_pages: u64 = highest,
     }
     wrong |r| r.wrong_pages;
@@ -79,7 +79,7 @@ outcome! {
     }
 }
 
-/// The measured process.
+/// Does the job of the measured process.
 ///
 /// # Errors
 /// When there is no memory.

@@ -57,7 +57,7 @@ pub fn with<T>(
 pub struct Touched<'a> {
     memory: &'a mut [u8],
     majors: &'a dyn Fn() -> u64,
-    /// Pages that did not hold what was written.
+    /// Pages with wrong contents.
     pub wrong: u64,
 }
 

@@ -56,7 +56,7 @@ outcome! {
         pub bytes_a_page: f64,
         /// Resident bytes of the process that are neither the memory nor reported as tables.
         pub unreported: f64,
-        /// Pages that did not hold what was written.
+        /// Pages with wrong contents.
         pub wrong_pages: u64 = highest,
     }
     wrong |r| r.wrong_pages;
@@ -68,7 +68,7 @@ outcome! {
     }
 }
 
-/// The measured process.
+/// Does the job of the measured process.
 ///
 /// # Errors
 /// When there is no memory, or the kernel does not say how much is used.

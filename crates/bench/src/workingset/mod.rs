@@ -10,7 +10,7 @@
 //! | `overhead` | how much of a fault's time does noting all this take? | [`overhead`](mod@overhead) |
 //! | `traces` | how does the policy compare with others on real traces? | [`traces`](mod@traces) |
 //!
-//! As in the other benchmarks each measurement is a fresh process, and the sides of a part take turns in every round.
+//! As in the other benchmarks, each measurement is a fresh process, and the sides of a part take turns in every round.
 //! Folios are of order 0 unless asked otherwise: the question is which pages are chosen, and larger folios bring
 //! neighbours along.
 //!
@@ -105,10 +105,10 @@ sides! {
     against [Kernel]
 }
 
-/// Measures, puts everything back, and prints. Returns 1 when memory held wrong bytes.
+/// Measures, restores the machine, and prints. Returns 1 when memory had wrong contents.
 ///
 /// # Errors
-/// When a worker fails, something cannot be put back, or a signal asked for the end.
+/// When a worker fails, something cannot be restored, or a signal ended the benchmark.
 pub fn workingset(args: &WorkingsetArgs) -> Result<u8, BenchError> {
     let order = args.order;
     Bench::run(&args.asked, Some(order), |bench, part| match part {

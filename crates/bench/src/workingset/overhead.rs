@@ -74,7 +74,7 @@ outcome! {
         pub major_faults: u64,
         /// Rescues of the accesses on real memory.
         pub rescues: u64,
-        /// Pages that did not hold what was written.
+        /// Pages with wrong contents.
         pub wrong_pages: u64 = highest,
     }
     wrong |r| r.wrong_pages;
@@ -86,7 +86,7 @@ outcome! {
     }
 }
 
-/// The measured process.
+/// Does the job of the measured process.
 ///
 /// # Errors
 /// When there is no memory, or the core cannot be driven.

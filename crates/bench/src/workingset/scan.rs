@@ -61,7 +61,7 @@ outcome! {
         pub scan_faults: u64,
         /// The time in seconds while the scan went past.
         pub seconds: f64,
-        /// Pages that did not hold what was written.
+        /// Pages with wrong contents.
         pub wrong_pages: u64 = highest,
     }
     wrong |r| r.wrong_pages;
@@ -73,7 +73,7 @@ outcome! {
     }
 }
 
-/// The measured process.
+/// Does the job of the measured process.
 ///
 /// # Errors
 /// When there is no memory.

@@ -76,7 +76,7 @@ outcome! {
         pub old_set_faults: u64,
         /// The time of step 3 in seconds.
         pub seconds: f64,
-        /// Pages that did not hold what was written.
+        /// Pages with wrong contents.
         pub wrong_pages: u64 = highest,
     }
     wrong |r| r.wrong_pages;
@@ -93,7 +93,7 @@ fn steady<'a>(rounds: impl Iterator<Item = &'a Option<u64>>) -> Option<u64> {
     Some(u64::median(after?.iter()))
 }
 
-/// The measured process.
+/// Does the job of the measured process.
 ///
 /// # Errors
 /// When there is no memory.

@@ -1,5 +1,5 @@
 //! `millpond bench file` reads the right bytes on every side, keeps Millpond within its budget as seen from outside,
-//! and leaves the machine as it was.
+//! and restores the machine.
 
 mod common;
 #[path = "common/parts.rs"]
@@ -12,7 +12,7 @@ use parts::{
 
 const BUDGET: u64 = 16 << 20;
 const SMALL: [&str; 4] = ["--size=64M", "--ram=16M", "--accesses=200", "--threads=2"];
-/// What a process has in addition to its budget: its code, its stacks, and a thread's arena of the allocator.
+/// Memory of a process in addition to its budget: its code, its stacks, and a thread's arena of the allocator.
 const BESIDE: u64 = 16 << 20;
 
 #[test]

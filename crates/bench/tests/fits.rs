@@ -1,5 +1,5 @@
-//! `millpond bench fits` runs each of its programs on each side that this machine can do, and finds right answers. The
-//! amounts are small, as nothing is measured here.
+//! `millpond bench fits` runs each of its programs on each side that can run on this machine, and gets right answers.
+//! The amounts are small, as nothing is measured here.
 
 mod common;
 #[path = "../../cli/tests/programs/harness.rs"]
@@ -55,7 +55,7 @@ fn every_program_gives_right_answers_on_every_side() {
         }
         assert_eq!(side(part, "plain")["store_bytes"], 0);
     }
-    // A time and a store's bytes of each delivery that was measured.
+    // A time, and the bytes of the store, for each measured delivery.
     let deliveries = ["redis_set", "redis_get", "heap_reads", "sqlite", "http"]
         .map(|name| report[name]["ratios"].as_array().map_or(0, Vec::len));
     assert_eq!(compared(&report).len(), deliveries.iter().sum::<usize>());

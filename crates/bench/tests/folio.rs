@@ -1,6 +1,6 @@
-//! `millpond bench folio` measures every side, reads back no wrong byte, and leaves the machine as it was. The sizes
-//! are small and the rounds few, as nothing is measured here; only results that do not depend on the machine's speed
-//! are looked at.
+//! `millpond bench folio` measures every side, reads back no wrong byte, and restores the machine. The sizes are
+//! small and the rounds few, as nothing is measured here; only results that do not depend on the machine's speed are
+//! checked.
 
 mod common;
 #[path = "common/parts.rs"]
@@ -21,7 +21,7 @@ fn report(part: &str, options: &[&str]) -> Option<Value> {
     Some(report)
 }
 
-/// The sides of a part with their medians, none of which has read a wrong byte.
+/// The sides of a part with their medians. Checks that none has read a wrong byte.
 fn right_sides(part: &Value) -> Vec<&Value> {
     let sides = part["sides"].as_array().unwrap();
     for side in sides {
@@ -37,7 +37,7 @@ fn right_sides(part: &Value) -> Vec<&Value> {
     sides.iter().map(|side| &side["side"]).collect()
 }
 
-/// Whether the report has the kernel's side; prints the reason when it has not.
+/// Whether the report has the kernel's side. Prints the reason if it does not.
 fn has_kernel(report: &Value) -> bool {
     match report["skipped"].as_array().unwrap().first() {
         Some(why) => {
@@ -66,7 +66,7 @@ fn one_setting_does_all_phases_and_what_came_in_is_counted() {
         let ratio = &mix["ratios"][0];
         let mixed = |name| number(&side(mix, name)["mixed"]);
         assert_eq!(ratio["figure"], "mixed");
-        // Numbers in JSON are read to the last digit but one.
+        // JSON numbers may differ in the last digit after parsing.
         let times = number(&ratio["times"]) * mixed("adaptive") / mixed("kernel");
         assert!((times - 1.0).abs() < 1e-9, "{ratio}");
         6
@@ -124,9 +124,9 @@ fn first_touch_takes_the_faults_that_the_order_says() {
         assert!(faults("kernel_huge") < faults("kernel") / 2.0);
     }
     assert_eq!(right_sides(touch), sides);
-    // Of eight leaves, the third brings one more with it, and the fifth two.
+    // Of eight leaves, the third brings in one more, and the fifth two more.
     assert_eq!(faults("9"), 5.0);
-    // Folios of 64 KiB come by the MiB, a sixty-fourth of the budget, where they come in order.
+    // Folios of 64 KiB that are touched in order come in by the MiB, which is a sixty-fourth of the budget.
     assert!((16.0..32.0).contains(&faults("4")), "{touch}");
     assert!(faults("adaptive") <= 64.0, "{touch}");
     assert!(faults("kernel") >= 4096.0, "{touch}");

@@ -1,5 +1,5 @@
-//! `millpond bench lazyfree` measures every side, reads back no wrong byte, and leaves the machine as it was. The sizes
-//! are small and the rounds few, as nothing is measured here.
+//! `millpond bench lazyfree` measures every side, reads back no wrong byte, and restores the machine. The sizes are
+//! small and the rounds few, as nothing is measured here.
 
 mod common;
 #[path = "common/parts.rs"]
@@ -62,7 +62,7 @@ fn workers_that_free_read_less_than_workers_that_do_not() {
     let before = machine();
     let sizes = [
         "--worker-threads=4",
-        // In a cgroup of 16 MiB the kernel's side was killed for want of memory now and then.
+        // In a cgroup of 16 MiB the kernel's side was occasionally killed because memory ran out.
         "--worker-block=16M",
         "--worker-ram=32M",
     ];

@@ -1,5 +1,5 @@
-//! `millpond bench programs` runs a program on each side that this machine can do, sums up what it found, names what it
-//! left out, and leaves the machine as it was.
+//! `millpond bench programs` runs a program on each side that can run on this machine, summarizes the results, names
+//! what it skipped, and restores the machine.
 
 mod common;
 #[path = "../../cli/tests/programs/harness.rs"]

@@ -1,6 +1,6 @@
-//! `millpond bench remap` measures every side, reads back no wrong byte, and leaves the machine as it was. The sizes
-//! are small and the rounds few, as nothing is measured here; only results that do not depend on the machine's speed
-//! are looked at.
+//! `millpond bench remap` measures every side, reads back no wrong byte, and restores the machine. The sizes are
+//! small and the rounds few, as nothing is measured here; only results that do not depend on the machine's speed are
+//! checked.
 
 mod common;
 #[path = "common/parts.rs"]

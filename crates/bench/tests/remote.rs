@@ -1,5 +1,5 @@
-//! `millpond bench remote` reads the right bytes on every side, from each service that is here, and leaves no service
-//! behind.
+//! `millpond bench remote` reads the right bytes on every side, from each installed service, and leaves no service
+//! running.
 
 mod common;
 #[path = "common/parts.rs"]

@@ -1,6 +1,6 @@
-//! `millpond bench run` checks that a program prints the same on every side, reports differences, and leaves the
-//! machine as it was, without the processes that the program has started. The kernel's sides need root, and zram or a
-//! place for a swap file; the programs are small, as nothing is measured here.
+//! `millpond bench run` checks that a program prints the same on every side, reports differences, restores the
+//! machine, and ends the processes that the program has started. The kernel's sides need root, and zram or a place
+//! for a swap file; the programs are small, as nothing is measured here.
 
 mod common;
 #[path = "../../cli/tests/programs/harness.rs"]
@@ -65,7 +65,7 @@ fn a_program_prints_the_same_on_every_side_and_nothing_is_left() {
     }
     let sides = report["program"]["sides"].as_array().unwrap();
     assert_eq!(sides.len() + skipped.len(), 5);
-    // The pages compress well, so some limit has the budget together with zram.
+    // The pages compress well, so at some limit the group and zram together use the budget.
     if skipped.is_empty() {
         let equal = &sizes["equal"];
         let (limit, both) = (
@@ -83,7 +83,7 @@ fn a_program_prints_the_same_on_every_side_and_nothing_is_left() {
         );
         assert!(number(&median["seconds"]) > 0.0, "{name}");
         let resident = number(&median["peak_rss_bytes"]);
-        // Pages that a process shares are not charged to the group, but are resident.
+        // Shared pages of a process are not charged to the group, but are resident.
         let limited = resident < ram + 16e6;
         assert_eq!(limited, name != "unlimited", "{name}: {resident} of {ram}");
     }
@@ -94,13 +94,13 @@ fn a_program_prints_the_same_on_every_side_and_nothing_is_left() {
     assert_eq!(ratios.map_or(0, Vec::len), kernels.count());
 }
 
-/// The output of a program is compared with what it printed twice before anything was measured. A program whose output
-/// or exit differs each time is reported as such, not as wrong.
+/// A program's output is compared with that of the two runs before the measurement. A program whose output or exit
+/// status differs each time is reported as such, not as wrong.
 #[test]
 fn other_output_is_seen_and_so_is_another_end() {
     let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
-    // The third run is the one that is measured.
+    // The third run is the measured one.
     let third = |number: usize| {
         let runs = directory.path().join(number.to_string());
         let runs = runs.display();
@@ -125,8 +125,8 @@ fn other_output_is_seen_and_so_is_another_end() {
     }
 }
 
-/// A program was started with the signal mask of the benchmark, which blocks termination signals: a server that should
-/// end on SIGTERM ran forever, and its script waited for it.
+/// A program was once started with the signal mask of the benchmark, which blocks termination signals: a server that
+/// should end on SIGTERM ran forever, and its script waited for it.
 #[test]
 fn a_program_gets_the_signals_that_ask_for_an_end() {
     let _alone = alone();
@@ -146,7 +146,7 @@ fn a_program_that_is_not_there_is_an_error() {
     assert!(!Path::new(LOCK).exists());
 }
 
-/// The processes that the program has started and not waited for end too, as long as there is a group to find them in.
+/// Processes that the program has started and not waited for are also ended, if there is a group that lists them.
 #[test]
 fn a_run_ended_by_a_signal_leaves_no_process() {
     let _alone = alone();

@@ -1,5 +1,5 @@
-//! `millpond bench swap` leaves the machine as it was, however it ends. The tests need root and a kernel with zram, and
-//! a place for a swap file; the sizes are small, as nothing is measured here.
+//! `millpond bench swap` restores the machine however it ends. The tests need root, a kernel with zram, and a place
+//! for a swap file; the sizes are small, as nothing is measured here.
 
 mod common;
 
@@ -24,7 +24,7 @@ fn command(rounds: &str) -> Command {
     command
 }
 
-/// The report of a run that works; `None`, with the output printed, where one of `reasons` keeps it from working.
+/// The report of a successful run. Prints the output and returns `None` if the run failed for one of `reasons`.
 fn report(command: &mut Command, reasons: &[&str]) -> Option<serde_json::Value> {
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
@@ -36,7 +36,7 @@ fn report(command: &mut Command, reasons: &[&str]) -> Option<serde_json::Value> 
     Some(serde_json::from_slice(&output.stdout).unwrap())
 }
 
-/// The report of a short run that works; `None`, with the reason printed, where none does.
+/// The report of a successful short run. Prints the reason and returns `None` if no run can succeed here.
 fn short_run() -> Option<serde_json::Value> {
     if !geteuid().is_root() {
         println!("skipped: needs root");
@@ -89,7 +89,7 @@ fn a_run_gives_every_number_and_puts_everything_back() {
     );
 }
 
-/// The run has data that does not compress, written to at random, in a file on both sides.
+/// The run uses incompressible data, written at random, with a file on both sides.
 #[test]
 fn a_run_over_files_loses_nothing_and_puts_everything_back() {
     let _alone = alone();

@@ -1,5 +1,5 @@
 //! `millpond bench threads` reads the right bytes with one thread and with two, compares each side with itself, and
-//! leaves the machine as it was.
+//! restores the machine.
 
 mod common;
 #[path = "common/parts.rs"]
@@ -32,7 +32,7 @@ fn every_side_is_compared_with_itself() {
         let wanted = sides.iter().any(|side| side["side"]["who"] == "direct");
         assert_eq!(compared(&report).len(), usize::from(wanted));
         let ratios = part["ratios"].as_array().unwrap();
-        // Two figures of each side that has one thread and two.
+        // There are two figures for each side that was measured with one thread and with two.
         assert_eq!(ratios.len(), sides.len());
         for ratio in ratios {
             assert_eq!(ratio["ours"]["who"], ratio["against"]["who"]);

@@ -1,6 +1,6 @@
-//! `millpond bench workingset` measures every part, reads back no wrong byte, and leaves the machine as it was. The
-//! sizes are small and the rounds few, as nothing is measured here; only results that do not depend on the machine's
-//! speed are looked at.
+//! `millpond bench workingset` measures every part, reads back no wrong byte, and restores the machine. The sizes are
+//! small and the rounds few, as nothing is measured here; only results that do not depend on the machine's speed are
+//! checked.
 
 mod common;
 #[path = "common/parts.rs"]
@@ -21,7 +21,7 @@ fn report(part: &str, options: &[&str]) -> Option<Value> {
     Some(report)
 }
 
-/// The sides of a part: Millpond's, and the kernel's where it can run.
+/// The sides of a part: Millpond's, and the kernel's if it can run.
 fn sides(report: &Value, part: &str) -> Vec<&'static str> {
     let skipped = report["skipped"].as_array().unwrap();
     match skipped.first() {
@@ -124,7 +124,7 @@ fn bookkeeping_is_timed_by_leaving_it_out() {
     );
     for median in [on, off] {
         assert_eq!(median["wrong_pages"], 0);
-        // Half of the memory is there, so one access in two is a fault.
+        // Half of the memory is present, so one access in two is a fault.
         let majors = number(&median["major_faults"]);
         assert!((8000.0..13_000.0).contains(&majors), "{median}");
         assert!(
@@ -132,7 +132,7 @@ fn bookkeeping_is_timed_by_leaving_it_out() {
             "{median}"
         );
     }
-    // Watched folios are looked for in limbo more often than others.
+    // Watched folios are sent through limbo more often than others.
     assert!(number(&on["rescues"]) > 0.0, "{on}");
     assert_eq!(wants(&report), 1);
 }
@@ -163,7 +163,7 @@ fn traces_are_replayed_and_compared() {
         assert_eq!(row["miss_ratios"][1], 1.0, "LRU in a loop: {row}");
         assert_eq!(row["accesses"], 20_000);
     }
-    // The bit that says whether an access writes is no part of the page's number.
+    // The bit that marks writes is not part of the page's number.
     let pages = |row: &Value| row["pages"].as_u64().unwrap();
     assert_eq!([pages(&rows[0]), pages(&rows[3])], [100, 100]);
     let lirs = number(&rows[2]["miss_ratios"][3]);

@@ -1,28 +1,28 @@
-//! Puts the shared library that a dependency is built as into the program that depends on it.
+//! Embeds the shared library of a dependency in the program that depends on it.
 //!
-//! `cargo install` installs programs and no libraries, and stable cargo has no dependency on a built file. A build
-//! script that runs a second cargo would build all dependencies twice, with a lock file and settings of its own. Cargo
-//! does most of the work by itself, though: a dependency whose crate types are `cdylib` and `rlib` is built as both,
-//! before the crate that depends on it, and both files lie beside each other under one name. What is missing is that
-//! name, which has a hash in it. The compiler was told: cargo names the `rlib` in its `--extern` argument. A macro runs
-//! inside of the compiler and can read its arguments.
+//! `cargo install` installs programs but no libraries, and stable cargo cannot depend on a built file. A build script
+//! that runs a second cargo would build all dependencies twice, with a separate lock file and settings. But cargo
+//! does most of the work by itself: a dependency whose crate types are `cdylib` and `rlib` is built as both, before
+//! the crate that depends on it, and both files have the same name in the same directory. Only that name is missing,
+//! because it contains a hash. The compiler knows it: cargo names the `rlib` in an `--extern` argument. A macro runs
+//! inside the compiler and can read its arguments.
 //!
 //! ```text
 //! rustc ... --extern millpond_preload=/…/deps/libmillpond_preload-0a1b.rlib     what cargo passes
 //!                                      /…/deps/libmillpond_preload-0a1b.so      what is put in
 //! ```
 //!
-//! The `rlib` itself is not used: the compiler opens only libraries that the source names. Where nothing is built
-//! (`cargo check`, clippy, rustdoc) there is no shared library yet, and nothing is put in. A build that has none where
-//! one must be fails, with a way out: it never makes a program that lacks its library.
+//! The `rlib` itself is not used: the compiler only opens libraries that the source names. If nothing is built
+//! (`cargo check`, clippy, rustdoc) there is no shared library yet, and nothing is embedded. A real build without the
+//! library fails and says what to do, so no program ever lacks its library.
 
 use proc_macro::TokenStream;
 use std::path::{Path, PathBuf};
 
-/// Expands to `Some(bytes)` of the shared library that the named dependency is built as, `bytes` being a `&'static
-/// [u8]`, and to `None` where the crate is only checked.
+/// Expands to `Some(bytes)`, where `bytes` is a `&'static [u8]` with the shared library of the named dependency, or
+/// to `None` if the crate is only checked.
 ///
-/// The dependency needs the crate types `cdylib` and `rlib`. One that is none is an error:
+/// The dependency needs the crate types `cdylib` and `rlib`. A name that is not a dependency is an error:
 ///
 /// ```compile_fail
 /// const LIBRARY: Option<&[u8]> = millpond_embed::shared_library!(a_crate_that_is_no_dependency);
@@ -41,11 +41,12 @@ pub fn shared_library(dependency: TokenStream) -> TokenStream {
         Ok(None) => "::core::option::Option::None".to_owned(),
         Err(message) => format!("::core::compile_error!({message:?})"),
     };
-    // All three are expressions of Rust, whatever the path and the message hold.
+    // All three are Rust expressions, whatever the path and the message contain.
     text.parse().unwrap_or_default()
 }
 
-/// The shared library of the dependency `name`, from the compiler's arguments. `None` where nothing is linked.
+/// Finds the shared library of the dependency `name` from the compiler's arguments. Returns `None` if nothing is
+/// linked.
 fn find(arguments: &[String], name: &str) -> Result<Option<PathBuf>, String> {
     let way_out = "build without the feature that puts it in (`--no-default-features`), and install it by itself";
     let library = extern_file(arguments, name)
@@ -64,7 +65,7 @@ fn find(arguments: &[String], name: &str) -> Result<Option<PathBuf>, String> {
     }
 }
 
-/// The file that `--extern` names for a crate. Options may stand before the name, with a colon.
+/// The file that `--extern` names for a crate. Options, followed by a colon, may precede the name.
 fn extern_file<'a>(arguments: &'a [String], name: &str) -> Option<&'a Path> {
     values(arguments, "--extern").find_map(|value| {
         let (named, file) = value.split_once('=')?;
@@ -72,14 +73,14 @@ fn extern_file<'a>(arguments: &'a [String], name: &str) -> Option<&'a Path> {
     })
 }
 
-/// Whether this compilation makes more than metadata.
+/// Whether this compilation produces more than metadata.
 fn links(arguments: &[String]) -> bool {
     values(arguments, "--emit")
         .flat_map(|kinds| kinds.split(','))
         .any(|kind| kind == "link" || kind.starts_with("link="))
 }
 
-/// The values of an option that is given as `OPTION VALUE` or `OPTION=VALUE`, as often as it is given.
+/// All values of an option that is given as `OPTION VALUE` or `OPTION=VALUE`, possibly several times.
 fn values<'a>(arguments: &'a [String], option: &'a str) -> impl Iterator<Item = &'a str> {
     arguments
         .iter()

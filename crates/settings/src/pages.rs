@@ -1,19 +1,20 @@
-//! The pages of the documentation that list the variables.
+//! The documentation pages that list the variables.
 //!
-//! `cargo xtask docs` writes them, and a test compares them with what stands in the repository, so that no list is
-//! older than the [table](crate::variables::TABLE).
+//! `cargo xtask docs` writes them, and a test compares them with those in the repository, so that no list is older
+//! than the [table](crate::variables::TABLE).
 
 use crate::variables::{Setter, TABLE, Variable};
 use std::fmt::Write as _;
 
-/// The page that `millpond help environment` prints and the guide shows, from the root of the repository.
+/// The path, from the root of the repository, of the page that `millpond help environment` prints and the guide
+/// shows.
 pub const ENVIRONMENT: &str = "crates/cli/help/environment.md";
-/// The page that has the whole table.
+/// The path of the page with the whole table.
 pub const README: &str = "crates/settings/README.md";
 
-/// The most characters in a line of a text that is read on a terminal.
+/// The maximum number of characters per line in a text for a terminal.
 const WIDTH: usize = 80;
-/// The spaces between a name and what is said of it.
+/// The number of spaces between the column of names and the descriptions.
 const GAP: usize = 3;
 
 const OF_USER: &str = "# Environment variables
@@ -32,9 +33,9 @@ To start a program without a budget inside a run, remove the library: `env -u
 LD_PRELOAD PROGRAM`.
 ";
 
-/// Marks the first line of the table in a page of which it is a part.
+/// Marks the line before the table in a page that contains it.
 const BEGIN: &str = "<!-- variables: written by `cargo xtask docs` -->\n";
-/// Marks the line behind the table.
+/// Marks the line after the table.
 const END: &str = "<!-- end -->\n";
 
 /// The text of [`ENVIRONMENT`].
@@ -48,7 +49,7 @@ pub fn environment() -> String {
     page
 }
 
-/// The text of [`README`], of which `page` is what stands there. `None` if the page has no place for the table.
+/// The new text of [`README`], whose present text is `page`. `None` if the page has no place for the table.
 #[must_use]
 pub fn readme(page: &str) -> Option<String> {
     let (before, rest) = page.split_once(BEGIN)?;
@@ -56,7 +57,7 @@ pub fn readme(page: &str) -> Option<String> {
     Some([before, BEGIN, "\n", &table(), "\n", END, after].concat())
 }
 
-/// Names in a column, and beside each what its variable sets, in lines that fit a terminal.
+/// A list of the variables' names in a column, each with its description, in lines that fit a terminal.
 fn list(rows: impl Iterator<Item = &'static Variable> + Clone) -> String {
     let column = rows.clone().map(|row| row.name.len()).max().unwrap_or(0) + GAP;
     let mut text = String::from("\n");

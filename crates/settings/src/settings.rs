@@ -1,4 +1,4 @@
-//! All settings of a run, and their way through the environment.
+//! All settings of a run, and how they pass through the environment.
 
 use crate::store::StoreChoice;
 use crate::variables::{TABLE, Variable};
@@ -24,7 +24,7 @@ use std::path::PathBuf;
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// The budget in bytes; `None` means that nothing is to be managed.
+    /// The budget in bytes; `None` means that nothing is managed.
     pub ram: Option<u64>,
     /// The place for evicted bytes.
     pub store: StoreChoice,
@@ -32,17 +32,17 @@ pub struct Settings {
     pub delivery: DeliveryChoice,
     /// The orders of folios.
     pub order: OrderPolicy,
-    /// What is done when the store is full.
+    /// The reaction to a full store.
     pub on_store_full: OnStoreFull,
-    /// Whether memory that the program frees is kept until it is wanted.
+    /// Whether memory that the program frees is kept until it is needed.
     pub lazy_purge: Switch,
-    /// The memory that the program is told of.
+    /// The amount of memory that is reported to the program.
     pub tell: Tell,
     /// Whether bytes that go to a file are encrypted.
     pub encrypt: Switch,
-    /// Whether a store's file may lie on tmpfs.
+    /// Whether the store's file may be on a tmpfs.
     pub force_tmpfs: bool,
-    /// Most bytes that the store's file may take.
+    /// The maximum size of the store's file in bytes.
     pub file_max: Option<u64>,
     /// The path of the relay to the store beyond the machine, if there is one.
     pub relay: Option<PathBuf>,
@@ -50,7 +50,7 @@ pub struct Settings {
     pub board: Option<PathBuf>,
     /// The settings of the recording, if a trace is recorded.
     pub record: Option<Record>,
-    /// The capabilities of the kernel's to do without.
+    /// The kernel capabilities to ignore.
     pub mask: Mask,
     /// The directory of temporary files, `TMPDIR`.
     pub temporary: Option<PathBuf>,
@@ -59,15 +59,15 @@ pub struct Settings {
 /// The settings of a recording of the pages that the program touches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// Number of pages that stay mapped.
+    /// The number of pages that stay mapped.
     pub window: u32,
     /// The file of the tapes, to which the touched pages are written.
     pub tapes: PathBuf,
 }
 
 impl Default for Settings {
-    /// Folios are as large as the program's own accesses ask for. Programs fill and read long stretches, and look at
-    /// single pages: with 16 KiB for all, six programs over four times their memory took 1.2 to 2.2 times as long.
+    /// The size of folios adapts to the program's accesses. Programs fill and read long stretches, and also access
+    /// single pages: with a fixed 16 KiB, six programs in a quarter of their memory took 1.2 to 2.2 times as long.
     fn default() -> Self {
         Self {
             ram: None,
@@ -90,11 +90,11 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Reads the settings from `variables`, each of the form `NAME=value`. Variables that are no settings are passed
-    /// over.
+    /// Reads the settings from `variables`, each of the form `NAME=value`. Variables that are not settings are
+    /// ignored.
     ///
     /// # Errors
-    /// The first variable whose value is none.
+    /// The first variable with an invalid value.
     pub fn read<'a>(variables: impl Iterator<Item = &'a [u8]>) -> Result<Self, BadVariable> {
         let mut settings = Self::default();
         for variable in variables {
@@ -121,7 +121,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The variables that a run sets for its program. A setting that is off or absent has none.
+    /// The variables that a run sets for its program. A setting that is off or absent has no variable.
     #[must_use]
     pub fn variables(&self) -> Vec<(&'static str, OsString)> {
         let set = |row: &Variable| {
@@ -132,7 +132,7 @@ impl Settings {
     }
 }
 
-/// Why the variables are no settings.
+/// A variable with an invalid value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BadVariable {
     name: &'static str,

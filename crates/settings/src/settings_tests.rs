@@ -31,7 +31,7 @@ fn everything_is_read() {
     assert_eq!(settings, all());
 }
 
-/// Settings none of which is the default.
+/// Settings that all differ from the defaults.
 fn all() -> Settings {
     Settings {
         ram: Some(64 << 20),
@@ -74,7 +74,7 @@ fn what_a_run_writes_is_what_a_process_reads() {
     }
 }
 
-/// A variable that is not needed is not set: a run below another one keeps what it does not name.
+/// An unneeded variable is not set: a run inside another one keeps the settings that it does not name.
 #[test]
 fn what_is_off_or_absent_has_no_variable() {
     let names: Vec<_> = Settings::default()

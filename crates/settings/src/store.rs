@@ -1,4 +1,4 @@
-//! The store that a run is asked to use on this machine.
+//! The store that a run uses on this machine.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -25,7 +25,7 @@ pub enum StoreChoice {
     File(Option<PathBuf>),
 }
 
-/// Why a text is no [`StoreChoice`].
+/// A text that is not a [`StoreChoice`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BadStore(String);
 
@@ -43,7 +43,7 @@ impl fmt::Display for BadStore {
 impl std::error::Error for BadStore {}
 
 impl StoreChoice {
-    /// Reads a text that may not be UTF-8, as a path may be none.
+    /// Parses a text that may not be UTF-8, because it may contain any path.
     ///
     /// # Errors
     /// When no store has that name.
@@ -61,7 +61,7 @@ impl StoreChoice {
         }
     }
 
-    /// The kind of the store: what it is called without its path.
+    /// The kind of the store: its name without a path.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
@@ -82,7 +82,7 @@ impl StoreChoice {
         text
     }
 
-    /// The store with its path made absolute: a program may change its directory before the path is used.
+    /// Makes the store's path absolute, because a program may change its directory before the path is used.
     ///
     /// # Errors
     /// When the path has no absolute form.
@@ -93,8 +93,8 @@ impl StoreChoice {
         }
     }
 
-    /// The directory that was chosen for the store's file, if one was. Each process of a run has a file of its own, so
-    /// a path that is no directory only names the directory that it is in.
+    /// The directory that was chosen for the store's file, if any. Each process of a run has its own file, so a path
+    /// that is not a directory only names its parent directory.
     #[must_use]
     pub fn directory(&self) -> Option<&Path> {
         let Self::File(Some(path)) = self else {

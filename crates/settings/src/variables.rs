@@ -1,8 +1,8 @@
-//! The environment variables that Millpond reads and sets, each in one row.
+//! The environment variables that Millpond reads and sets, one row for each.
 //!
-//! A row says what a variable is for, which values it takes, what holds without it, and who reads it. A variable that
-//! is a setting of a process also says how it is read and written. [`Settings`] and the pages of the documentation
-//! ([`pages`](crate::pages)) know no variable besides these.
+//! A row has a variable's purpose, its values, its default, and its readers. If the variable carries a setting of a
+//! process, the row also has the functions that read and write it. [`Settings`] and the documentation
+//! ([`pages`](crate::pages)) only know these variables.
 
 use crate::settings::{Record, Settings};
 use crate::store::StoreChoice;
@@ -20,17 +20,17 @@ pub const PRELOAD: &str = "MILLPOND_PRELOAD";
 pub struct Variable {
     /// Its name.
     pub name: &'static str,
-    /// What it sets, as `millpond help environment` says it.
+    /// What it sets, in the words of `millpond help environment`.
     pub sets: &'static str,
-    /// The values that it takes, as a message puts it: `… is not a number of bytes`.
+    /// Its valid values, in the words of a message: `… is not a number of bytes`.
     pub values: &'static str,
-    /// What holds where it is not set.
+    /// The behaviour if it is not set.
     pub default: &'static str,
     /// Who reads it.
     pub readers: &'static str,
     /// Who sets it.
     pub setter: Setter,
-    /// The setting of a process that it carries, if it carries one.
+    /// The setting of a process that it carries, if any.
     pub setting: Option<Setting>,
 }
 
@@ -39,7 +39,7 @@ pub struct Variable {
 pub enum Setter {
     /// The user.
     User,
-    /// The user, and `millpond run` adds to it for its program.
+    /// The user; `millpond run` adds to it for its program.
     Both,
     /// `millpond run`, for its program.
     Run,
@@ -55,11 +55,11 @@ impl fmt::Display for Setter {
     }
 }
 
-/// The way of a setting through its variable.
+/// The conversion between a setting and its variable.
 pub struct Setting {
-    /// Reads the value; `None` if it is none.
+    /// Reads the value; returns `None` if it is invalid.
     pub(crate) read: fn(&mut Settings, &OsStr) -> Option<()>,
-    /// The value that a run sets; `None` if it sets none.
+    /// The value that a run sets; `None` if it does not set the variable.
     pub(crate) write: fn(&Settings) -> Option<OsString>,
 }
 
@@ -105,7 +105,7 @@ pub static TABLE: [Variable; 22] = [
         values: "a directory",
         default: "/var/tmp",
         setting: Some(Setting {
-            // As for other programs, an empty name is none.
+            // As in other programs, an empty value counts as not set.
             read: |settings, value| {
                 settings.temporary = (!value.is_empty()).then(|| value.into());
                 Some(())
@@ -221,7 +221,7 @@ pub static TABLE: [Variable; 22] = [
         values: "on or off",
         default: "off",
         ..of_run(Setting {
-            // A misspelt word is refused: no memory may go out unencrypted because of it.
+            // A misspelt word is refused, so that no memory goes out unencrypted because of it.
             read: |settings, value| put(&mut settings.encrypt, word(value)),
             write: |settings| settings.encrypt.is_on().then(|| text(Switch::On)),
         })
@@ -278,7 +278,7 @@ pub static TABLE: [Variable; 22] = [
     },
 ];
 
-/// What the rows of variables have in common that the user sets.
+/// The common part of the rows of variables that the user sets.
 const fn of_user(readers: &'static str) -> Variable {
     Variable {
         name: "",
@@ -291,7 +291,7 @@ const fn of_user(readers: &'static str) -> Variable {
     }
 }
 
-/// What the rows of variables have in common that `millpond run` sets.
+/// The common part of the rows of variables that `millpond run` sets.
 const fn of_run(setting: Setting) -> Variable {
     Variable {
         name: "",
@@ -304,7 +304,7 @@ const fn of_run(setting: Setting) -> Variable {
     }
 }
 
-/// Puts a value that could be read into its place.
+/// Stores a value if it could be read.
 fn put<T>(place: &mut T, value: Option<T>) -> Option<()> {
     *place = value?;
     Some(())

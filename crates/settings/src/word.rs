@@ -1,17 +1,17 @@
 //! Settings whose values are words.
 //!
-//! The macro `words` makes an enum and its text form from one list. A variant's comment is what `millpond run --help`
-//! says of the word, so it is one line, without a full stop.
+//! The macro `words` makes an enum and its text form from one list. `millpond run --help` prints a variant's comment,
+//! so that is one line without a full stop.
 
 use std::fmt;
 use std::str::FromStr;
 
 /// A setting whose values are words.
 pub trait Word: Copy + Eq + 'static {
-    /// What a message calls the setting.
+    /// The name of the setting in messages.
     const WHAT: &'static str;
 
-    /// The values, each with its word, and with what the word means.
+    /// The values, each with its word and the word's meaning.
     const ALL: &'static [(Self, &'static str, &'static str)];
 
     /// The word of this value.
@@ -28,7 +28,7 @@ pub trait Word: Copy + Eq + 'static {
     }
 }
 
-/// Why a text is no value of a setting whose values are words.
+/// A text that is not a value of a setting whose values are words.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BadWord {
     text: String,
@@ -59,7 +59,7 @@ impl fmt::Display for BadWord {
 
 impl std::error::Error for BadWord {}
 
-/// The words of a setting, as a sentence lists them: `auto, direct or handler`.
+/// The words of a setting, listed as in a sentence: `auto, direct or handler`.
 #[must_use]
 pub fn choices<W: Word>() -> String {
     let words: Vec<_> = W::ALL.iter().map(|(_, word, _)| *word).collect();
@@ -105,7 +105,7 @@ macro_rules! words {
 }
 
 words! {
-    /// Which thread serves a fault of a program under a budget.
+    /// The thread that serves a fault of a program under a budget.
     enum DeliveryChoice: "delivery of faults" {
         /// As direct, except for programs linked with liburing or libaio
         #[default]
@@ -116,8 +116,8 @@ words! {
         Handler = "handler",
     }
 
-    /// Behaviour when the store is full or fails. A program that exceeds its budget loses nothing, and one line on
-    /// standard error says so.
+    /// The behaviour when the store is full or fails. A program that exceeds its budget loses nothing, and a line on
+    /// standard error reports it.
     enum OnStoreFull: "reaction to a full store" {
         /// Exceed the budget and print a warning
         #[default]
@@ -126,7 +126,7 @@ words! {
         Abort = "abort",
     }
 
-    /// The memory that a program is told of when it asks how much there is.
+    /// The amount of memory that is reported to a program when it asks.
     enum Tell: "memory to report" {
         /// The budget and how much of it is left
         #[default]
@@ -135,7 +135,7 @@ words! {
         Machine = "machine",
     }
 
-    /// Whether something is done.
+    /// Whether something is enabled.
     enum Switch: "switch" {
         /// Enabled
         #[default]
@@ -146,7 +146,7 @@ words! {
 }
 
 impl Switch {
-    /// Whether it is done.
+    /// Whether it is enabled.
     #[must_use]
     pub fn is_on(self) -> bool {
         self == Self::On

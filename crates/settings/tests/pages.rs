@@ -1,4 +1,4 @@
-//! The pages of the repository that list the variables are those that the table gives.
+//! The repository's pages that list the variables match the table.
 
 use millpond_settings::pages;
 use std::fs;

@@ -6,7 +6,7 @@
 //! | `interleaved` | free chunk i, rewrite chunk i |
 //! | `phased` | free all, then rewrite all |
 //! | `vectored` | as `phased`, freed with as few calls as the side allows |
-//! | `spinning` | as `interleaved`, while another thread runs on another processor, so that changed mappings interrupt it |
+//! | `spinning` | as `interleaved`, while a thread on another processor is interrupted by each changed mapping |
 //!
 //! Rewriting means one word per page: the least that a program does with memory that it got back. So the remaining
 //! cost is that of freeing and faulting. The side that frees nothing shows how much of each figure is the rewriting

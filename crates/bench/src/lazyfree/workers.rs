@@ -136,8 +136,7 @@ fn run<M: Memory>(
                         bytes.fill(value(worker, time));
                         let whole = 0..bytes.len();
                         all.wait();
-                        // A worker that has failed still meets the others at the barrier, so that none waits for
-                        // ever.
+                        // A failed worker still meets the others at the barrier, so that none waits for ever.
                         done = done.and_then(|()| block.free(whole));
                     }
                     done

@@ -1,22 +1,22 @@
-//! `millpond bench programs`: twelve real programs, each in a half and in a quarter of the memory that it takes.
+//! `millpond bench programs`: twelve real programs, each in a half and in a quarter of the memory that it needs.
 //!
-//! | side | what keeps it within its memory |
+//! | side | what limits its memory |
 //! | --- | --- |
 //! | `unlimited` | nothing |
 //! | `millpond` | `millpond run` |
-//! | `kernel_equal` | a memory cgroup that swaps to zram, which has as much memory together with that |
+//! | `kernel_equal` | a memory cgroup that swaps to zram; both together have the same memory |
 //! | `kernel_file` | a memory cgroup that swaps to a file |
 //!
-//! The sides are those of `bench run`, which says more about each. A program runs twice without a limit before it is
-//! measured: that tells its output, its time, and the peak that is halved and quartered. Then its sides take turns.
-//! What is summed up at the end, for a half and for a quarter, is Millpond's time over that of `kernel_equal`, of the
-//! programs that both finish; how many the kernel ended for want of memory; and whether Millpond stayed within the
-//! budget, as the kernel counts resident memory (`ru_maxrss`).
+//! The sides are those of `bench run`, which describes each in more detail. A program runs twice without a limit
+//! before it is measured: that gives its output, its time, and the peak that is halved and quartered. Then its sides
+//! take turns. The summary has, for a half and for a quarter, Millpond's time over that of `kernel_equal` for the
+//! programs that both finish; how many programs the kernel killed because memory ran out; and whether Millpond stayed
+//! within the budget, according to the kernel's count of resident memory (`ru_maxrss`).
 //!
-//! In JSON `programs` has for each program and each share (2 is a half of its memory) `name`, `share`, and what `bench
-//! run` has for its `program`; `sums` has a [`Sum`] for each share.
+//! In JSON `programs` has, for each program and each share (2 is a half of its memory), `name`, `share`, and the
+//! fields that `bench run` has for its `program`; `sums` has a [`Sum`] for each share.
 //!
-//! A run that takes longer than `--patience` times the program's own time is ended, and counts as one that failed.
+//! A run that takes longer than `--patience` times the program's own time is ended, and counts as failed.
 
 mod sums;
 mod table;
@@ -31,14 +31,14 @@ use sums::{Shared, Sum};
 use table::{Entry, TABLE};
 use tempfile::TempDir;
 
-/// The sides that are measured if no others are asked for.
+/// The sides that are measured by default.
 const SIDES: [Side; 4] = [
     Side::Unlimited,
     Side::Millpond,
     Side::KernelEqual,
     Side::KernelFile,
 ];
-/// The least time after which a run is ended, in seconds.
+/// The minimum time after which a run is ended, in seconds.
 const LEAST_PATIENCE: f64 = 20.0;
 
 /// `millpond bench programs`' arguments.
@@ -56,13 +56,13 @@ pub struct ProgramsArgs {
     /// Measure only these sides
     #[arg(long, value_name = "SIDE,...", value_delimiter = ',')]
     sides: Vec<Side>,
-    /// The parts of their memory that programs get: 2 is a half
+    /// The shares of their memory that programs get: 2 is a half
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "2,4", value_parser = clap::value_parser!(u64).range(1..=64))]
     shares: Vec<u64>,
-    /// How many times the program's own time a run may take
+    /// The maximum time of a run, as a multiple of the program's own time
     #[arg(long, value_name = "TIMES", default_value_t = 100, value_parser = clap::value_parser!(u32).range(2..))]
     patience: u32,
-    /// The Python that has the packages of the programs
+    /// The Python interpreter that has the programs' packages
     #[arg(long, value_name = "FILE")]
     python: Option<PathBuf>,
     #[command(flatten)]
@@ -77,8 +77,8 @@ fn names() -> clap::builder::PossibleValuesParser {
         .into()
 }
 
-/// Measures, puts everything back, and prints. Returns 1 when a program did not print what it prints without a limit,
-/// or failed under Millpond.
+/// Measures, restores the machine, and prints. Returns 1 when a program's output differed from that without a limit,
+/// or a program failed under Millpond.
 ///
 /// # Errors
 /// When something cannot be restored, or a signal ended the benchmark.
@@ -119,7 +119,7 @@ struct Measured<'a> {
 }
 
 impl Measured<'_> {
-    /// Measures a program, or notes why it cannot be.
+    /// Measures a program, or reports why it cannot be measured.
     fn program(&mut self, entry: &Entry) -> Result<(), BenchError> {
         let place = table::is_here(entry, &self.python).and_then(|()| {
             Place::new(entry, &self.python).map_err(|error| Skip(error.to_string()))
@@ -163,7 +163,7 @@ impl Measured<'_> {
     }
 }
 
-/// Where a program runs: its files and its input, which are gone afterwards.
+/// The place in which a program runs: its files and its input, which are removed afterwards.
 struct Place {
     directory: TempDir,
     words: [OsString; 3],

@@ -1,4 +1,4 @@
-//! A program in a share of its memory, and what all of them come to.
+//! A program in a share of its memory, and the summary of all programs.
 
 use crate::comparison::Table;
 use crate::run::{Compared, Outcome, Side};
@@ -29,7 +29,7 @@ impl Shared {
         Some(time(Side::Millpond)? / time(Side::KernelEqual)?)
     }
 
-    /// What was measured.
+    /// The heading of the program's table.
     pub fn heading(&self) -> String {
         let sizes = &self.part.sizes;
         let (ram, peak) = sizes.ram_and_peak();
@@ -46,23 +46,23 @@ impl Shared {
 pub struct Sum {
     /// The divisor of their memory.
     pub share: u64,
-    /// Programs that were measured.
+    /// The number of measured programs.
     pub programs: usize,
-    /// Programs of which Millpond and the kernel at equal memory finished all rounds.
+    /// The number of programs that finished all rounds both under Millpond and under the kernel at equal memory.
     pub compared: usize,
-    /// Geometric mean, over these, of Millpond's time over the kernel's at equal memory.
+    /// The geometric mean, over these programs, of Millpond's time over the kernel's at equal memory.
     pub over_equal: Option<f64>,
     /// The largest of these ratios.
     pub largest: Option<f64>,
-    /// The program that it is of.
+    /// The program with this ratio.
     pub largest_of: Option<&'static str>,
-    /// Programs that Millpond finished each time, and the kernel at equal memory did not.
+    /// Programs that finished each time under Millpond, but not under the kernel at equal memory.
     pub equal_failed: Vec<&'static str>,
-    /// The same for the swap file.
+    /// The same for the kernel with a swap file.
     pub file_failed: Vec<&'static str>,
-    /// Programs that Millpond did not finish each time.
+    /// Programs that did not finish each time under Millpond.
     pub millpond_failed: Vec<&'static str>,
-    /// Programs of which more was resident under Millpond than the budget.
+    /// Programs whose resident memory under Millpond exceeded the budget.
     pub over_budget: Vec<&'static str>,
 }
 
@@ -79,7 +79,7 @@ impl Sum {
         sums.collect()
     }
 
-    /// What is summed up.
+    /// The heading of the summary.
     pub fn heading(&self) -> String {
         let (programs, share) = (self.programs, self.share);
         format!("all {programs} programs in 1/{share} of their memory")
@@ -120,7 +120,7 @@ impl Sum {
     }
 }
 
-/// The lines of a sum for people.
+/// Writes the lines of a summary.
 impl Table for Sum {
     fn write(&self, f: &mut dyn fmt::Write) -> fmt::Result {
         let list = |names: &[&str]| match names {

@@ -1,4 +1,4 @@
-//! The programs, and the files that they come from.
+//! The programs, and the files from which they are made.
 
 use crate::error::Skip;
 use crate::programs_here;
@@ -10,20 +10,20 @@ use std::{fs, io};
 pub struct Entry {
     /// Its name in arguments and in JSON.
     pub name: &'static str,
-    /// Commands that must be here.
+    /// Commands that must be installed.
     pub commands: &'static [&'static str],
-    /// Packages of Python's that must be here.
+    /// Python packages that must be installed.
     pub packages: &'static [&'static str],
-    /// What makes its input in the directory `$INPUT`, run by bash; empty if there is none.
+    /// The bash script that creates its input in the directory `$INPUT`; empty if there is none.
     pub input: &'static str,
-    /// What is measured, run by bash. `$JOBS` has the files of [`FILES`], and `$WORK` is an empty directory.
+    /// The measured bash script. `$JOBS` has the files of [`FILES`], and `$WORK` is an empty directory.
     pub run: &'static str,
-    /// The least budget in MiB. Code is not managed, and with a budget that has no room for it a run shows nothing
+    /// The minimum budget in MiB. Code is not managed, and a run with a budget that has no room for it shows nothing
     /// else.
     pub least_mib: u64,
 }
 
-/// Files that the programs are made from or read.
+/// The files from which the programs are made, or which they read.
 const FILES: [(&str, &str); 11] = [
     ("objects.c", include_str!("../../jobs/objects.c")),
     ("groups.py", include_str!("../../jobs/groups.py")),
@@ -52,7 +52,7 @@ const FILES: [(&str, &str); 11] = [
         include_str!("../../../../soak/jobs/polars_lazy.py"),
     ),
 ];
-/// The file of the program for node, which has quotes of all kinds.
+/// The file of the program for node, which contains quotes of all kinds.
 const NODE: (&str, &str) = (
     "objects.js",
     include_str!("../../../../soak/jobs/objects.js"),
@@ -91,7 +91,7 @@ pub const TABLE: [Entry; 12] = [
         commands: &["bash", "sort", "tail", "awk"],
         packages: &[],
         input: "awk 'BEGIN { srand(1); for (i = 0; i < 1500000; i++) printf \"%012d\\n\", rand() * 1e12 }' > $INPUT/numbers",
-        // A sort that the kernel ended for want of memory is a run that failed, not one that printed something else.
+        // If the kernel kills the sort because memory ran out, the run has failed; its output is not merely wrong.
         run: "set -o pipefail; LC_ALL=C sort $INPUT/numbers | tail -n 3",
         least_mib: 16,
     },
@@ -165,7 +165,7 @@ pub const TABLE: [Entry; 12] = [
 /// Writes the files of the programs into `directory`.
 ///
 /// # Errors
-/// When one cannot be written.
+/// When a file cannot be written.
 pub fn write_files(directory: &Path) -> io::Result<()> {
     let files = FILES.iter().chain([&NODE]);
     files
@@ -173,10 +173,10 @@ pub fn write_files(directory: &Path) -> io::Result<()> {
         .try_for_each(|(name, text)| fs::write(directory.join(name), text))
 }
 
-/// The Python that runs the programs: the one that was asked for, or the system's.
+/// The Python interpreter that runs the programs: the requested one, or the system's.
 ///
 /// # Errors
-/// When there is none.
+/// When there is no interpreter.
 pub fn python(asked: Option<&Path>) -> Result<PathBuf, Skip> {
     match asked {
         Some(python) => Ok(python.to_owned()),
@@ -184,10 +184,10 @@ pub fn python(asked: Option<&Path>) -> Result<PathBuf, Skip> {
     }
 }
 
-/// Whether all that a program needs is here.
+/// Checks that everything that a program needs is installed.
 ///
 /// # Errors
-/// What is missing, and how it can be had.
+/// What is missing, and how to get it.
 pub fn is_here(entry: &Entry, python: &Path) -> Result<(), Skip> {
     for command in entry.commands {
         programs_here::find(command)?;

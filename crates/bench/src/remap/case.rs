@@ -1,26 +1,26 @@
-//! The owner of the memory that is moved, and how its old and its new place lie to each other.
+//! The owner of the moved memory, and the alignment of its old and new places.
 
 use crate::side::{Contender, by_text};
 use std::fmt;
 use std::str::FromStr;
 
-/// A case of the parts that move.
+/// A case of the parts that move memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Case {
-    /// Millpond's memory, all of it mapped, from so many bytes into a region. It chooses the new place.
+    /// Millpond's memory, all of it mapped, from an offset in a region. Millpond chooses the new place.
     Ours {
         /// The offset at which the range begins.
         offset: u32,
     },
     /// Millpond's memory, from the region's first byte, half of it in the store.
     HalfStored,
-    /// The kernel's memory in 4 KiB pages. Both places begin at 2 MiB, and lie differently in their gigabytes.
+    /// The kernel's memory in 4 KiB pages. Both places are aligned to 2 MiB, at different offsets in their gigabytes.
     Kernel,
-    /// The kernel's memory in 4 KiB pages. Both places begin 4 KiB behind 2 MiB.
+    /// The kernel's memory in 4 KiB pages. Both places begin 4 KiB after a multiple of 2 MiB.
     KernelAlike,
-    /// The kernel's memory in 4 KiB pages. Both places begin at a whole gigabyte.
+    /// The kernel's memory in 4 KiB pages. Both places are aligned to a gigabyte.
     KernelGigabyte,
-    /// The kernel's memory in 4 KiB pages. The second place begins 4 KiB further behind 2 MiB than the first.
+    /// The kernel's memory in 4 KiB pages. The second place's offset within 2 MiB is 4 KiB larger than the first's.
     KernelMisaligned,
 }
 
@@ -72,7 +72,7 @@ impl FromStr for Case {
     }
 }
 
-/// The name that the case has in JSON.
+/// The case's name in JSON.
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

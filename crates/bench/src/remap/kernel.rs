@@ -1,11 +1,11 @@
-//! Memory that `mremap` moves between two places whose alignment is chosen.
+//! Memory that `mremap` moves between two places of chosen alignment.
 //!
-//! `mremap` moves a whole page table by one pointer where the two places lie alike in their 2 MiB, and a table of page
-//! tables where they lie alike in their gigabyte; otherwise it moves entry by entry. Where it chooses the new place
-//! itself it asks for no more than a page's alignment, so both places are given to it here.
+//! `mremap` moves a whole page table by one pointer if the two places have the same offset within 2 MiB, and a table
+//! of page tables if they have the same offset within a gigabyte; otherwise it moves entry by entry. When it chooses
+//! the new place itself it only aligns it to a page, so both places are given to it here.
 //!
-//! The places are holes in reservations, into which nothing else can fall. Before a move the destination is taken out
-//! of its reservation, and after it the place that was left is reserved again, neither on the clock.
+//! The places are holes in reservations, so that nothing else is mapped there. Before a move the destination is taken
+//! out of its reservation, and after the move the old place is reserved again, both off the clock.
 
 use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
 use std::io;
@@ -21,7 +21,7 @@ pub struct Alignment {
     pub there: usize,
 }
 
-/// Addresses that nothing else gets, with room for `len` bytes at a chosen alignment.
+/// A reserved range of addresses with room for `len` bytes at a chosen alignment.
 #[derive(Debug)]
 struct Reservation {
     whole: (*mut u8, usize),
@@ -56,7 +56,7 @@ impl Reservation {
         })
     }
 
-    /// Reserves the hole again that the moved memory has left.
+    /// Reserves the hole again that the moved memory left.
     fn close(&self, len: usize) -> io::Result<()> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
         // SAFETY: the flag keeps the kernel from replacing anything.
@@ -70,7 +70,7 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         let (at, len) = self.whole;
-        // SAFETY: all of it is this value's, and nobody refers to it any more.
+        // SAFETY: this value owns all of it, and nothing refers to it any more.
         let unmapped = unsafe { rustix::mm::munmap(at.cast(), len) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?} of an own reservation");
     }
@@ -86,7 +86,7 @@ impl Movable {
         let there = Reservation::new(len, alignment.there)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-        // SAFETY: the range that is replaced is a part of the reservation made above.
+        // SAFETY: the replaced range is part of the reservation made above.
         unsafe {
             rustix::mm::mmap_anonymous(here.start.cast(), len, protection, flags)?;
             rustix::mm::madvise(here.start.cast(), len, Advice::LinuxNoHugepage)?;
@@ -97,18 +97,18 @@ impl Movable {
     /// The bytes of the memory.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the memory is here, readable and initialised (zeros), and the borrow keeps writers away.
+        // SAFETY: the memory is here, readable and initialised (zeros), and the borrow excludes writers.
         unsafe { std::slice::from_raw_parts(self.here.start, self.len) }
     }
 
-    /// The bytes of the memory, to be written.
+    /// The bytes of the memory, for writing.
     #[must_use]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the memory is here, writable and initialised (zeros), and the borrow keeps others away.
+        // SAFETY: the memory is here, writable and initialised (zeros), and the borrow is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.here.start, self.len) }
     }
 
-    /// Moves the memory to the other place, by `timed`, which calls its argument once.
+    /// Moves the memory to the other place. `timed` calls its argument once, which makes the move.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -118,7 +118,7 @@ impl Movable {
         unsafe { rustix::mm::munmap(to.cast(), len)? };
         let mut moved = Ok(std::ptr::null_mut());
         timed(&mut || {
-            // SAFETY: `&mut self`: nobody refers to the bytes; at the destination there is the hole just made.
+            // SAFETY: with `&mut self` nobody refers to the bytes, and the destination is the hole just made.
             moved = unsafe {
                 let flags = MremapFlags::MAYMOVE;
                 rustix::mm::mremap_fixed(from.cast(), len, len, flags, to.cast())

@@ -1,9 +1,9 @@
-//! `millpond bench remap`: moving memory, beside the kernel's `mremap` and a vector of the system's allocator.
+//! `millpond bench remap`: moving memory, compared with the kernel's `mremap` and a vector of the system's allocator.
 //!
 //! | part | question | file |
 //! | --- | --- | --- |
-//! | `move` | what does it cost to move memory that is all mapped, from any offset? And if half of it is in the store? | [`moving`](mod@moving) |
-//! | `scale` | does that grow with the pages, or with the tables that hold them? | [`moving`](mod@moving) |
+//! | `move` | what does it cost to move memory, all mapped at any offset, or half stored? | [`moving`](mod@moving) |
+//! | `scale` | does that cost grow with the pages, or with their page tables? | [`moving`](mod@moving) |
 //! | `vec` | what does it cost to grow a vector by pushes, up to the budget and beyond? | [`mod@vec`] |
 //!
 //! As in the other benchmarks, each measurement is a fresh process, and the sides of a part take turns in every round.
@@ -40,11 +40,11 @@ pub struct RemapArgs {
 /// A part of the benchmark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum Part {
-    /// Memory at any offset, all of it in memory or half of it in the store
+    /// Move memory at any offset, all of it in memory or half of it in the store
     Move,
-    /// Memory of growing size
+    /// Move memory of growing size
     Scale,
-    /// A vector that grows by pushes
+    /// Grow a vector by pushes
     Vec,
 }
 

@@ -1,15 +1,15 @@
-//! Moving memory: `Region::remap_anywhere` beside `mremap` to an address of our choosing.
+//! Moving memory: `Region::remap_anywhere`, compared with `mremap` to an address of our choosing.
 //!
-//! Both do the same: memory that was filled is at other addresses afterwards, byte for byte. They differ in who chooses
-//! the place. The kernel's caller chooses it, and pays for every page if it chooses badly. Millpond chooses it itself,
-//! so that from any offset the new place lies like the old one.
+//! Both do the same: the filled memory is at other addresses afterwards, byte for byte. They differ in who chooses
+//! the place. The kernel's caller chooses it, and pays for every page if it chooses badly. Millpond chooses it
+//! itself, so that from any offset the new place is aligned like the old one.
 //!
 //! One process moves its memory several times, each time from the place where the last move put it. A move's time is
-//! that of the call. On the kernel's side nothing is left of the old place then; Millpond's leaves a region of zeros
-//! behind, whose end has a figure of its own. The first move has a figure too: its page tables are new. So that no work
-//! can be put off, a word of each page is read once all is moved, and timed; then every byte is compared.
+//! that of the call. On the kernel's side nothing is left of the old place then; Millpond leaves a region of zeros
+//! behind, and removing it has its own figure. The first move also has its own figure: its page tables are new. So
+//! that no work can be deferred, a word of each page is read after all moves, and timed; then every byte is compared.
 //!
-//! With half of the memory in the store, each leaf of 2 MiB holds a mebibyte of both kinds: the older one is filled
+//! If half of the memory is in the store, each leaf of 2 MiB has a mebibyte of each kind: the older one is filled
 //! first, in every leaf, and the budget has room for half. Some of the memory is in neither place: it was taken out,
 //! and is still in RAM.
 
@@ -28,19 +28,19 @@ use std::hint::black_box;
 use std::time::Instant;
 
 const LEAF: u64 = 2 << 20;
-/// Bytes that are filled at once, alternately early and late, where half of the memory goes to the store.
+/// Bytes that are filled at once, alternately early and late, if half of the memory goes to the store.
 const HALF_LEAF: usize = 1 << 20;
-/// Memory beside the memory itself: tables, and frames on their way.
+/// Additional memory: tables, and frames in transit.
 const SPARE: u64 = 64 << 20;
 
 /// Sizes of one measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
-    /// The size of the memory that is moved
+    /// The size of the moved memory
     #[arg(id = "move-memory", long = "move-memory", default_value = "1G", value_parser = at_least_its_half_is_a_budget, value_name = "SIZE")]
     pub memory_bytes: u64,
-    /// How often a process moves the memory
+    /// The number of moves in a process
     #[arg(id = "move-times", long = "move-times", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
     pub times: u32,
 }
@@ -54,11 +54,11 @@ fn at_least_its_half_is_a_budget(text: &str) -> Result<u64, String> {
     Ok(bytes)
 }
 
-/// The amounts of memory that are moved in `scale`.
+/// The amounts of memory moved in `scale`.
 #[derive(Clone, Debug, Serialize, clap::Args)]
 #[group(skip)]
 pub struct Scale {
-    /// The sizes of the memory that is moved, one after the other
+    /// The sizes of the moved memory, one after the other
     #[arg(id = "scale-memory", long = "scale-memory", default_value = "1G,2G,4G,8G", value_delimiter = ',', value_parser = at_least_its_half_is_a_budget, value_name = "SIZE,...")]
     pub memory_bytes: Vec<u64>,
 }
@@ -96,11 +96,11 @@ outcome! {
         pub moving: f64,
         /// The time of the first move.
         pub first: f64,
-        /// The time of the end of the region that was moved from; null on the kernel's side.
+        /// The time for removing the region from which memory was moved; null on the kernel's side.
         pub emptied: Option<f64>,
-        /// The time for reading a word of a page, all pages in order, after all moves.
+        /// The time for reading a word of each page in order, per page, after all moves.
         pub read: f64,
-        /// Leaves of 2 MiB that the memory has.
+        /// The number of leaves of 2 MiB in the memory.
         pub leaves: u64,
         /// Bytes in the store before the first move.
         pub stored_bytes: u64,
@@ -121,7 +121,7 @@ outcome! {
 }
 
 impl Outcome {
-    /// Nanoseconds of a move for each leaf.
+    /// Nanoseconds of a move per leaf.
     #[must_use]
     pub fn leaf_ns(&self) -> f64 {
         self.moving * 1000.0 / self.leaves as f64
@@ -199,7 +199,7 @@ fn ours(
     Ok(summed_up(outcome, moves, region.as_slice()))
 }
 
-/// Fills the mebibytes that are named; there may be no such part at the end.
+/// Fills the given mebibytes; those beyond the end are ignored.
 fn fill(memory: &mut [u8], parts: impl IntoIterator<Item = usize>) {
     for part in parts {
         let start = part * HALF_LEAF;

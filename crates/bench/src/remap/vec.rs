@@ -1,12 +1,12 @@
-//! A vector of 8-byte numbers that grows by pushes: `PondVec` under a budget beside `Vec` without one.
+//! A vector of 8-byte numbers that grows by pushes: `PondVec` under a budget, compared with `Vec` without one.
 //!
 //! Neither copies: the system's allocator grows large blocks by `mremap`. So up to the budget the comparison is about
-//! the cost of a push and of memory that is touched first. Beyond it `Vec` takes more of the machine's RAM, and
-//! `PondVec` sends the numbers that were written first to its store. The question is whether `PondVec` gets to the end,
-//! in its budget and byte for byte.
+//! the cost of a push and of first touches. Beyond it `Vec` takes more of the machine's RAM, and `PondVec` sends the
+//! numbers that were written first to its store. The question is whether `PondVec` reaches the end within its budget
+//! and byte for byte.
 //!
-//! Both begin with the same room. On a virtual machine memory may have to come from the host first, so a process does
-//! all of it twice, and the second time counts; only then is the memory compared.
+//! Both begin with the same capacity. On a virtual machine memory may have to come from the host first, so a process
+//! does everything twice, and the second time counts; only then is the memory compared.
 
 use crate::clock::Clock;
 use crate::error::Failure;
@@ -17,14 +17,14 @@ use crate::side::sides;
 use crate::{millpond_side, rounds};
 use serde::{Deserialize, Serialize};
 
-/// Bytes of a number.
+/// The size of a number in bytes.
 pub const NUMBER: u64 = size_of::<u64>() as u64;
 /// Numbers in 4 KiB, and how many of them at its beginning are pseudo-random.
 const IN_A_PAGE: u64 = 512;
 const RANDOM: u64 = 128;
 
 sides! {
-    /// The vector that is measured.
+    /// The measured vector.
     pub enum Side {
         /// `PondVec`
         Pond,
@@ -38,7 +38,7 @@ sides! {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
-    /// The capacity of the vector at first
+    /// The initial capacity of the vector
     #[arg(id = "vec-from", long = "vec-from", default_value = "1M", value_parser = rounds::parse_pages, value_name = "SIZE")]
     pub from_bytes: u64,
     /// The size to which the vector grows
@@ -52,19 +52,19 @@ pub struct Sizes {
 outcome! {
     /// The measurements of one process.
     pub struct Outcome {
-        /// Milliseconds until the vector is as long as the budget is large.
+        /// Milliseconds until the vector reaches the size of the budget.
         pub to_budget: f64,
-        /// Milliseconds from that length to the end.
+        /// Milliseconds from that size to the end.
         pub beyond: f64,
-        /// Milliseconds that all threads have spent until the vector is as long as the budget is large.
+        /// Processor time of all threads in milliseconds until the vector reaches the size of the budget.
         pub cpu_to_budget: f64,
-        /// Milliseconds that all threads have spent from that length to the end.
+        /// Processor time of all threads in milliseconds from that size to the end.
         pub cpu_beyond: f64,
-        /// Most bytes that the manager charged to its budget; null for `Vec`.
+        /// Peak bytes that the manager charged to its budget; null for `Vec`.
         pub peak_charged_bytes: Option<u64>,
-        /// Highest resident set of the process, the store's RAM included.
+        /// Peak resident set of the process, including the store's RAM.
         pub peak_rss_bytes: u64 = highest,
-        /// Numbers that were not what was pushed, and numbers that were missing.
+        /// Numbers that differed from what was pushed, or were missing.
         pub wrong_numbers: u64 = highest,
     }
     wrong |r| r.wrong_numbers;
@@ -118,7 +118,7 @@ fn system(sizes: &Sizes, compare: bool) -> Result<Outcome, Failure> {
     })
 }
 
-/// Pushes all numbers, and takes the times.
+/// Pushes all numbers, and measures the times.
 fn grow(
     sizes: &Sizes,
     mut push: impl FnMut(u64) -> Result<(), Failure>,
@@ -143,8 +143,8 @@ fn grow(
     })
 }
 
-/// The number at `index`. The numbers compress as other data of the benchmarks does, to about a quarter, and cost next
-/// to nothing.
+/// The number at `index`. The numbers compress to about a quarter, like the other data of the benchmarks, and cost
+/// almost nothing to generate.
 fn number(index: u64) -> u64 {
     if index % IN_A_PAGE < RANDOM {
         let mixed = index.wrapping_mul(0x9E37_79B9_7F4A_7C15);

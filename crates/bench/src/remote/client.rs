@@ -1,4 +1,4 @@
-//! The client's side: objects of the size that Millpond's have, by OpenDAL's operator.
+//! The client's side: objects of the same size as Millpond's, through OpenDAL's operator.
 
 use crate::error::Failure;
 use crate::remote::objects::{Objects, SENT_AT_ONCE};
@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 /// # Errors
 /// When the service does not answer.
 pub fn work(task: &Task) -> Result<Outcome, Failure> {
-    // Millpond talks to a service by one thread.
+    // Millpond uses one thread for a service.
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build()?;
     runtime.block_on(move_objects(task, &task.url()?.operator()?))
@@ -50,7 +50,7 @@ async fn move_objects(task: &Task, operator: &Operator) -> Result<Outcome, Failu
     })
 }
 
-/// Puts all objects, as many at once as Millpond.
+/// Puts all objects, as many at once as Millpond does.
 async fn put(operator: &Operator, objects: Objects) -> Result<(), Failure> {
     let mut sending = JoinSet::new();
     for object in 0..objects.count() {

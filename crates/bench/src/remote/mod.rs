@@ -1,24 +1,24 @@
-//! `millpond bench remote`: memory in a store beyond the machine, beside what the service's own client moves.
+//! `millpond bench remote`: memory in a store beyond the machine, compared with the service's own client.
 //!
 //! | part | service |
 //! | --- | --- |
 //! | `redis` | a `redis-server` on loopback, which keeps everything in its memory |
-//! | `s3` | moto's S3 server on loopback (`MOTO_SERVER`, or `moto_server` in `PATH`), which does so too |
+//! | `s3` | moto's S3 server on loopback (`MOTO_SERVER`, or `moto_server` in `PATH`), which does the same |
 //!
 //! | side | how |
 //! | --- | --- |
-//! | `millpond` | a region, larger by `--beyond` than the budget and the file in front |
-//! | `client` | OpenDAL's operator, which Millpond uses too: objects of the same size, as many requests at once |
-//! | `redis_client` | plain SET, GET and GETRANGE by the crate `redis`, in the part `redis` only |
+//! | `millpond` | a region that is `--beyond` larger than the budget and the file in front together |
+//! | `client` | OpenDAL's operator, which Millpond also uses: objects of the same size, as many requests at once |
+//! | `redis_client` | plain SET, GET and GETRANGE through the crate `redis`, only in the part `redis` |
 //!
 //! Each measured process does three things one after the other. It *fills* `--beyond` bytes: of the region, whose
-//! budget and file are full by then, or as objects. It *reads* them in order. It reads pages at *random*: single pages
-//! that are in the store, without reading ahead, or for each page the 64 KiB around it by one request. The data does
-//! not compress, so both sides move the same bytes.
+//! budget and file are full by then, or as objects. It *reads* them in order. It reads pages at *random*: single
+//! pages from the store without readahead, or for each page the 64 KiB around it in one request. The data does not
+//! compress, so both sides move the same bytes.
 //!
-//! The service is on the same machine, so there is no network in the figures: they say what Millpond adds to a client's
-//! own work. The service's processor time stands beside the process's own. A ratio is the time of a client divided by
-//! Millpond's.
+//! The service is on the same machine, so the figures do not include a network: they show what Millpond adds to a
+//! client's own work. The service's processor time is reported beside the process's own. A ratio is the time of a
+//! client divided by Millpond's.
 
 mod client;
 mod objects;
@@ -55,13 +55,13 @@ pub struct Sizes {
     /// The RAM budget
     #[arg(id = "ram", long = "ram", default_value = "64M", value_parser = size::parse_ram, value_name = "SIZE")]
     pub budget_bytes: u64,
-    /// The size of the file in front of the store; 0 for none
+    /// The size of the file in front of the store; 0 for no file
     #[arg(id = "file", long = "file", default_value = "32M", value_parser = parse_file, value_name = "SIZE")]
     pub file_bytes: u64,
-    /// How much is in the store, beyond the budget and the file
+    /// The amount of memory in the store, beyond the budget and the file
     #[arg(id = "beyond", long = "beyond", default_value = "256M", value_parser = parse_pages, value_name = "SIZE")]
     pub beyond_bytes: u64,
-    /// How many pages are read at random
+    /// The number of pages read at random
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..), value_name = "N")]
     pub accesses: u64,
 }
@@ -74,7 +74,7 @@ fn parse_file(text: &str) -> Result<u64, SizeError> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub enum Part {
-    /// A Redis
+    /// A Redis server
     Redis,
     /// An S3 server, moto's
     S3,
@@ -90,9 +90,9 @@ impl Parts for Part {
 }
 
 sides! {
-    /// Who brings the data to the service and back.
+    /// Who moves the data to the service and back.
     pub enum Side {
-        /// A region of memory that neither the budget nor a file holds
+        /// A region of memory that exceeds the budget and the file
         Millpond,
         /// The service's client, with objects of the same size
         Client,
@@ -102,7 +102,7 @@ sides! {
     against [Client, RedisClient]
 }
 
-/// Measures, ends the services, and prints. Returns 1 when memory or an object held wrong bytes.
+/// Measures, ends the services, and prints. Returns 1 when memory or an object had wrong contents.
 ///
 /// # Errors
 /// When a service or a worker fails, or a signal ended the benchmark.

@@ -1,30 +1,30 @@
-//! The objects of the sides that are clients: as large as Millpond's, with names and contents of their own.
+//! The objects of the client sides: as large as Millpond's, with their own names and contents.
 
 use crate::data::{self, Contents, PAGE};
 use crate::remote::work::Task;
 use std::ops::Range;
 
-/// Objects that are sent at once, as by Millpond. It reads by one thread, so one request at a time.
+/// The number of objects sent at once, as by Millpond. Millpond reads with one thread, so one request at a time.
 pub const SENT_AT_ONCE: usize = 2;
-/// Pages of what is read at random for one of them: Millpond seals 64 KiB as one.
+/// The number of pages read for one random page: Millpond seals 64 KiB as a unit.
 const CHUNK_PAGES: usize = 16;
 
 /// All objects of a measurement.
 #[derive(Clone, Copy)]
 pub struct Objects {
-    /// Pages in all of them.
+    /// The number of pages in all of them.
     pub pages: usize,
-    /// Pages in each but the last.
+    /// The number of pages in each but the last.
     each: usize,
-    /// How many pages are read at random.
+    /// The number of pages read at random.
     pub accesses: usize,
 }
 
-/// A page to be read at random, with those around it.
+/// A page to read at random, with those around it.
 pub struct Access {
-    /// The object that holds it.
+    /// The object that contains it.
     pub path: String,
-    /// The bytes of the object that are to be read.
+    /// The bytes of the object to read.
     pub bytes: Range<usize>,
     page: usize,
     at: usize,
@@ -42,12 +42,12 @@ impl Objects {
         }
     }
 
-    /// How many there are.
+    /// The number of objects.
     pub fn count(&self) -> usize {
         self.pages.div_ceil(self.each)
     }
 
-    /// The name of one.
+    /// The name of an object.
     pub fn path(object: usize) -> String {
         format!("objects/{object}")
     }
@@ -56,7 +56,7 @@ impl Objects {
         self.each.min(self.pages - object * self.each)
     }
 
-    /// Makes the contents of one.
+    /// Generates the contents of an object.
     pub fn make(&self, object: usize) -> Vec<u8> {
         let mut bytes = vec![0; self.pages_of(object) * PAGE];
         for (number, page) in bytes.chunks_exact_mut(PAGE).enumerate() {
@@ -65,7 +65,7 @@ impl Objects {
         bytes
     }
 
-    /// Pages of an object that do not hold what they must.
+    /// The number of wrong pages in an object.
     pub fn wrong(&self, object: usize, bytes: &[u8]) -> u64 {
         let first = object * self.each;
         let right = bytes
@@ -76,7 +76,7 @@ impl Objects {
         self.pages_of(object).abs_diff(right) as u64
     }
 
-    /// The pages to be read at random, the same each time.
+    /// The pages to read at random, the same each time.
     pub fn at_random(self) -> impl Iterator<Item = Access> {
         data::random_pages(self.pages, 7)
             .take(self.accesses)
@@ -97,7 +97,7 @@ impl Objects {
 }
 
 impl Access {
-    /// Whether the bytes that were read have the page as it must be.
+    /// Whether the page is right in the bytes that were read.
     pub fn is_right(&self, bytes: &[u8]) -> bool {
         bytes
             .get(self.at..self.at + PAGE)

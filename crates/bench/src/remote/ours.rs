@@ -1,4 +1,4 @@
-//! Millpond's side: a region that neither the budget nor the file in front holds.
+//! Millpond's side: a region that exceeds the budget and the file in front.
 
 use crate::data::{self, Contents, PAGE};
 use crate::error::Failure;
@@ -39,7 +39,8 @@ pub fn work(task: &Task) -> Result<Outcome, Failure> {
     }
     let read = clocks.stop(beyond)?;
 
-    // What was not read since it was filled is in the store alone: what was read has taken the budget and the file.
+    // Pages that were not read since the fill are only in the store: those that were read have taken the budget and
+    // the file.
     region.advise(0..memory.len(), Advice::Random)?;
     let accesses = task.sizes.accesses as usize;
     let far = data::random_pages(within.min(beyond), 7).take(accesses);

@@ -1,4 +1,4 @@
-//! Redis's own client: the same objects by plain SET, GET and GETRANGE, without OpenDAL in between.
+//! Redis's own client: the same objects with plain SET, GET and GETRANGE, without OpenDAL in between.
 
 use crate::error::Failure;
 use crate::remote::objects::{Objects, SENT_AT_ONCE};
@@ -30,7 +30,7 @@ pub fn work(task: &Task) -> Result<Outcome, Failure> {
     for access in objects.at_random() {
         let mut range = cmd("GETRANGE");
         range.arg(&access.path).arg(access.bytes.start);
-        // The last byte is within the range.
+        // The end of the range is inclusive.
         range.arg(access.bytes.end - 1);
         let bytes: Vec<u8> = range.query(&mut connection)?;
         wrong_pages += u64::from(!access.is_right(&bytes));
@@ -50,7 +50,7 @@ pub fn work(task: &Task) -> Result<Outcome, Failure> {
     })
 }
 
-/// Sets all objects, as many at once as Millpond: each thread those whose turn is its own.
+/// Sets all objects, as many at once as Millpond does. The threads share the objects in turns.
 fn set(client: &Client, objects: Objects) -> Result<(), Failure> {
     let share = |first: usize| -> RedisResult<()> {
         let mut connection = client.get_connection()?;

@@ -1,4 +1,4 @@
-//! The services: each on loopback, with nothing in it, and ended with the benchmark.
+//! The services: each runs on loopback, begins empty, and is ended with the benchmark.
 
 use crate::error::{BenchError, Skip};
 use crate::programs_here;
@@ -13,23 +13,23 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long a service may take to listen: moto is a large program in Python.
+/// The maximum time until a service listens: moto is a large Python program.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The bucket that is made in an S3 server.
+/// The bucket that is created in an S3 server.
 const BUCKET: &str = "pond";
-/// Credentials of S3, which moto takes whatever they are.
+/// Credentials of S3; moto accepts any.
 const CREDENTIALS: [(&str, &str); 2] = [
     ("AWS_ACCESS_KEY_ID", "bench"),
     ("AWS_SECRET_ACCESS_KEY", "bench"),
 ];
 
-/// A service that runs. It is killed when the value is dropped, and by the kernel when the benchmark is killed.
+/// A running service. It is killed when the value is dropped, and by the kernel when the benchmark is killed.
 pub struct Server {
     child: Child,
     part: Part,
     port: u16,
     url: String,
-    /// The directory that it is in.
+    /// Its directory.
     _directory: TempDir,
 }
 
@@ -37,7 +37,7 @@ impl Server {
     /// Starts a service, and waits until it listens.
     ///
     /// # Errors
-    /// When its program is not on this machine, which is a skip, or does not listen.
+    /// When the service does not listen, or its program is not on this machine, which is a skip.
     pub fn start(part: Part) -> Result<Self, BenchError> {
         let program = program(part)?;
         let directory = tempfile::tempdir().map_err(BenchError::Start)?;
@@ -73,17 +73,17 @@ impl Server {
         Ok(server)
     }
 
-    /// The service as Millpond names it.
+    /// The service's URL for Millpond.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The process of the service.
+    /// The service's process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// A command of this executable that has the service's credentials.
+    /// A command that runs this executable with the service's credentials.
     pub fn worker(&self) -> Command {
         let mut worker = Command::new("/proc/self/exe");
         match self.part {
@@ -109,7 +109,7 @@ impl Server {
         Ok(())
     }
 
-    /// Makes the bucket, by the one request that needs no signature there.
+    /// Creates the bucket, with a request that needs no signature.
     fn make_bucket(&self) -> io::Result<()> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -130,7 +130,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The service may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -150,7 +150,7 @@ fn program(part: Part) -> Result<PathBuf, Skip> {
     }
 }
 
-/// A port that is free when it is asked for; if another program takes it first, the service ends and says so.
+/// A port that is free now. If another program takes it first, the service ends with an error.
 fn free_port() -> io::Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     Ok(listener.local_addr()?.port())

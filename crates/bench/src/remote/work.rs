@@ -1,4 +1,4 @@
-//! The measured process: it fills, reads in order and reads at random, by one side.
+//! The measured process: it fills, reads in order and reads at random, on one side.
 
 use crate::clock::Clock;
 use crate::data::PAGE;
@@ -11,12 +11,12 @@ use procfs::process::Process;
 use serde::{Deserialize, Serialize};
 
 outcome! {
-    /// The times of one phase, in microseconds for each page.
+    /// The times of one phase, in microseconds per page.
     #[derive(Copy)]
     pub struct Phase {
-        /// Time that passes.
+        /// Wall time.
         pub wall: f64,
-        /// Processor time of the measured process, all its threads together.
+        /// Processor time of all threads of the measured process.
         pub cpu: f64,
         /// Processor time of the service.
         pub server_cpu: f64,
@@ -26,18 +26,18 @@ outcome! {
 outcome! {
     /// The measurements of one process.
     pub struct Outcome {
-        /// Pages that are written in order, beyond what the budget and the file hold, or as objects.
+        /// Writing pages in order, beyond the capacity of the budget and the file, or as objects.
         pub fill: Phase,
-        /// Pages that are read in order.
+        /// Reading pages in order.
         pub read: Phase,
-        /// Pages that are read at random, one at a time.
+        /// Reading pages at random, one at a time.
         pub random: Phase,
         /// Peak resident set of the process as counted by the kernel.
         pub peak_rss_bytes: u64 = highest,
-        /// How often the store of Millpond's region took nothing for a while, so that pages stayed above the budget.
-        /// Where that happened, less was moved than on the other sides, and the times are not to be compared.
+        /// How often the store of Millpond's region accepted nothing for a while, so that pages stayed above the
+        /// budget. If that happened, less was moved than on the other sides, and the times cannot be compared.
         pub store_failures: u64 = highest,
-        /// Pages that did not hold what they must.
+        /// Pages with wrong contents.
         pub wrong_pages: u64 = highest,
     }
     wrong |r| r.wrong_pages;
@@ -86,20 +86,20 @@ pub fn work(task: &Task) -> Result<Outcome, Failure> {
 }
 
 impl Task {
-    /// The service.
+    /// The service's parsed URL.
     ///
     /// # Errors
-    /// When the URL is none.
+    /// When the URL is invalid.
     pub fn url(&self) -> Result<RemoteUrl, Failure> {
         Ok(self.url.parse()?)
     }
 
-    /// Pages beyond the budget and the file.
+    /// The number of pages beyond the budget and the file.
     pub fn beyond(&self) -> usize {
         self.sizes.beyond_bytes as usize / PAGE
     }
 
-    /// Pages for which the budget and the file have room.
+    /// The number of pages for which the budget and the file have room.
     pub fn within(&self) -> usize {
         (self.sizes.budget_bytes + self.sizes.file_bytes) as usize / PAGE
     }
@@ -125,7 +125,7 @@ pub struct Clocks {
 }
 
 impl Clocks {
-    /// The times since the start, for each of `pages`.
+    /// The times since the start, per page for `pages`.
     ///
     /// # Errors
     /// When the service has ended.
@@ -141,7 +141,7 @@ impl Clocks {
     }
 }
 
-/// Processor time of a process so far, in microseconds. The kernel counts it in ticks of mostly 10 ms.
+/// The processor time of a process so far, in microseconds. The kernel counts it in ticks, usually of 10 ms.
 fn cpu_of(pid: i32) -> Result<f64, Failure> {
     let stat = Process::new(pid)?.stat()?;
     let ticks = stat.utime + stat.stime;

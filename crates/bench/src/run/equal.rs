@@ -1,26 +1,26 @@
-//! Equal memory: the limit at which a program's group and the zram that it swaps to have a budget together.
+//! Equal memory: searches the limit at which a program's group and its zram swap together use exactly the budget.
 //!
-//! zram's memory is in no group. To lower the group's limit as zram grows does not work: the kernel refuses, or
-//! reclaims while the program grows again, and group and zram had a third more than the budget for a whole run. So the
-//! limit is fixed, and searched by a few runs: each tells the most that both had together, and the next limit goes two
-//! thirds of the way to where the budget would be met. A program that was killed has not had its peak yet, so its limit
-//! moves by half of that.
+//! zram's memory is in no group. Lowering the group's limit as zram grows does not work: the kernel refuses, or
+//! reclaims while the program grows again, and group and zram had a third more than the budget for a whole run. So
+//! the limit is fixed, and found by a few runs: each reports the peak of both together, and the next limit goes two
+//! thirds of the way to where the budget would be met. A program that was killed has not reached its peak yet, so its
+//! limit moves by half of that.
 
 use serde::Serialize;
 
-/// How far the sum may be from the budget: one part in this many.
+/// The allowed distance of the sum from the budget: one part in this many.
 const NEAR: u64 = 33;
-/// Runs that a search takes at most.
+/// The maximum number of runs of a search.
 const TRIES: usize = 8;
-/// The least limit.
+/// The lowest limit.
 const LEAST: u64 = 8 << 20;
 
-/// A limit, and what the group and zram had together under it.
+/// A limit, and the memory that the group and zram had together under it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Equal {
     /// The group's limit.
     pub limit_bytes: u64,
-    /// The most that the group and zram had together in the run that told it.
+    /// The peak of the group and zram together in the run with this limit.
     pub together_bytes: u64,
 }
 
@@ -34,7 +34,7 @@ pub struct Search {
 }
 
 impl Search {
-    /// A search for a budget.
+    /// Starts a search for this budget.
     #[must_use]
     pub fn new(budget: u64) -> Self {
         Self {
@@ -45,7 +45,7 @@ impl Search {
         }
     }
 
-    /// The limit to try next; `None` when there is none that is worth a run.
+    /// The limit to try next; `None` when no limit is worth another run.
     #[must_use]
     pub fn next(&self) -> Option<u64> {
         let is_near = self
@@ -54,8 +54,8 @@ impl Search {
         (!is_near && self.tries < TRIES).then_some(self.limit)
     }
 
-    /// Takes what the run under the limit has shown: what both had together at most, and whether the program ended as
-    /// it should.
+    /// Records the result of the run with the limit: the peak of both together, and whether the program ended as it
+    /// should.
     pub fn tell(&mut self, together_bytes: u64, has_finished: bool) {
         let tried = Equal {
             limit_bytes: self.limit,
@@ -98,7 +98,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Searches where a program of `size` leaves what does not fit to zram, which keeps a `ratio`th of it.
+    /// Searches for a simulated program of `size` that leaves what does not fit to zram, which keeps a `ratio`th of
+    /// it.
     fn found(budget: u64, size: u64, ratio: u64) -> (Equal, usize) {
         let mut search = Search::new(budget);
         while let Some(limit) = search.next() {
@@ -119,7 +120,7 @@ mod tests {
         }
     }
 
-    /// What does not compress at all has the same sum at every limit.
+    /// Incompressible memory has the same sum at every limit.
     #[test]
     fn a_search_that_cannot_succeed_ends_with_the_nearest() {
         let (equal, tries) = found(100 * MIB, 400 * MIB, 1);

@@ -1,6 +1,6 @@
-//! The setting that a kernel's side needs for one program: a memory cgroup, and a place to swap to. It is made before
-//! each measurement and put back after it, because the machine swaps to the first place that it has, whichever side's
-//! turn it is.
+//! The setting that one of the kernel's sides needs for a program: a memory cgroup, and a swap area. It is created
+//! before each measurement and removed after it, because the machine swaps to the first area that it has, whichever
+//! side's turn it is.
 
 use crate::cgroup::UNLIMITED;
 use crate::error::BenchError;
@@ -19,8 +19,8 @@ pub struct Setting {
     pub zram: Option<u32>,
 }
 
-/// Makes the setting that `side` needs. Every side has a group, so that processes that a program leaves running can be
-/// ended with it; only the kernel's sides have a limit there.
+/// Creates the setting that `side` needs. Every side has a group, so that processes which a program leaves running
+/// can be ended with it; only the kernel's sides have a limit there.
 ///
 /// # Errors
 /// [`BenchError::Skipped`] with the reason when this machine cannot do it.
@@ -37,7 +37,7 @@ pub fn set_up(
     };
     let group = match guard.make_group(limit) {
         Ok((_, group)) => group,
-        // The other sides do without the group.
+        // The other sides can run without the group.
         Err(BenchError::Skipped(_)) if !side.is_kernel() => return Ok(Setting::default()),
         Err(error) => return Err(error),
     };

@@ -1,23 +1,23 @@
-//! `millpond bench run`: a program of your own in less memory than it takes, under Millpond and under the kernel.
+//! `millpond bench run`: your own program in less memory than it needs, under Millpond and under the kernel.
 //!
-//! | side | what keeps it within its memory | where the rest goes |
+//! | side | what limits its memory | where the rest goes |
 //! | --- | --- | --- |
 //! | `unlimited` | nothing | |
-//! | `millpond` | `millpond run`, a budget for each process, the store's memory inside | `--store` |
+//! | `millpond` | `millpond run`, with a budget per process that includes the store's memory | `--store` |
 //! | `kernel_file` | a memory cgroup for all processes together | a swap file in `--swap-directory` |
-//! | `kernel_zram` | the same | zram with lz4, whose memory is in no group: it comes on top |
-//! | `kernel_equal` | the same, by a limit at which the group and zram have the budget together ([`equal`]) | the same |
+//! | `kernel_zram` | the same | zram with lz4, whose memory is in no group and comes on top |
+//! | `kernel_equal` | the same, but the limit makes group and zram together use the budget ([`equal`]) | the same |
 //!
-//! `kernel_zram` is what an operator has who sets up zram for the machine. `kernel_equal` answers the question that
-//! `millpond` answers: how fast is the program when memory *and* compressed memory have this much together?
+//! `kernel_zram` is the result of setting up zram for the machine. `kernel_equal` answers the same question as
+//! `millpond`: how fast is the program when memory *and* compressed memory together have this much?
 //!
-//! The program runs twice without a limit before anything is measured. Every other run is compared with what it prints
-//! then, and how it ends. A program that does not print the same twice cannot be compared, and the result says so. A
-//! quarter of its peak is the limit, unless `--ram` gives another. Where root measures, the page cache is dropped
-//! before each run of each side, so that the program's code is read anew and counts on all sides alike.
+//! The program runs twice without a limit before the measurement. The output and exit status of every other run are
+//! compared with those. A program whose two outputs differ cannot be compared, and the result says so. The limit is a
+//! quarter of its peak, unless `--ram` gives another. If root measures, the page cache is dropped before each run of
+//! each side, so that the program's code is read again and counts equally on all sides.
 //!
-//! In JSON the only part is `program`. Its `sizes` have `equal`, the limit of `kernel_equal`, and what it led to when
-//! it was found. [`Outcome`] says what its figures are.
+//! In JSON the only part is `program`. Its `sizes` have `equal`, the limit of `kernel_equal` and its peak when it was
+//! found. [`Outcome`] defines its figures.
 
 mod equal;
 mod kernel;
@@ -35,7 +35,7 @@ pub use runner::{Compared, How, Limits, Program, Runner};
 pub use side::Side;
 use std::ffi::OsString;
 
-/// The divisor that makes the limit from what the program takes, unless `--ram` says otherwise.
+/// The program's peak divided by this is the limit, unless `--ram` gives another.
 const QUARTER: u64 = 4;
 
 /// `millpond bench run`'s arguments.
@@ -50,7 +50,7 @@ pub struct RunArgs {
     /// Measure only these sides
     #[arg(long, value_name = "SIDE,...", value_delimiter = ',')]
     only: Vec<Side>,
-    /// The memory for the program; without this option it is a quarter of what the program takes without a limit
+    /// The memory for the program; the default is a quarter of its peak without a limit
     #[arg(long, value_name = "SIZE", value_parser = size::parse_ram)]
     ram: Option<u64>,
     #[command(flatten)]
@@ -65,8 +65,8 @@ pub struct RunArgs {
     program: Vec<OsString>,
 }
 
-/// Measures, puts everything back, and prints. Returns 1 when the program did not print what it prints without a limit,
-/// or failed under Millpond.
+/// Measures, restores the machine, and prints. Returns 1 when the program's output differed from that without a
+/// limit, or the program failed under Millpond.
 ///
 /// # Errors
 /// When the program cannot be started, something cannot be restored, or a signal ended the benchmark.

@@ -1,9 +1,10 @@
-//! What a run of a program found, beside what the program does without a limit.
+//! The result of a run of a program, compared with the program without a limit.
 //!
-//! A round that failed has no `seconds` and no `cpu_seconds`, and medians are of the rounds that did not fail. A round
-//! *failed* when the program ended otherwise than without a limit, or was ended because it took too long (`over_time`).
-//! A round is *wrong* when the program ended the same but printed something else. A program under Millpond has no right
-//! to either. Where two runs without a limit did not print the same, `is_repeatable` is false, and no round is wrong.
+//! A failed round has no `seconds` and no `cpu_seconds`, and medians are over the rounds that did not fail. A round
+//! *failed* if the program ended differently than without a limit, or was ended because it took too long
+//! (`over_time`). A round is *wrong* if the program ended the same way but printed something else. Neither may happen
+//! to a program under Millpond. If two runs without a limit printed different output, `is_repeatable` is false, and
+//! no round is wrong.
 
 use crate::outcome::{highest, mib, outcome, sum};
 use crate::run::equal::Equal;
@@ -12,12 +13,12 @@ use crate::run::side::Side;
 use millpond_cli::size::Human;
 use serde::Serialize;
 
-/// The program that was run, and its sizes.
+/// The program and its sizes.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sizes {
-    /// Memory for the program on all sides but one.
+    /// The memory for the program on all sides but one.
     pub ram_bytes: u64,
-    /// The most memory that the program had without a limit.
+    /// The program's peak memory without a limit.
     pub peak_rss_bytes: u64,
     /// Whether two runs without a limit printed the same.
     pub is_repeatable: bool,
@@ -30,14 +31,14 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// What the program had, and what it takes.
+    /// The memory for the program, and its peak.
     pub fn ram_and_peak(&self) -> (Human, Human) {
         (Human(self.ram_bytes), Human(self.peak_rss_bytes))
     }
 }
 
 outcome! {
-    /// One run beside the first, which had no limit.
+    /// One run, compared with those without a limit.
     pub struct Outcome {
         /// The time from start to end.
         pub seconds: Option<f64>,
@@ -45,17 +46,17 @@ outcome! {
         pub cpu_seconds: Option<f64>,
         /// Largest resident set among these processes.
         pub peak_rss_bytes: u64 = highest,
-        /// The most memory that the group and zram had together, where both were watched.
+        /// The peak memory of the group and zram together, if both were watched.
         pub together_bytes: Option<u64> = highest,
-        /// The number of processes that the kernel killed for want of memory.
+        /// The number of processes that the kernel killed because memory ran out.
         pub oom_kills: u64 = sum,
-        /// The number of runs that ended in another way, or were ended because they took too long.
+        /// The number of runs that ended differently, or were ended because they took too long.
         pub failed: u64 = sum,
         /// The number of runs that were ended because they took too long.
         pub over_time: u64 = sum,
-        /// The number of runs that ended in the same way and printed something else.
+        /// The number of runs that ended the same way and printed something else.
         pub wrong: u64 = sum,
-        /// The side has no right to end otherwise.
+        /// Whether the side must not end differently.
         #[serde(skip)]
         must_not_fail: bool = highest,
     }
@@ -71,20 +72,20 @@ outcome! {
     }
 }
 
-/// What a run is compared with.
+/// The runs without a limit, with which other runs are compared.
 #[derive(Clone, Debug)]
 pub struct Expected {
-    /// The most memory that one of the runs without a limit had.
+    /// The peak memory of these runs.
     pub peak_rss_bytes: u64,
     /// Whether they printed the same.
     pub is_repeatable: bool,
     output: (u64, u64),
-    /// How they ended; `None` if each ended in another way.
+    /// Their exit status; `None` if they ended differently.
     status: Option<i32>,
 }
 
 impl Expected {
-    /// What two runs without a limit show.
+    /// Combines two runs without a limit.
     #[must_use]
     pub fn of([one, other]: [Ran; 2]) -> Self {
         Self {
@@ -95,7 +96,7 @@ impl Expected {
         }
     }
 
-    /// Compares a run with these.
+    /// Compares a run with these runs.
     #[must_use]
     pub fn judge(&self, side: Side, ran: &Ran) -> Outcome {
         let failed = ran.is_over_time || self.status.is_some_and(|status| ran.status != status);
@@ -174,7 +175,7 @@ mod tests {
         assert!(!is_right(&judged(&[(Side::KernelZram, &[ran(1.0, 0, 2)])])));
     }
 
-    /// Covers a program that prints the time: its runs were called wrong bytes.
+    /// A program that prints the time was once reported as having wrong output.
     #[test]
     fn a_program_that_never_prints_the_same_is_said_to_and_not_wrong() {
         let runs: [(Side, &[Ran]); 1] = [(Side::Millpond, &[ran(1.0, 0, 3), ran(1.0, 0, 4)])];

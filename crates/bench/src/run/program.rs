@@ -1,8 +1,8 @@
-//! The measured process: it starts the program on one side, reads what the program prints, and waits for its end.
+//! The measured process: it starts the program on one side, reads its output, and waits until it ends.
 //!
-//! The measured process stays outside the group itself. The program enters the group between fork and exec, so that the
-//! group is charged with the program's memory alone. The output of the program is not kept, but told by its length and
-//! a hash.
+//! The measured process itself stays outside the group. The program enters the group between fork and exec, so that
+//! the group is charged only with the program's memory. The output of the program is not kept, but identified by its
+//! length and a hash.
 
 use crate::error::Failure;
 use crate::order::BenchOrder;
@@ -23,13 +23,13 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The time between two looks at what the group and zram have together.
+/// The time between two readings of the memory of the group and zram together.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// What is measured once, but for the program's words.
+/// One measurement, except for the program's arguments.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Task {
-    /// The side that is measured.
+    /// The measured side.
     pub side: Side,
     /// The memory for the program.
     pub ram: u64,
@@ -41,7 +41,7 @@ pub struct Task {
     pub group: Option<PathBuf>,
     /// The zram device whose memory counts with the group's.
     pub zram: Option<u32>,
-    /// How many seconds the program may take.
+    /// The maximum time of the program in seconds.
     pub patience: Option<u64>,
 }
 
@@ -52,7 +52,7 @@ pub struct Ran {
     pub seconds: f64,
     /// Processor time of the program and of the children that it waited for.
     pub cpu_seconds: f64,
-    /// Largest resident set among these processes, as the kernel counts.
+    /// Largest resident set among these processes, as counted by the kernel.
     pub peak_rss_bytes: u64,
     /// Length and hash of the program's output.
     pub output: (u64, u64),
@@ -61,15 +61,15 @@ pub struct Ran {
     /// Whether the program was ended because it took too long.
     #[serde(default)]
     pub is_over_time: bool,
-    /// The most memory that the group and zram had together, if both were watched.
+    /// The peak memory of the group and zram together, if both were watched.
     #[serde(default)]
     pub together_bytes: Option<u64>,
-    /// How many processes the kernel killed for want of memory.
+    /// How many processes the kernel killed because memory ran out.
     #[serde(default)]
     pub oom_kills: u64,
 }
 
-/// Runs `program`, the first word of which is its name.
+/// Runs `program`, whose first word is its name.
 ///
 /// # Errors
 /// When the program cannot be started.
@@ -78,7 +78,7 @@ pub fn work(task: &Task, program: &[OsString]) -> Result<Ran, Failure> {
         return Err("no program is named".into());
     };
     let mut command = command(task, name, arguments)?;
-    // The program's standard error is about itself, and is dropped on every side.
+    // The program's standard error is not compared, and is discarded on every side.
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -86,7 +86,7 @@ pub fn work(task: &Task, program: &[OsString]) -> Result<Ran, Failure> {
     tie(&mut command, Signal::KILL);
     if let Some(group) = &task.group {
         let procs = open_procs(group)?;
-        // SAFETY: the closure makes a system call only and neither allocates nor locks, as is required after a fork.
+        // SAFETY: the closure only makes a system call and neither allocates nor locks, as required after a fork.
         unsafe { command.pre_exec(move || Ok(rustix::io::write(&procs, b"0").map(drop)?)) };
     }
     let started = Instant::now();
@@ -127,15 +127,15 @@ pub fn work(task: &Task, program: &[OsString]) -> Result<Ran, Failure> {
     })
 }
 
-/// Ends the program if it is not over after `seconds`, with all that it has started where there is a group to find that
-/// in. Returns whether it did.
+/// Ends the program if it still runs after `seconds`, together with all processes that it has started if there is a
+/// group that lists them. Returns whether it did.
 fn keep_in_time(seconds: u64, pid: Pid, group: Option<&Path>, end: &mpsc::Receiver<()>) -> bool {
     if end.recv_timeout(Duration::from_secs(seconds)) != Err(RecvTimeoutError::Timeout) {
         return false;
     }
     let ended = group.map(cgroup::empty);
     if !matches!(ended, Some(Ok(()))) {
-        // `millpond run` hands this signal on to its program.
+        // `millpond run` forwards this signal to its program.
         let _ = rustix::process::kill_process(pid, Signal::TERM);
     }
     true
@@ -162,7 +162,7 @@ fn open_procs(group: &Path) -> io::Result<File> {
     File::options().write(true).open(cgroup::procs(group))
 }
 
-/// The most memory that the group and the device have together until the program has ended.
+/// Returns the peak memory of the group and the device together until the program has ended.
 fn most_together(id: u32, group: &Path, end: &mpsc::Receiver<()>) -> u64 {
     let mut most = 0;
     while end.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {

@@ -1,5 +1,5 @@
-//! What `bench run` and `bench programs` have in common: a program is run on a side, in a setting that is made before
-//! each run and put back after it.
+//! The common part of `bench run` and `bench programs`: runs a program on a side, in a setting that is created before
+//! each run and removed after it.
 
 use crate::bench::{Bench, is_asked_for};
 use crate::comparison::Comparison;
@@ -22,34 +22,35 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Bytes of swap for each byte that the program takes without a limit. The factor is more than one, because a tree's
-/// processes are measured apart.
+/// Bytes of swap for each byte that the program takes without a limit. The factor is more than one, because the
+/// processes of a tree are measured separately.
 const SWAP_TIMES: u64 = 3;
-/// The least amount of swap.
+/// The minimum amount of swap.
 pub const SWAP_LEAST: u64 = 256 << 20;
-/// Free memory that the program finds, for each byte that it takes: the byte itself, and what a store keeps of it.
+/// Bytes of free memory that are backed for each byte that the program takes: the byte itself, and what a store keeps
+/// of it.
 const WARM_TIMES: u64 = 2;
 
 /// How programs are run on the sides.
 #[derive(clap::Args, Clone, Debug)]
 pub struct How {
-    /// Millpond's store, as `millpond run` takes it
+    /// Millpond's store, as for `millpond run`
     #[arg(long, value_name = "auto|zram|file[:PATH]", default_value = "auto", value_parser = parse_store)]
     store: StoreChoice,
     /// The order of Millpond's folios
     #[arg(long, default_value = "adaptive")]
     pub order: BenchOrder,
-    /// The directory in which the kernel's swap file is made
+    /// The directory in which the kernel's swap file is created
     #[arg(long, value_name = "DIRECTORY", default_value = "/var/tmp")]
     swap_directory: PathBuf,
 }
 
-/// A program that is measured.
+/// A measured program.
 #[derive(Clone, Copy, Debug)]
 pub struct Program<'a> {
     /// The program and its arguments.
     pub words: &'a [OsString],
-    /// Variables of its environment.
+    /// Additional environment variables.
     pub environment: &'a [(&'static str, OsString)],
 }
 
@@ -60,12 +61,12 @@ pub struct Limits {
     pub ram: u64,
     /// The size of the kernel's swap.
     pub swap_bytes: u64,
-    /// The limit of the group that has `ram` together with zram, once it is found.
+    /// The limit at which the group and zram together use `ram`, once it is found.
     pub equal: Option<u64>,
 }
 
 impl Limits {
-    /// Limits for a program that takes `peak` bytes by itself, and is to have about `ram`.
+    /// Limits for a program that takes `peak` bytes by itself, and should get about `ram`.
     #[must_use]
     pub fn of(peak: u64, ram: u64) -> Self {
         Self {
@@ -84,14 +85,14 @@ pub type Compared = Comparison<Side, Sizes, Outcome>;
 /// A runner of programs.
 pub struct Runner {
     how: How,
-    /// How many seconds a program may take.
+    /// The maximum time of a program in seconds.
     patience: Option<u64>,
-    /// What is measured, and what is to be put back.
+    /// The benchmark, with the list of things to restore.
     pub bench: Bench,
 }
 
 impl Runner {
-    /// Takes the lock, if the user is root.
+    /// Creates a runner. Takes the lock if the user is root.
     ///
     /// # Errors
     /// When another benchmark runs.
@@ -107,18 +108,18 @@ impl Runner {
         })
     }
 
-    /// Says how much memory the next program takes by itself.
+    /// Sets how much memory the next program takes by itself.
     pub fn expect(&mut self, peak: u64) {
         self.bench.workers.take(WARM_TIMES * peak);
     }
 
-    /// Bounds the next runs.
+    /// Sets the maximum time of the next runs.
     pub fn set_patience(&mut self, seconds: Option<u64>) {
         self.patience = seconds;
     }
 
-    /// Compares the sides of `asked`, or all, that this machine can do; the others are noted as left out. `measure`
-    /// makes a run of the program on a side.
+    /// Compares those of the `asked` sides, or of all, that can run on this machine; the others are reported as
+    /// skipped. `measure` makes a run of the program on a side.
     ///
     /// # Errors
     /// Those of `measure`, and when something cannot be restored.
@@ -171,7 +172,7 @@ impl Runner {
             return Ok(under_run::can_run_by(DeliveryChoice::Auto)?);
         }
         let tried = self.set_up(side, limits).map(drop);
-        // This also puts back what was made before it turned out that the side cannot run.
+        // This also removes what was created before it turned out that the side cannot run.
         self.bench.put_back()?;
         tried
     }
@@ -187,7 +188,7 @@ impl Runner {
         }
     }
 
-    /// Makes one run, in a setting of its own.
+    /// Makes one run, in its own setting.
     ///
     /// # Errors
     /// When the program cannot be started, something cannot be restored, or a signal ended the benchmark.
@@ -218,16 +219,16 @@ impl Runner {
         Ok(ran)
     }
 
-    /// Has the kernel drop what it keeps of files: the program's code then counts in every side's memory, where else it
+    /// Makes the kernel drop the page cache. The program's code then counts in every side's memory; otherwise it
     /// would be charged to whoever read it first.
     fn forget_files(&self) {
         if self.bench.guard.is_some() {
-            // Where the kernel refuses that, as in a container, code counts on Millpond's side alone.
+            // If the kernel refuses that, as in a container, code only counts on Millpond's side.
             let _ = fs::write("/proc/sys/vm/drop_caches", "3");
         }
     }
 
-    /// Searches the limit of [`Side::KernelEqual`] by runs of that side.
+    /// Searches the limit of [`Side::KernelEqual`] with runs of that side.
     fn find_equal(
         &mut self,
         limits: Limits,

@@ -1,9 +1,9 @@
-//! The sides: the ways in which a program is kept within its memory.
+//! The sides: ways of limiting a program's memory.
 
 use crate::side::{Contender, sides};
 
 sides! {
-    /// A way of keeping a program within its memory. The sides take their turns in this order.
+    /// A way of limiting a program's memory. The sides take turns in this order.
     pub enum Side {
         /// The program without a limit
         Unlimited,
@@ -13,7 +13,7 @@ sides! {
         KernelFile,
         /// A memory cgroup that swaps to zram; zram's memory comes on top of the limit
         KernelZram,
-        /// A memory cgroup that swaps to zram; both together have the limit's memory
+        /// A memory cgroup that swaps to zram; both together stay within the limit
         KernelEqual,
     }
 }

@@ -51,7 +51,7 @@ enum Only {
     Kernel,
 }
 
-/// Measures, puts everything back, and prints.
+/// Measures, restores the machine, and prints.
 ///
 /// # Errors
 /// When a worker fails, something cannot be restored, or a signal ended the benchmark.

@@ -1,4 +1,4 @@
-//! The result of `millpond bench swap`, for programs (JSON) and for people.
+//! The result of `millpond bench swap`, as JSON and as text.
 //!
 //! The JSON object has `schema` = `millpond-bench-swap/1`; later versions only add fields:
 //!
@@ -6,23 +6,26 @@
 //! | --- | --- |
 //! | `machine` | `kernel` release, `cores` |
 //! | `region_bytes`, `budget_bytes`, `accesses`, `rounds` | sizes of the work |
-//! | `unit` | times are microseconds a page (fill, sequential, verify) or an access (random) |
-//! | `generator` | microseconds a page for making the data alone, contained in every fill |
-//! | `store` | what both sides swap to: `zram` (Millpond: compressed RAM) or `file` |
-//! | `store_outside_budget` | whether Millpond's store is outside its budget: with `zram`, as that memory is in no cgroup |
-//! | `data` | what pages hold: `quarter`, which compresses to that, or `noise` |
+//! | `unit` | times are microseconds per page (fill, sequential, verify) or per access (random) |
+//! | `generator` | microseconds per page for generating the data, contained in every fill |
+//! | `store` | the medium to which both sides swap: `zram` (Millpond: compressed RAM) or `file` |
+//! | `store_outside_budget` | whether Millpond's store is outside its budget: with `zram`, which is in no cgroup |
+//! | `data` | the contents of pages: `quarter`, which compresses to a quarter, or `noise` |
 //! | `write` | whether random accesses write a word of the page that they read |
 //! | `delivery` | who serves Millpond's faults: `in-thread`, or `handler` as under `millpond run` |
-//! | `millpond` | a list, one entry an order: `order`, `median`, `rounds` |
+//! | `millpond` | a list with one entry per order: `order`, `median`, `rounds` |
 //! | `kernel` | `setting`, `median`, `rounds`; null when skipped |
-//! | `skipped` | why a side was skipped: `millpond`, `kernel`, each a text or null |
-//! | `ratio` | kernel's median over Millpond's: `fill`, `sequential`, `verify` at the order given in `sequential_order`, `random` at the best order, given in `random_order`; null when a side was skipped |
+//! | `skipped` | why a side was skipped: `millpond`, `kernel`, each a string or null |
+//! | `ratio` | the kernel's median over Millpond's, for each phase; null when a side was skipped |
+//!
+//! A `ratio` has `fill`, `sequential` and `verify` at the order given in `sequential_order`, and `random` at the best
+//! order, given in `random_order`.
 //!
 //! A `median` and each of `rounds` has `fill`, `random`, `sequential`, `verify`, `wrong_pages`, `random_major_faults`
-//! (as the side that resolves them counts them), `random_brought_in` (see [`BroughtIn`](crate::phases::BroughtIn); null
-//! for the kernel), `peak_rss_bytes` (as the kernel counts it for the process, Millpond's store included), and
+//! (as counted by the side that resolves them), `random_brought_in` (see [`BroughtIn`](crate::phases::BroughtIn);
+//! null for the kernel), `peak_rss_bytes` (as counted by the kernel for the process, including Millpond's store), and
 //! `peak_charged_bytes` (what Millpond's manager charged to its budget; null for the kernel). The median is taken of
-//! each time by itself; of `wrong_pages` and the peaks it is the highest.
+//! each time by itself; for `wrong_pages` and the peaks it is the highest value.
 
 use crate::backing::Medium;
 use crate::comparison::Measured;
@@ -64,16 +67,16 @@ pub struct Skipped {
     pub kernel: Option<String>,
 }
 
-/// The work that was done, apart from its sizes.
+/// The work, apart from its sizes.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct What {
     /// The rounds of each side.
     pub rounds: usize,
     /// The thread that serves Millpond's faults.
     pub delivery: ServedBy,
-    /// The medium that both sides swap to.
+    /// The medium to which both sides swap.
     pub store: Medium,
-    /// The contents of the pages, and the work that is done with them.
+    /// The contents of the pages, and the kind of the random accesses.
     #[serde(flatten)]
     pub manner: Manner,
 }
@@ -109,7 +112,7 @@ pub struct SwapReport {
 }
 
 impl SwapReport {
-    /// Puts the result together.
+    /// Composes the result.
     #[must_use]
     pub fn new(
         work: &Work,
@@ -138,7 +141,7 @@ impl SwapReport {
         }
     }
 
-    /// Whether every page of every round held what had been written to it.
+    /// Whether every page had the right contents in every round.
     #[must_use]
     pub fn all_right(&self) -> bool {
         let kernel = self.kernel.iter().map(|kernel| &kernel.side);

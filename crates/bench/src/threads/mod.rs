@@ -1,22 +1,22 @@
-//! `millpond bench threads`: how much more often two threads fault than one.
+//! `millpond bench threads`: compares the fault rate of two threads with that of one.
 //!
 //! | part | what the threads read |
 //! | --- | --- |
 //! | `random` | pages at random, each thread its own sequence over the whole region |
-//! | `in_order` | the region's pages in order, each thread a part of its own |
+//! | `in_order` | the region's pages in order, each thread its own part |
 //! | `in_pieces` | the region's pages in order, each thread the next 2 MiB that no other has taken |
 //!
-//! A part of the region that stays in memory is read in no time. In `in_order` most of that is one thread's, which is
-//! soon done, and the time is that of the other; in `in_pieces` both have work to the end.
+//! A part of the region that stays in memory takes almost no time to read. In `in_order` most of that belongs to one
+//! thread, which is soon done, and the time is that of the other; in `in_pieces` both have work until the end.
 //!
-//! Where the faulting thread serves itself, two threads on two processors could fault twice as often, but for what they
-//! share: the core's lock, the kernel's lock on the address space, and the interruptions by which one processor tells
-//! the other that a page has left. A handler is one thread for all. The kernel's swap to zram stands beside it, as the
-//! machine's answer to the same question.
+//! If the faulting thread serves itself, two threads on two processors could fault at twice the rate, except for what
+//! they share: the core's lock, the kernel's lock on the address space, and the interrupts with which one processor
+//! tells the other that a page has left. A handler is one thread for all. The kernel's swap to zram is measured for
+//! comparison.
 //!
 //! In JSON a `side` has `who` and `threads`, and `kernel_swap` is the setting of the kernel's side. Times are
-//! microseconds of the clock on the wall, whatever the number of threads. A ratio is the time of one thread divided by
-//! that of more: how many times as often these fault.
+//! microseconds of wall time, whatever the number of threads. A ratio is the time of one thread divided by that of
+//! more threads: the factor by which their fault rate is higher.
 
 mod side;
 mod work;
@@ -45,7 +45,7 @@ pub struct ThreadsArgs {
     /// Measure only these sides
     #[arg(long, value_name = "SIDE,...", value_delimiter = ',')]
     sides: Vec<Who>,
-    /// How many threads are compared with one
+    /// The number of threads that are compared with one
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(2..=256), value_name = "N")]
     threads: u16,
     #[command(flatten)]
@@ -56,11 +56,11 @@ pub struct ThreadsArgs {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub enum Part {
-    /// Reads at random
+    /// Read at random
     Random,
-    /// Reads in order, each thread in a part of its own
+    /// Read in order, each thread in its own part
     InOrder,
-    /// Reads in order, each thread the next 2 MiB
+    /// Read in order, each thread the next 2 MiB
     InPieces,
 }
 
@@ -109,7 +109,7 @@ fn measure(bench: &mut Bench, part: Part, args: &ThreadsArgs) -> Result<(), Benc
     bench.part(part, heading, args.work, rounds)
 }
 
-/// The sides that were asked for and are there, each with one thread and with more.
+/// The requested sides that can run here, each with one thread and with more.
 fn runs(args: &ThreadsArgs, kernel: Option<&KernelSwap>) -> Vec<Run> {
     let who = Who::value_variants().iter().copied();
     let here = who

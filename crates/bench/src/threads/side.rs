@@ -7,9 +7,9 @@ use std::fmt;
 sides! {
     /// Who serves the faults.
     pub enum Who {
-        /// The thread that faults
+        /// The faulting thread
         Direct,
-        /// A thread of Millpond's
+        /// One of Millpond's threads
         Handler,
         /// The kernel, with swap to zram
         Kernel,
@@ -21,7 +21,7 @@ sides! {
 pub struct Run {
     /// Who serves the faults.
     pub who: Who,
-    /// How many threads fault.
+    /// The number of faulting threads.
     pub threads: u16,
 }
 
@@ -30,7 +30,7 @@ impl Contender for Run {
         self.who == Who::Kernel
     }
 
-    /// More threads are compared with one, and nothing else is.
+    /// Only compares more threads with one.
     fn is_against(self, other: Self) -> bool {
         self.who == other.who && self.threads > 1 && other.threads == 1
     }

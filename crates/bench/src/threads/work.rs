@@ -1,4 +1,4 @@
-//! The measured process: it fills a region of twice its budget, and has one thread or more read it.
+//! The measured process: it fills a region of twice its budget, and reads it with one or more threads.
 
 use crate::clock::Clock;
 use crate::data::{self, PAGE};
@@ -16,20 +16,20 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::{iter, thread};
 
-/// How often a region is read in order.
+/// How often a region is read when it is read in order.
 const LAPS: usize = 2;
-/// Pages of a piece that one thread reads.
+/// The number of pages in a piece that one thread reads.
 const PIECE: usize = 512;
 
 outcome! {
     /// The measurements of one process.
     pub struct Outcome {
-        /// Microseconds in which all threads together have one major fault.
+        /// Microseconds per major fault for all threads together.
         pub fault: f64,
-        /// Processor time of all threads of the process for each major fault, in microseconds. Where other programs
-        /// want the processors too, this says more than the clock on the wall.
+        /// Processor time of all threads of the process per major fault, in microseconds. If other programs also use
+        /// the processors, this says more than wall time.
         pub cpu: f64,
-        /// Microseconds in which all threads together read one page.
+        /// Microseconds per page for all threads together.
         pub page: f64,
         /// Major faults of all threads.
         pub major_faults: u64,
@@ -87,7 +87,7 @@ fn kernels(task: &Task) -> Result<Outcome, Failure> {
     read(memory.bytes(), task, || usage().major_faults)
 }
 
-/// Has all threads read, from when the last of them is there. `faults` looks at the count of major faults.
+/// Reads with all threads, which begin when the last of them is ready. `faults` reads the count of major faults.
 fn read(memory: &[u8], task: &Task, faults: impl Fn() -> u64) -> Result<Outcome, Failure> {
     let threads = usize::from(task.run.threads);
     let start = &Barrier::new(threads + 1);
@@ -110,7 +110,7 @@ fn read(memory: &[u8], task: &Task, faults: impl Fn() -> u64) -> Result<Outcome,
         all.wrong += one.wrong;
     }
     Ok(Outcome {
-        // A region that fits has no major fault, and then this is the whole time.
+        // A region that fits has no major faults, and then this is the whole time.
         fault: micros / major_faults.max(1) as f64,
         cpu: cpu / major_faults.max(1) as f64,
         page: micros / all.pages as f64,
@@ -119,15 +119,15 @@ fn read(memory: &[u8], task: &Task, faults: impl Fn() -> u64) -> Result<Outcome,
     })
 }
 
-/// What a thread has done.
+/// The work that a thread has done.
 #[derive(Default)]
 struct Done {
     pages: u64,
     wrong: u64,
 }
 
-/// One thread's work. All threads together read as many pages in order as one thread would; at random each reads as
-/// many as one thread would. `taken` counts the pieces that threads have taken.
+/// Does one thread's share of the work. In order, all threads together read as many pages as one thread would; at
+/// random, each thread reads as many as one thread would. `taken` counts the pieces that threads have taken.
 fn share(memory: &[u8], task: &Task, number: usize, start: &Barrier, taken: &AtomicUsize) -> Done {
     let (pages, threads) = (memory.len() / PAGE, usize::from(task.run.threads));
     let own = number * pages / threads..(number + 1) * pages / threads;

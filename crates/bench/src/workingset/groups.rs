@@ -1,10 +1,10 @@
 //! Two groups under one budget, one quiet and one that thrashes: does the quiet one notice?
 //!
-//! The quiet group may have 0.4 of the budget and is protected up to that (`max` and `low`). It uses half of the budget
-//! at random, so that it has refaults of its own: one access in five. The other group has no limits and goes through
-//! two budgets at random, page for page beside it; it would like all the memory there is. The ratio of the quiet
-//! group's refaults with the other group to those without it says how much of a neighbour's trouble it has to bear. The
-//! question is asked of Millpond alone: the kernel's groups are separate processes.
+//! The quiet group may have 0.4 of the budget and is protected up to that (`max` and `low`). It uses half of the
+//! budget at random, so that it has refaults of its own: one access in five. The other group has no limits and reads
+//! two budgets at random, alternating page by page with the quiet group; it would use all the memory there is. The
+//! ratio of the quiet group's refaults with the other group to those without it shows how much a neighbour's
+//! thrashing affects it. Only Millpond is measured: the kernel's groups are separate processes.
 
 use crate::data::{self, PAGE};
 use crate::error::Failure;
@@ -17,11 +17,11 @@ use millpond::{GroupLimits, Region};
 use serde::{Deserialize, Serialize};
 
 sides! {
-    /// Whether the quiet group has company.
+    /// Whether another group runs as well.
     pub enum Company {
-        /// The group has all memory alone
+        /// The quiet group has all memory for itself
         Alone,
-        /// Another group beside it thrashes
+        /// Another group thrashes meanwhile
         Beside,
     }
     against []
@@ -34,7 +34,7 @@ pub struct Sizes {
     /// The RAM budget of both groups together
     #[arg(id = "groups-ram", long = "groups-ram", default_value = "64M", value_parser = millpond_cli::size::parse_ram, value_name = "SIZE")]
     pub budget_bytes: u64,
-    /// How many accesses of the quiet group are counted
+    /// The number of counted accesses of the quiet group
     #[arg(id = "groups-accesses", long = "groups-accesses", default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1000..), value_name = "N")]
     pub accesses: u64,
 }
@@ -45,12 +45,12 @@ impl Sizes {
         self.budget_bytes / PAGE as u64 * 2 / 5 * PAGE as u64
     }
 
-    /// Pages that the quiet group uses.
+    /// The number of pages that the quiet group uses.
     fn quiet(&self) -> usize {
         (self.budget_bytes / PAGE as u64 / 2) as usize
     }
 
-    /// Pages that the other group uses.
+    /// The number of pages that the other group uses.
     fn thrashing(&self) -> usize {
         (self.budget_bytes / PAGE as u64 * 2) as usize
     }
@@ -114,7 +114,7 @@ pub fn work(company: Company, order: BenchOrder, sizes: &Sizes) -> Result<Outcom
         }
         (refaults, others_faults)
     };
-    // The accesses go on until each group has what it can get.
+    // These accesses let each group reach the size that it can get.
     go(sizes.accesses / 2);
     let (refaults, others_faults) = go(sizes.accesses);
     let wrong_pages = ours.wrong + others.wrong;

@@ -1,8 +1,8 @@
-//! The memory that is replaced, by Millpond or by the kernel. Its pages are touched one by one, and major faults are
+//! The memory whose pages Millpond or the kernel replaces. Its pages are touched one by one, and major faults are
 //! counted for the set of pages that was touched.
 //!
-//! Counters are of the whole process. To know which set of pages caused faults, the counters are looked at before and
-//! after: sets of pages are touched in [`BATCH`]es, in turns with the scan that disturbs them.
+//! Counters cover the whole process. To know which set of pages caused faults, the counters are read before and
+//! after: sets of pages are touched in [`BATCH`]es, alternating with the scan that disturbs them.
 
 use crate::data::{self, PAGE};
 use crate::error::Failure;
@@ -14,13 +14,14 @@ use serde::{Deserialize, Serialize};
 use std::hint::black_box;
 use std::path::PathBuf;
 
-/// Pages of a set that are touched between two looks at the counters. A look takes tens of microseconds.
+/// The number of pages of a set that are touched between two readings of the counters. A reading takes tens of
+/// microseconds.
 pub const BATCH: usize = 64;
 
-/// Where a side has its memory.
+/// The place of a side's memory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Place {
-    /// The side that has the memory.
+    /// The side that owns the memory.
     pub side: Side,
     /// The order of Millpond's folios.
     pub order: BenchOrder,
@@ -28,10 +29,10 @@ pub struct Place {
     pub cgroup: Option<PathBuf>,
 }
 
-/// Does `work` on memory of `pages` pages in that place, of which `budget` bytes may be in RAM.
+/// Does `work` on memory of `pages` pages in that place. `budget` bytes of it may be in RAM.
 ///
 /// # Errors
-/// When there is no such memory.
+/// When the memory cannot be had.
 pub fn with<T>(
     place: &Place,
     budget: u64,
@@ -53,7 +54,7 @@ pub fn with<T>(
     Ok(work(Touched::new(region.as_mut_slice(), &majors)))
 }
 
-/// Memory, and the faults and wrong pages that touching it gave.
+/// Memory, and the faults and wrong pages found when touching it.
 pub struct Touched<'a> {
     memory: &'a mut [u8],
     majors: &'a dyn Fn() -> u64,
@@ -62,7 +63,7 @@ pub struct Touched<'a> {
 }
 
 impl<'a> Touched<'a> {
-    /// Memory of which nothing was touched. `majors` returns the major faults so far.
+    /// Wraps untouched memory. `majors` returns the major faults so far.
     pub fn new(memory: &'a mut [u8], majors: &'a dyn Fn() -> u64) -> Self {
         let wrong = 0;
         Self {
@@ -72,14 +73,14 @@ impl<'a> Touched<'a> {
         }
     }
 
-    /// Writes pages, each with contents of its own.
+    /// Writes pages, each with different contents.
     pub fn fill(&mut self, pages: impl Iterator<Item = usize>) {
         for index in pages {
             data::fill(&mut self.memory[index * PAGE..][..PAGE], index);
         }
     }
 
-    /// Reads a word of each of these pages, and returns how many major faults that took.
+    /// Reads a word of each of these pages, and returns the number of major faults.
     pub fn read(&mut self, pages: impl Iterator<Item = usize>) -> u64 {
         let before = (self.majors)();
         for index in pages {
@@ -91,35 +92,34 @@ impl<'a> Touched<'a> {
     }
 }
 
-/// A set of pages that is gone through again and again, each time in another order, and a scan that goes past beside
-/// it.
+/// A set of pages that is read repeatedly, each time in another order, with a scan in between.
 pub struct Mixed {
     set: Vec<usize>,
     random: data::Shuffle,
     scan: Option<Scan>,
 }
 
-/// Pages that are touched once each, in order, and from the start again when there are no more.
+/// Pages that are touched once each, in order, starting over at the end.
 pub struct Scan {
     pages: std::ops::Range<usize>,
     next: usize,
-    /// Pages of the scan that are touched for each 64 of the set.
+    /// The number of pages of the scan that are touched for each 64 of the set.
     a_batch: usize,
 }
 
-/// Major faults while the set was gone through once.
+/// Major faults during one pass over the set.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Passed {
     /// Major faults by pages of the set.
     pub set: u64,
     /// Major faults by pages of the scan.
     pub scan: u64,
-    /// Pages of the scan that went past.
+    /// The number of pages that the scan touched.
     pub scanned: u64,
 }
 
 impl Scan {
-    /// A scan that touches `for_each_of_64` of these `pages` for each 64 of a set.
+    /// Creates a scan that touches `for_each_of_64` of these `pages` for each 64 of a set.
     #[must_use]
     pub fn new(pages: std::ops::Range<usize>, for_each_of_64: usize) -> Self {
         let next = pages.start;
@@ -140,7 +140,7 @@ impl Scan {
 }
 
 impl Mixed {
-    /// This set, with this scan beside it.
+    /// Combines this set with this scan.
     #[must_use]
     pub fn new(set: std::ops::Range<usize>, scan: Option<Scan>) -> Self {
         Self {
@@ -150,7 +150,7 @@ impl Mixed {
         }
     }
 
-    /// Goes through the set once.
+    /// Makes one pass over the set.
     pub fn pass(&mut self, memory: &mut Touched<'_>) -> Passed {
         self.random.shuffle(&mut self.set);
         let mut passed = Passed::default();
@@ -181,7 +181,7 @@ mod tests {
         let mut mixed = Mixed::new(0..200, Some(Scan::new(900..1000, 30)));
         let first = mixed.set.clone();
         let passed = mixed.pass(&mut memory);
-        // There is a look before and after each of four batches, and the counter of this test counts looks.
+        // The counters are read before and after each of four batches, and this test's counter counts the readings.
         assert_eq!((passed.set, passed.scan, passed.scanned), (4, 4, 120));
         assert_eq!(mixed.scan.as_ref().unwrap().next, 920);
         assert_ne!(mixed.set, first, "in another order");

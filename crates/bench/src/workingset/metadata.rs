@@ -1,11 +1,11 @@
-//! The memory that the tables of a manager take. Allowed are 48 bytes a resident folio and 8 bytes a mapped page, and
-//! all of it has to be in the figure that is charged to the budget.
+//! The memory of a manager's tables. The allowance is 48 bytes per resident folio and 8 bytes per mapped page, and
+//! all of it must be in the figure that is charged to the budget.
 //!
 //! A region of folios of one order is touched within the budget, so that each folio is resident and nothing is in the
-//! store. The bytes that are allowed for it are compared with [`Stats::metadata_bytes`](millpond::Stats), less those
-//! that a manager without regions has. The kernel is asked as well, because it knows what the tables really take: they
-//! are anonymous memory of the process, and nothing else in it grows meanwhile but what is mapped. Tables get their
-//! memory by pages, so a little of it is not used yet; that is in both figures.
+//! store. Its allowance is compared with [`Stats::metadata_bytes`](millpond::Stats), minus that of a manager without
+//! regions. The kernel's figure is compared as well, because it shows what the tables really take: they are anonymous
+//! memory of the process, and nothing else in it grows meanwhile except the mapped memory. Tables allocate whole
+//! pages, so a little of that is not used yet; it is in both figures.
 
 use crate::data::PAGE;
 use crate::error::Failure;
@@ -24,19 +24,19 @@ pub const A_PAGE: u64 = 8;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::Args)]
 #[group(skip)]
 pub struct Sizes {
-    /// The size of the memory that is touched
+    /// The size of the touched memory
     #[arg(id = "metadata-memory", long = "metadata-memory", default_value = "128M", value_parser = rounds::parse_pages, value_name = "SIZE")]
     pub memory_bytes: u64,
 }
 
 impl Sizes {
-    /// The budget, which has room for as much again.
+    /// The budget, which has room for twice the memory.
     #[must_use]
     pub fn budget(&self) -> u64 {
         (2 * self.memory_bytes).max(64 << 20)
     }
 
-    /// All pages of the memory.
+    /// The number of pages in the memory.
     #[must_use]
     pub fn pages(&self) -> usize {
         (self.memory_bytes / PAGE as u64) as usize
@@ -46,13 +46,13 @@ impl Sizes {
 outcome! {
     /// The measurements of one process.
     pub struct Outcome {
-        /// Bytes of tables that the touched memory took.
+        /// Bytes of tables for the touched memory.
         pub bytes: u64 = highest,
-        /// Bytes that are allowed for the touched memory.
+        /// Bytes allowed for the touched memory.
         pub allowed: u64 = highest,
         /// The ratio of both.
         pub over_allowed: f64,
-        /// Bytes of tables beyond those of a page, divided by the pages.
+        /// Bytes of tables beyond those of the first leaf, per page.
         pub bytes_a_page: f64,
         /// Resident bytes of the process that are neither the memory nor reported as tables.
         pub unreported: f64,
@@ -71,14 +71,14 @@ outcome! {
 /// Does the job of the measured process.
 ///
 /// # Errors
-/// When there is no memory, or the kernel does not say how much is used.
+/// When there is no memory, or the kernel does not report how much is used.
 pub fn work(order: BenchOrder, sizes: &Sizes) -> Result<Outcome, Failure> {
     let BenchOrder(OrderPolicy::Fixed(order)) = order else {
         return Err("adaptive folios have no order to count them by; give --order 0 to 9".into());
     };
     let manager = millpond_side::settings(sizes.budget()).build()?;
     let mut region = manager.region_with(sizes.pages() * PAGE, order)?;
-    // The first leaf is not counted, because it holds the least that a table takes.
+    // The first leaf is not counted, because it includes the minimum size of the tables.
     let memory = region.as_mut_slice();
     memory[0] = 1;
     let before = manager.stats();
@@ -105,9 +105,9 @@ pub fn work(order: BenchOrder, sizes: &Sizes) -> Result<Outcome, Failure> {
     })
 }
 
-/// Resident anonymous bytes of this process, as the kernel counts them. The figure is the middle of five looks, because
-/// a page that moves while one of them walks the tables is seen twice, or not at all. (All resident bytes would not do:
-/// code that runs for the first time brings 64 KiB of its file in.)
+/// Resident anonymous bytes of this process, as counted by the kernel. The figure is the median of five readings,
+/// because a page that moves while one of them walks the tables is seen twice or not at all. (All resident bytes
+/// would not do: code that runs for the first time brings in 64 KiB of its file.)
 fn resident() -> Result<u64, Failure> {
     let mut looks = [0; 5];
     for look in &mut looks {

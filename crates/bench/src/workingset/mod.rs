@@ -1,20 +1,20 @@
-//! `millpond bench workingset`: are the right pages in memory? Millpond beside kernel swap to zram under the same
-//! budget.
+//! `millpond bench workingset`: are the right pages in memory? Compares Millpond with kernel swap to zram under the
+//! same budget.
 //!
 //! | part | question | file |
 //! | --- | --- | --- |
 //! | `shift` | how many major faults does it take to give memory to another working set? | [`shift`](mod@shift) |
-//! | `scan` | do pages that are used once push out pages that are used again and again? | [`scan`](mod@scan) |
-//! | `groups` | does a group that thrashes disturb one that does not? | [`groups`](mod@groups) |
+//! | `scan` | do pages that are used once evict pages that are used repeatedly? | [`scan`](mod@scan) |
+//! | `groups` | does a thrashing group disturb another one? | [`groups`](mod@groups) |
 //! | `metadata` | how much memory do the tables take? | [`metadata`](mod@metadata) |
-//! | `overhead` | how much of a fault's time does noting all this take? | [`overhead`](mod@overhead) |
+//! | `overhead` | how much of a fault's time does the bookkeeping take? | [`overhead`](mod@overhead) |
 //! | `traces` | how does the policy compare with others on real traces? | [`traces`](mod@traces) |
 //!
-//! As in the other benchmarks, each measurement is a fresh process, and the sides of a part take turns in every round.
-//! Folios are of order 0 unless asked otherwise: the question is which pages are chosen, and larger folios bring
-//! neighbours along.
+//! As in the other benchmarks, each measurement is a fresh process, and the sides of a part take turns in every
+//! round. Folios are of order 0 by default: the question is which pages are chosen, and larger folios bring in
+//! neighbours.
 //!
-//! In JSON `kernel` says what the kernel's sides ran on, and is null when they were skipped; `traces` is a
+//! In JSON `kernel` describes the setting of the kernel's sides, and is null when they were skipped; `traces` is a
 //! [`Traces`], not a part with sides.
 
 pub mod groups;
@@ -66,17 +66,17 @@ pub struct WorkingsetArgs {
 /// A part of the benchmark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum Part {
-    /// A working set that takes the place of another
+    /// Replace a working set by another
     Shift,
-    /// A scan beside a hot working set
+    /// Scan memory while a hot working set is used
     Scan,
-    /// A group beside another that thrashes
+    /// Run a group while another one thrashes
     Groups,
-    /// The memory that the tables take
+    /// Measure the memory of the tables
     Metadata,
-    /// The part of a fault's time that bookkeeping takes
+    /// Measure the share of a fault's time that bookkeeping takes
     Overhead,
-    /// Recorded traces
+    /// Replay recorded traces
     Traces,
 }
 
@@ -88,7 +88,7 @@ impl Parts for Part {
         format!("Millpond's folios are of order {order}")
     }
 
-    /// Replays disturb nobody's figures except by the processor time that they take.
+    /// Replays disturb other measurements only by their processor time.
     fn wants_quiet(self) -> bool {
         self != Self::Traces
     }
@@ -170,7 +170,7 @@ fn traces(bench: &mut Bench, sizes: &traces::Sizes) -> Result<(), BenchError> {
     bench.summary.field(&part, &traces)
 }
 
-/// Measures Millpond beside the kernel, if the kernel's side can run here.
+/// Measures Millpond, and the kernel if its side can run here.
 fn both<T: Outcome + Serialize + DeserializeOwned, S: Serialize>(
     bench: &mut Bench,
     args: &WorkingsetArgs,

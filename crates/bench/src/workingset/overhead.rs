@@ -1,11 +1,11 @@
-//! The part of a fault's time that workingset detection takes: 3 % are allowed.
+//! The share of a fault's time that workingset detection takes; 3 % is allowed.
 //!
-//! A region of two budgets is read at random, so that one access in two is a major fault and a part of the others is a
-//! rescue: each of them leaves something to be noted. Nothing can be learnt from it, so that the same pages are in
-//! memory with detection and without, and the difference is bookkeeping. A few per cent of some microseconds cannot be
-//! seen in whole accesses on a machine that others use. So the core is timed alone, too: the same accesses go through
-//! it with everything around it left out, with and without detection. The share is the difference of these two times,
-//! divided by the time of a whole access with detection.
+//! A region of two budgets is read at random, so that one access in two is a major fault and some of the others are
+//! rescues: each of them must be recorded. Nothing can be learnt from random accesses, so the same pages are in
+//! memory with and without detection, and the difference is bookkeeping. A few per cent of some microseconds cannot
+//! be seen in whole accesses on a shared machine. So the core is also timed alone: the same accesses go through it
+//! without everything around it, with and without detection. The share is the difference of these two times, divided
+//! by the time of a whole access with detection.
 
 use crate::data::{self, PAGE};
 use crate::error::Failure;
@@ -24,11 +24,11 @@ use std::time::Instant;
 const LOAD_COST: u32 = 20;
 
 sides! {
-    /// Whether pages that come back are noted.
+    /// Whether returning pages are recorded.
     pub enum Detection {
-        /// The bookkeeping of the working set is done
+        /// With the bookkeeping of the working set
         On,
-        /// The bookkeeping of the working set is left out
+        /// Without the bookkeeping of the working set
         Off,
     }
     against []
@@ -41,18 +41,18 @@ pub struct Sizes {
     /// The RAM budget
     #[arg(id = "overhead-ram", long = "overhead-ram", default_value = "64M", value_parser = millpond_cli::size::parse_ram, value_name = "SIZE")]
     pub budget_bytes: u64,
-    /// How many accesses are timed
+    /// The number of timed accesses
     #[arg(id = "overhead-accesses", long = "overhead-accesses", default_value_t = 400_000, value_parser = clap::value_parser!(u64).range(1000..), value_name = "N")]
     pub accesses: u64,
 }
 
 impl Sizes {
-    /// Pages that the budget holds.
+    /// The number of pages that fit into the budget.
     fn room(&self) -> u32 {
         (self.budget_bytes / PAGE as u64) as u32
     }
 
-    /// All pages of the memory.
+    /// The number of pages in the memory.
     #[must_use]
     pub fn pages(&self) -> usize {
         2 * self.room() as usize
@@ -66,9 +66,9 @@ impl Sizes {
 outcome! {
     /// The measurements of one process.
     pub struct Outcome {
-        /// Nanoseconds an access on real memory.
+        /// Nanoseconds per access on real memory.
         pub access_ns: f64,
-        /// Nanoseconds an access in the core, timed alone.
+        /// Nanoseconds per access in the core, timed alone.
         pub core_ns: f64,
         /// Major faults of the accesses on real memory.
         pub major_faults: u64,
@@ -115,7 +115,7 @@ pub fn work(detection: Detection, order: BenchOrder, sizes: &Sizes) -> Result<Ou
     })
 }
 
-/// Nanoseconds an access when nothing but the core works.
+/// Measures nanoseconds per access in the core alone.
 fn time_core(workingset: bool, sizes: &Sizes) -> Result<f64, Failure> {
     let arena = PageCount((sizes.pages() as u32).next_multiple_of(LEAF_PAGES));
     let config = Config {

@@ -1,10 +1,9 @@
-//! A hot set of half the budget, and a scan of ten budgets that goes past: does the hot set stay?
+//! A hot set of half the budget during a scan of ten budgets: does the hot set stay?
 //!
-//! The set is gone through in random order, each page as often as every other, and pages of the scan come in between. A
-//! page of the scan is touched once. It has no claim to memory; but when it is touched nobody knows that yet, and a
-//! list by last use puts it before every page of the set. The hit ratio is the share of accesses to the set that took
-//! no major fault. An access to a page that was taken out and put back from limbo is a hit, because nothing was read
-//! for it.
+//! The set is read in random order, each page equally often, with pages of the scan in between. A page of the scan is
+//! touched once. It does not deserve memory; but when it is touched nobody knows that yet, and a list by last use
+//! prefers it to every page of the set. The hit ratio is the share of accesses to the set that took no major fault.
+//! An access to a page that was taken out and mapped again from limbo is a hit, because nothing was read for it.
 
 use crate::data::PAGE;
 use crate::error::Failure;
@@ -13,7 +12,7 @@ use crate::workingset::memory::{self, BATCH, Mixed, Place, Scan};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
-/// Times that the hot set is gone through before the scan begins.
+/// The number of passes over the hot set before the scan begins.
 const WARM_PASSES: u32 = 4;
 /// The scan's length in budgets.
 const SCAN_BUDGETS: u64 = 10;
@@ -25,7 +24,7 @@ pub struct Sizes {
     /// The RAM budget
     #[arg(id = "scan-ram", long = "scan-ram", default_value = "64M", value_parser = millpond_cli::size::parse_ram, value_name = "SIZE")]
     pub budget_bytes: u64,
-    /// How many pages the scan reads for every 64 pages of the working set
+    /// The number of pages that the scan reads for every 64 pages of the working set
     #[arg(id = "scan-rate", long = "scan-rate", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024), value_name = "N")]
     pub scan_in_64: u16,
 }
@@ -39,7 +38,7 @@ impl Sizes {
         (self.budget_bytes / PAGE as u64 * SCAN_BUDGETS) as usize
     }
 
-    /// All pages of the memory.
+    /// The number of pages in the memory.
     #[must_use]
     pub fn pages(&self) -> usize {
         self.hot() + self.scan()
@@ -49,17 +48,17 @@ impl Sizes {
 outcome! {
     /// The measurements of one process.
     pub struct Outcome {
-        /// The share of accesses to the hot set that took no major fault, while the scan went past.
+        /// The share of accesses to the hot set that took no major fault during the scan.
         pub hit_ratio: f64,
         /// Accesses to the hot set.
         pub hot_accesses: u64,
         /// Accesses to the hot set that took a major fault.
         pub hot_faults: u64,
-        /// Pages of the scan that went past.
+        /// The number of pages that the scan touched.
         pub scanned: u64,
         /// Major faults by pages of the scan.
         pub scan_faults: u64,
-        /// The time in seconds while the scan went past.
+        /// The duration of the scan in seconds.
         pub seconds: f64,
         /// Pages with wrong contents.
         pub wrong_pages: u64 = highest,
@@ -92,7 +91,7 @@ pub fn work(place: &Place, sizes: &Sizes) -> Result<Outcome, Failure> {
         let rate = BATCH / 64 * usize::from(sizes.scan_in_64);
         let mut mixed = Mixed::new(0..hot, Some(Scan::new(scan, rate)));
         let mut outcome = Outcome::default();
-        // The loop goes on to the end of the pass in which the scan ends.
+        // The loop continues to the end of the pass in which the scan ends.
         while outcome.scanned < all {
             let passed = mixed.pass(&mut memory);
             outcome.hot_accesses += hot as u64;

@@ -1,19 +1,22 @@
-//! A working set is abandoned and another of 0.9 of the budget appears, while a scan goes past: how many major faults
-//! until the new one stays?
+//! A working set is abandoned and another of 0.9 of the budget appears, during a scan: how many major faults does it
+//! take until the new one stays?
 //!
-//! Memory that was active has to make room for pages that come back again and again, but not for pages that go past.
-//! The least that any policy can have is one fault for each page of the new set, since all of it lies in the store.
-//! Each fault beyond is a page that was thrown out although it was wanted.
+//! Memory that was active has to make room for pages that come back repeatedly, but not for pages that only pass. Any
+//! policy has at least one fault for each page of the new set, since all of it is in the store. Each further fault is
+//! a page that was evicted although it was needed.
 //!
-//! | step | what |
+//! | step | action |
 //! | --- | --- |
 //! | 1 | the new set, the scan and then the old set are written; all but the end of that goes to the store |
-//! | 2 | the old set, 0.9 of the budget, is gone through four times |
-//! | 3 | the new set is gone through again and again, each time in another random order, with pages of the scan in between, until a time has major faults for at most a hundredth of the set: it is *steady* |
+//! | 2 | the old set, 0.9 of the budget, is read four times |
+//! | 3 | the new set is read repeatedly, with pages of the scan in between, until it is *steady* |
 //!
-//! The scan is longer than the budget by far, so that a page of it is forgotten before it comes again. With a page of
-//! the scan for every four of the set, a page of the set comes again after 1.1 budgets of others: a list by last use
-//! alone keeps nothing.
+//! Each pass of step 3 has another random order. The set is *steady* when a pass has major faults for at most a
+//! hundredth of it.
+//!
+//! The scan is much longer than the budget, so that a page of it is forgotten before it comes again. With a page of
+//! the scan for every four of the set, a page of the set comes again after 1.1 budgets of others: a list that only
+//! considers the last use keeps nothing.
 
 use crate::data::PAGE;
 use crate::error::Failure;
@@ -22,7 +25,7 @@ use crate::workingset::memory::{self, BATCH, Mixed, Place, Scan};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
-/// Times that the old set is gone through.
+/// The number of passes over the old set.
 const OLD_PASSES: u32 = 4;
 /// The scan's length in budgets.
 const SCAN_BUDGETS: u64 = 4;
@@ -34,16 +37,16 @@ pub struct Sizes {
     /// The RAM budget
     #[arg(id = "shift-ram", long = "shift-ram", default_value = "64M", value_parser = millpond_cli::size::parse_ram, value_name = "SIZE")]
     pub budget_bytes: u64,
-    /// How many pages the scan reads for every 64 pages of the working set
+    /// The number of pages that the scan reads for every 64 pages of the working set
     #[arg(id = "shift-scan", long = "shift-scan", default_value_t = 16, value_parser = clap::value_parser!(u16).range(0..=1024), value_name = "N")]
     pub scan_in_64: u16,
-    /// After how many passes over the new working set the measurement stops waiting
+    /// The maximum number of passes over the new working set
     #[arg(id = "shift-passes", long = "shift-passes", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000), value_name = "N")]
     pub passes: u16,
 }
 
 impl Sizes {
-    /// Pages of either set.
+    /// The number of pages in either set.
     #[must_use]
     pub fn set(&self) -> usize {
         (self.budget_bytes / PAGE as u64 * 9 / 10) as usize
@@ -53,7 +56,7 @@ impl Sizes {
         (self.budget_bytes / PAGE as u64 * SCAN_BUDGETS) as usize
     }
 
-    /// All pages of the memory.
+    /// The number of pages in the memory.
     #[must_use]
     pub fn pages(&self) -> usize {
         2 * self.set() + self.scan()
@@ -64,17 +67,17 @@ outcome! {
     /// The measurements of one process.
     #[serde(default)]
     pub struct Outcome {
-        /// Major faults by the new set until it was steady, the steady time included, divided by its pages. If it never
-        /// was steady, the faults are those of all times.
+        /// Major faults by the new set until it was steady, including the steady pass, divided by its pages. If it
+        /// never was steady, the faults are those of all passes.
         pub faults_over_set: f64,
-        /// Times through the set until it was steady; null if it never was.
+        /// The number of passes over the set until it was steady; null if it never was.
         pub steady_after: Option<u64> = steady,
-        /// Major faults by the new set, each time through it; of single rounds only.
+        /// Major faults by the new set in each pass; only for single rounds.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub major_faults: Vec<u64> = none,
-        /// Major faults by the old set when it was gone through last.
+        /// Major faults by the old set in its last pass.
         pub old_set_faults: u64,
-        /// The time of step 3 in seconds.
+        /// The duration of step 3 in seconds.
         pub seconds: f64,
         /// Pages with wrong contents.
         pub wrong_pages: u64 = highest,

@@ -1,11 +1,11 @@
-//! Real traces under Millpond's policy and those that it is compared with: how much worse than LRU does it get
-//! anywhere, and how good is it on the whole?
+//! Real traces under Millpond's policy and others: how much worse than LRU is it in the worst case, and how good is
+//! it overall?
 //!
-//! Each trace of a directory is replayed in a tenth, a quarter and half of its pages (`millpond_replay`; time plays no
-//! part, so this is done once and on one side). A policy that is good on the whole may be bad for one program, and a
-//! user may run just that one: so the worst ratio to LRU counts, of all traces and sizes. On the whole the policies are
-//! compared by the geometric mean of their miss ratios, in which halving the misses of one trace weighs as much as
-//! halving those of another.
+//! Each trace of a directory is replayed in a tenth, a quarter and half of its pages (`millpond_replay`; time does
+//! not matter, so this is done once and on one side). A policy that is good overall may be bad for one program, and a
+//! user may run just that one: so the worst ratio to LRU over all traces and sizes is reported. Overall the policies
+//! are compared by the geometric mean of their miss ratios, in which halving the misses of one trace weighs as much
+//! as halving those of another.
 
 use crate::comparison::Table;
 use crate::error::BenchError;
@@ -30,24 +30,24 @@ const POLICIES: [Policy; 6] = [
     Policy::Sieve,
 ];
 
-/// Which traces.
+/// The traces to replay.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Sizes {
-    /// A directory of page traces that `millpond replay` can read; without this option the part is left out
+    /// A directory of page traces that `millpond replay` can read; without this option the part is skipped
     #[arg(long, value_name = "DIRECTORY")]
     pub traces: Option<PathBuf>,
-    /// Traces whose names begin with PREFIX mark writes by bit 0 of each number
+    /// Traces whose names begin with PREFIX mark writes with bit 0 of each number
     #[arg(long, value_name = "PREFIX", default_value = "pg_")]
     pub traces_write_bit: String,
 }
 
-/// A trace in one size.
+/// A trace replayed with one size of memory.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     trace: String,
     percent: u32,
     pages: u32,
-    /// Accesses of the trace.
+    /// The number of accesses of the trace.
     accesses: u64,
     /// The miss ratios by policy, in the order of `policies`.
     miss_ratios: Vec<f64>,
@@ -58,12 +58,12 @@ pub struct Row {
 pub struct Traces {
     policies: Vec<&'static str>,
     rows: Vec<Row>,
-    /// Millpond's misses divided by LRU's where that ratio is worst.
+    /// The worst ratio of Millpond's misses to LRU's.
     worst_over_lru: f64,
     worst_trace: String,
     /// The geometric means of the miss ratios, by policy.
     geometric_means: Vec<f64>,
-    /// Millpond's geometric mean divided by the best of the others', LRU apart.
+    /// Millpond's geometric mean divided by the best of the others', excluding LRU.
     over_best: f64,
 }
 

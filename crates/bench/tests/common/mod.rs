@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub const LOCK: &str = "/run/millpond-bench.lock";
 
-/// A lock for one benchmark at a time, as the benchmark itself demands.
+/// Locks out other tests, because the benchmark allows only one run at a time.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -24,7 +24,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This state without the lock of a benchmark that has ended in the meantime.
+    /// This state without the lock of a benchmark that has ended meanwhile.
     pub fn unlocked(self) -> Self {
         Self {
             lock: false,

@@ -14,7 +14,7 @@ pub fn bench(name: &str, part: &str, options: &[&str]) -> Command {
     command
 }
 
-/// The report of a run of one round that works; `None`, with the reason printed, where no run works.
+/// The report of a successful run of one round. Prints the reason and returns `None` if no run can succeed here.
 pub fn report(name: &str, part: &str, options: &[&str]) -> Option<Value> {
     let mut command = bench(name, part, options);
     let Output {
@@ -39,7 +39,7 @@ pub fn report(name: &str, part: &str, options: &[&str]) -> Option<Value> {
     Some(report)
 }
 
-/// Runs a benchmark. A benchmark of another test binary may hold the lock; its runs are short.
+/// Runs a benchmark. Waits if a benchmark of another test binary holds the lock; its runs are short.
 pub fn patiently(command: &mut Command) -> Output {
     let until = Instant::now() + Duration::from_secs(60);
     loop {
@@ -67,8 +67,8 @@ pub fn number(value: &Value) -> f64 {
         .unwrap_or_else(|| panic!("{value} is no number"))
 }
 
-/// How many figures of the report CI's comparison finds something wanted of. It must understand every report, and judge
-/// each of these figures.
+/// The number of figures of the report for which CI's comparison has a target. The comparison must understand every
+/// report, and judge each of these figures.
 pub fn wants(report: &Value) -> usize {
     let lines = compared(report);
     for line in &lines {
@@ -78,7 +78,7 @@ pub fn wants(report: &Value) -> usize {
     lines.len()
 }
 
-/// What CI's comparison says of the report, a line for each figure.
+/// The output of CI's comparison for the report, one line per figure.
 pub fn compared(report: &Value) -> Vec<String> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.ci/compare");
     let mut child = Command::new("python3")
@@ -94,7 +94,7 @@ pub fn compared(report: &Value) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Checks that each of the options ends the benchmark, before it measures, by a message with the text.
+/// Checks that each of the options ends the benchmark before it measures, with a message that contains the text.
 pub fn bad_options_are_refused(name: &str, bad: &[(&str, &str)]) {
     for (option, text) in bad {
         let output = Command::new(env!("CARGO_BIN_EXE_millpond-bench"))
@@ -106,7 +106,7 @@ pub fn bad_options_are_refused(name: &str, bad: &[(&str, &str)]) {
     }
 }
 
-/// Ends a long run by a signal as soon as it has a worker, and checks that neither the worker nor the lock is left.
+/// Ends a long run by a signal as soon as it has a worker, and checks that neither worker nor lock remains.
 fn ends_without_leaving_anything(mut command: Command) {
     let mut child = command
         .stdout(Stdio::null())
@@ -125,7 +125,7 @@ fn ends_without_leaving_anything(mut command: Command) {
             return;
         }
         if Instant::now() >= until {
-            // The run, left alone, would measure for hours, with the swap and the lock that other tests want.
+            // The run would otherwise measure for hours, with the swap and the lock that other tests need.
             kill_process(pid, Signal::TERM).unwrap();
             child.wait().unwrap();
             panic!("the benchmark did not begin");

@@ -1,4 +1,4 @@
-//! `cargo xtask docs`: the pages that are made from tables in the sources.
+//! `cargo xtask docs`: writes the pages that are generated from tables in the sources.
 
 use crate::tool::{self, TaskError, at};
 use millpond_settings::pages;

@@ -1,4 +1,4 @@
-//! `cargo xtask`: what is done with the checkout that cargo has no command for.
+//! `cargo xtask`: work on the checkout for which cargo has no command.
 
 mod dist;
 mod docs;
@@ -20,17 +20,17 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Make what is handed out: an archive, a Debian package, a wheel, an image of a container
+    /// Make the distributions: an archive, a Debian package, a wheel, a container image
     Dist(dist::DistArgs),
-    /// Make the packages of all crates that are published, and try them
+    /// Make the packages of all published crates, and try them
     Package(package::PackageArgs),
-    /// Write the pages that are made from tables in the sources
+    /// Write the pages that are generated from tables in the sources
     Docs,
-    /// Run what every change must pass
+    /// Run the checks that every change must pass
     Ci,
     /// Replay a seed of the simulator
     Sim(scripts::SimArgs),
-    /// Measure Millpond beside the kernel
+    /// Compare Millpond with the kernel
     Bench(scripts::BenchArgs),
 }
 

@@ -1,9 +1,9 @@
-//! `cargo xtask package`: the packages of all crates that are published, and a command built from nothing else.
+//! `cargo xtask package`: the packages of all published crates, and a command built only from them.
 //!
 //! The packages refer to each other by version, and none of them is on a registry while they are made. So they are
-//! unpacked into a workspace of their own that says where each lies; there the command is installed, as
-//! `cargo install millpond-cli` would do it. What a package lacks (a file that its `include` forgot, a dependency
-//! without a version) fails here. The other dependencies have the versions of the checkout's lock file.
+//! unpacked into a separate workspace that gives the path of each; there the command is installed in the same way as
+//! by `cargo install millpond-cli`. If a package lacks something (a file that its `include` forgot, a dependency
+//! without a version), this fails. The other dependencies have the versions of the checkout's lock file.
 
 use crate::tool::{self, TaskError, at, run};
 use cargo_metadata::MetadataCommand;
@@ -18,12 +18,12 @@ pub struct PackageArgs {
     /// Package the files as they are, committed or not
     #[arg(long)]
     allow_dirty: bool,
-    /// Build the command from the packages alone, and install it below this directory
+    /// Build the command only from the packages, and install it below this directory
     #[arg(long, value_name = "DIRECTORY")]
     install: Option<PathBuf>,
 }
 
-/// A crate that is published.
+/// A published crate.
 struct Published {
     name: String,
     version: String,
@@ -38,7 +38,7 @@ impl Published {
 /// Makes the packages.
 ///
 /// # Errors
-/// What could not be packaged, built or installed.
+/// When something cannot be packaged, built or installed.
 pub fn package(args: &PackageArgs) -> Result<(), TaskError> {
     let crates = published()?;
     let mut cargo = tool::cargo();
@@ -86,13 +86,13 @@ fn published() -> Result<Vec<Published>, TaskError> {
         .collect())
 }
 
-/// Builds the command from the packages in a workspace of their own, and installs it below `directory`.
+/// Builds the command from the packages in a separate workspace, and installs it below `directory`.
 fn install(crates: &[Published], packages: &Path, directory: &Path) -> Result<(), TaskError> {
     let workspace = tool::target().join("from-packages");
     tool::empty(&workspace)?;
     for one in crates {
         let file = packages.join(one.directory() + ".crate");
-        // Packages' files all have one old time. Cargo would think that nothing has changed since the last try.
+        // All files of packages have the same old time, from which cargo would conclude that nothing has changed.
         run(Command::new("tar")
             .current_dir(&workspace)
             .args(["--touch", "-xzf"])
@@ -113,11 +113,12 @@ fn install(crates: &[Published], packages: &Path, directory: &Path) -> Result<()
             .env("CARGO_TARGET_DIR", tool::target());
         cargo
     };
-    // What other systems need as well: cargo reads all of the lock file's packages, and a build fetches only its own.
+    // This also fetches what other systems need: cargo reads all packages of the lock file, and a build fetches only
+    // its own.
     run(tool::cargo()
         .current_dir(&root)
         .args(["fetch", "--locked", "--quiet"]))?;
-    // Takes what the packages do not need out of the lock file, and changes nothing else there.
+    // Removes entries from the lock file that the packages do not need, and changes nothing else there.
     run(cargo().args(["metadata", "--offline", "--quiet", "--format-version", "1"]))?;
     let command = crates.iter().find(|one| one.name == "millpond-cli");
     let path = command.map(Published::directory).unwrap_or_default();
@@ -136,7 +137,7 @@ fn install(crates: &[Published], packages: &Path, directory: &Path) -> Result<()
     Ok(())
 }
 
-/// The manifest of a workspace that takes every package from where it lies. The profiles are the checkout's, so that
+/// The manifest of a workspace that takes every package from its directory. The profiles are the checkout's, so that
 /// what was built there need not be built again.
 fn manifest_of(crates: &[Published], own: &str) -> String {
     let mut text =

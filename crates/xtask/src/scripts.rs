@@ -1,5 +1,5 @@
-//! `cargo xtask ci`, `sim` and `bench`: short names for what a change is checked and measured with. Each becomes the
-//! program that does it, so that its output, its exit status and Ctrl-C are those of that program.
+//! `cargo xtask ci`, `sim` and `bench`: short names for the programs that check and measure a change. Each becomes
+//! the program itself, so that its output, its exit status and Ctrl-C are those of that program.
 
 use crate::tool::{self, TaskError};
 use std::ffi::OsString;
@@ -11,7 +11,7 @@ use std::process::Command;
 pub struct SimArgs {
     /// The seed that a failure printed
     seed: u64,
-    /// More arguments of the simulator
+    /// Further arguments of the simulator
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     more: Vec<OsString>,
 }
@@ -55,12 +55,12 @@ pub fn sim(args: &SimArgs) -> Result<(), TaskError> {
     )
 }
 
-/// Builds all that is measured, and runs `millpond-bench`.
+/// Builds everything that is measured, and runs `millpond-bench`.
 ///
 /// # Errors
-/// When something is not built or cannot be started.
+/// When something cannot be built or started.
 pub fn bench(args: &BenchArgs) -> Result<(), TaskError> {
-    // It starts `millpond`, which loads the library beside itself.
+    // `millpond-bench` starts `millpond`, which loads the library in its own directory.
     let packages = [
         "-p",
         "millpond-bench",

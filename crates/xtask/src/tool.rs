@@ -1,24 +1,24 @@
-//! Running other programs, and what can go wrong with them and with files.
+//! Running other programs, and errors of programs and files.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{env, fs, io};
 
-/// What could not be done.
+/// The reason why a task failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TaskError {
-    /// A program that is needed failed.
+    /// A required program failed.
     #[error("{0} failed: {1}")]
     Failed(String, String),
-    /// A program that is needed is not there.
+    /// A required program is not installed.
     #[error("{program} is not installed: {way_out}")]
     Missing {
         /// The program.
         program: String,
-        /// How to install it, or to do without it.
+        /// How to install it, or do without it.
         way_out: &'static str,
     },
-    /// A file cannot be made or read.
+    /// A file cannot be written or read.
     #[error("{}: {error}", .path.display())]
     File {
         /// The file.
@@ -27,7 +27,7 @@ pub enum TaskError {
         #[source]
         error: io::Error,
     },
-    /// A program printed something else than was agreed.
+    /// A program's output is not as expected.
     #[error("cannot read what {program} printed: {error}")]
     Printed {
         /// The program.
@@ -45,7 +45,7 @@ pub fn at<T>(path: &Path, result: io::Result<T>) -> Result<T, TaskError> {
     })
 }
 
-/// Runs a program to its end. Answers what it printed.
+/// Runs a program until it ends. Returns its output.
 pub fn run(command: &mut Command) -> Result<String, TaskError> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.stderr(Stdio::inherit()).output();
@@ -56,7 +56,7 @@ pub fn run(command: &mut Command) -> Result<String, TaskError> {
     }
 }
 
-/// The program's place, or an error with a way out.
+/// The program's path, or an error that says how to do without it.
 pub fn need(program: &str, way_out: &'static str) -> Result<PathBuf, TaskError> {
     installed(program).ok_or_else(|| TaskError::Missing {
         program: program.to_owned(),
@@ -64,7 +64,7 @@ pub fn need(program: &str, way_out: &'static str) -> Result<PathBuf, TaskError> 
     })
 }
 
-/// The program's place in `PATH` or where cargo installs programs.
+/// The program's path, in `PATH` or in the directory where cargo installs programs.
 pub fn installed(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let cargo = env::var_os("CARGO_HOME").map(|home| Path::new(&home).join("bin"));
@@ -74,14 +74,14 @@ pub fn installed(program: &str) -> Option<PathBuf> {
         .find(|place| place.is_file())
 }
 
-/// The cargo that runs this.
+/// The cargo that runs this program.
 pub fn cargo() -> Command {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()));
     cargo.current_dir(root());
     cargo
 }
 
-/// The checkout.
+/// The root of the checkout.
 pub fn root() -> PathBuf {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
     crates
@@ -96,7 +96,7 @@ pub fn target() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |at| root.join(at))
 }
 
-/// An empty directory of this name.
+/// Makes an empty directory of this name.
 pub fn empty(directory: &Path) -> Result<(), TaskError> {
     if directory.exists() {
         at(directory, fs::remove_dir_all(directory))?;

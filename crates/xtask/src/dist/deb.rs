@@ -1,9 +1,9 @@
-//! The Debian package of the command and what it loads.
+//! The Debian package of the command and the library that it loads.
 //!
-//! cargo-deb makes it by what `[package.metadata.deb]` says in the manifest of the crate `millpond-cli`. That names
-//! files below `target/release/deb/`, where the tree is laid out first as Debian wants it: manual pages are compressed,
-//! and the changelog has Debian's form. The licences are in `packaging/copyright`; their own files would be there
-//! twice.
+//! cargo-deb builds it according to `[package.metadata.deb]` in the manifest of the crate `millpond-cli`. That names
+//! files below `target/release/deb/`, where the tree is first laid out in Debian's form: manual pages are compressed,
+//! and the changelog has Debian's format. The licences are in `packaging/copyright`; their own files would duplicate
+//! them.
 
 use super::{Made, VERSION};
 use crate::tool::{self, TaskError, at, run};
@@ -11,13 +11,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Who the package names as the one to ask, in Debian's form.
+/// The package's maintainer, in Debian's form.
 const MAINTAINER: &str =
     "Seed b3e68c78 maintainers <maintainers@users.noreply.a-seed-b3e68c78.example>";
 const WAY_OUT: &str =
     "install it by `cargo install cargo-deb`, or leave the Debian package out with --only";
 
-/// Makes the package. Answers where it is.
+/// Builds the package. Returns its path.
 pub fn make(made: &Made<'_>) -> Result<PathBuf, TaskError> {
     let cargo_deb = tool::need("cargo-deb", WAY_OUT)?;
     let time = time_of_commit()?;
@@ -27,7 +27,7 @@ pub fn make(made: &Made<'_>) -> Result<PathBuf, TaskError> {
         .join(format!("millpond_{VERSION}_{}.deb", architecture()));
     let mut deb = Command::new(cargo_deb);
     deb.current_dir(tool::root())
-        // The time of all that is packed: the same files make the same package.
+        // The time of all packed files, so that the same files make the same package.
         .env("SOURCE_DATE_EPOCH", time.to_string())
         .args(["deb", "--quiet", "--no-build", "--no-strip", "--locked"])
         .args(["--package", "millpond-cli", "--profile", made.profile])
@@ -37,7 +37,7 @@ pub fn make(made: &Made<'_>) -> Result<PathBuf, TaskError> {
     Ok(file)
 }
 
-/// Debian's name of the processor.
+/// Debian's name of the architecture.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -46,7 +46,7 @@ fn architecture() -> &'static str {
     }
 }
 
-/// When the newest commit was made, in seconds; 0 outside of a repository.
+/// The time of the newest commit, in seconds; 0 outside a repository.
 fn time_of_commit() -> Result<u64, TaskError> {
     if !tool::root().join(".git").exists() {
         return Ok(0);
@@ -59,7 +59,7 @@ fn time_of_commit() -> Result<u64, TaskError> {
     })
 }
 
-/// Lays the tree out as the package has it.
+/// Lays out the tree as in the package.
 fn lay_out(made: &Made<'_>, time: u64) -> Result<(), TaskError> {
     let usr = made.built.join("deb/usr");
     tool::empty(&usr)?;
@@ -84,7 +84,7 @@ fn compress(file: &Path) -> Result<(), TaskError> {
     run(Command::new("gzip").arg("-n9").arg(file)).map(drop)
 }
 
-/// The changelog in Debian's form: this version, and where its changes are described.
+/// Writes the changelog in Debian's form: this version, and where its changes are described.
 fn changelog(path: &Path, time: u64) -> Result<(), TaskError> {
     let time = format!("@{time}");
     let date = run(Command::new("date").args(["--utc", "--rfc-email", "--date", &time]))?;

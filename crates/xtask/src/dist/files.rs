@@ -9,7 +9,7 @@ use std::process::Command;
 
 const MAJOR: &str = env!("CARGO_PKG_VERSION_MAJOR");
 
-/// What CMake is told: a target for programs that link with the library.
+/// The CMake file: a target for programs that link with the library.
 const CMAKE: &str = "\
 # find_package(millpond) gives the target millpond::millpond.
 get_filename_component(_millpond \"${CMAKE_CURRENT_LIST_DIR}/../../..\" ABSOLUTE)
@@ -21,7 +21,7 @@ if(NOT TARGET millpond::millpond)
 endif()
 ";
 
-/// Lays all files out that were built or are in the checkout. Answers the programs and shared libraries among them.
+/// Lays out all files that were built or are in the checkout. Returns the programs and shared libraries among them.
 pub fn lay_out(root: &Path, built: &Path, tree: &Path) -> Result<Vec<PathBuf>, TaskError> {
     let programs = [
         ("millpond", "bin/millpond"),
@@ -36,7 +36,7 @@ pub fn lay_out(root: &Path, built: &Path, tree: &Path) -> Result<Vec<PathBuf>, T
     }
     let built_static = built.join("libmillpond_capi.a");
     copy(&built_static, &tree.join("lib/libmillpond.a"), 0o644)?;
-    // The library that cargo links has no versions.
+    // The library that cargo links has no version in its name.
     let library = tree.join(format!("lib/libmillpond.so.{VERSION}"));
     let mut link = Command::new(root.join("crates/capi/link"));
     link.env("LDFLAGS", "-Wl,--strip-all");
@@ -67,7 +67,7 @@ pub fn lay_out(root: &Path, built: &Path, tree: &Path) -> Result<Vec<PathBuf>, T
     }
     let template = root.join("crates/capi/millpond.pc.in");
     let text = at(&template, fs::read_to_string(&template))?;
-    // pkg-config says itself where the file lies, so the tree may be moved.
+    // pkg-config supplies the file's directory, so the tree may be moved.
     let text = text
         .replace("@PREFIX@", "${pcfiledir}/../..")
         .replace("@VERSION@", VERSION);
@@ -80,7 +80,7 @@ pub fn lay_out(root: &Path, built: &Path, tree: &Path) -> Result<Vec<PathBuf>, T
     Ok(programs.into_iter().chain([library]).collect())
 }
 
-/// Writes a text with the directories above it.
+/// Writes a text file, and creates the directories above it.
 pub fn write(path: &Path, text: &str) -> Result<(), TaskError> {
     make_above(path)?;
     at(path, fs::write(path, text))

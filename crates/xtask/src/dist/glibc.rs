@@ -1,4 +1,4 @@
-//! The version of glibc that a program or library needs: the newest that one of its symbols is bound to.
+//! The version of glibc that a program or library needs: the newest version to which one of its symbols is bound.
 
 use super::DistError;
 use crate::tool::at;
@@ -20,7 +20,8 @@ impl fmt::Display for Version {
 impl Version {
     /// The version in the name of a set of symbols, such as `GLIBC_2.34`. `None` for other libraries' names.
     fn named(name: &[u8]) -> Option<Self> {
-        // Relocations in the short form are no symbol. glibc 2.36 is the first that knows them.
+        // This name stands for relocations in the short form, not for a symbol. glibc 2.36 is the first to support
+        // them.
         if name == b"GLIBC_ABI_DT_RELR" {
             return Some(Self(2, 36));
         }

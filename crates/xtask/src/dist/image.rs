@@ -1,11 +1,11 @@
-//! The image of a container: it holds the tree below `/usr/local` and nothing else, and is there to be copied from:
+//! The container image: it contains only the tree below `/usr/local`, for copying from it:
 //!
 //! ```text
 //! COPY --from=millpond:0.1.0 /usr/local /usr/local
 //! ```
 //!
-//! `packaging/Containerfile` says what is in it. Podman makes it, with a store of its own in the target directory, or
-//! else Docker's daemon does. Nothing is fetched, nothing is run in the image, and no image stays behind.
+//! `packaging/Containerfile` defines its contents. Podman builds it, with a separate store in the target directory,
+//! or else Docker's daemon does. Nothing is fetched, nothing is run in the image, and no image stays behind.
 
 use super::{Made, VERSION};
 use crate::tool::{self, TaskError, at, run};
@@ -16,7 +16,7 @@ use std::process::Command;
 const WAY_OUT: &str =
     "install podman (Debian package podman) or docker, or leave the image out with --only";
 
-/// Makes the image. Answers the file, which `podman load` and `docker load` read.
+/// Builds the image. Returns the path of the file, which `podman load` and `docker load` read.
 pub fn make(made: &Made<'_>) -> Result<PathBuf, TaskError> {
     let name = format!("millpond:{VERSION}");
     let file = made.out.join(format!(

@@ -1,25 +1,25 @@
-//! `cargo xtask dist`: everything that is handed out, from one build.
+//! `cargo xtask dist`: everything that is distributed, from one build.
 //!
-//! | kind | what it is |
+//! | kind | contents |
 //! | --- | --- |
 //! | `archive` | a tree that can be unpacked anywhere and used from there (`files.rs`) |
 //! | `deb` | a Debian package of the command (`deb.rs`) |
 //! | `wheel` | a Python wheel with the package, its library and the command (`wheel.rs`) |
-//! | `image` | an image of a container that holds the tree below `/usr/local`, to be copied from (`image.rs`) |
+//! | `image` | a container image with the tree below `/usr/local`, for copying from it (`image.rs`) |
 //!
 //! The tree:
 //!
-//! | in the tree | what it is |
+//! | in the tree | contents |
 //! | --- | --- |
 //! | `bin/` | `millpond`, `millpond-bench` |
 //! | `lib/millpond/` | the library that `millpond run` loads into programs; the command finds it from `bin/` |
-//! | `lib/`, `include/` | `libmillpond` for C, shared and static, its header, pkg-config and CMake files, which name no place |
-//! | `share/man/`, completions | made from the words of the command line (`pages.rs`) |
-//! | `share/doc/millpond/` | README, licences, those of other crates too (`notices.rs`) |
+//! | `lib/`, `include/` | `libmillpond` for C, shared and static, its header, relocatable pkg-config and CMake files |
+//! | `share/man/`, completions | generated from the definition of the command line (`pages.rs`) |
+//! | `share/doc/millpond/` | README, licences, including those of other crates (`notices.rs`) |
 //!
-//! The oldest glibc that the programs start with is the newest version that one of their symbols asks for
-//! (`glibc.rs`). It is part of what is promised ([`GLIBC`]): a build that needs a newer one fails. What this machine's
-//! own libraries have decides, so what is for older systems is made on an older system.
+//! The oldest glibc with which the programs start is the newest version that one of their symbols requires
+//! (`glibc.rs`). It is part of our promise ([`GLIBC`]): a build that needs a newer one fails. It depends on this
+//! machine's own libraries, so builds for older systems must be made on an older system.
 
 mod deb;
 mod files;
@@ -35,25 +35,25 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The oldest glibc that is promised: Ubuntu 22.04 has 2.35, Debian 12 has 2.36, RHEL 9 has 2.34.
+/// The oldest supported glibc: Ubuntu 22.04 has 2.35, Debian 12 has 2.36, RHEL 9 has 2.34.
 const GLIBC: Version = Version(2, 34);
 
-/// The version of all that is made.
+/// The version of everything that is made.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// `cargo xtask dist`'s arguments.
 #[derive(clap::Args)]
 pub struct DistArgs {
-    /// The profile to build with; `release` uses what tests have built, and is not stripped
+    /// The profile to build with; `release` reuses what tests have built, and is not stripped
     #[arg(long, default_value = "dist")]
     profile: String,
-    /// Make it even if it needs a newer glibc than is promised, as when it is made to be tried out
+    /// Continue even if a newer glibc than promised is needed, for builds that are only tried out
     #[arg(long)]
     any_glibc: bool,
     /// The directory for what is made
     #[arg(long, value_name = "DIRECTORY", default_value = "target/dist-out")]
     out: PathBuf,
-    /// Make these kinds only
+    /// Make only these kinds
     #[arg(
         long,
         value_name = "KIND",
@@ -63,7 +63,7 @@ pub struct DistArgs {
     only: Vec<Kind>,
 }
 
-/// A kind of what is handed out.
+/// A kind of distribution.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum Kind {
     /// A tar archive and its checksum
@@ -72,7 +72,7 @@ enum Kind {
     Deb,
     /// A Python wheel
     Wheel,
-    /// An image of a container, by Podman, Buildah or Docker
+    /// A container image, by Podman, Buildah or Docker
     Image,
 }
 
@@ -82,7 +82,7 @@ pub enum DistError {
     /// A file or program failed.
     #[error(transparent)]
     Task(#[from] TaskError),
-    /// A file that is no program.
+    /// A file is not an ELF file.
     #[error("{} cannot be read as ELF: {error}", .path.display())]
     NoElf {
         /// The file.
@@ -90,7 +90,7 @@ pub enum DistError {
         /// What is wrong with it.
         error: object::read::Error,
     },
-    /// A program needs a newer C library than is promised.
+    /// A program needs a newer C library than promised.
     #[error(
         "{} needs glibc {needs}, and {GLIBC} is promised: build it on an older system, or raise GLIBC in \
          crates/xtask/src/dist/mod.rs and the README",
@@ -99,29 +99,29 @@ pub enum DistError {
     TooNew {
         /// The program.
         path: PathBuf,
-        /// What it needs.
+        /// The version that it needs.
         needs: Version,
     },
 }
 
-/// What all kinds are made of.
+/// The input of all kinds.
 struct Made<'a> {
-    /// The directory for what is made.
+    /// The output directory.
     out: &'a Path,
-    /// The directory where cargo puts what it builds.
+    /// The directory of cargo's build results.
     built: &'a Path,
     /// The profile's name.
     profile: &'a str,
     /// The tree of files.
     tree: &'a Path,
-    /// The glibc that is promised, or none where any will do.
+    /// The promised glibc; `None` if any is accepted.
     glibc: Option<Version>,
 }
 
-/// Builds, and makes all kinds that are asked for.
+/// Builds, and makes all requested kinds.
 ///
 /// # Errors
-/// What could not be built, made or promised.
+/// When something cannot be built or made, or needs a newer glibc than promised.
 pub fn dist(args: &DistArgs) -> Result<(), DistError> {
     let (root, built) = (tool::root(), build(&args.profile)?);
     let out = root.join(&args.out);
@@ -164,11 +164,11 @@ pub fn dist(args: &DistArgs) -> Result<(), DistError> {
     Ok(())
 }
 
-/// Builds all that is handed out. Answers where it is.
+/// Builds everything that is distributed. Returns its directory.
 fn build(profile: &str) -> Result<PathBuf, TaskError> {
     let mut cargo = tool::cargo();
     cargo.args(["build", "--locked", "--profile", profile]);
-    // By themselves the packages' dependencies have other features than tests have built.
+    // Built separately, the packages' dependencies would have other features than in the tests' build.
     if profile == "release" {
         cargo.args(["--workspace", "--exclude", "millpond-remote"]);
     } else {
@@ -180,14 +180,14 @@ fn build(profile: &str) -> Result<PathBuf, TaskError> {
         ] {
             cargo.args(["-p", package]);
         }
-        // Its client of HTTP takes minutes to build, which CI, that tries the release profile, does not have.
+        // Its HTTP client takes minutes to build. CI, which uses the release profile, does not have that time.
         cargo.args(["--features", "millpond-cli/remote"]);
     }
     run(&mut cargo)?;
     Ok(tool::target().join(profile))
 }
 
-/// Packs the tree, in the same bytes whenever it holds the same.
+/// Packs the tree; the same contents give the same bytes.
 fn pack(made: &Made<'_>) -> Result<PathBuf, TaskError> {
     let name = made.tree.file_name().unwrap_or_default();
     let archive = made.out.join(format!("{}.tar.gz", name.display()));
@@ -203,7 +203,7 @@ fn pack(made: &Made<'_>) -> Result<PathBuf, TaskError> {
     Ok(archive)
 }
 
-/// Writes a file's checksum beside it, and says that it is made.
+/// Writes a file's checksum beside it, and prints that the file is made.
 fn finish(file: &Path) -> Result<(), TaskError> {
     let directory = file.parent().unwrap_or(Path::new("."));
     let name = file.file_name().unwrap_or_default();

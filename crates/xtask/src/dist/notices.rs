@@ -1,4 +1,5 @@
-//! The licences of the crates that the programs hold code of. Most of them ask that their text goes with the programs.
+//! The licences of the crates whose code is in the programs. Most of them require that their text accompanies the
+//! programs.
 
 use crate::tool::{self, TaskError, at};
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package, PackageId};
@@ -7,17 +8,17 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The crates of the workspace whose programs and libraries are handed out.
+/// The crates of the workspace whose programs and libraries are distributed.
 const ROOTS: [&str; 4] = [
     "millpond-cli",
     "millpond-bench",
     "millpond-preload",
     "millpond-capi",
 ];
-/// How a file begins that holds a licence or says whose the work is.
+/// The beginnings of the names of files that contain a licence or a copyright notice.
 const NAMES: [&str; 5] = ["license", "licence", "copying", "notice", "unlicense"];
 
-/// All of them as one text: each licence's text once, with the crates that it is of.
+/// All licences as one text: each licence's text once, with its crates.
 pub fn text() -> Result<String, TaskError> {
     let mut command = MetadataCommand::new();
     let platform = format!(
@@ -58,7 +59,7 @@ pub fn text() -> Result<String, TaskError> {
     Ok(all)
 }
 
-/// The crates of others that end up in the programs: not what only tests and build scripts use.
+/// The external crates that are linked into the programs, without those that only tests and build scripts use.
 fn linked(metadata: &Metadata) -> Vec<&Package> {
     let nodes = metadata
         .resolve
@@ -88,8 +89,8 @@ fn linked(metadata: &Metadata) -> Vec<&Package> {
     metadata.packages.iter().filter(is_of_others).collect()
 }
 
-/// The texts of the files in a crate's directory that hold a licence, and in the directories in it: crates that hold a
-/// C library have its sources in one.
+/// The texts of the licence files in a crate's directory and its subdirectories: crates that contain a C library have
+/// its sources in a subdirectory.
 fn texts_in(directory: &Path) -> Result<Vec<String>, TaskError> {
     let mut texts = Vec::new();
     let mut files = entries(directory)?;
@@ -126,7 +127,7 @@ mod tests {
         let text = text().unwrap();
         assert!(text.contains("\nlibc ") && text.contains("\ntikv-jemalloc-sys "));
         assert!(text.contains("Permission is hereby granted"));
-        // jemalloc's own, in the directory of its sources.
+        // This is jemalloc's own licence, in the directory of its sources.
         assert!(text.contains("Jason Evans"));
         assert!(!text.contains("\nproptest ") && !text.contains("\nmillpond "));
     }

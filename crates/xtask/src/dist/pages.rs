@@ -1,4 +1,4 @@
-//! Manual pages and completions, made from the words of the command line.
+//! Manual pages and completions, generated from the definition of the command line.
 
 use super::files::make_above;
 use crate::tool::{TaskError, at};
@@ -9,7 +9,7 @@ use millpond_cli::command::Cli;
 use std::fs;
 use std::path::Path;
 
-/// Where each shell looks for completions below a prefix.
+/// The directories below a prefix in which each shell looks for completions.
 const SHELLS: [(Shell, &str); 3] = [
     (Shell::Bash, "share/bash-completion/completions/millpond"),
     (Shell::Zsh, "share/zsh/site-functions/_millpond"),

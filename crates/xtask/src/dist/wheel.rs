@@ -1,7 +1,8 @@
-//! The wheel: python/setup.py lays it out from what is built already, and auditwheel says on which systems it runs.
+//! The wheel: python/setup.py lays it out from the finished build, and auditwheel determines on which systems it
+//! runs.
 //!
-//! The tools come from the Python package index, into an environment of their own in the target directory, so that
-//! nothing is installed on the machine. It stays there for the next time.
+//! The tools come from the Python package index, into a separate environment in the target directory, so that nothing
+//! is installed on the machine. It stays there for the next time.
 
 use super::{Made, VERSION};
 use crate::tool::{self, TaskError, at, run};
@@ -9,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the wheel is made with. The first two are what python/pyproject.toml asks for.
+/// The tools that build the wheel. The first two are those that python/pyproject.toml requires.
 const TOOLS: [&str; 5] = [
     "setuptools>=77",
     "setuptools-rust>=1.10",
@@ -18,12 +19,12 @@ const TOOLS: [&str; 5] = [
     "wheel",
 ];
 
-/// Makes the wheel. Answers where it is.
+/// Builds the wheel. Returns its path.
 pub fn make(made: &Made<'_>) -> Result<PathBuf, TaskError> {
     let bin = tools()?;
     let plain = tool::target().join("plain-wheel");
     tool::empty(&plain)?;
-    // Python's tools leave their directory `build` beside the source, and what an older build put there.
+    // Python's tools leave a directory `build` beside the source, with files of older builds.
     let source = tool::root().join("python");
     let left = source.join("build");
     if left.exists() {
@@ -45,7 +46,8 @@ pub fn make(made: &Made<'_>) -> Result<PathBuf, TaskError> {
     run(&mut pip)?;
     at(&left, fs::remove_dir_all(&left))?;
     let wheel = only(&plain, ".whl")?;
-    // auditwheel reads the symbols of all programs and libraries in it. It fails if one is newer than what is promised.
+    // auditwheel reads the symbols of all programs and libraries in the wheel. It fails if one is newer than
+    // promised.
     let platform = made.glibc.map_or_else(
         || "auto".to_owned(),
         |glibc| {
@@ -90,7 +92,7 @@ fn tools() -> Result<PathBuf, TaskError> {
     Ok(bin)
 }
 
-/// The only file in a directory whose name ends so.
+/// The only file in a directory whose name has this ending.
 fn only(directory: &Path, end: &str) -> Result<PathBuf, TaskError> {
     let mut found = Vec::new();
     for entry in at(directory, fs::read_dir(directory))? {

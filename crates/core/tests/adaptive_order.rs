@@ -9,7 +9,7 @@ use millpond_core::{
 
 const LIMIT: u32 = 64 * LEAF_PAGES;
 
-/// A core in a world that does all that it is asked.
+/// A core in a world that carries out every command.
 struct World {
     core: Core,
     range: PageRange,
@@ -19,7 +19,7 @@ struct World {
     brought: Vec<(PageRange, usize)>,
     /// Whether nothing is written to pages that were read.
     unchanged: bool,
-    /// Whether folds are answered as if they crossed two mappings.
+    /// Whether folds are answered as if they spanned two mappings.
     split: bool,
     /// The ranges where zeros were mapped and, in `taken`, where folios were taken out, in this order, with their
     /// frames.
@@ -59,7 +59,7 @@ impl World {
         self.range.start.plus(n)
     }
 
-    /// Touches page `n`. Returns the orders of the folios that came in; none when the page was there.
+    /// Touches page `n`. Returns the orders of the folios that came in; none if the page was present.
     fn touch(&mut self, n: u32) -> Vec<u8> {
         self.touch_up_to(n, Order::MAX)
     }
@@ -172,7 +172,7 @@ impl World {
         panic!("{range} does not leave");
     }
 
-    /// Makes slots of one page where a stream would want many.
+    /// Makes a world with slots of one page, where a stream would need larger ones.
     fn fragmented() -> Self {
         let mut world = Self::adaptive();
         for n in 0..64 {
@@ -207,8 +207,8 @@ fn a_long_stream_takes_several_leaves_with_one_fault() {
             steps.push(whole);
             leaf += whole.max(1) as u32;
         }
-        // A run of two leaves is followed by one more leaf than it asks for, a run of four by two, and an eighth of
-        // memory is left alone.
+        // A run of two leaves brings in one leaf more than it requests, a run of four two more, and an eighth of
+        // memory stays free.
         let small = order != Order::MAX.into();
         assert_eq!(
             steps[..6],
@@ -219,7 +219,7 @@ fn a_long_stream_takes_several_leaves_with_one_fault() {
     }
 }
 
-/// The last leaf that comes along is the region's last.
+/// The last leaf that comes in with others is the region's last.
 #[test]
 fn several_leaves_end_where_the_region_does_and_pass_over_nothing() {
     let mut world = World::new(Order::MAX);
@@ -227,15 +227,15 @@ fn several_leaves_end_where_the_region_does_and_pass_over_nothing() {
     let mut touch = |leaf: u32| world.touch(leaf * LEAF_PAGES).len();
     assert_eq!([0, 1, 2].map(&mut touch), [1, 1, 2]);
     assert_eq!(touch(4), 2, "leaf 6 is there already");
-    // In a downward run no other leaf comes along.
+    // In a downward run no other leaf comes in.
     assert_eq!([20, 19, 18, 17, 16].map(&mut touch), [1; 5]);
 }
 
 /// scikit-learn's KMeans hung under `millpond run`. Pages of a leaf had been touched one by one, a stream reached the
-/// leaf with a window of the whole leaf, and all folios of the leaf stopped being watched so that it leaves as a whole.
-/// The folios that had been there before were on the list of the watched ones at the time. Later they were taken off
-/// the list of the others, stayed at the old end of their own, and were chosen as the next victim again and again while
-/// they were in flight.
+/// leaf with a window of the whole leaf, and all folios of the leaf stopped being watched so that it leaves as a
+/// whole. The folios that were already present were on the list of watched folios at the time. Later they were
+/// removed from the list of the others, stayed at the old end of their own list, and were repeatedly chosen as the
+/// next victim while they were in flight.
 #[test]
 fn what_was_there_before_a_stream_stays_on_its_list() {
     let mut world = World::adaptive();
@@ -292,7 +292,7 @@ fn a_stream_folds_up_what_random_touches_have_scattered() {
     assert!(faults <= 8, "{faults} faults");
     assert!(parts > 2, "{parts} parts at most");
     assert!(world.core.stats().folio_fold > 0);
-    // The pages are together now, and stay so.
+    // The pages are together now, and stay together.
     world.evict(64);
     let folds = world.core.stats().folio_fold;
     let orders: Vec<_> = (0..64).flat_map(|n| world.touch(n)).collect();
@@ -441,7 +441,7 @@ fn a_window_of_a_fixed_order_takes_no_memory_from_anybody() {
 }
 
 /// Random reads used to leave a region in pieces: each page that came in alone was saved alone, although nothing had
-/// changed, and the next stream had to fold them and save them all again.
+/// changed, and the next stream had to fold all of them and save them again.
 #[test]
 fn what_is_read_alone_goes_back_to_the_slot_that_it_came_from() {
     let mut world = World::new(Order::new(4).unwrap());
@@ -492,8 +492,8 @@ fn what_is_about_to_be_overwritten_is_not_read_back() {
     assert_eq!(world.core.slots_in_use(), 0);
 }
 
-/// Seed 13178127. A page that was about to be overwritten was being read, and the read failed after the call had passed
-/// the page. The page was poisoned, and the announced write met an error about contents that were not wanted.
+/// Seed 13178127. A page that was about to be overwritten was being read, and the read failed after the call had
+/// passed the page. The page was poisoned, and the announced write met an error about contents that were not needed.
 #[test]
 fn an_announced_overwrite_waits_for_what_is_being_read() {
     let mut world = World::adaptive();
@@ -533,7 +533,7 @@ fn an_announced_overwrite_waits_for_what_is_being_read() {
 #[test]
 fn a_window_ends_where_the_program_may_not_go() {
     let mut world = World::adaptive();
-    // The border is no end of a block, and lies well inside of the range that a long stream brings in at a time.
+    // The border is not the end of a block, and is well inside the range that a long stream brings in at once.
     let end = 3 * LEAF_PAGES + 77;
     world.usable = PageRange::new(world.page(0), PageCount(end));
     let mut at = 0;
@@ -551,7 +551,7 @@ fn a_window_ends_where_the_program_may_not_go() {
             - world.range.start.0;
     }
     assert_eq!(world.core.page_state(world.page(end)), PageState::Empty);
-    // Pages beyond come by themselves when they are asked for, and so do pages that were there before.
+    // Pages beyond the border come in alone when they are requested, and so do pages that were present before.
     world.evict(8);
     world.usable = PageRange::new(world.page(5), PageCount(1));
     assert_eq!(world.touch(5), [0]);

@@ -1,4 +1,4 @@
-//! Tests of advice that meets work under way.
+//! Tests of advice about pages that are in flight.
 
 mod common;
 

@@ -36,7 +36,7 @@ fn work(bench: &mut Bench, commands: Vec<Command>, written: Outcome) {
     }
 }
 
-/// Touches a page, reclaiming as long as that takes.
+/// Touches a page, reclaiming until that succeeds.
 fn touch(bench: &mut Bench, page: PageIndex) {
     for _ in 0..100 {
         let (reply, commands) = bench.fault(page);
@@ -52,7 +52,7 @@ fn touch(bench: &mut Bench, page: PageIndex) {
     panic!("{page} is reclaimed for, for ever");
 }
 
-/// Makes all of `range` leave memory. The file answers as `written`. Returns the ranges that were to be written back.
+/// Evicts all of `range`. Write-backs end as `written`. Returns the ranges of the write-backs.
 fn leave(bench: &mut Bench, range: PageRange, written: Outcome) -> Vec<PageRange> {
     let advice = Advice::PageOut;
     bench.all(range, |range| Event::Advise { range, advice });
@@ -101,7 +101,7 @@ fn pages_of_files_have_their_places_and_no_slots() {
 fn what_cannot_be_written_waits_and_does_not_keep_reclaim_busy() {
     let mut bench = Bench::new();
     let range = file(&mut bench, 8);
-    // With this advice no page comes unasked.
+    // With this advice no page comes in unrequested.
     let advice = Advice::Random;
     bench.send(Event::Advise { range, advice });
     bench.touch(part(range, 0..4));
@@ -120,7 +120,7 @@ fn what_cannot_be_written_waits_and_does_not_keep_reclaim_busy() {
     assert_eq!(bench.state(range, 0), PageState::Empty);
 }
 
-/// A page that cannot be read is lost until it is discarded; then the file is asked again.
+/// A page that cannot be read is lost until it is discarded; then it is read again.
 #[test]
 fn a_page_that_cannot_be_read_is_poisoned() {
     let mut bench = Bench::new();
@@ -135,8 +135,8 @@ fn a_page_that_cannot_be_read_is_poisoned() {
     bench.work(commands);
 }
 
-/// A page that is mapped straight from the memory that holds its file never leaves a shadow. A page of another file
-/// does, in tables that hold nothing else.
+/// A page that is mapped directly from the memory that holds its file never leaves a shadow. A page of another file
+/// does, in tables that contain nothing else.
 #[test]
 fn pages_mapped_straight_from_memory_leave_no_shadow() {
     for (kind, refaults) in [(Kind::File, 1), (Kind::Direct, 0)] {
@@ -199,7 +199,7 @@ fn what_is_for_anonymous_memory_is_refused() {
 }
 
 /// Uses a heap and a file at random, together more than twice the memory. Returns the counts of the second half, and
-/// how much of each is in memory.
+/// how many pages of each are in memory.
 fn balanced(anon_cost: u32, file_cost: u32) -> (VmStat, [u32; 2]) {
     let mut bench = small(128);
     for event in [
@@ -262,8 +262,8 @@ fn who_is_dearer_to_bring_back_is_scanned_less_and_keeps_more() {
 }
 
 /// The cost of files does not matter to a program without files: with cheap refaults a save earns few take-outs, so a
-/// batch saves many folios. (Batches were three folios where twelve were due, when a whole batch had sixteen. They left
-/// a group that was above its high in limbo, as long as no file was read: `high_is_worked_against` in
+/// batch saves many folios. (Batches were three folios where twelve were due, when a whole batch had sixteen. They
+/// left a group above its `high` in limbo, as long as no file was read: `high_is_worked_against` in
 /// `millpond/tests/groups.rs`.)
 #[test]
 fn a_kind_that_is_not_there_does_not_shorten_batches() {
@@ -283,7 +283,7 @@ fn a_kind_that_is_not_there_does_not_shorten_batches() {
     assert_eq!(saves.count(), 24);
 }
 
-/// A file that accepted nothing also kept the store from being asked: anonymous memory could not leave, and faults
+/// A file that accepted nothing also kept reclaim from using the store: anonymous memory could not leave, and faults
 /// exceeded the limit.
 #[test]
 fn a_file_that_takes_nothing_keeps_no_other_memory_from_leaving() {
@@ -324,7 +324,7 @@ fn a_file_that_takes_nothing_keeps_no_other_memory_from_leaving() {
     assert!((0..64).all(|page| bench.state(range, page) == PageState::Empty));
 }
 
-/// When all that could leave waits for its file, faults are served above the limit, as with a full store.
+/// When all memory that could leave waits for its file, faults are served above the limit, as with a full store.
 #[test]
 fn memory_full_of_what_waits_for_its_file_ends_above_the_limit() {
     let mut bench = small(64);

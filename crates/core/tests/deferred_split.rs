@@ -1,4 +1,4 @@
-//! A folio of which a part was freed stays whole until memory is wanted.
+//! A folio stays whole after a part of it was freed, until memory is needed.
 
 mod common;
 
@@ -83,7 +83,7 @@ fn a_part_that_is_used_again_is_kept() {
     let mut bench = Bench::new();
     let range = bench.filled(16, 4);
     bench.free(part(range, 4..8), EXCLUSIVE);
-    // A look finds the use, when the free pages are counted.
+    // The check during the recount of free pages detects the use.
     let (reply, commands) = bench.send(Event::RecountLazyFree { left: PageCount(4) });
     let [
         Command::Look {
@@ -108,7 +108,7 @@ fn a_part_that_is_used_again_is_kept() {
     let stats = bench.0.stats();
     assert_eq!((stats.nr_lazyfree, stats.pglazyfree_reused), (0, 4));
 
-    // The glance before the part is dropped finds the use.
+    // The check before the part is dropped detects the use.
     bench.free(part(range, 4..8), EXCLUSIVE);
     let commands = bench.reclaim(4);
     let [Command::TakeOutIfBlank { folio, .. }, ..] = commands[..] else {

@@ -1,4 +1,4 @@
-//! The part of a leaf that is in memory leaves for a stream that wants all of it, decision by decision.
+//! Tests that the part of a leaf in memory leaves for a stream that needs the whole leaf, decision by decision.
 
 mod common;
 
@@ -71,7 +71,7 @@ impl World {
         }
         world.written = false;
         world.advise(Advice::Random);
-        // The last page of each leaf lies inside, where no stream comes by that would continue it.
+        // The last page of each leaf is inside, so that no stream continues from it.
         let (lower, upper): (Vec<_>, Vec<_>) = range
             .pages()
             .step_by(APART as usize)
@@ -99,7 +99,7 @@ impl World {
         pages.for_each(|page| self.touch(page));
     }
 
-    /// Touches a page, with all that this takes. Whether memory has to be reclaimed first is up to the core.
+    /// Touches a page, and carries out everything that this requires. The core decides whether to reclaim first.
     fn touch(&mut self, page: PageIndex) {
         self.came.clear();
         if self.core.page_state(page) == PageState::Resident {
@@ -192,7 +192,7 @@ fn a_stream_gets_what_was_in_memory_in_pieces_in_large_ones() {
         if down {
             pages.reverse();
         }
-        // Single reads have gone before, and no stream is known yet.
+        // Single reads came before, and no stream is known yet.
         let (first, rest) = pages.split_at((FORGOTTEN * LEAF_PAGES) as usize);
         world.stream(first.iter().copied());
         assert_eq!(world.evicted(), 0, "down: {down}");
@@ -202,13 +202,13 @@ fn a_stream_gets_what_was_in_memory_in_pieces_in_large_ones() {
         let leaves = u64::from(LEAVES - FORGOTTEN);
         assert_eq!(world.evicted(), leaves, "down: {down}");
         assert_eq!(stats.pswpout, before.pswpout, "nothing is written");
-        // The pages come by the largest folios that a budget of this size allows.
+        // The pages come in the largest folios that a budget of this size allows.
         let faults = stats.pgmajfault - before.pgmajfault;
         assert!(faults <= 9 * leaves, "{faults} faults");
     }
 }
 
-/// The fault that asks for the leaf finds it empty, and brings in the page that it is for.
+/// The fault that requests the leaf finds it empty, and brings in its own page.
 #[test]
 fn nothing_of_the_leaf_is_in_memory_when_the_stream_comes_back() {
     let mut world = World::new();
@@ -266,8 +266,7 @@ fn a_leaf_that_would_not_come_whole_stays() {
     world.advise(Advice::Normal);
     world.stream(range.pages());
     assert_eq!(world.evicted(), 0);
-    // A leaf does not come whole either where leaves may not leave by their tables, or where all folios are of one
-    // size.
+    // Nor does a leaf come whole if leaves may not leave by their tables, or if all folios have one size.
     for (order, allowed) in [(ADAPTIVE, false), (Order::ZERO.into(), true)] {
         let mut world = World::with(order, allowed, false);
         world.stream(range.pages());
@@ -275,16 +274,16 @@ fn a_leaf_that_would_not_come_whole_stays() {
     }
 }
 
-/// A change is known when the page is saved, and no sooner: so evicting is tried less and less often.
+/// A change is only detected when the page is saved, so evicting the leaf is tried less and less often.
 #[test]
 fn leaves_that_were_written_are_tried_less_and_less_often() {
     let mut world = World::with(ADAPTIVE, true, true);
     world.stream(world.range.pages());
-    // One leaf is tried, the next one is not, then one is, two are not, and the last one is.
+    // One leaf is tried, one is not, one is, two are not, and the last one is.
     assert_eq!((LEAVES - FORGOTTEN, world.evicted()), (6, 3));
 }
 
-/// A page that is pinned keeps its leaf, and the stream goes on by what is absent.
+/// A pinned page keeps its leaf in memory, and the stream continues with the absent pages.
 #[test]
 fn who_may_not_leave_keeps_the_leaf_and_the_stream_goes_on() {
     let mut world = World::new();

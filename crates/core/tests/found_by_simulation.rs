@@ -1,4 +1,4 @@
-//! Bugs found in the core, most of them by the simulator, each as a short history that shows it.
+//! Bugs found in the core, most of them by the simulator, each as a short history that reproduces it.
 //!
 //! A seed keeps its history only as long as the simulator does not change; these tests are independent of it. Events
 //! are sent and commands answered by hand. Each test fails on the core before the commit that its story names, except
@@ -194,7 +194,7 @@ fn a_folio_in_limbo_comes_back_while_the_store_is_full() {
     bench.page_out(range);
     assert_eq!(bench.0.page_state(page), PageState::Limbo);
 
-    // Single pages come by way of the store, which is full.
+    // Single pages come through the store, which is full.
     for _ in 0..3 {
         let (reply, commands) = bench.fault(page, Order::ZERO);
         assert_eq!(reply, Reply::Wait { page: range.start });
@@ -221,7 +221,7 @@ fn a_folio_in_limbo_comes_back_while_the_store_is_full() {
     assert_eq!(bench.send(Event::Protected { range: half }).0, Reply::Done);
     assert!(bench.0.stats().folio_split > 0);
 
-    // Single pages come the long way when the store takes again.
+    // Single pages come through the store when it accepts saves again.
     bench.page_out(range);
     bench.send(Event::RetryStore);
     bench.touch(range, NEW);
@@ -359,11 +359,11 @@ fn a_released_slot_is_not_waited_for() {
     bench.end(&[region]);
 }
 
-/// Seed 5. A page that could not be moved was lazily freed so that it must read as zeros, and was therefore zeroed in
-/// place. Then it had a mark and was on the unevictable list, where nothing is dropped. It counted as lazily freed
-/// forever, so that no volatile range was purged any more. News of its protection then put it on the inactive list,
-/// with its mark. Now it is dropped as a discard drops it; a page that its mapping keeps from moving may well be
-/// read-only.
+/// Seed 5. A page that could not be moved was lazily freed such that it had to read as zeros, and was therefore
+/// zeroed in place. Then it had a mark and was on the unevictable list, where nothing is dropped. It counted as
+/// lazily freed forever, so that no volatile range was purged any more. News of its protection then put it on the
+/// inactive list, with its mark. Now it is dropped as in a discard; a page that cannot move because of its mapping
+/// may well be read-only.
 #[test]
 fn what_cannot_move_and_must_be_zeros_is_dropped() {
     let mut bench = Bench::new();
@@ -411,8 +411,8 @@ fn lazily_freed_memory_is_dropped_behind_what_has_no_place() {
     bench.end(&[region]);
 }
 
-/// Seed 1. The store took nothing, so a fault without memory was served above the limit, although lazily freed memory
-/// was there that could have been dropped without the store. With no store at all that is every fault.
+/// Seed 1. The store accepted nothing, so a fault without memory was served above the limit, although there was
+/// lazily freed memory that could have been dropped without the store. Without any store this affects every fault.
 #[test]
 fn the_limit_is_not_exceeded_while_lazily_freed_memory_is_there() {
     let mut bench = Bench::new();
@@ -461,10 +461,10 @@ fn lazily_freed_memory_without_a_place_is_not_waited_for() {
     bench.end(&[limbo, full, more]);
 }
 
-/// Seeds 11 and 24. A batch of reclaim drops a bounded number of lazily freed folios. When that was not enough it
-/// continued with memory in use, although more of the list was left: with single pages, half of the pages that a thread
-/// in need took out were the wrong ones. Folios in limbo are dropped without a command, so commands alone do not tell
-/// whether something was done.
+/// Seeds 11 and 24. A batch of reclaim drops a bounded number of lazily freed folios. If that was not enough it
+/// continued with memory in use, although more of the list was left: with single pages, half of the pages that a
+/// thread in need took out were the wrong ones. Folios in limbo are dropped without a command, so commands alone do
+/// not tell whether something was done.
 #[test]
 fn all_lazily_freed_memory_goes_before_any_other() {
     for mode in [FreeMode::Exclusive, FreeMode::Shared] {
@@ -506,7 +506,7 @@ fn what_is_being_dropped_is_not_beyond_the_cap() {
     bench.end(&[region]);
 }
 
-/// Found by reading. One event of a recount passed all lazily freed folios in limbo, which need no command: a million
+/// Found by reading. One recount event processed all lazily freed folios in limbo, which need no command: a million
 /// of them in one critical section.
 #[test]
 fn a_recount_goes_past_a_bounded_number_of_folios() {
@@ -553,9 +553,9 @@ fn block_the_store(bench: &mut Bench) -> (RegionId, PageRange) {
     region
 }
 
-/// Seed 13414052, with much lazily freed memory. The pool had no place for any of the mapped folios that a trim was to
-/// drop, so each of them lost its mark instead. That was not counted, and the trim went on until no marked folio was
-/// left.
+/// Seed 13414052, with much lazily freed memory. The pool had no place for any of the mapped folios that a trim was
+/// to drop, so each of them lost its mark instead. That was not counted, and the trim continued until no marked folio
+/// was left.
 #[test]
 fn a_trim_without_a_place_takes_no_more_marks_than_it_was_asked_for() {
     let arena = PageCount(32 * LEAF_PAGES);
@@ -582,10 +582,10 @@ fn a_trim_without_a_place_takes_no_more_marks_than_it_was_asked_for() {
     bench.end(&[region]);
 }
 
-/// Every seed with a store that fails to load, once the simulator marked lost pages a moment after the core had said
-/// so. The mark had no answer, so nothing waited for it: a thread that discarded the page, or ended its region, dropped
-/// a mark that did not exist yet. The mark came afterwards, to an empty page or to a page of the next region. A touch
-/// of that page raised SIGBUS, or a page that was brought in met a mark unknown to the core.
+/// Every seed with a store that fails to load, once the simulator marked lost pages a moment after the core's
+/// command. The mark had no answer, so nothing waited for it: a thread that discarded the page, or ended its region,
+/// dropped a mark that did not exist yet. The mark came afterwards, to an empty page or to a page of the next region.
+/// A touch of that page raised SIGBUS, or a page that was brought in met a mark unknown to the core.
 ///
 /// Seed 13178127, when that was fixed: a thread that gives up the store's copy, to overwrite it, waited for a load that
 /// might fail, but no longer for the mark of one that had failed. The mark came to pages that had been written since.

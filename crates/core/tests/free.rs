@@ -29,8 +29,8 @@ fn what_is_unhooked_counts_until_it_was_given_back() {
     bench.page_out(part(range, 0..16));
     let mut gather = Gather::with_pages(1);
     assert_eq!(unhook(&mut bench, range, &mut gather), Reply::Done);
-    // The batch has 64 mapped pages as their range, and the slots of all. The frame of the folio in limbo is spare
-    // already.
+    // The batch has the range of the 64 mapped pages, and the slots of all. The frame of the folio in limbo is
+    // already spare.
     assert_eq!(gather.zap(), Some(range));
     let slots = gather
         .items()
@@ -83,7 +83,7 @@ fn frames_that_a_gather_collects_count_until_they_were_given_back() {
     assert_eq!(bench.0.available().0, before.0 + 96);
 }
 
-/// Gives back the spare frames that are not asked for. Returns their pages.
+/// Gives back the spare frames that are not needed. Returns their number of pages.
 fn give_spare_back(bench: &mut Bench) -> u32 {
     let mut gather = Gather::with_pages(0);
     let mut pages = 0;
@@ -127,7 +127,7 @@ fn spare_frames_beyond_a_lowered_budget_go_by_batches() {
     let mut gather = Gather::with_pages(1);
     let most = PageCount(10_000);
     bench.0.gather_spare(most, &mut gather);
-    // Frames go down to the limit, and to the half of it that demand may keep.
+    // Frames are freed down to the limit, and to the half of it that demand may keep.
     assert_eq!(gather.pages(), PageCount(1024 - 48));
     assert_eq!(bench.0.available(), PageCount(0));
     assert_eq!(bench.0.spare_excess(), PageCount::ZERO);
@@ -266,7 +266,7 @@ fn what_a_discard_leaves_goes_by_batches() {
     let expected = [part(range, 0..48), part(range, 80..96)];
     assert_eq!(runs, expected.map(Gathered::Run));
     assert_eq!(out.batch().pages(), PageCount(48 + 16));
-    // The folio that was in limbo is spare already; all else counts as it did.
+    // The folio that was in limbo is already spare; everything else counts as before.
     assert_eq!(bench.0.stats().nr_free_frames, 16);
     let vm = bench.0.stats();
     assert_eq!((vm.nr_mapped, vm.nr_limbo, vm.nr_unhooked), (64, 0, 0));
@@ -342,7 +342,7 @@ fn a_bad_range_is_refused() {
     );
 }
 
-/// Memory that is kept in place replaces frames, it is not kept in addition to them; its use counts as demand.
+/// Memory that is kept in place replaces frames in the pool instead of adding to them; its use counts as demand.
 #[test]
 fn the_pool_keeps_less_when_memory_is_kept_in_place() {
     let mut bench = Bench::new();

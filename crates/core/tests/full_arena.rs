@@ -1,4 +1,4 @@
-//! The numbers of slots do not run out in a full arena.
+//! Tests that slot numbers do not run out in a full arena.
 //!
 //! Found by measuring the cost of a decision: once every page of the arena had a slot, swapped out or as the backing of
 //! a folio in memory, no number was left for saving a changed folio, and the fault that needed its memory reclaimed
@@ -10,7 +10,7 @@ use millpond_core::{
     PageRange, Reclaimer, Reply,
 };
 
-/// Answers everything as in a world where all works, and where every folio has changed since it was loaded.
+/// Answers everything as in a world where everything succeeds, and every folio has changed since it was loaded.
 fn settle(core: &mut Core, out: &mut Commands) {
     while !out.is_empty() {
         let commands: Vec<Command> = out.iter().collect();

@@ -144,7 +144,7 @@ fn when_only_protected_memory_is_left_it_is_taken_and_that_is_counted() {
     assert_eq!(bench.0.group_stat(group).unwrap().events.low, 1);
 }
 
-/// Two groups beyond their protection by 300 and 100 pages give three to one.
+/// Two groups that exceed their protection by 300 and 100 pages lose pages at three to one.
 #[test]
 fn reclaim_takes_in_proportion_to_what_is_beyond_protection() {
     let mut bench = Bench::new();
@@ -210,7 +210,7 @@ fn a_group_that_is_removed_leaves_what_it_has_to_its_parent() {
     let group = bench.group(above, GroupLimits::default());
     let (_, range) = bench.region_of(group, 300);
     bench.touch(part(range, 0..299));
-    // During this one folio is in flight, and arrives in the parent.
+    // Meanwhile one folio is in flight, and arrives in the parent.
     let late = bench.fault(range.start.plus(299)).1;
     assert_eq!(
         bench.send(Event::RemoveGroup { group: above }).0,
@@ -309,9 +309,9 @@ fn remove(bench: &mut Bench, group: GroupId) {
     while let Reply::More { .. } = bench.send(Event::RemoveGroup { group }).0 {}
 }
 
-/// A region that changes groups leaves its history behind: by the clock of its new group the history says nothing. Nor
-/// does it say anything by the old group's clock when the region comes back: in between that group may have ended, and
-/// another may have its number.
+/// A region that changes groups leaves its history behind: by the clock of its new group the history is meaningless.
+/// It is also meaningless by the old group's clock when the region comes back: meanwhile that group may have ended,
+/// and another may have its number.
 #[test]
 fn shadows_do_not_follow_a_region_to_another_group() {
     let mut bench = Bench::new();
@@ -334,7 +334,7 @@ fn shadows_do_not_follow_a_region_to_another_group() {
     assert_eq!(refaults(&bench, old), 20);
 }
 
-/// Tables that hold shadows only do not follow a region either. Only their leaf tells to which region they belong.
+/// Tables that only hold shadows do not follow a region either. Only their leaf tells to which region they belong.
 #[test]
 fn dropped_pages_do_not_follow_a_region_to_another_group() {
     let mut bench = Bench::new();
@@ -365,7 +365,7 @@ fn shadows_move_along_within_their_group_only() {
     bench.swap_out(range);
     for (to, known) in [(group, 2), (other, 0)] {
         let (_, target) = bench.region_of(to, 2 * 512 + 100);
-        // The range is a whole leaf, and a piece of the next.
+        // The range is a whole leaf and a part of the next.
         let pages = 0..512 + 60;
         let (from, to_range) = (part(range, pages.clone()), part(target, pages));
         let event = Event::Remap { from, to: to_range };
@@ -383,8 +383,8 @@ fn shadows_move_along_within_their_group_only() {
     }
 }
 
-/// A removed group's shadows mean nothing by its parent's clock, nor by that of a group that gets its number later. And
-/// none of its tables is left on a list that is no longer shortened.
+/// A removed group's shadows mean nothing by its parent's clock, nor by that of a group that gets its number later.
+/// None of its tables stays on a list that is no longer shortened.
 #[test]
 fn shadows_of_a_removed_group_are_not_looked_at() {
     let mut bench = Bench::new();
@@ -405,7 +405,7 @@ fn shadows_of_a_removed_group_are_not_looked_at() {
     touch_ten(&mut bench, range, 0);
     touch_ten(&mut bench, range, 600);
     assert_eq!(refaults(&bench, above), 0);
-    // All other numbers are given out, and the next group is `below` again.
+    // New groups take all other numbers, until one gets the number of `below` again.
     let again = loop {
         let group = bench.group(above, GroupLimits::default());
         if group == below {
@@ -456,8 +456,8 @@ fn what_is_dropped_on_a_removed_groups_account_is_its_parents() {
     assert_eq!(bench.0.stats().workingset_nodes, 0);
 }
 
-/// Splitting off the freed part of a folio once took it out of the figures of the group that the region was in by then,
-/// and counted it there anew: a total that only grows went below zero. Found by the simulator with sums checked for
+/// Splitting off the freed part of a folio once subtracted it from the figures of the region's present group, and
+/// added it there again: a total that only grows went below zero. Found by the simulator with sums checked for
 /// overflow (seed 16777217).
 #[test]
 fn what_was_freed_in_one_group_is_not_counted_again_in_another() {

@@ -16,8 +16,8 @@ const EXCLUSIVE: FreeMode = FreeMode::Exclusive;
 const ZEROED: PageState = PageState::LazyFree { mapped: true };
 const CAPTURED: PageState = PageState::LazyFree { mapped: false };
 
-/// A folio that was zeroed in place and is not zeros any more is in use, whether the glance finds it out, the look at
-/// the captured folio, or a recount; and then its contents stay.
+/// A folio that was zeroed in place and is no longer zero is in use, whether the glance, the look at the captured
+/// folio or a recount detects it; and then its contents stay.
 #[test]
 fn a_write_to_a_cleared_folio_is_found_out_wherever_it_is_looked_for() {
     for order in [0, 4] {
@@ -69,8 +69,8 @@ fn a_write_to_a_cleared_folio_is_found_out_wherever_it_is_looked_for() {
     }
 }
 
-/// Memory that its owner zeroed is marked without a command, at the young end of the list. A write since then is found
-/// out as with any other mark.
+/// Memory that its owner zeroed is marked without a command, at the young end of the list. A later write is detected
+/// as with any other mark.
 #[test]
 fn what_its_owner_cleared_is_marked_late_and_looked_at_like_the_rest() {
     for order in [0, 4] {
@@ -116,7 +116,7 @@ fn a_late_mark_passes_over_what_is_not_mapped() {
     bench.free(folio(4), SHARED);
     let states = |bench: &Bench| [1, 2, 3, 4].map(|n| bench.state(range, 16 * n));
     let before = states(&bench);
-    // The slots that the two mapped folios still had are not wanted.
+    // The slots that the two mapped folios still had are not needed.
     let given = bench.free(range, FreeMode::AlreadyZeroed);
     assert!(
         given.iter().all(|c| matches!(c, Command::Release { .. })),
@@ -126,7 +126,7 @@ fn a_late_mark_passes_over_what_is_not_mapped() {
     assert_eq!([0, 5].map(|n| bench.state(range, 16 * n)), [ZEROED; 2]);
 }
 
-/// A part of a larger folio is noted in its record, as when the core has it zeroed in place.
+/// A part of a larger folio is noted in its record, as when the core orders it to be zeroed in place.
 #[test]
 fn a_part_that_its_owner_cleared_is_noted_without_a_split() {
     let mut bench = Bench::new();
@@ -153,7 +153,7 @@ fn a_part_that_its_owner_cleared_is_noted_without_a_split() {
     assert_eq!(gone.sum::<u32>(), 24, "{commands:?}");
 }
 
-/// A captured folio comes back as it was when it is touched, and is not free any more.
+/// A captured folio that is touched comes back unchanged, and is no longer free.
 #[test]
 fn a_touch_brings_a_captured_folio_back_and_takes_the_mark_away() {
     let mut bench = Bench::new();
@@ -241,7 +241,7 @@ fn slots_are_released_by_the_free_itself() {
     }
 }
 
-/// A folio that is in memory again may still have a slot; it loses it too.
+/// A folio that is in memory again may still have a slot, and also loses it.
 #[test]
 fn the_store_forgets_what_it_still_had_of_a_resident_folio() {
     for mode in [EXCLUSIVE, SHARED] {
@@ -259,8 +259,8 @@ fn the_store_forgets_what_it_still_had_of_a_resident_folio() {
     }
 }
 
-/// Freed folios leave the active list, and go before inactive folios however old, whatever the orders: a batch that is
-/// full of small folios takes out no others in addition.
+/// Freed folios leave the active list, and go before all inactive folios whatever their age and order: a batch that
+/// is full of small folios takes out no others in addition.
 #[test]
 fn freed_folios_go_before_all_others_and_oldest_first() {
     for (order, mode) in [
@@ -323,7 +323,7 @@ fn a_clean_folio_that_was_read_back_leaves_by_a_save() {
     );
 }
 
-/// A split comes at once when others may use the bytes, and otherwise when memory is wanted.
+/// A folio is split at once if others may use the bytes, and otherwise when memory is needed.
 #[test]
 fn a_folio_is_split_only_where_an_end_is_inside_it() {
     for mode in [EXCLUSIVE, SHARED] {
@@ -366,7 +366,7 @@ fn a_part_of_a_captured_folio_comes_back_to_be_split() {
     assert_eq!(bench.state(range, 8), PageState::Resident);
 }
 
-/// A range that is refused keeps its contents, whatever the mode.
+/// A refused range keeps its contents, whatever the mode.
 #[test]
 fn refused_ranges_change_nothing() {
     for mode in [EXCLUSIVE, SHARED, FreeMode::ReadsZeros] {
@@ -441,7 +441,7 @@ fn the_cap_drops_the_oldest_and_gives_the_frames_back() {
     }
 }
 
-/// A folio that was zeroed in place and cannot move is not dropped, and is not counted as free any more.
+/// A folio that was zeroed in place and cannot move is not dropped, and no longer counts as free.
 #[test]
 fn a_cleared_folio_that_cannot_be_taken_out_stays() {
     for outcome in [Outcome::TakeOutBusy, Outcome::TakeOutImmovable] {
@@ -459,8 +459,8 @@ fn a_cleared_folio_that_cannot_be_taken_out_stays() {
     }
 }
 
-/// News of a protection takes the mark from folios that would be read to see whether they were used, and waits for a
-/// look under way. See `memory_that_became_inaccessible_is_not_looked_at` in `millpond/tests/lazy_free_calls.rs`.
+/// News of a protection removes the mark of folios that would be read to see whether they were used, and waits for a
+/// look in progress. See `memory_that_became_inaccessible_is_not_looked_at` in `millpond/tests/lazy_free_calls.rs`.
 #[test]
 fn protected_memory_is_not_looked_at() {
     let mut bench = Bench::new();
@@ -482,7 +482,7 @@ fn protected_memory_is_not_looked_at() {
     assert_eq!(bench.0.stats().pglazyfree_reused, 0);
 }
 
-/// A purge takes the range at once, as far as it can, wherever it is, and splits folios at the ends of the range.
+/// A purge drops as much of the range as it can at once, wherever it is, and splits folios at the ends of the range.
 #[test]
 fn a_purge_takes_a_range_wherever_it_is() {
     let mut bench = Bench::new();
@@ -510,8 +510,8 @@ fn a_purge_takes_a_range_wherever_it_is() {
     );
 }
 
-/// A purge waits for nothing. Folios that are in flight, pinned, or in limbo and only partly in the range are passed
-/// over. A later call for the range discards them.
+/// A purge does not wait. Folios that are in flight, pinned, or in limbo and only partly in the range are skipped. A
+/// later call for the range discards them.
 #[test]
 fn a_purge_passes_over_what_it_would_have_to_wait_for() {
     let mut bench = Bench::new();
@@ -540,8 +540,8 @@ fn a_purge_passes_over_what_it_would_have_to_wait_for() {
     assert_eq!(bench.state(range, 56), Resident);
 }
 
-/// Memory that was kept in place goes back to the kernel, and to nobody else, when it is not wanted any more. Folios
-/// that were used again stay, and so do those that others have in flight.
+/// Memory that was kept in place goes back to the kernel, and nowhere else, when it is no longer needed. Folios that
+/// were used again stay, and so do those that others have in flight.
 #[test]
 fn what_was_kept_in_place_is_given_back_as_far_as_it_was_not_used() {
     let mut bench = Bench::new();
@@ -549,7 +549,7 @@ fn what_was_kept_in_place_is_given_back_as_far_as_it_was_not_used() {
     let folio = |n: u32| part(range, 16 * n..16 * (n + 1));
     bench.free(part(range, 0..64), FreeMode::ReadsZeros);
     bench.free(folio(4), SHARED);
-    // The last folio is in use, and only a part of the fourth is asked for.
+    // The last folio is in use, and only a part of the fourth is requested.
     let asked = part(range, 0..56);
     let (reply, commands) = bench.send(Event::GiveFreedBack { range: asked });
     assert_eq!(reply, Reply::Done);
@@ -561,7 +561,7 @@ fn what_was_kept_in_place_is_given_back_as_far_as_it_was_not_used() {
     else {
         panic!("{commands:?}");
     };
-    // Asked once more before the commands have completed, the core gives no new commands.
+    // If the request is repeated before the commands have completed, the core gives no new commands.
     let (reply, again) = bench.send(Event::GiveFreedBack { range: asked });
     assert_eq!((reply, again.len()), (Reply::Done, 0));
     bench.tell(first, Outcome::Written);
@@ -586,7 +586,7 @@ fn what_was_kept_in_place_is_given_back_as_far_as_it_was_not_used() {
     goes_to_the_kernel(&mut bench, 16);
 }
 
-/// Checks that frames go to the kernel, though demand would keep them in the pool.
+/// Checks that frames go to the kernel although demand would keep them in the pool.
 fn goes_to_the_kernel(bench: &mut Bench, pages: u32) {
     let mut gather = Gather::with_pages(0);
     bench.0.gather_spare(PageCount(1000), &mut gather);

@@ -1,4 +1,5 @@
-//! A leaf of scattered small folios leaves by its table: one command, in steps that faults need not wait for.
+//! Tests that a leaf of scattered small folios leaves by its table: with one command, in steps for which faults need
+//! not wait.
 
 mod common;
 
@@ -30,7 +31,7 @@ fn step(bench: &mut Bench) -> (Reply, Vec<Command>) {
     bench.send(Event::Reclaim { pages, by })
 }
 
-/// Steps until a command is given. Returns the commands, and how many steps that took.
+/// Steps until a command is given. Returns the commands and the number of steps.
 fn until_command(bench: &mut Bench) -> (Vec<Command>, u32) {
     for steps in 1..100 {
         match step(bench) {
@@ -44,7 +45,7 @@ fn until_command(bench: &mut Bench) -> (Vec<Command>, u32) {
     panic!("a hundred steps and no command");
 }
 
-/// Answers for the leaf until all of its folios know.
+/// Answers for the leaf until all of its folios have been told.
 fn answer(bench: &mut Bench, at: PageRange, taken: bool) -> Vec<Command> {
     let mut given = Vec::new();
     loop {
@@ -77,7 +78,7 @@ fn a_leaf_leaves_by_one_command_and_comes_back_page_by_page() {
     };
     assert_eq!(at, leaf);
     assert!(frame.index().is_multiple_of(LEAF_PAGES));
-    // The steps go twice past 103 folios, by 32 at most.
+    // The steps pass twice over 103 folios, at most 32 at a time.
     assert!(steps >= 2 * 4, "{steps} steps");
     assert!(all(&bench, leaf, PageState::InFlight));
     assert_eq!(answer(&mut bench, leaf, true), []);
@@ -98,7 +99,7 @@ fn a_leaf_leaves_by_one_command_and_comes_back_page_by_page() {
 fn faults_in_a_leaf_that_leaves_wait_and_are_woken() {
     let (mut bench, leaf) = scattered(true);
     let absent = leaf.start.plus(1);
-    // Faults do not wait while the leaf is looked at.
+    // Faults do not wait while the leaf is examined.
     assert!(matches!(step(&mut bench).0, Reply::More { .. }));
     let (reply, commands) = bench.fault(leaf.start.plus(2));
     assert_eq!(reply, Reply::Done);
@@ -112,7 +113,7 @@ fn faults_in_a_leaf_that_leaves_wait_and_are_woken() {
     assert_eq!(bench.fault(absent).0, Reply::Done);
 }
 
-/// The last page of the leaf is pinned when the first ones have begun to leave.
+/// The last page of the leaf is pinned after the first ones have begun to leave.
 #[test]
 fn one_that_has_to_stay_brings_the_others_back() {
     let (mut bench, leaf) = scattered(true);
@@ -133,7 +134,7 @@ fn one_that_has_to_stay_brings_the_others_back() {
     assert_eq!(bench.0.page_state(last.start), PageState::Resident);
 }
 
-/// Steps until nothing more is to be asked for.
+/// Steps until no more steps are needed.
 fn until_done(bench: &mut Bench) -> (Vec<Command>, u32) {
     let mut given = Vec::new();
     for steps in 1..100 {
@@ -219,8 +220,8 @@ fn where_it_is_not_allowed_pages_leave_one_by_one() {
     assert!(commands.iter().all(single), "{commands:?}");
 }
 
-/// The next victim lies in a different leaf from the previous one. Only the first victim of a batch used to be asked
-/// for its leaf, and the other 63 left individually, from leaves that were later taken out as a whole. That took half
+/// The next victim is in a different leaf from the previous one. Only the leaf of a batch's first victim used to be
+/// considered, and the other 63 left individually, from leaves that were later taken out as a whole. That took half
 /// the time of a reclaiming thread during random reads.
 #[test]
 fn a_leaf_that_has_to_stay_does_not_make_the_next_victims_go_one_by_one() {
@@ -228,8 +229,7 @@ fn a_leaf_that_has_to_stay_does_not_make_the_next_victims_go_one_by_one() {
     bench.send(Event::TakeLeaves { on: true });
     let few = bench.region(LEAF_PAGES, 0);
     let many = bench.region(LEAF_PAGES, 0);
-    // The folios are too few for their leaf to leave, and each is older than the folios of the other leaf that come
-    // next.
+    // The folios are too few for their leaf to leave, and each is older than the next folios of the other leaf.
     for (n, page) in mapped(many).enumerate() {
         if n % 5 == 0 {
             let commands = bench.fault(few.start.plus(n as u32)).1;
@@ -257,14 +257,14 @@ fn a_leaf_that_has_to_stay_does_not_make_the_next_victims_go_one_by_one() {
     panic!("no leaf left, {} pages did", alone.len());
 }
 
-/// A leaf that had to stay used to be followed by a batch and by the next leaf, within one event that asked to be sent
-/// again until no leaf was left: for a fault that wanted one page, thousands left.
+/// A leaf that had to stay used to be followed by a batch and by the next leaf, within one event that asked to be
+/// sent again until no leaf was left: for a fault that needed one page, thousands left.
 #[test]
 fn leaves_that_stay_are_no_reason_to_reclaim_more_than_is_wanted() {
     let mut bench = Bench::new();
     bench.send(Event::TakeLeaves { on: true });
     let region = bench.region(24 * LEAF_PAGES, 0);
-    // Twenty pages of each leaf are touched, each in another leaf than the one before.
+    // Twenty pages of each leaf are touched, each in a different leaf from the one before.
     for n in 0..20 {
         for page in region.pages().skip(3 * n).step_by(LEAF_PAGES as usize) {
             let commands = bench.fault(page).1;
@@ -289,7 +289,7 @@ fn what_is_discarded_while_its_leaf_leaves_is_gone_afterwards() {
 }
 
 /// Folios of four pages that had been split used to come back from the store as single pages, although the region had
-/// asked for four: 113 of 2,057 in the run of `bench folio --order 2` that showed it.
+/// requested four: 113 of 2,057 in the run of `bench folio --order 2` that showed it.
 #[test]
 fn folios_of_a_size_that_was_asked_for_are_not_split() {
     let mut bench = Bench::new();

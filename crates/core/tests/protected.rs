@@ -1,4 +1,4 @@
-//! A test of news of protection that meets a take-out.
+//! A test of news of a protection during a take-out.
 
 mod common;
 

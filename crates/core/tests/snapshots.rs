@@ -43,7 +43,7 @@ impl Bench {
 
     fn touch(&mut self, page: PageIndex) {
         let (reply, commands) = self.fault(page);
-        // The page may have come with the window of an earlier one.
+        // The page may have come in with the window of an earlier one.
         let there = matches!(reply, Reply::Done | Reply::Present);
         assert!(there, "a fault at {page}: {reply:?}");
         self.work(commands);
@@ -135,8 +135,8 @@ fn a_marked_page_is_not_dropped_under_the_other_heir() {
     }
 }
 
-/// A mark that was made before the snapshot is shared. An heir that uses the page takes the mark away, so that the
-/// other reads the same.
+/// A mark that was made before the snapshot is shared. An heir that uses the page removes the mark, so that the other
+/// reads the same.
 #[test]
 fn a_mark_that_is_shared_goes_when_one_heir_uses_the_page() {
     let mut bench = Bench::new();
@@ -152,8 +152,8 @@ fn a_mark_that_is_shared_goes_when_one_heir_uses_the_page() {
     assert_eq!(bench.0.page_state(source.1.start), PageState::Inherited);
 }
 
-/// It used to be possible to shorten a region by pages that it inherits: a merge would have handed these over to the
-/// next region. (Reading.)
+/// It used to be possible to shorten a region by pages that it inherits: a merge would have moved these to the next
+/// region. (Found by reading.)
 #[test]
 fn a_region_is_not_made_shorter_by_what_it_inherits() {
     let mut bench = Bench::new();
@@ -169,7 +169,7 @@ fn a_region_is_not_made_shorter_by_what_it_inherits() {
 }
 
 /// A take-out for which the pool had no place was mistaken for one that had begun: the merge passed the folio and
-/// ended, and its contents were lost with the base. (Reading; the simulator, seeds 3, 10 and others.)
+/// ended, and its contents were lost with the base. (Found by reading, and by the simulator, seeds 3, 10 and others.)
 #[test]
 fn a_merge_without_a_place_in_the_pool_loses_nothing() {
     for order in [0, 3] {
@@ -189,9 +189,9 @@ fn a_merge_without_a_place_in_the_pool_loses_nothing() {
     }
 }
 
-/// A merge drops a page for which the heir has its own. It once left zeros in place of the page, so as to hide the page
-/// of a base below. Then the merge ended, and the base could not be dropped: addresses and a table were lost for good.
-/// (Reading; the simulator, seeds 6, 8 and others.)
+/// A merge drops a page for which the heir has its own. It once left zeros in place of the page, so as to hide the
+/// page of a base below. Then the merge ended, and the base could not be dropped: addresses and a table were lost for
+/// good. (Found by reading, and by the simulator, seeds 6, 8 and others.)
 #[test]
 fn a_merge_leaves_nothing_behind_that_hides_a_base_below() {
     let mut bench = Bench::new();
@@ -228,8 +228,9 @@ fn a_merge_tries_what_could_not_move_once() {
     assert_eq!(bench.0.page_state(copy.1.start), PageState::Limbo);
 }
 
-/// Two bases of a chain are merged by two threads: the lower one into the upper one, and that one into its heir. Pages
-/// that came up from below, behind the page where the upper merge was, were once lost when that merge ended. (Reading.)
+/// Two bases of a chain are merged by two threads: the lower one into the upper one, and that one into its heir.
+/// Pages that came up from below, behind the page where the upper merge was, were once lost when that merge ended.
+/// (Found by reading.)
 #[test]
 fn two_merges_of_one_chain_lose_nothing() {
     let mut bench = Bench::new();

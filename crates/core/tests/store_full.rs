@@ -13,8 +13,8 @@ use millpond_core::{
     PageRange, PageState, Reclaimer, Reply,
 };
 
-/// Slots that are in use for a moment in addition to the pages: a folio that comes in has a place of its own, and one
-/// that leaves is in both.
+/// Slots that are in use for a moment in addition to the pages: a folio that comes in also has a place in memory, and
+/// one that leaves is in both places.
 const RESERVE: u32 = 32;
 
 /// A core in front of a store with limited room. Every page that is saved was written to since it came in.
@@ -52,7 +52,7 @@ impl Tight {
             let more = match command {
                 Command::Save { folio, .. } => {
                     let held = self.core.slots_in_use();
-                    // The slot that is being saved to is in use, too.
+                    // The slot to which the folio is being saved is also in use.
                     match held <= self.room {
                         true => self.tell(folio, Outcome::Stored),
                         false => self.tell(folio, Outcome::StoreFull),
@@ -71,7 +71,7 @@ impl Tight {
         }
     }
 
-    /// Writes to a page, reclaiming as long as that takes.
+    /// Writes to a page, reclaiming until that succeeds.
     fn write(&mut self, page: PageIndex) {
         for _ in 0..1000 {
             let (reply, commands) = self.fault(page);
@@ -97,7 +97,7 @@ impl Tight {
     }
 }
 
-/// A program goes three times round a region that memory and store just hold together.
+/// A program makes three passes over a region that just fits into memory and store together.
 #[test]
 fn what_memory_and_store_hold_together_stays_within_the_limit() {
     let room = MIN_LIMIT_PAGES / 2;
@@ -113,7 +113,7 @@ fn what_memory_and_store_hold_together_stays_within_the_limit() {
     assert!(tight.core.stats().store_failed > 0, "it was never full");
 }
 
-/// Only the pages that neither memory nor store holds are above the limit.
+/// Only the pages for which neither memory nor store has room are above the limit.
 #[test]
 fn what_neither_holds_is_all_that_is_above_the_limit() {
     let room = MIN_LIMIT_PAGES / 2;
@@ -147,7 +147,7 @@ fn slots_of_what_is_mapped_are_given_up_before_the_limit_is_exceeded() {
     for page in old.pages().chain(new.pages()) {
         tight.write(page);
     }
-    // The old half comes in with its slots, as far as it fits beside the store's refusals.
+    // The old half comes in and keeps its slots, as far as it fits despite the store's refusals.
     for page in old.pages() {
         tight.write(page);
     }
@@ -166,7 +166,7 @@ fn slots_of_what_is_mapped_are_given_up_before_the_limit_is_exceeded() {
     assert!(swapped(old) + swapped(new) > 0);
 }
 
-/// The store was asked again as soon as it had forgotten anything: nine folios of sixteen pages were refused for each
+/// The store was tried again as soon as it had forgotten anything: nine folios of sixteen pages were refused for each
 /// loaded page.
 #[test]
 fn a_store_that_refused_is_asked_again_when_it_has_forgotten_as_much() {
@@ -214,8 +214,8 @@ fn a_store_that_refused_is_asked_again_when_it_has_forgotten_as_much() {
     assert!(!bench.core.store_full());
 }
 
-/// A page that comes back alone from a slot of sixteen is forgotten there, and leaves as if it had never been stored;
-/// but for a watched one, which tells what copies would spare.
+/// A page that comes back alone from a slot of sixteen is forgotten there, and leaves as if it had never been stored.
+/// A watched page is an exception, because it shows what copies would save.
 #[test]
 fn what_is_held_once_has_no_copy() {
     let mut bench = Tight::new(u32::MAX);

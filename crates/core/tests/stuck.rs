@@ -1,8 +1,8 @@
 //! Tests that memory that cannot leave does not keep the rest from leaving, decision by decision.
 //!
-//! Programs that read their own memory by `process_vm_readv`, or by direct I/O, or had registered it with io_uring,
-//! hung under `millpond run`. A page held by the kernel was chosen as the next victim again and again, and when all
-//! pages that reclaim chose were held, a fault asked forever.
+//! Programs that read their own memory by `process_vm_readv` or direct I/O, or had registered it with io_uring, hung
+//! under `millpond run`. A page held by the kernel was repeatedly chosen as the next victim, and when all pages that
+//! reclaim chose were held, a fault retried forever.
 
 mod common;
 
@@ -25,7 +25,7 @@ fn fault(bench: &mut Bench, page: PageIndex, max_order: Order) -> (Reply, Vec<Co
     })
 }
 
-/// Makes a core whose memory is full, and a region of which nothing is in memory.
+/// Makes a core whose memory is full, and a region with nothing in memory.
 fn full() -> (Bench, PageRange, (RegionId, PageRange)) {
     full_of(Bench::new())
 }
@@ -33,7 +33,7 @@ fn full() -> (Bench, PageRange, (RegionId, PageRange)) {
 fn full_of(mut bench: Bench) -> (Bench, PageRange, (RegionId, PageRange)) {
     let (_, range) = bench.create(MIN_LIMIT_PAGES, ORDER);
     for n in 0..FOLIOS {
-        // Some of the pages have come with the window of one before.
+        // Some of the pages have come in with the window of an earlier one.
         let (_, commands) = fault(&mut bench, range.start.plus(n << ORDER), Order::MAX);
         bench.work(commands);
     }
@@ -42,12 +42,12 @@ fn full_of(mut bench: Bench) -> (Bench, PageRange, (RegionId, PageRange)) {
     (bench, range, more)
 }
 
-/// Runs one batch of reclaim, and answers each take-out with `answer`. Returns the folios that were to be taken out.
+/// Runs one batch of reclaim, and answers each take-out with `answer`. Returns the folios of the take-outs.
 fn reclaim(bench: &mut Bench, answer: Outcome) -> Vec<FolioId> {
     reclaim_by(bench, |_| answer)
 }
 
-/// The same with an answer for the pages of each folio.
+/// Does the same with an answer that depends on the pages of each folio.
 fn reclaim_by(bench: &mut Bench, answer: impl Fn(PageRange) -> Outcome) -> Vec<FolioId> {
     let (pages, by) = (PageCount(64), Reclaimer::Direct);
     let (reply, commands) = bench.send(Event::Reclaim { pages, by });
@@ -65,7 +65,7 @@ fn reclaim_by(bench: &mut Bench, answer: impl Fn(PageRange) -> Outcome) -> Vec<F
     asked
 }
 
-/// Reclaims until nothing more is asked for. Returns the folios that were asked for, in order.
+/// Reclaims until there are no more take-outs. Returns the folios of the take-outs, in order.
 fn reclaim_all(bench: &mut Bench, answer: Outcome) -> Vec<FolioId> {
     let mut all = Vec::new();
     loop {
@@ -83,7 +83,7 @@ fn reclaim_all(bench: &mut Bench, answer: Outcome) -> Vec<FolioId> {
 
 #[test]
 fn a_busy_folio_goes_behind_all_that_may_still_leave() {
-    // No folio is watched: it would be looked at before its time.
+    // No folio is watched, because a watched folio would be examined before its time.
     let config = Config::new(PageCount(32 * LEAF_PAGES), PageCount(MIN_LIMIT_PAGES));
     let core = Core::new(Config {
         workingset: false,
@@ -169,7 +169,7 @@ fn of_large_folios_only_the_parts_that_are_held_stay() {
         bench.0.stats().nr_mapped,
         u64::from(MIN_LIMIT_PAGES / APART * HELD)
     );
-    // Every part that is held was asked for, and refused, since something left: the next fault needs not wait.
+    // Every held part was requested and refused since memory last left, so the next fault need not wait.
     assert!(bench.0.all_refused(GroupId::ROOT));
 }
 
@@ -187,7 +187,7 @@ fn pinned_memory_is_not_waited_for() {
     assert!(matches!(reply, Reply::Reclaim { .. }), "{reply:?}");
 }
 
-/// Memory that another thread gives back is waited for.
+/// A fault waits for memory that another thread gives back.
 #[test]
 fn nothing_is_served_above_the_limit_while_a_command_is_out() {
     let (mut bench, range, (_, more)) = full();

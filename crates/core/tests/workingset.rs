@@ -1,5 +1,5 @@
-//! Tests of shadows and refaults, and of the bounds on what is remembered. `tests/policy.rs` of `millpond-replay` tests
-//! how good the choice of victims is.
+//! Tests of shadows and refaults, and of the bounds on remembered history. `tests/policy.rs` of `millpond-replay`
+//! tests how good the choice of victims is.
 
 mod common;
 
@@ -23,7 +23,7 @@ fn small(limit: u32, shadow_bits: u8) -> Bench {
     bench
 }
 
-/// Touches a page, reclaiming as long as that takes. Returns whether it came from the store.
+/// Touches a page, reclaiming until that succeeds. Returns whether it came from the store.
 fn touch(bench: &mut Bench, page: PageIndex) -> bool {
     let before = bench.0.stats().pgmajfault;
     for _ in 0..100 {
@@ -40,7 +40,7 @@ fn touch(bench: &mut Bench, page: PageIndex) -> bool {
     panic!("{page} is reclaimed for, for ever");
 }
 
-/// A few pages are used often, many rarely: the few are found out, and found again after they had to leave.
+/// A few pages are used often, many rarely: the few are recognized, and recognized again after they had to leave.
 #[test]
 fn what_comes_back_soon_is_activated_and_what_was_active_is_restored() {
     for bits in [12, 16, 32] {
@@ -78,7 +78,8 @@ fn a_refault_is_near_if_it_is_younger_than_the_oldest_active_folio() {
     let region = bench.region(512, 0);
     let page = |n| region.start.plus(n);
     (0..80).for_each(|n| _ = touch(&mut bench, page(n)));
-    // The first refault finds no active folio, and is active itself. Pages that left before it was used are not near.
+    // The first refault finds no active folio, and becomes active itself. Pages that left before it was used are not
+    // near.
     assert!(touch(&mut bench, page(3)));
     assert_eq!(bench.0.stats().workingset_activate_anon, 1);
     assert!(touch(&mut bench, page(1)));
@@ -92,8 +93,7 @@ fn a_refault_is_near_if_it_is_younger_than_the_oldest_active_folio() {
     );
 }
 
-/// A loop of twice the memory's length, of which memory is told nothing, ends in the rule of reuse with half of it
-/// kept.
+/// In an unannounced loop of twice the memory's length, the rule of reuse finally wins, and half of the loop is kept.
 #[test]
 fn a_loop_keeps_a_part_with_narrow_shadows_too() {
     for bits in [12, 16, 32] {
@@ -108,7 +108,7 @@ fn a_loop_keeps_a_part_with_narrow_shadows_too() {
     }
 }
 
-/// Uses a page. The core hears of it only if it is not mapped. Returns how many pages came from the store.
+/// Uses a page. The core only learns of it if it is not mapped. Returns how many pages came from the store.
 fn use_page(bench: &mut Bench, region: PageRange, n: u32) -> u64 {
     let before = bench.0.stats().pswpin;
     if bench.state(region, n) != PageState::Resident {
@@ -117,8 +117,8 @@ fn use_page(bench: &mut Bench, region: PageRange, n: u32) -> u64 {
     bench.0.stats().pswpin - before
 }
 
-/// A stream over five times the memory passes a set that is in use: the set stays, and the pages that the stream leaves
-/// go. Those pages in another order are no stream.
+/// A stream over five times the memory passes a set that is in use: the set stays, and the pages behind the stream
+/// leave. The same pages in another order are not a stream.
 #[test]
 fn a_stream_longer_than_memory_leaves_a_set_alone() {
     const STREAM: u32 = 5 * 512;
@@ -129,7 +129,7 @@ fn a_stream_longer_than_memory_leaves_a_set_alone() {
         let mut loads = 0;
         for n in 0..pages {
             use_page(bench, stream, n * step % STREAM);
-            // The order is as random as it has to be.
+            // The order is random enough for this test.
             loads += use_page(bench, set, n * 197 % 256);
         }
         loads
@@ -145,8 +145,8 @@ fn a_stream_longer_than_memory_leaves_a_set_alone() {
     assert!(more < 16, "{more} of no stream");
 }
 
-/// The driver's faults read a stream over a file ahead of the program. What lay right behind such a fault was dropped:
-/// the program had yet to use it, and read it again.
+/// The driver's faults read a stream over a file ahead of the program. The pages right behind such a fault were once
+/// dropped: the program had yet to use them, and read them again.
 #[test]
 fn what_is_read_ahead_of_a_stream_over_a_file_stays_until_the_program_comes() {
     const LIMIT: u32 = 512;
@@ -168,7 +168,7 @@ fn what_is_read_ahead_of_a_stream_over_a_file_stays_until_the_program_comes() {
     assert!(dropped > u64::from(stream.len.0) / 2, "{dropped}");
 }
 
-/// A stream that turns round at its end wants the pages that it has just left: that is found out, and they are kept.
+/// A stream that turns round at its end needs the pages that it has just left: that is detected, and they are kept.
 #[test]
 fn a_stream_that_turns_round_is_left_what_it_has_brought() {
     const PAGES: u32 = 1024;
@@ -180,13 +180,13 @@ fn a_stream_that_turns_round_is_left_what_it_has_brought() {
         pages.sum::<u64>()
     };
     let loads: Vec<_> = (0..24).map(|n| sweep(n % 2 == 0)).collect();
-    // By last use alone half of each sweep is there.
+    // With replacement by last use alone, half of each sweep is present.
     let late: u64 = loads[8..].iter().sum();
     assert!(late < 16 * 512 * 5 / 4, "{loads:?}");
 }
 
-/// Shadows stay where pages are dropped, moved and given back, and every leaf's counts with them. The check after each
-/// event makes sure of that.
+/// Shadows and the counts of every leaf stay consistent when pages are dropped, moved and given back. The check after
+/// each event verifies that.
 #[test]
 fn dropped_pages_leave_shadows_that_move_and_go() {
     let mut bench = Bench::new();
@@ -197,12 +197,12 @@ fn dropped_pages_leave_shadows_that_move_and_go() {
         let commands = bench.reclaim(128);
         bench.work(commands);
     }
-    // One leaf holds a page beside its shadows, the other nothing else.
+    // One leaf has a page besides its shadows, the other only shadows.
     assert_eq!(bench.0.stats().workingset_nodes, 1);
     assert_eq!(bench.state(range, 5), PageState::Empty);
-    // The pages come back: each is a refault, and its leaf holds more than shadows.
+    // The pages come back: each is a refault, and its leaf has more than shadows.
     let refaults = |bench: &Bench| bench.0.stats().workingset_refault_anon;
-    // (A stream would bring in some pages unasked.)
+    // (A stream would bring in some pages unrequested.)
     for n in [0, 8, 16] {
         bench.touch(part(range, LEAF_PAGES + n..LEAF_PAGES + n + 1));
     }
@@ -216,14 +216,14 @@ fn dropped_pages_leave_shadows_that_move_and_go() {
     bench.touch(part(target, 100..101));
     bench.touch(part(target, 300..301));
     assert_eq!(refaults(&bench), 5);
-    // The shadow of a discarded page says nothing any more once its region goes.
+    // The shadow of a discarded page is meaningless once its region is gone.
     bench.all(range, |range| Event::Discard { range });
     bench.all(target, |range| Event::Discard { range });
     assert_eq!(bench.state(kept, 0), PageState::Empty);
 }
 
-/// A thousand GiB of address space from which memory was dropped is remembered within the bound. The oldest is
-/// forgotten first.
+/// After memory was dropped from a thousand GiB of address space, the number of shadows stays within the bound. The
+/// oldest are forgotten first.
 #[test]
 fn a_thousand_gibibytes_leave_a_bounded_number_of_shadows() {
     let arena = PageCount(1000 << 18);
@@ -287,7 +287,7 @@ fn a_thousand_gibibytes_leave_a_bounded_number_of_shadows() {
     }
 }
 
-/// Sends an event, and does all that follows where everything works.
+/// Sends an event, and carries out all of its commands successfully.
 fn send(core: &mut Core, out: &mut Commands, event: Event) {
     core.handle(event, out);
     while !out.is_empty() {
@@ -308,8 +308,8 @@ fn send(core: &mut Core, out: &mut Commands, event: Event) {
     }
 }
 
-/// Of a loop memory holds the part that fits, and the curve says so. A page that is touched for the first time is
-/// missed in any memory.
+/// Memory holds the part of a loop that fits, and the curve shows that. The first touch of a page is a miss in any
+/// memory.
 #[test]
 fn the_curve_rises_by_what_fits() {
     let mut bench = small(64, 32);
@@ -326,12 +326,12 @@ fn the_curve_rises_by_what_fits() {
     let shares = [0, 8, 16, 32, 64, 128, 1000].map(|more| stats.avoided(PageCount(more)).unwrap());
     assert!(shares.is_sorted(), "{shares:?}");
     assert!((shares[3] - 0.5).abs() < 0.1, "{shares:?}");
-    // The sample of so few pages may be a little more than they.
+    // The sample of so few pages may be slightly larger than its nominal share.
     assert!(shares[5] > 0.95, "{shares:?}");
 }
 
-/// Without workingset detection nothing is remembered of pages that leave, and nothing is learnt from pages that come
-/// back; memory is given by last use.
+/// Without workingset detection nothing is remembered about pages that leave, and nothing is learnt from pages that
+/// come back; memory is assigned by last use.
 #[test]
 fn without_detection_what_comes_back_is_like_new() {
     let config = Config {
@@ -347,7 +347,7 @@ fn without_detection_what_comes_back_is_like_new() {
         came_back += u32::from(touch(&mut bench, region.start.plus(n % 100)));
     }
     let stats = bench.0.stats();
-    // In a loop longer than memory, by last use, no page is there when its turn comes.
+    // In a loop longer than memory, with replacement by last use, no page is present when its turn comes.
     assert_eq!(came_back, 900);
     assert_eq!(stats.pgmajfault, 900);
     let learnt = stats.workingset_refault_anon + stats.pgactivate + stats.workingset_nodes;

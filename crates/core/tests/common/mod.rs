@@ -1,4 +1,4 @@
-//! A core driven by hand: commands are answered as a test likes.
+//! A core driven by hand: each test decides how commands are answered.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use millpond_core::gather::Gather;
@@ -14,7 +14,7 @@ pub const NEW: Outcome = Outcome::Installed { frame_kept: false };
 pub trait Driven {
     fn core(&mut self) -> &mut Core;
 
-    /// Whether the whole state is checked now. Where histories are long, it is checked now and then.
+    /// Whether the whole state is checked now. In long histories it is only checked occasionally.
     fn is_check_due(&mut self) -> bool {
         true
     }
@@ -28,14 +28,14 @@ pub trait Driven {
         })
     }
 
-    /// Sends an event, and gives back at once what a discard gathers.
+    /// Sends an event, and immediately frees what a discard gathers.
     fn send(&mut self, event: Event) -> (Reply, Vec<Command>) {
         let (reply, mut out) = self.hold(event);
         self.give_back(out.batch());
         (reply, out.iter().collect())
     }
 
-    /// Sends an event. What is gathered is still to be given back.
+    /// Sends an event. The caller must free what is gathered.
     fn hold(&mut self, event: Event) -> (Reply, Commands) {
         let mut out = Commands::new();
         let reply = self.core().handle(event, &mut out);
@@ -46,7 +46,7 @@ pub trait Driven {
         (reply, out)
     }
 
-    /// Gives a batch back. Returns where threads waited for it.
+    /// Frees a batch. Returns the range for which threads waited.
     fn give_back(&mut self, gather: &mut Gather) -> Option<PageRange> {
         let wake = self.core().gathered(gather);
         gather.clear();
@@ -158,7 +158,7 @@ impl Bench {
         }
     }
 
-    /// Sends an event for all of `range`, as often as it takes. Returns all commands but the releases and frees.
+    /// Sends an event for all of `range`, repeatedly if necessary. Returns all commands except releases and frees.
     pub fn all(
         &mut self,
         mut range: PageRange,

@@ -13,7 +13,7 @@
 //! | --- | --- |
 //! | `bin/` | `millpond`, `millpond-bench` |
 //! | `lib/millpond/` | the library that `millpond run` loads into programs; the command finds it from `bin/` |
-//! | `lib/`, `include/` | `libmillpond` for C, shared and static, its header, relocatable pkg-config and CMake files |
+//! | `lib/`, `include/` | `libmillpond` for C, shared and static, its header, movable pkg-config and CMake files |
 //! | `share/man/`, completions | generated from the definition of the command line (`pages.rs`) |
 //! | `share/doc/millpond/` | README, licences, including those of other crates (`notices.rs`) |
 //!
@@ -50,7 +50,7 @@ pub struct DistArgs {
     /// Continue even if a newer glibc than promised is needed, for builds that are only tried out
     #[arg(long)]
     any_glibc: bool,
-    /// The directory for what is made
+    /// The output directory
     #[arg(long, value_name = "DIRECTORY", default_value = "target/dist-out")]
     out: PathBuf,
     /// Make only these kinds

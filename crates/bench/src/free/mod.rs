@@ -6,7 +6,7 @@
 //! | `cycle` | what does it cost to free memory and touch as much again? | [`cycle`](mod@cycle) |
 //! | `unmap` | how long does an unmodified program under Millpond wait in `munmap`? | [`unmap`](mod@unmap) |
 //!
-//! As in the other benchmarks, each measurement is a fresh process, and the sides of a part take turns in every round.
+//! As in the other benchmarks, each measurement is a fresh process, and the sides of a part take turns in each round.
 
 pub mod blocked;
 pub mod cycle;

@@ -6,7 +6,7 @@
 //! | `scale` | does that cost grow with the pages, or with their page tables? | [`moving`](mod@moving) |
 //! | `vec` | what does it cost to grow a vector by pushes, up to the budget and beyond? | [`mod@vec`] |
 //!
-//! As in the other benchmarks, each measurement is a fresh process, and the sides of a part take turns in every round.
+//! As in the other benchmarks, each measurement is a fresh process, and the sides of a part take turns in each round.
 
 mod case;
 mod kernel;

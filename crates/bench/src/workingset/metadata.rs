@@ -52,7 +52,7 @@ outcome! {
         pub allowed: u64 = highest,
         /// The ratio of both.
         pub over_allowed: f64,
-        /// Bytes of tables beyond those of the first leaf, per page.
+        /// Bytes of tables beyond those after the first touch, per page.
         pub bytes_a_page: f64,
         /// Resident bytes of the process that are neither the memory nor reported as tables.
         pub unreported: f64,
